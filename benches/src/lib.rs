@@ -1,0 +1,1 @@
+//! Shared inputs of the benches; the benches themselves come with the speed issue.

@@ -1,0 +1,224 @@
+//! The one encoding of a write batch: the WAL stores these bytes as a record's payload, and the
+//! memtable points into them.
+//!
+//! ```text
+//! batch     := operation*
+//! operation := tag key_len value_len [expiry] key value
+//! tag       : 1 byte, entry kind in bits 0..7, bit 7 set when an expiry follows
+//! key_len   : varint, 1 to 65,535
+//! value_len : varint, under 4 GiB; 0 for a tombstone
+//! expiry    : 8 bytes little-endian, Unix milliseconds
+//! ```
+//! The n-th operation (from 0) of a batch committed at first sequence number `s` has sequence
+//! number `s + n`.
+
+use crate::bytes_io::{MAX_VARINT_BYTES, Reader, put_varint};
+use crate::entry::{Kind, UnixMillis, check_key, check_value};
+use crate::error::{Error, Result};
+use crate::limits::MAX_KEY_BYTES;
+
+const EXPIRY_FLAG: u8 = 0x80;
+
+/// Operations collected for one atomic commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    ops: u32,
+}
+
+impl Batch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Batch::default()
+    }
+
+    /// An empty batch with room for `bytes` of encoded operations.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Batch { bytes: Vec::with_capacity(bytes), ops: 0 }
+    }
+
+    /// Sets `key` to `value`, until `expires_at` where given.
+    ///
+    /// # Errors
+    /// Invalid for an empty or oversized key or value; the batch is unchanged then.
+    pub fn put(&mut self, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
+        self.push(Kind::Put, key, value, expires_at)
+    }
+
+    /// Deletes `key`.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        self.push(Kind::Delete, key, &[], None)
+    }
+
+    /// Adds a merge operand to `key`.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn merge(
+        &mut self,
+        key: &[u8],
+        operand: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<()> {
+        self.push(Kind::Merge, key, operand, expires_at)
+    }
+
+    /// Appends one operation of any kind.
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<()> {
+        check_key(key)?;
+        check_value(value)?;
+        let ops = self.ops.checked_add(1);
+        self.ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
+        self.bytes.reserve(key.len() + value.len() + 2 * MAX_VARINT_BYTES + 9);
+        self.bytes.push(kind as u8 | if expires_at.is_some() { EXPIRY_FLAG } else { 0 });
+        put_varint(&mut self.bytes, key.len() as u64);
+        put_varint(&mut self.bytes, value.len() as u64);
+        if let Some(UnixMillis(at)) = expires_at {
+            self.bytes.extend_from_slice(&at.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// How many operations, and so sequence numbers, it holds.
+    #[must_use]
+    pub fn ops(&self) -> u32 {
+        self.ops
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ops == 0
+    }
+
+    /// The encoded operations.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Forgets every operation and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ops = 0;
+    }
+}
+
+/// One operation, borrowed from encoded bytes; positions tell where in them it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchOp<'a> {
+    /// What it does.
+    pub kind: Kind,
+    /// Expiry.
+    pub expires_at: Option<UnixMillis>,
+    /// User key.
+    pub key: &'a [u8],
+    /// Value or operand.
+    pub value: &'a [u8],
+    /// Offset of the key in the encoded bytes; the value follows it directly.
+    pub key_offset: usize,
+}
+
+/// Iterates over encoded operations; stops after the first error.
+#[derive(Clone, Debug)]
+pub struct BatchOps<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> BatchOps<'a> {
+    /// Over `bytes`, as [`Batch::as_bytes`] gave them.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        BatchOps { reader: Reader::new(bytes) }
+    }
+
+    fn decode(&mut self) -> Result<BatchOp<'a>> {
+        let reader = &mut self.reader;
+        let tag = reader.u8()?;
+        let kind = Kind::from_byte(tag & !EXPIRY_FLAG)?;
+        let key_len = reader.length()?;
+        if key_len == 0 || key_len > MAX_KEY_BYTES {
+            return Err(Error::corruption("impossible key length in a batch").with("bytes", key_len));
+        }
+        let value_len = reader.length()?;
+        let expires_at =
+            if tag & EXPIRY_FLAG == 0 { None } else { Some(UnixMillis(reader.u64()?)) };
+        let key_offset = reader.position();
+        let key = reader.take(key_len)?;
+        let value = reader.take(value_len)?;
+        Ok(BatchOp { kind, expires_at, key, value, key_offset })
+    }
+}
+
+impl<'a> Iterator for BatchOps<'a> {
+    type Item = Result<BatchOp<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let op = self.decode();
+        if op.is_err() {
+            self.reader = Reader::new(&[]);
+        }
+        Some(op)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_round_trip() {
+        let mut batch = Batch::new();
+        let pushed = [
+            batch.put(b"k", b"v", None),
+            batch.put(b"kk", b"", Some(UnixMillis(9))),
+            batch.delete(b"k"),
+            batch.merge(b"m", b"1", None),
+        ];
+        assert!(pushed.iter().all(Result::is_ok));
+        assert!(batch.put(b"", b"v", None).is_err());
+        assert_eq!(batch.ops(), 4);
+        let ops: Vec<_> = BatchOps::new(batch.as_bytes())
+            .filter_map(Result::ok)
+            .map(|op| (op.kind, op.key.to_vec(), op.value.to_vec(), op.expires_at))
+            .collect();
+        assert_eq!(
+            ops,
+            vec![
+                (Kind::Put, b"k".to_vec(), b"v".to_vec(), None),
+                (Kind::Put, b"kk".to_vec(), vec![], Some(UnixMillis(9))),
+                (Kind::Delete, b"k".to_vec(), vec![], None),
+                (Kind::Merge, b"m".to_vec(), b"1".to_vec(), None),
+            ]
+        );
+    }
+
+    #[test]
+    fn truncation_is_corruption_or_a_shorter_batch() {
+        let mut batch = Batch::new();
+        let _ = batch.put(b"key", b"value", Some(UnixMillis(1)));
+        for cut in 1..batch.as_bytes().len() {
+            let bytes = batch.as_bytes().get(..cut).unwrap_or_default();
+            assert!(BatchOps::new(bytes).any(|op| op.is_err()), "cut at {cut}");
+        }
+    }
+}

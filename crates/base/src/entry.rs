@@ -1,0 +1,141 @@
+//! Entries and their order.
+
+use crate::error::{Error, Result};
+use crate::id::Seq;
+use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
+use std::cmp::Ordering;
+
+/// Absolute time in milliseconds since the Unix epoch, UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixMillis(pub u64);
+
+/// What an entry does to its key. The numbers are stored; they never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// The key has this value from here on.
+    Put = 1,
+    /// The key has no value from here on (a tombstone).
+    Delete = 2,
+    /// An operand: the merge operator folds it into what is older.
+    Merge = 3,
+    /// Every key in `[key, value)` has no value from here on. Reserved in every format; the engine
+    /// refuses to write it until range deletes are built.
+    RangeDelete = 4,
+}
+
+impl Kind {
+    /// The kind stored as `byte`.
+    ///
+    /// # Errors
+    /// Corruption for a number that no version has written.
+    pub fn from_byte(byte: u8) -> Result<Kind> {
+        match byte {
+            1 => Ok(Kind::Put),
+            2 => Ok(Kind::Delete),
+            3 => Ok(Kind::Merge),
+            4 => Ok(Kind::RangeDelete),
+            _ => Err(Error::corruption("unknown entry kind").with("kind", byte)),
+        }
+    }
+}
+
+/// One version of one key, borrowed from wherever it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// User key, 1 to 65,535 bytes.
+    pub key: &'a [u8],
+    /// Position in the history.
+    pub seq: Seq,
+    /// What it does.
+    pub kind: Kind,
+    /// From this moment on the entry counts as a tombstone. `None`: never.
+    pub expires_at: Option<UnixMillis>,
+    /// Value, operand, or the exclusive end of a range delete; empty for a tombstone.
+    pub value: &'a [u8],
+}
+
+impl Entry<'_> {
+    /// Whether the entry has expired at `now` (it has from the very millisecond on).
+    #[must_use]
+    pub fn is_expired(&self, now: UnixMillis) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    /// Order of the internal keys: user key ascending bytewise, then sequence number descending,
+    /// so that of one key the newest version comes first.
+    #[must_use]
+    pub fn compare_internal(&self, other: &Entry<'_>) -> Ordering {
+        compare_internal(self.key, self.seq, other.key, other.seq)
+    }
+}
+
+/// Order of internal keys `(key, seq)`: key ascending, sequence number descending. Two versions of
+/// a key never share a sequence number inside one database, so the kind needs no say.
+#[must_use]
+pub fn compare_internal(a_key: &[u8], a_seq: Seq, b_key: &[u8], b_seq: Seq) -> Ordering {
+    a_key.cmp(b_key).then_with(|| b_seq.cmp(&a_seq))
+}
+
+/// Checks a user key.
+///
+/// # Errors
+/// Invalid when it is empty or over 65,535 bytes.
+pub fn check_key(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::invalid("a key must have at least 1 byte"));
+    }
+    if key.len() > MAX_KEY_BYTES {
+        return Err(Error::invalid("a key has at most 65535 bytes").with("bytes", key.len()));
+    }
+    Ok(())
+}
+
+/// Checks a value.
+///
+/// # Errors
+/// Invalid when it has 4 GiB - 1 bytes or more.
+pub fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_BYTES {
+        return Err(Error::invalid("a value is smaller than 4 GiB").with("bytes", value.len()));
+    }
+    Ok(())
+}
+
+/// The smallest key greater than every key that starts with `prefix`: the exclusive end of the
+/// prefix's range. `None` when there is no end (an empty prefix, or all bytes 0xff).
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut end = prefix.get(..=last)?.to_vec();
+    if let Some(byte) = end.last_mut() {
+        *byte += 1;
+    }
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newest_version_of_a_key_comes_first() {
+        assert_eq!(compare_internal(b"a", Seq(2), b"a", Seq(1)), Ordering::Less);
+        assert_eq!(compare_internal(b"a", Seq(1), b"b", Seq(9)), Ordering::Less);
+    }
+
+    #[test]
+    fn prefix_end_skips_trailing_ff() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        assert!(check_key(b"").is_err());
+        assert!(check_key(&[0; 65_535]).is_ok());
+        assert!(check_key(&[0; 65_536]).is_err());
+    }
+}

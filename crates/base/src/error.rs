@@ -1,0 +1,206 @@
+//! The one error type: a kind that says what the caller must do, the operation that failed, what it
+//! was about, and the cause below it.
+//!
+//! A key that is absent is not an error (reads answer `Option`). Decoders answer
+//! [`ErrorKind::Corruption`]; they never panic.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What the caller must do about an error. Few on purpose: a program branches on these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Somebody else changed what this call was based on: read again and retry, or give up.
+    Conflict,
+    /// A newer writer (or compactor) has taken over: this handle is dead, open a new one.
+    Fenced,
+    /// The handle was closed.
+    Closed,
+    /// The store does not answer as it should just now: retry later. Nothing is known to be wrong.
+    Unavailable,
+    /// The deadline of the call passed. An unfinished write goes on and may still succeed.
+    Timeout,
+    /// A checkpoint or another lease this call relied on is gone: make a new one.
+    Expired,
+    /// The call itself is wrong: fix the argument that the text names.
+    Invalid,
+    /// The database (or the object that was asked for by name) does not exist.
+    NotFound,
+    /// The store refused the credentials or the permission: fix them; retrying does not help.
+    Denied,
+    /// Stored bytes are not what was written: restore from a checkpoint or a copy.
+    Corruption,
+    /// Written by a newer version, or not built yet: the text names what is missing.
+    Unsupported,
+    /// A rule of Siltstone itself was broken: please report it.
+    Internal,
+}
+
+impl ErrorKind {
+    /// Every kind, for tests that walk the mapping to another language.
+    pub const ALL: [ErrorKind; 12] = [
+        ErrorKind::Conflict,
+        ErrorKind::Fenced,
+        ErrorKind::Closed,
+        ErrorKind::Unavailable,
+        ErrorKind::Timeout,
+        ErrorKind::Expired,
+        ErrorKind::Invalid,
+        ErrorKind::NotFound,
+        ErrorKind::Denied,
+        ErrorKind::Corruption,
+        ErrorKind::Unsupported,
+        ErrorKind::Internal,
+    ];
+
+    /// The kind's name, as it stands in messages and in the Python exception hierarchy.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::Conflict => "Conflict",
+            ErrorKind::Fenced => "Fenced",
+            ErrorKind::Closed => "Closed",
+            ErrorKind::Unavailable => "Unavailable",
+            ErrorKind::Timeout => "Timeout",
+            ErrorKind::Expired => "Expired",
+            ErrorKind::Invalid => "Invalid",
+            ErrorKind::NotFound => "NotFound",
+            ErrorKind::Denied => "Denied",
+            ErrorKind::Corruption => "Corruption",
+            ErrorKind::Unsupported => "Unsupported",
+            ErrorKind::Internal => "Internal",
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, ErrorKind::Unavailable | ErrorKind::Timeout)
+    }
+}
+
+/// `Result` with [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error: cheap to clone, since one failure may wake many waiters.
+#[derive(Clone)]
+pub struct Error(Arc<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    operation: Option<&'static str>,
+    context: Vec<(&'static str, String)>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind` whose `message` names the cause and, where there is one, the way out.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error(Arc::new(Inner {
+            kind,
+            message: message.into(),
+            operation: None,
+            context: Vec::new(),
+            source: None,
+        }))
+    }
+
+    /// Shorthand for [`ErrorKind::Corruption`].
+    pub fn corruption(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Corruption, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Invalid`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Invalid, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Internal`].
+    pub fn internal(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Internal, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Unavailable`].
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
+    /// The operation that failed ("open", "read manifest"). The outermost one said wins.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        Arc::make_mut(&mut self.0).operation = Some(operation);
+        self
+    }
+
+    /// Adds a fact: which object, which offset, which epoch.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        Arc::make_mut(&mut self.0).context.push((name, value.to_string()));
+        self
+    }
+
+    /// Attaches the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Arc::make_mut(&mut self.0).source = Some(Arc::new(source));
+        self
+    }
+
+    /// What the caller must do.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed, if it was said.
+    #[must_use]
+    pub fn operation(&self) -> Option<&'static str> {
+        self.0.operation
+    }
+
+    /// The facts added by [`Error::with`], in order.
+    #[must_use]
+    pub fn context(&self) -> &[(&'static str, String)] {
+        &self.0.context
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(operation) = self.0.operation {
+            write!(f, "{operation}: ")?;
+        }
+        f.write_str(&self.0.message)?;
+        for (position, (name, value)) in self.0.context.iter().enumerate() {
+            let open = if position == 0 { " (" } else { ", " };
+            write!(f, "{open}{name}: {value}")?;
+        }
+        if !self.0.context.is_empty() {
+            f.write_str(")")?;
+        }
+        if let Some(source) = &self.0.source {
+            write!(f, ": {source}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({self})", self.0.kind.name())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as &(dyn std::error::Error + 'static))
+    }
+}

@@ -1,0 +1,249 @@
+//! Ids. Counted ids start at 1; 0 means "none". Identities are 128 random bits.
+
+use std::fmt;
+
+macro_rules! counted {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// "None": what stands where nothing has been counted yet.
+            pub const NONE: $name = $name(0);
+            /// The first one.
+            pub const FIRST: $name = $name(1);
+
+            /// The number.
+            #[must_use]
+            pub const fn get(self) -> u64 {
+                self.0
+            }
+
+            /// Whether this is [`Self::NONE`].
+            #[must_use]
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+
+            /// The one after. Saturates: 2^64 ids are never reached (a million a second take
+            /// 584,000 years).
+            #[must_use]
+            pub const fn next(self) -> $name {
+                $name(self.0.saturating_add(1))
+            }
+
+            /// `n` further on, saturating.
+            #[must_use]
+            pub const fn plus(self, n: u64) -> $name {
+                $name(self.0.saturating_add(n))
+            }
+
+            /// `n` back, saturating at [`Self::NONE`].
+            #[must_use]
+            pub const fn minus(self, n: u64) -> $name {
+                $name(self.0.saturating_sub(n))
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+counted! {
+    /// Sequence number of an entry: the position of a write in the database's one history.
+    /// At most [`Seq::MAX`] (2^56 - 1), which leaves a byte for packing a kind beside it.
+    Seq
+}
+counted! {
+    /// Number of a manifest; contiguous.
+    ManifestId
+}
+counted! {
+    /// Number of a WAL object.
+    WalId
+}
+counted! {
+    /// Writer epoch or compactor epoch: who may act.
+    Epoch
+}
+
+impl Seq {
+    /// The largest sequence number; as a read bound it means "everything".
+    pub const MAX: Seq = Seq((1 << 56) - 1);
+}
+
+macro_rules! identity {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u128);
+
+        impl $name {
+            /// "None".
+            pub const NONE: $name = $name(0);
+
+            /// The 128 bits.
+            #[must_use]
+            pub const fn get(self) -> u128 {
+                self.0
+            }
+
+            /// Big-endian bytes, as they are stored.
+            #[must_use]
+            pub const fn to_bytes(self) -> [u8; 16] {
+                self.0.to_be_bytes()
+            }
+
+            /// From big-endian bytes.
+            #[must_use]
+            pub const fn from_bytes(bytes: [u8; 16]) -> $name {
+                $name(u128::from_be_bytes(bytes))
+            }
+
+            /// Whether this is [`Self::NONE`].
+            #[must_use]
+            pub const fn is_none(self) -> bool {
+                self.0 == 0
+            }
+        }
+    };
+}
+
+macro_rules! hex_identity {
+    ($(#[$meta:meta])* $name:ident) => {
+        identity! { $(#[$meta])* $name }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:032x})"), self.0)
+            }
+        }
+    };
+}
+
+macro_rules! ulid_identity {
+    ($(#[$meta:meta])* $name:ident) => {
+        identity! { $(#[$meta])* $name }
+
+        impl $name {
+            /// Parses the 26 characters of a ULID; `None` for anything else, lower case included
+            /// (one object, one name).
+            #[must_use]
+            pub fn parse(text: &str) -> Option<$name> {
+                ulid_parse(text).map($name)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                ulid_format(self.0, f)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+    };
+}
+
+hex_identity! {
+    /// Identity of a database, made when it is created; every object carries it.
+    DatabaseId
+}
+hex_identity! {
+    /// Identity of one stored object.
+    ObjectId
+}
+hex_identity! {
+    /// Identity of one attempt to create an object. It stands inside the bytes, so that an
+    /// ambiguous answer can be settled by reading back.
+    AttemptId
+}
+hex_identity! {
+    /// Identity of a checkpoint (a UUID).
+    CheckpointId
+}
+ulid_identity! {
+    /// Name of a table under `compacted/`: a ULID, time-ordered to the millisecond.
+    SstId
+}
+ulid_identity! {
+    /// Name of an ingest or compaction job: a ULID.
+    JobId
+}
+
+/// Crockford's base 32, as the ULID specification has it: no I, L, O, U.
+const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+/// 26 characters of 5 bits hold 130 bits; the first character is at most '7'.
+const ULID_LENGTH: usize = 26;
+
+fn ulid_format(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut text = String::with_capacity(ULID_LENGTH);
+    for position in (0..ULID_LENGTH).rev() {
+        let digit = ((value >> (5 * position)) & 31) as usize;
+        text.push(CROCKFORD.get(digit).copied().unwrap_or(b'0') as char);
+    }
+    f.pad(&text)
+}
+
+fn ulid_parse(text: &str) -> Option<u128> {
+    let bytes = text.as_bytes();
+    if bytes.len() != ULID_LENGTH || *bytes.first()? > b'7' {
+        return None;
+    }
+    let mut value = 0u128;
+    for byte in bytes {
+        let digit = CROCKFORD.iter().position(|c| c == byte)?;
+        value = (value << 5) | digit as u128;
+    }
+    Some(value)
+}
+
+/// Makes the 128 bits of a ULID: 48 bits of Unix milliseconds, then 80 random bits.
+/// (ULID specification, "Layout and byte order".)
+#[must_use]
+pub fn ulid_bits(unix_millis: u64, random: u128) -> u128 {
+    const RANDOM_BITS: u32 = 80;
+    (u128::from(unix_millis & ((1 << 48) - 1)) << RANDOM_BITS) | (random & ((1 << RANDOM_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ulid_text_round_trips_and_sorts_like_the_bits() {
+        let early = SstId(ulid_bits(1, u128::MAX));
+        let late = SstId(ulid_bits(2, 0));
+        assert!(early.to_string() < late.to_string());
+        for id in [early, late, SstId(0), SstId(u128::MAX)] {
+            assert_eq!(SstId::parse(&id.to_string()), Some(id));
+        }
+    }
+
+    #[test]
+    fn ulid_parse_refuses_what_is_not_one() {
+        for text in ["", "0", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "01ARZ3NDEKTSV4RRFFQ69G5FAI"] {
+            assert_eq!(SstId::parse(text), None, "{text}");
+        }
+        assert_eq!(SstId::parse("01arz3ndektsv4rrffq69g5fav"), None);
+        assert!(SstId::parse("01ARZ3NDEKTSV4RRFFQ69G5FAV").is_some());
+    }
+
+    #[test]
+    fn counted_ids_saturate() {
+        assert_eq!(WalId(u64::MAX).next(), WalId(u64::MAX));
+        assert_eq!(WalId(3).minus(4), WalId::NONE);
+    }
+}

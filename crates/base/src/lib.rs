@@ -1,0 +1,49 @@
+//! Words of the engine: what every other crate talks in, and nothing that acts.
+//!
+//! This crate knows nobody of ours. It has no clock, no randomness, no I/O and no async: values in,
+//! values out. It is internal to Siltstone and may change with any release; the stable surfaces are
+//! the `siltstone` crate and the Python package.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`id`] | sequence numbers, epochs, manifest and WAL ids, 128-bit identities |
+//! | [`entry`] | entry kinds, the borrowed [`Entry`], the internal key order |
+//! | [`batch`] | the one encoding of a write batch, shared by WAL body and memtable |
+//! | [`cursor`] | the one iteration trait, which says which block it lacks |
+//! | [`operator`] | the merge operator's trait |
+//! | [`sst`] | the descriptor of a table, as the manifest stores it |
+//! | [`envelope`] | the head that every stored object carries |
+//! | [`name`] | every object name that exists, parsed and formatted |
+//! | [`outcome`] | what became of a conditional PUT |
+//! | [`error`] | the one error type |
+//! | [`limits`] | hard bounds and their derivations |
+//! | [`bytes_io`], [`checksum`] | bounded decoding, varints, CRC32C |
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod bytes_io;
+pub mod checksum;
+pub mod cursor;
+pub mod entry;
+pub mod envelope;
+pub mod error;
+pub mod id;
+pub mod limits;
+pub mod name;
+pub mod operator;
+pub mod outcome;
+pub mod sst;
+
+pub use batch::{Batch, BatchOp, BatchOps};
+pub use cursor::{BlockAddr, Cursor, Step};
+pub use entry::{Entry, Kind, UnixMillis, compare_internal};
+pub use envelope::{Envelope, ObjectKind};
+pub use error::{Error, ErrorKind, Result};
+pub use id::{
+    AttemptId, CheckpointId, DatabaseId, Epoch, JobId, ManifestId, ObjectId, Seq, SstId, WalId,
+};
+pub use name::ObjectName;
+pub use operator::MergeOperator;
+pub use outcome::PutOutcome;
+pub use sst::SstDescriptor;

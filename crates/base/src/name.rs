@@ -1,0 +1,159 @@
+//! Every object name under a database's root, parsed and formatted. Names are parsed to fixed
+//! types and never joined from text, so nothing can escape the root. RFC 0002 has the table.
+
+use crate::id::{JobId, ManifestId, SstId, WalId};
+use std::fmt;
+
+/// One object name. What [`ObjectName::parse`] does not know is left alone by everybody,
+/// collectors included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ObjectName {
+    /// `manifest/<20 digits>.manifest`
+    Manifest(ManifestId),
+    /// `manifest/boundary/<20 digits>`: every manifest with an id at or below has been freed.
+    ManifestBoundary(ManifestId),
+    /// `wal/<20 digits>.sst`
+    Wal(WalId),
+    /// `wal/boundary/<20 digits>`: every WAL object with an id at or below has been freed, kept
+    /// fences excepted.
+    WalBoundary(WalId),
+    /// `compacted/<ULID>.sst`: tables of L0 and of sorted runs.
+    Compacted(SstId),
+    /// `compactions/<20 digits>.compactions`: job records of the compactor.
+    Compactions(u64),
+    /// `compactions/boundary/<20 digits>`
+    CompactionsBoundary(u64),
+    /// `ingest/<ULID>/manifest`: the one commit point of an ingest job.
+    IngestManifest(JobId),
+    /// `ingest/<ULID>/<ULID>.sst`: a staged table of a job.
+    IngestSst(JobId, SstId),
+    /// `probe/record`: what the store was found to be able to do.
+    ProbeRecord,
+    /// `probe/<ULID>`: scratch of a running probe.
+    ProbeScratch(JobId),
+}
+
+/// Folders, as prefixes to list.
+pub mod prefix {
+    /// Manifests and their boundary.
+    pub const MANIFEST: &str = "manifest/";
+    /// The manifests' boundary objects.
+    pub const MANIFEST_BOUNDARY: &str = "manifest/boundary/";
+    /// WAL objects and their boundary.
+    pub const WAL: &str = "wal/";
+    /// The WAL's boundary objects.
+    pub const WAL_BOUNDARY: &str = "wal/boundary/";
+    /// Tables.
+    pub const COMPACTED: &str = "compacted/";
+    /// Compaction job records.
+    pub const COMPACTIONS: &str = "compactions/";
+    /// Staged ingest jobs.
+    pub const INGEST: &str = "ingest/";
+    /// The store probe's objects.
+    pub const PROBE: &str = "probe/";
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ObjectName::Manifest(id) => write!(f, "manifest/{:020}.manifest", id.0),
+            ObjectName::ManifestBoundary(id) => write!(f, "manifest/boundary/{:020}", id.0),
+            ObjectName::Wal(id) => write!(f, "wal/{:020}.sst", id.0),
+            ObjectName::WalBoundary(id) => write!(f, "wal/boundary/{:020}", id.0),
+            ObjectName::Compacted(id) => write!(f, "compacted/{id}.sst"),
+            ObjectName::Compactions(id) => write!(f, "compactions/{id:020}.compactions"),
+            ObjectName::CompactionsBoundary(id) => write!(f, "compactions/boundary/{id:020}"),
+            ObjectName::IngestManifest(job) => write!(f, "ingest/{job}/manifest"),
+            ObjectName::IngestSst(job, sst) => write!(f, "ingest/{job}/{sst}.sst"),
+            ObjectName::ProbeRecord => f.write_str("probe/record"),
+            ObjectName::ProbeScratch(id) => write!(f, "probe/{id}"),
+        }
+    }
+}
+
+impl ObjectName {
+    /// The name that `path` (relative to the database's root, `/` between parts) stands for, or
+    /// `None`. Strict: every name has one spelling.
+    #[must_use]
+    pub fn parse(path: &str) -> Option<ObjectName> {
+        let (folder, rest) = path.split_once('/')?;
+        match folder {
+            "manifest" => match rest.strip_prefix("boundary/") {
+                Some(id) => digits(id).map(|id| ObjectName::ManifestBoundary(ManifestId(id))),
+                None => digits(rest.strip_suffix(".manifest")?)
+                    .map(|id| ObjectName::Manifest(ManifestId(id))),
+            },
+            "wal" => match rest.strip_prefix("boundary/") {
+                Some(id) => digits(id).map(|id| ObjectName::WalBoundary(WalId(id))),
+                None => digits(rest.strip_suffix(".sst")?).map(|id| ObjectName::Wal(WalId(id))),
+            },
+            "compacted" => SstId::parse(rest.strip_suffix(".sst")?).map(ObjectName::Compacted),
+            "compactions" => match rest.strip_prefix("boundary/") {
+                Some(id) => digits(id).map(ObjectName::CompactionsBoundary),
+                None => digits(rest.strip_suffix(".compactions")?).map(ObjectName::Compactions),
+            },
+            "ingest" => {
+                let (job, file) = rest.split_once('/')?;
+                let job = JobId::parse(job)?;
+                if file == "manifest" {
+                    return Some(ObjectName::IngestManifest(job));
+                }
+                let sst = SstId::parse(file.strip_suffix(".sst")?)?;
+                Some(ObjectName::IngestSst(job, sst))
+            }
+            "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
+            "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
+            _ => None,
+        }
+    }
+}
+
+fn digits(text: &str) -> Option<u64> {
+    let well_formed = text.len() == 20 && text.bytes().all(|byte| byte.is_ascii_digit());
+    // 20 digits reach past 2^64; parse refuses what does not fit. Ids count from 1.
+    if well_formed { text.parse().ok().filter(|id| *id > 0) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        let names = [
+            ObjectName::Manifest(ManifestId(1)),
+            ObjectName::ManifestBoundary(ManifestId(7)),
+            ObjectName::Wal(WalId(u64::MAX)),
+            ObjectName::WalBoundary(WalId(2)),
+            ObjectName::Compacted(SstId(5)),
+            ObjectName::Compactions(3),
+            ObjectName::CompactionsBoundary(3),
+            ObjectName::IngestManifest(JobId(9)),
+            ObjectName::IngestSst(JobId(9), SstId(8)),
+            ObjectName::ProbeRecord,
+            ObjectName::ProbeScratch(JobId(4)),
+        ];
+        for name in names {
+            assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
+        }
+    }
+
+    #[test]
+    fn other_spellings_are_nobodys() {
+        for path in [
+            "",
+            "manifest",
+            "manifest/1.manifest",
+            "manifest/00000000000000000000.manifest",
+            "manifest/99999999999999999999.manifest",
+            "manifest/00000000000000000001.manifest.tmp",
+            "manifest/+0000000000000000001.manifest",
+            "wal/../manifest/00000000000000000001.manifest",
+            "compacted/01arz3ndektsv4rrffq69g5fav.sst",
+            "ingest/x/manifest",
+            "else/00000000000000000001",
+        ] {
+            assert_eq!(ObjectName::parse(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The store seam, in our own terms. A [`Store`] is bound to one database's root; names under it
+//! are [`ObjectName`]s, never text. Only this folder names the `object_store` crate.
+//!
+//! Contract, held by the conformance suite in `tests/`: reads see completed creates
+//! (read-after-write); of racing creates of one name at most one is `Created`; objects never
+//! change once created; a listing that ends without error is complete up to creates that raced it.
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use std::fmt;
+use std::ops::Range;
+
+/// What the store answered to a conditional create. Not yet an outcome: see
+/// [`conditional::create`], which reads back and decides.
+#[derive(Clone, Debug)]
+pub enum PutAnswer {
+    /// It says it created the object.
+    Created,
+    /// It says that there was one already. Perhaps ours, perhaps nobody's (a bare 409).
+    Exists,
+    /// It refused before doing anything (no permission, too large).
+    Refused(Error),
+    /// Lost connection, time-out, 5xx: it may be stored, now or later.
+    Ambiguous(Error),
+}
+
+/// One line of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The object.
+    pub name: ObjectName,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was stored, by the store's clock.
+    pub modified: UnixMillis,
+}
+
+/// An upload that is under way; nothing is visible under the name before `finish` succeeds.
+pub trait Upload: Send {
+    /// Hands over the next bytes. May wait for earlier ones to be sent (this bounds memory).
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>>;
+    /// Completes the object: afterwards it is durable. On an error its state is not known.
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+    /// Gives up and frees what was sent, as far as the store lets one.
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+}
+
+/// Objects under one database's root.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// The bytes of `range` (all when `None`), `None` when there is no such object. Exactly the
+    /// length asked for, unless the object is shorter: then Corruption.
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>>;
+
+    /// As [`Store::get`], for stores that can answer without waiting for a network (memory, local
+    /// folder); `None` when this store cannot.
+    fn get_now(
+        &self,
+        _name: ObjectName,
+        _range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        None
+    }
+
+    /// Creates the object if the name is free; durable once `Created` is answered. Never retried
+    /// below this seam.
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;
+
+    /// Begins an upload under a name that nobody else uses (a fresh ULID); not conditional.
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>>;
+
+    /// Every object whose name starts with `prefix` (one of [`siltstone_base::name::prefix`]) and
+    /// sorts after `after`, sorted by name. Names that are not ours are left out.
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>>;
+
+    /// Deletes by name; deleting what is not there succeeds.
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>>;
+}
