@@ -16,7 +16,7 @@ pub enum SstLocation {
 }
 
 /// One table, as the manifest names it. Everything a reader needs before its first request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SstDescriptor {
     /// Name under `compacted/`, and the object id in its envelope.
     pub id: SstId,
