@@ -1,1 +1,230 @@
-//! Under construction.
+//! A blocked bloom filter over 64-bit key hashes, with a frozen stored form.
+//!
+//! It knows neither tables nor keys: it stores hashes and says "certainly not there" or "perhaps
+//! there". One hash of a key serves every filter that is asked for it, so the hash is made once per
+//! look-up, by [`key_hash`], and handed on.
+//!
+//! Every hash lives inside one block of 512 bits, which is one cache line, so an answer costs at
+//! most one cache miss however large the filter is. The price is some 10 to 30 % more bits than a
+//! plain bloom filter needs for the same rate of false answers (F. Putze, P. Sanders, J. Singler,
+//! *Cache-, Hash- and Space-Efficient Bloom Filters*, 2007): about 1 % at 10 bits per key.
+//!
+//! # Stored form, version 1
+//!
+//! ```text
+//! offset size field
+//!      0    1 version, 1
+//!      1    1 probes: bits set per hash, 1 to 16
+//!      2    2 zero
+//!      4    4 number of blocks, little-endian
+//!      8   64 first block: eight 64-bit words, little-endian
+//!     72   64 second block, and so on to the end
+//! ```
+//!
+//! Let `high` and `low` be the upper and lower 32 bits of a hash. Its block is
+//! `(high * blocks) >> 32`. Its i-th bit (from 0), of `probes`, is the upper 9 bits of
+//! `low * 0x9e3779b9^(i + 1)` modulo 2^32: word `bit >> 6` of the block, bit `bit & 63` of the
+//! word. (Choosing a block by multiplying and shifting: D. Lemire, *Fast Random Integer Generation
+//! in an Interval*, 2019. The odd constant is 2^32 divided by the golden ratio: Knuth, TAOCP 3,
+//! section 6.4.)
+//!
+//! A filter of no blocks says "perhaps" to everything: it is what zero bits per key give. A filter
+//! that was given no hash has one empty block and says "no" to everything.
+
+#![forbid(unsafe_code)]
+
+use std::fmt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Bits of a block: one cache line of 64 bytes.
+const BLOCK_BITS: u64 = 512;
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 64;
+/// Words of a block.
+const BLOCK_WORDS: usize = 8;
+/// Bytes before the first block.
+const HEAD_BYTES: usize = 8;
+/// The stored version this code writes and reads.
+const VERSION: u8 = 1;
+/// Most bits per hash: beyond it a block of 512 bits fills up sooner than it discriminates.
+const MAX_PROBES: u32 = 16;
+/// Most bits per key that have an effect: [`MAX_PROBES`] probes want 27, and blocks that stay
+/// almost empty gain little after twice that.
+const MAX_BITS_PER_KEY: u32 = 64;
+/// 2^32 divided by the golden ratio, made odd.
+const GOLDEN: u32 = 0x9e37_79b9;
+
+/// The hash that every filter is asked by: XXH3, 64 bits, seed 0.
+#[must_use]
+pub fn key_hash(key: &[u8]) -> u64 {
+    xxh3_64(key)
+}
+
+/// Why stored bytes are not a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// The bytes contradict themselves.
+    Corrupt,
+    /// The version is not one that this code reads.
+    UnknownVersion(u8),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Corrupt => f.write_str("the bytes are not a filter"),
+            DecodeError::UnknownVersion(version) => {
+                write!(f, "filter version {version} is not known; the newest known is {VERSION}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// One block, placed so that it never straddles two cache lines.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Line([u64; BLOCK_WORDS]);
+
+/// The bits of a hash inside its block, as (word, mask) pairs.
+fn probes(hash: u64, count: u32) -> impl Iterator<Item = (usize, u64)> {
+    let mut mixed = hash as u32;
+    (0..count).map(move |_| {
+        mixed = mixed.wrapping_mul(GOLDEN);
+        let bit = mixed >> 23;
+        ((bit >> 6) as usize, 1u64 << (bit & 63))
+    })
+}
+
+/// Which of `blocks` a hash belongs to: below `blocks`, since the upper half is below 2^32.
+fn block_of(hash: u64, blocks: u64) -> usize {
+    (((hash >> 32) * blocks) >> 32) as usize
+}
+
+/// Collects hashes and lays out the filter once their number is known.
+#[derive(Clone, Debug)]
+pub struct BloomBuilder {
+    bits_per_key: u32,
+    hashes: Vec<u64>,
+}
+
+impl BloomBuilder {
+    /// A builder that will spend `bits_per_key` bits on each hash: 10 give about 1 % of false
+    /// answers. 0 means no filter at all; more than 64 count as 64.
+    #[must_use]
+    pub fn new(bits_per_key: u32) -> Self {
+        BloomBuilder { bits_per_key: bits_per_key.min(MAX_BITS_PER_KEY), hashes: Vec::new() }
+    }
+
+    /// Adds a hash. Equal hashes that follow each other are stored once.
+    pub fn add(&mut self, hash: u64) {
+        if self.bits_per_key > 0 && self.hashes.last() != Some(&hash) {
+            self.hashes.push(hash);
+        }
+    }
+
+    /// How many bytes [`BloomBuilder::finish`] would give now.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        HEAD_BYTES + self.blocks() as usize * BLOCK_BYTES
+    }
+
+    /// The stored form.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        let blocks = self.blocks();
+        // The best number of bits per hash is ln 2 = 0.69 of the bits per key for a plain filter;
+        // blocks fill unevenly, which wants somewhat fewer: three fifths.
+        let count = ((self.bits_per_key * 3 + 2) / 5).clamp(1, MAX_PROBES);
+        let mut lines = vec![Line::default(); blocks as usize];
+        for hash in self.hashes {
+            if let Some(line) = lines.get_mut(block_of(hash, u64::from(blocks))) {
+                set(line, hash, count);
+            }
+        }
+        let mut out = Vec::with_capacity(HEAD_BYTES + lines.len() * BLOCK_BYTES);
+        out.extend_from_slice(&[VERSION, count as u8, 0, 0]);
+        out.extend_from_slice(&blocks.to_le_bytes());
+        for word in lines.iter().flat_map(|line| line.0) {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+        out
+    }
+
+    /// Enough blocks for every hash; one at least where a filter is wanted. The count saturates at
+    /// 2^32 - 1 blocks, which is 256 GiB of filter.
+    fn blocks(&self) -> u32 {
+        if self.bits_per_key == 0 {
+            return 0;
+        }
+        let bits = (self.hashes.len() as u64).saturating_mul(u64::from(self.bits_per_key));
+        u32::try_from(bits.div_ceil(BLOCK_BITS).max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+fn set(line: &mut Line, hash: u64, count: u32) {
+    // A planted mistake for the mutation tests: the last bit goes astray, so keys that are there
+    // are denied.
+    let hash = if cfg!(mutation = "bloom_false_negative") { hash ^ 1 } else { hash };
+    for (word, mask) in probes(hash, count) {
+        if let Some(word) = line.0.get_mut(word) {
+            *word |= mask;
+        }
+    }
+}
+
+/// A filter in memory.
+#[derive(Clone, Debug)]
+pub struct Bloom {
+    probes: u32,
+    lines: Vec<Line>,
+}
+
+impl Bloom {
+    /// Reads the stored form. The blocks are copied to where a cache line holds each whole.
+    ///
+    /// # Errors
+    /// [`DecodeError`] for anything that [`BloomBuilder::finish`] did not make. No more is
+    /// allocated than `bytes` are long.
+    pub fn decode(bytes: &[u8]) -> Result<Bloom, DecodeError> {
+        let (head, body) = bytes.split_at_checked(HEAD_BYTES).ok_or(DecodeError::Corrupt)?;
+        let &[version, count, zero_a, zero_b, b0, b1, b2, b3] = head else {
+            return Err(DecodeError::Corrupt);
+        };
+        if version != VERSION {
+            return Err(DecodeError::UnknownVersion(version));
+        }
+        let probes = u32::from(count);
+        let blocks = u64::from(u32::from_le_bytes([b0, b1, b2, b3]));
+        let whole = blocks * BLOCK_BYTES as u64 == body.len() as u64;
+        if (zero_a, zero_b) != (0, 0) || !(1..=MAX_PROBES).contains(&probes) || !whole {
+            return Err(DecodeError::Corrupt);
+        }
+        let lines = body.as_chunks::<BLOCK_BYTES>().0.iter().map(|block| {
+            let mut line = Line::default();
+            for (word, bytes) in line.0.iter_mut().zip(block.as_chunks::<8>().0) {
+                *word = u64::from_le_bytes(*bytes);
+            }
+            line
+        });
+        Ok(Bloom { probes, lines: lines.collect() })
+    }
+
+    /// Whether `hash` may have been added: `false` is certain.
+    #[must_use]
+    #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let Some(line) = self.lines.get(block_of(hash, self.lines.len() as u64)) else {
+            return true;
+        };
+        probes(hash, self.probes)
+            .all(|(word, mask)| line.0.get(word).is_some_and(|word| word & mask != 0))
+    }
+
+    /// Bytes of memory it takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        size_of::<Bloom>() + self.lines.capacity() * BLOCK_BYTES
+    }
+}
