@@ -1,0 +1,266 @@
+//! The memtable against an ordered map, and under a writer and readers at once.
+
+use crate::{MemEntry, Memtable};
+use proptest::prelude::*;
+use siltstone_base::{Batch, Cursor, Entry, ErrorKind, Kind, Seq, Step, UnixMillis};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+type Version = (Kind, Vec<u8>, Option<u64>);
+type Model = BTreeMap<(Vec<u8>, Reverse<u64>), Version>;
+type Op = (Kind, Vec<u8>, Vec<u8>, Option<u64>);
+
+fn encode(ops: &[Op]) -> Arc<[u8]> {
+    let mut batch = Batch::new();
+    for (kind, key, value, expiry) in ops {
+        batch.push(*kind, key, value, expiry.map(UnixMillis)).unwrap();
+    }
+    Arc::from(batch.as_bytes())
+}
+
+fn put(key: &[u8], value: &[u8]) -> Op {
+    (Kind::Put, key.to_vec(), value.to_vec(), None)
+}
+
+type Row = (Vec<u8>, u64, Kind, Vec<u8>, Option<u64>);
+
+fn row(entry: Entry<'_>) -> Row {
+    let expiry = entry.expires_at.map(|at| at.0);
+    (entry.key.to_vec(), entry.seq.0, entry.kind, entry.value.to_vec(), expiry)
+}
+
+fn model_row(
+    ((key, Reverse(seq)), (kind, value, expiry)): (&(Vec<u8>, Reverse<u64>), &Version),
+) -> Row {
+    (key.clone(), *seq, *kind, value.clone(), *expiry)
+}
+
+/// Keys that share their first 8 bytes, keys that are a prefix of each other, keys with zeros.
+fn keys() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 1..4),
+        prop::collection::vec(prop::sample::select(vec![0u8, b'b']), 1..4).prop_map(|tail| [
+            b"sameeight".as_slice(),
+            &tail
+        ]
+        .concat()),
+        prop::collection::vec(any::<u8>(), 1..20),
+    ]
+}
+
+fn ops() -> impl Strategy<Value = Op> {
+    let kind = prop::sample::select(vec![Kind::Put, Kind::Delete, Kind::Merge]);
+    let value = prop::collection::vec(any::<u8>(), 0..6);
+    (kind, keys(), value, prop::option::of(any::<u64>()))
+}
+
+fn fill(batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {
+    let table = Arc::new(Memtable::new());
+    let mut model = Model::new();
+    let mut seq = 1;
+    for batch in batches {
+        table.insert_batch(Seq(seq), &encode(batch)).unwrap();
+        for (kind, key, value, expiry) in batch {
+            model.insert((key.clone(), Reverse(seq)), (*kind, value.clone(), *expiry));
+            seq += 1;
+        }
+        seq += gap;
+    }
+    (table, model)
+}
+
+fn walk(table: &Arc<Memtable>, backward: bool) -> Vec<Row> {
+    let mut cursor = table.cursor();
+    let mut rows = Vec::new();
+    let mut step = if backward { cursor.seek_last() } else { cursor.seek_first() };
+    while step.unwrap() == Step::Ready {
+        rows.push(row(cursor.entry().unwrap()));
+        step = if backward { cursor.prev() } else { cursor.next() };
+    }
+    assert!(cursor.entry().is_none());
+    rows
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn agrees_with_an_ordered_map(
+        batches in prop::collection::vec(prop::collection::vec(ops(), 0..40), 0..12),
+        gap in 0u64..3,
+        probes in prop::collection::vec((keys(), 0u64..500), 1..40),
+    ) {
+        let (table, model) = fill(&batches, gap);
+        let expected: Vec<Row> = model.iter().map(model_row).collect();
+        prop_assert_eq!(&walk(&table, false), &expected);
+        let mut reversed = walk(&table, true);
+        reversed.reverse();
+        prop_assert_eq!(&reversed, &expected);
+        prop_assert_eq!(table.len(), model.len());
+        prop_assert_eq!(table.last_seq().map(|s| s.0), model.keys().map(|(_, s)| s.0).max());
+        prop_assert_eq!(table.first_seq().map(|s| s.0), model.keys().map(|(_, s)| s.0).min());
+        let buffers: usize = batches.iter().map(|batch| encode(batch).len()).sum();
+        prop_assert!(table.bytes() >= buffers + 40 * model.len());
+
+        let own_keys = model.keys().map(|(key, Reverse(seq))| (key.clone(), *seq));
+        for (key, seq) in own_keys.chain(probes) {
+            let from = (key.clone(), Reverse(seq));
+            let mut cursor = table.cursor();
+            cursor.seek(&key, Seq(seq)).unwrap();
+            let at_or_after = model.range(from.clone()..).next().map(model_row);
+            prop_assert_eq!(cursor.entry().map(row), at_or_after.clone());
+            cursor.seek_before(&key, Seq(seq)).unwrap();
+            let before = model.range(..from).next_back().map(model_row);
+            prop_assert_eq!(cursor.entry().map(row), before.clone());
+            prop_assert_eq!(cursor.shared().map(|found| row(found.entry())), before);
+            let newest = at_or_after.filter(|found| found.0 == key);
+            prop_assert_eq!(table.get(&key, Seq(seq)).map(|found| row(found.entry())), newest);
+        }
+    }
+
+    #[test]
+    fn bad_bytes_insert_nothing(
+        batch in prop::collection::vec(ops(), 1..10),
+        cut in any::<prop::sample::Index>(),
+        noise in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        let table = Arc::new(Memtable::new());
+        let whole = encode(&batch);
+        // An appended tag of no kind spoils the last operation only.
+        let spoilt: Arc<[u8]> = whole.iter().copied().chain([0x7f]).collect();
+        let error = table.insert_batch(Seq(1), &spoilt).unwrap_err();
+        prop_assert_eq!(error.kind(), ErrorKind::Corruption);
+        prop_assert!(table.is_empty() && table.bytes() == 0 && table.first_seq().is_none());
+        prop_assert!(walk(&table, false).is_empty());
+        let cut: Arc<[u8]> = Arc::from(&whole[..cut.index(whole.len())]);
+        for bytes in [cut, Arc::from(noise)] {
+            let before = walk(&table, false);
+            if table.insert_batch(table.last_seq().unwrap_or_default().next(), &bytes).is_err() {
+                prop_assert_eq!(walk(&table, false), before);
+            }
+        }
+    }
+}
+
+#[test]
+fn sorted_and_reversed_batches_keep_order() {
+    for descending in [false, true] {
+        let mut ops: Vec<Op> =
+            (0..20_000u32).map(|n| put(&n.to_be_bytes(), &n.to_le_bytes())).collect();
+        if descending {
+            ops.reverse();
+        }
+        let (table, model) = fill(&[ops], 0);
+        assert_eq!(walk(&table, false), model.iter().map(model_row).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_value_is_handed_out_without_a_copy() {
+    let table = Memtable::new();
+    let bytes = encode(&[put(b"key", b"value")]);
+    table.insert_batch(Seq(3), &bytes).unwrap();
+    let found: MemEntry = table.get(b"key", Seq::MAX).unwrap();
+    drop(table);
+    assert!(Arc::ptr_eq(found.buffer(), &bytes));
+    assert_eq!(&found.buffer()[found.value_range()], b"value");
+}
+
+#[test]
+fn limits_are_errors() {
+    let table = Memtable::with_max_entries(2);
+    let insert = |seq, ops: &[Op]| table.insert_batch(seq, &encode(ops)).map_err(|e| e.kind());
+    let one = [put(b"a", b"")];
+    assert_eq!(insert(Seq(0), &one), Err(ErrorKind::Internal), "0 means none");
+    assert_eq!(insert(Seq(5), &one), Ok(()));
+    assert_eq!(insert(Seq(5), &one), Err(ErrorKind::Internal));
+    assert_eq!(insert(Seq(6), &[put(b"b", b""), put(b"c", b"")]), Err(ErrorKind::Invalid));
+    assert_eq!(insert(Seq(Seq::MAX.0 + 1), &one), Err(ErrorKind::Invalid));
+    assert_eq!(insert(Seq(1), &[]), Ok(()), "nothing needs no number");
+    assert_eq!(table.len(), 1);
+    assert_eq!(insert(Seq::MAX, &one), Ok(()));
+    assert_eq!(table.last_seq(), Some(Seq::MAX));
+    let range_delete = [(Kind::RangeDelete, b"a".to_vec(), b"b".to_vec(), None)];
+    let unlimited = Memtable::new();
+    let refused = unlimited.insert_batch(Seq(1), &encode(&range_delete)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_cursor_moved_from_nowhere_says_so() {
+    let mut cursor = Arc::new(Memtable::new()).cursor();
+    assert_eq!(cursor.next().unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(cursor.prev().unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(cursor.seek_first().unwrap(), Step::End);
+}
+
+/// What entry number `n` of the concurrent test is: neighbours in time are far apart in order, and
+/// every key gets several versions.
+fn scattered(n: u64) -> Op {
+    let key = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52).to_be_bytes();
+    put(&key, &n.to_le_bytes())
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "threads are what is tested")]
+fn readers_find_what_was_published() {
+    const ENTRIES: u64 = 30_000;
+    const BATCH: u64 = 6;
+    let table = Arc::new(Memtable::new());
+    let published = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for first in (1..=ENTRIES).step_by(BATCH as usize) {
+                let ops: Vec<Op> = (first..first + BATCH).map(scattered).collect();
+                table.insert_batch(Seq(first), &encode(&ops)).unwrap();
+                published.store(first + BATCH - 1, Ordering::Release);
+            }
+        });
+        for reader in 0..2u64 {
+            let (table, published) = (&table, &published);
+            scope.spawn(move || {
+                let mut turn = reader;
+                loop {
+                    let seen = published.load(Ordering::Acquire);
+                    turn += 1;
+                    if seen > 0 {
+                        look_up(table, seen, turn.wrapping_mul(0x2545_f491) % seen + 1);
+                    }
+                    if turn.is_multiple_of(64) {
+                        scan(table, seen, turn.is_multiple_of(128));
+                    }
+                    if seen == ENTRIES {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(table.len() as u64, ENTRIES);
+}
+
+/// Entry number `n`, published, is found at its own sequence number, and something at least as new
+/// at the published one.
+fn look_up(table: &Memtable, seen: u64, n: u64) {
+    let (_, key, value, _) = scattered(n);
+    let exact = table.get(&key, Seq(n)).expect("published entries are found");
+    assert_eq!((exact.entry().seq, exact.entry().value), (Seq(n), value.as_slice()));
+    let newest = table.get(&key, Seq(seen)).expect("a newer bound finds at least as much");
+    assert!(newest.entry().seq >= Seq(n) && newest.entry().seq <= Seq(seen));
+}
+
+/// A scan is in strict order, either way, and meets every entry that was published before it began.
+fn scan(table: &Arc<Memtable>, seen: u64, backward: bool) {
+    let mut rows = walk(table, backward);
+    if backward {
+        rows.reverse();
+    }
+    let ordered = rows
+        .windows(2)
+        .all(|pair| (&pair[0].0, Reverse(pair[0].1)) < (&pair[1].0, Reverse(pair[1].1)));
+    assert!(ordered);
+    assert_eq!(rows.iter().filter(|row| row.1 <= seen).count() as u64, seen);
+    assert!(rows.iter().all(|row| row.3 == row.1.to_le_bytes()), "each holds its own value");
+}
