@@ -2,17 +2,29 @@
 //! processes follow to share one database, as pure step functions (RFC 0004).
 //!
 //! Nothing here waits, reads a clock, draws a random number or touches a store. A machine says
-//! what to do now ([`protocol`]'s `action`), somebody does it, and tells it the answer; the engine,
-//! the simulation and the exhaustive explorer drive the very same machines.
+//! what to do now, somebody does it, and tells it the answer; the engine, the simulation and the
+//! exhaustive explorer drive the very same machines.
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`state`] | [`Manifest`] and what it is made of |
+//! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
+//! | [`invariant`] | what every manifest satisfies, as named predicates |
+//! | [`rules`] | the protocol rules by name, for tests that drop one |
 
 #![forbid(unsafe_code)]
 
+pub mod edit;
+pub mod invariant;
+pub mod rules;
 pub mod state;
+#[cfg(test)]
+mod testing;
 
+pub use edit::{
+    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, replay_point,
+};
+pub use rules::{Rule, Rules};
 pub use state::{
     AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
     Manifest, PendingIngest, Settings, SortedRun, WriterRecord,

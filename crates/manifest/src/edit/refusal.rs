@@ -1,0 +1,114 @@
+//! Why an edit does not fit a state.
+
+use siltstone_base::{CheckpointId, Epoch, Error, ErrorKind, SstId};
+use std::fmt;
+
+/// Why an edit was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// A newer writer or compactor has taken over: this handle is dead.
+    Fenced {
+        /// The epoch that took over.
+        by: Epoch,
+    },
+    /// The state is not what the edit was planned on.
+    Conflict(Conflict),
+    /// The checkpoint is gone.
+    Expired {
+        /// Which.
+        checkpoint: CheckpointId,
+    },
+    /// The edit itself is wrong.
+    Invalid(&'static str),
+    /// The edit would break the invariant of this name: a bug of ours.
+    Broken(&'static str),
+}
+
+/// What an edit conflicts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Conflict {
+    /// Another claim came first; this is the epoch now.
+    EpochMoved {
+        /// The newest epoch.
+        now: Epoch,
+    },
+    /// The last writer did not close cleanly and may be alive.
+    NotClosed {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// Another checkpoint has the name.
+    NameTaken {
+        /// Which.
+        checkpoint: CheckpointId,
+    },
+    /// A table to remove is not there.
+    TableGone {
+        /// Which.
+        table: SstId,
+    },
+    /// A table that stays lies between what goes and what comes, and shares keys with it.
+    Overlap {
+        /// Which.
+        table: SstId,
+    },
+    /// The database was destroyed.
+    Destroyed,
+    /// The database is still being made.
+    NotInitialized,
+    /// Another database lives here now (rule F8).
+    OtherDatabase,
+}
+
+impl From<Conflict> for Refusal {
+    fn from(conflict: Conflict) -> Refusal {
+        Refusal::Conflict(conflict)
+    }
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Conflict::EpochMoved { now } => write!(f, "another claim came first: epoch {now}"),
+            Conflict::NotClosed { epoch } => write!(
+                f,
+                "the writer of epoch {epoch} did not close and may be alive; \
+                 open with take_over to end it"
+            ),
+            Conflict::NameTaken { checkpoint } => {
+                write!(f, "checkpoint {checkpoint} has that name already")
+            }
+            Conflict::TableGone { table } => write!(f, "table {table} is not there any more"),
+            Conflict::Overlap { table } => {
+                write!(f, "table {table} lies between the inputs and shares keys with them")
+            }
+            Conflict::Destroyed => f.write_str("the database was destroyed"),
+            Conflict::NotInitialized => f.write_str("the database is still being made"),
+            Conflict::OtherDatabase => f.write_str("another database lives at this place now"),
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::Fenced { by } => {
+                Error::new(ErrorKind::Fenced, "a newer writer or compactor has taken over")
+                    .with("by epoch", by)
+            }
+            // What this handle belongs to is gone for good: reading again does not help.
+            Refusal::Conflict(gone @ (Conflict::Destroyed | Conflict::OtherDatabase)) => {
+                Error::new(ErrorKind::NotFound, gone.to_string())
+            }
+            Refusal::Conflict(conflict) => Error::new(ErrorKind::Conflict, conflict.to_string()),
+            Refusal::Expired { checkpoint } => {
+                Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one")
+                    .with("checkpoint", checkpoint)
+            }
+            Refusal::Invalid(why) => Error::invalid(why),
+            Refusal::Broken(invariant) => {
+                Error::internal("a commit would break an invariant").with("invariant", invariant)
+            }
+        }
+    }
+}

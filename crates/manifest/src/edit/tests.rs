@@ -1,0 +1,289 @@
+use super::*;
+use crate::invariant::broken;
+use crate::state::CheckpointOwner;
+use crate::testing::{empty, manifest, table};
+use proptest::prelude::*;
+use siltstone_base::{JobId, Seq, WalId};
+
+fn claim(expected: u64, identity: u128) -> ClaimWriter {
+    ClaimWriter {
+        expected: Epoch(expected),
+        claim: AttemptId(identity),
+        max_parallel_writes: 2,
+        take_over: true,
+        reserve: vec![SstId(1000 + identity), SstId(2000 + identity)],
+        checkpoint: Some(NewCheckpoint { id: CheckpointId(identity), ..NewCheckpoint::default() }),
+    }
+}
+
+/// The writer of `manifest()` flushes its first reserved name.
+fn flush(base: &Manifest) -> FlushL0 {
+    FlushL0 {
+        layers: vec![vec![table(SstId(50), b"a", b"m", 61, 70)]],
+        replay_from: WalId(9),
+        flushed_seq: Seq(70),
+        wal_id_last_seen: WalId(8),
+        reserve: vec![SstId(52)],
+        floor: Seq(65),
+        ..FlushL0::nothing(Epoch(2), base)
+    }
+}
+
+fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
+    FinishCompaction {
+        epoch: Epoch(1),
+        job: JobId(301),
+        remove: remove.iter().map(|id| SstId(*id)).collect(),
+        add: vec![table(SstId(70), b"a", b"z", 1, 50)],
+        destination,
+        retire: vec![JobId(300)],
+    }
+}
+
+#[test]
+fn a_claim_takes_the_epoch_the_names_and_the_checkpoint_of_the_older_writer() {
+    let first = Edit::ClaimWriter(claim(0, 1)).apply(&empty()).unwrap();
+    let second = Edit::ClaimWriter(claim(1, 2)).apply(&first).unwrap();
+    assert_eq!(second.writer_epoch, Epoch(2));
+    assert_eq!(second.reserved, vec![SstId(1002), SstId(2002)]);
+    let owners: Vec<_> = second.checkpoints.iter().map(|one| (one.id, one.owner)).collect();
+    assert_eq!(owners, vec![(CheckpointId(2), CheckpointOwner::Writer(Epoch(2)))]);
+    assert_eq!(second.checkpoints[0].manifest_id, second.id);
+}
+
+#[test]
+fn a_claim_without_take_over_names_the_epoch_that_may_be_alive() {
+    let polite = Edit::ClaimWriter(ClaimWriter { take_over: false, ..claim(2, 9) });
+    let refused = polite.apply(&manifest());
+    assert_eq!(refused, Err(Conflict::NotClosed { epoch: Epoch(2) }.into()));
+    let closed = Edit::CloseClean { epoch: Epoch(2) }.apply(&manifest()).unwrap();
+    assert!(polite.apply(&closed).is_ok());
+}
+
+#[test]
+fn the_window_recorded_is_the_widest_ever_even_when_records_go() {
+    let mut state = Edit::ClaimWriter(ClaimWriter { max_parallel_writes: 7, ..claim(0, 1) })
+        .apply(&empty())
+        .unwrap();
+    for epoch in 1..40u64 {
+        state = Edit::ClaimWriter(claim(epoch, u128::from(epoch) + 1)).apply(&state).unwrap();
+    }
+    assert_eq!(state.writers.len(), crate::state::WRITER_RECORDS);
+    assert_eq!(state.widest_window, 7);
+}
+
+#[test]
+fn a_flush_of_a_superseded_writer_is_fenced() {
+    let taken = Edit::ClaimWriter(claim(2, 9)).apply(&manifest()).unwrap();
+    let late = Edit::FlushL0(flush(&manifest()));
+    assert_eq!(late.apply(&taken), Err(Refusal::Fenced { by: Epoch(3) }));
+    assert!(!late.in_effect(&taken));
+}
+
+#[test]
+fn a_table_whose_name_is_not_reserved_is_refused() {
+    let base = manifest();
+    let mut unreserved = flush(&base);
+    unreserved.layers[0][0].id = SstId(99);
+    let refused = Edit::FlushL0(unreserved.clone()).apply(&base);
+    assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+    assert!(!Edit::FlushL0(unreserved).in_effect(&base));
+}
+
+/// M2 (model): compaction took the table away; "is it there?" would add it again.
+#[test]
+fn a_flush_is_recognised_after_compaction_took_its_table() {
+    let base = manifest();
+    let edit = Edit::FlushL0(flush(&base));
+    let flushed = edit.apply(&base).unwrap();
+    let mut whole = finish(&[50, 14, 13, 10, 11], 6);
+    whole.add[0].max_seq = Seq(70);
+    let compacted = Edit::FinishCompaction(whole).apply(&flushed).unwrap();
+    assert!(edit.in_effect(&compacted));
+    let rules = Rules::ALL.without(Rule::SettleByReservation);
+    assert!(!edit.in_effect_with(&compacted, rules));
+}
+
+#[test]
+fn a_flush_past_a_fence_must_not_rest_inside_its_gap() {
+    let base = manifest();
+    let fence = KeptFence { id: WalId(8), epoch: Epoch(2), next_id: WalId(10) };
+    let inside = FlushL0 { fences: vec![fence], ..flush(&base) };
+    let refused = Edit::FlushL0(inside.clone()).apply(&base);
+    assert_eq!(refused, Err(Refusal::Broken("the replay point is outside every gap")));
+    let point = replay_point(WalId(8), &[fence], Rules::ALL);
+    let outside = FlushL0 { replay_from: point, ..inside };
+    assert!(Edit::FlushL0(outside).apply(&base).is_ok());
+}
+
+#[test]
+fn layers_come_in_above_all_others() {
+    let base = manifest();
+    let two = FlushL0 {
+        layers: vec![
+            vec![table(SstId(50), b"a", b"m", 61, 65)],
+            vec![table(SstId(51), b"a", b"m", 66, 70)],
+        ],
+        ..flush(&base)
+    };
+    let next = Edit::FlushL0(two).apply(&base).unwrap();
+    let l0: Vec<_> = next.l0.iter().map(|entry| (entry.order, entry.tables[0].id.0)).collect();
+    assert_eq!(l0, vec![(6, 51), (5, 50), (4, 14), (3, 13)]);
+    assert_eq!(next.reserved, vec![SstId(52)]);
+}
+
+#[test]
+fn compaction_takes_the_oldest_of_l0_and_no_newer_alone() {
+    let base = manifest();
+    let oldest = Edit::FinishCompaction(finish(&[13], 7)).apply(&base).unwrap();
+    assert_eq!(oldest.l0_last_compacted, Some(SstId(13)));
+    assert_eq!(oldest.runs.iter().map(|run| run.id).collect::<Vec<_>>(), vec![7, 6, 0]);
+    assert_eq!(oldest.finished_jobs.len(), 1);
+    let newest = Edit::FinishCompaction(finish(&[14], 7)).apply(&base);
+    assert_eq!(newest, Err(Conflict::Overlap { table: SstId(13) }.into()));
+    let below = Edit::FinishCompaction(finish(&[14, 13], 3)).apply(&base);
+    assert_eq!(below, Err(Conflict::Overlap { table: SstId(10) }.into()));
+}
+
+/// N3: a table slotted into the destination meanwhile survives, and stays in order.
+#[test]
+fn compaction_leaves_a_table_that_came_meanwhile() {
+    let mut base = manifest();
+    base.runs[0].tables = vec![table(SstId(10), b"a", b"f", 21, 30)];
+    base.l0 = vec![];
+    base.runs[0].tables.push(table(SstId(80), b"x", b"z", 31, 31));
+    let mut job = finish(&[10], 6);
+    job.add = vec![table(SstId(70), b"a", b"f", 21, 30)];
+    let next = Edit::FinishCompaction(job).apply(&base).unwrap();
+    let names: Vec<_> = next.runs[0].tables.iter().map(|table| table.id.0).collect();
+    assert_eq!(names, vec![70, 80]);
+}
+
+#[test]
+fn a_table_that_is_gone_ends_the_job() {
+    let gone = Edit::FinishCompaction(finish(&[13, 99], 7)).apply(&manifest());
+    assert_eq!(gone, Err(Conflict::TableGone { table: SstId(99) }.into()));
+}
+
+/// G3: the refresh landed first.
+#[test]
+fn revoking_spares_what_was_refreshed() {
+    let base = manifest();
+    let refresh =
+        Edit::RefreshCheckpoint { id: CheckpointId(1), expires_at: Some(UnixMillis(5000)) };
+    let refreshed = refresh.apply(&base).unwrap();
+    let revoke = Edit::RevokeExpired { ids: vec![CheckpointId(1)], now: UnixMillis(1000) };
+    assert!(revoke.apply(&base).unwrap().checkpoint(CheckpointId(1)).is_none());
+    assert!(revoke.in_effect(&refreshed));
+    assert!(revoke.apply(&refreshed).unwrap().checkpoint(CheckpointId(1)).is_some());
+}
+
+#[test]
+fn a_checkpoint_that_is_gone_cannot_be_refreshed_or_copied() {
+    let gone = Refusal::Expired { checkpoint: CheckpointId(8) };
+    let refresh = Edit::RefreshCheckpoint { id: CheckpointId(8), expires_at: None };
+    assert_eq!(refresh.apply(&manifest()), Err(gone));
+    let copy = NewCheckpoint {
+        id: CheckpointId(9),
+        source: Some(CheckpointId(8)),
+        ..NewCheckpoint::default()
+    };
+    assert_eq!(Edit::AddCheckpoint(copy).apply(&manifest()), Err(gone));
+}
+
+#[test]
+fn a_copied_checkpoint_pins_what_its_source_pins() {
+    let copy = NewCheckpoint {
+        id: CheckpointId(9),
+        source: Some(CheckpointId(1)),
+        ..NewCheckpoint::default()
+    };
+    let next = Edit::AddCheckpoint(copy).apply(&manifest()).unwrap();
+    let pins = |id| {
+        let one = next.checkpoint(CheckpointId(id)).unwrap();
+        (one.manifest_id, one.replay_from, one.wal_id_last_seen)
+    };
+    assert_eq!(pins(9), pins(1));
+}
+
+#[test]
+fn a_destroyed_database_takes_only_clean_up() {
+    let mut base = manifest();
+    base.destroyed_at = Some(UnixMillis(1));
+    let refused = Edit::FlushL0(flush(&base)).apply(&base);
+    assert_eq!(refused, Err(Conflict::Destroyed.into()));
+    assert!(Edit::RemoveCheckpoint { id: CheckpointId(1) }.apply(&base).is_ok());
+}
+
+/// One edit of every kind, over small ids so that they meet each other's effects.
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let small = 0..4u64;
+    prop_oneof![
+        (small.clone(), 1..9u128).prop_map(|(epoch, id)| Edit::ClaimWriter(claim(epoch, id))),
+        (small.clone(), 60..64u64, 0..3u128).prop_map(|(epoch, seq, name)| {
+            let base = manifest();
+            let layers = vec![vec![table(SstId(50 + name), b"a", b"m", seq, seq)]];
+            Edit::FlushL0(FlushL0 {
+                layers,
+                flushed_seq: Seq(seq),
+                reserve: vec![SstId(u128::from(seq))],
+                ..FlushL0::nothing(Epoch(epoch), &base)
+            })
+        }),
+        (small.clone(), 80..84u128).prop_map(|(epoch, name)| Edit::ReserveNames {
+            epoch: Epoch(epoch),
+            names: vec![SstId(name)]
+        }),
+        (small.clone(), 8..12u64).prop_map(|(epoch, id)| Edit::KeepFences {
+            epoch: Epoch(epoch),
+            fences: vec![KeptFence { id: WalId(id), epoch: Epoch(1), next_id: WalId(id + 1) }],
+        }),
+        small.clone().prop_map(|epoch| Edit::CloseClean { epoch: Epoch(epoch) }),
+        (1..5u128, prop::option::of(1..5u128)).prop_map(|(id, source)| {
+            Edit::AddCheckpoint(NewCheckpoint {
+                id: CheckpointId(id),
+                source: source.map(CheckpointId),
+                ..NewCheckpoint::default()
+            })
+        }),
+        (1..5u128, prop::option::of(1..2000u64)).prop_map(|(id, at)| Edit::RefreshCheckpoint {
+            id: CheckpointId(id),
+            expires_at: at.map(UnixMillis)
+        }),
+        (1..5u128).prop_map(|id| Edit::RemoveCheckpoint { id: CheckpointId(id) }),
+        (1..5u128, 1..2000u64).prop_map(|(id, now)| Edit::RevokeExpired {
+            ids: vec![CheckpointId(id)],
+            now: UnixMillis(now)
+        }),
+        (small, 1..9u128).prop_map(|(epoch, id)| Edit::ClaimCompactor {
+            expected: Epoch(epoch),
+            claim: AttemptId(id)
+        }),
+        (300..304u128, prop::sample::select(vec![vec![13], vec![14, 13], vec![9]]), 0..9u32)
+            .prop_map(|(job, remove, destination)| {
+                Edit::FinishCompaction(FinishCompaction {
+                    job: JobId(job),
+                    ..finish(&remove, destination)
+                })
+            }),
+    ]
+}
+
+proptest! {
+    /// Whatever the history: an edit that applied is in effect, its result keeps every invariant,
+    /// the id is the next one, and the same edit over again is refused or changes nothing more.
+    #[test]
+    fn edits_are_recognisable_and_idempotent(edits in prop::collection::vec(any_edit(), 1..12)) {
+        let mut state = manifest();
+        for edit in edits {
+            let Ok(next) = edit.apply(&state) else { continue };
+            prop_assert_eq!(next.id, state.id.next());
+            prop_assert_eq!(broken(&next), None);
+            prop_assert!(edit.in_effect(&next), "{:?}", edit);
+            if let Ok(again) = edit.apply(&next) {
+                prop_assert_eq!(Manifest { id: next.id, ..again }, next.clone());
+            }
+            state = next;
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! The writer's edits.
+
+use super::{Conflict, NewCheckpoint, Refusal};
+use crate::rules::{Rule, Rules};
+use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
+use siltstone_base::limits::MAX_PARALLEL_WRITES;
+use siltstone_base::{AttemptId, CheckpointId, Epoch, Seq, SstDescriptor, SstId, WalId};
+
+/// A new writer's claim (rules F1, R2, C1). From this commit on no older writer can commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimWriter {
+    /// The writer epoch it saw; it claims the next one.
+    pub expected: Epoch,
+    /// Its identity, random.
+    pub claim: AttemptId,
+    /// WAL objects it will have under way at once.
+    pub max_parallel_writes: u64,
+    /// Whether to end a writer that did not close cleanly.
+    pub take_over: bool,
+    /// Names it may give to its first tables. The older writer's become void.
+    pub reserve: Vec<SstId>,
+    /// The checkpoint it keeps for its own reads. The older writer's is removed.
+    pub checkpoint: Option<NewCheckpoint>,
+}
+
+impl ClaimWriter {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        if next.writer_epoch != self.expected {
+            return Err(Conflict::EpochMoved { now: next.writer_epoch }.into());
+        }
+        if !self.take_over && !next.closed_cleanly() {
+            return Err(Conflict::NotClosed { epoch: next.writer_epoch }.into());
+        }
+        if !(1..=MAX_PARALLEL_WRITES).contains(&self.max_parallel_writes) {
+            return Err(Refusal::Invalid("max_parallel_writes is 1 to 64"));
+        }
+        let epoch = self.expected.next();
+        next.writer_epoch = epoch;
+        next.widest_window = next.widest_window.max(self.max_parallel_writes);
+        next.writers.push(WriterRecord {
+            epoch,
+            claim: self.claim,
+            max_parallel_writes: self.max_parallel_writes,
+            clean_close: false,
+        });
+        let excess = next.writers.len().saturating_sub(WRITER_RECORDS);
+        next.writers.drain(..excess);
+        if rules.has(Rule::TakeoverVoidsNames) {
+            next.reserved.clear();
+        }
+        next.reserved.extend(&self.reserve);
+        // The older writer's snapshots ended with it, and what this one recovers is no older than
+        // what is in tables.
+        next.floor = next.flushed_seq;
+        next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
+        match &self.checkpoint {
+            None => Ok(()),
+            Some(new) => {
+                let owner = CheckpointOwner::Writer(epoch);
+                NewCheckpoint { owner, ..new.clone() }.apply(next)
+            }
+        }
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        state.writers.iter().any(|writer| writer.claim == self.claim)
+    }
+}
+
+/// The writer's ordinary commit: tables into L0, and how far they reach.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FlushL0 {
+    /// The writer's epoch.
+    pub epoch: Epoch,
+    /// New layers, oldest first, each of disjoint tables, key ascending. Their names must be
+    /// reserved; orders are given here, one up from the last.
+    pub layers: Vec<Vec<SstDescriptor>>,
+    /// The next WAL id to read in a replay, from [`replay_point`]. Never moves back.
+    pub replay_from: WalId,
+    /// Every entry up to here is in tables. Never moves back; rises with every layer.
+    pub flushed_seq: Seq,
+    /// The largest WAL id that is committed.
+    pub wal_id_last_seen: WalId,
+    /// Fences that must stay: all that recovery named, no later than the commit that moves the
+    /// replay point past them (rule F5). Those kept already do no harm.
+    pub fences: Vec<KeptFence>,
+    /// Names for the next tables.
+    pub reserve: Vec<SstId>,
+    /// The oldest sequence number that the writer's snapshots need; what is above `flushed_seq`
+    /// counts as `flushed_seq`.
+    pub floor: Seq,
+    /// A checkpoint of the new state, for the writer's own reads.
+    pub checkpoint: Option<NewCheckpoint>,
+    /// Checkpoints of the writer that no scan needs any more.
+    pub drop_checkpoints: Vec<CheckpointId>,
+}
+
+impl FlushL0 {
+    /// A commit of `epoch` on top of `state` that changes nothing yet.
+    #[must_use]
+    pub fn nothing(epoch: Epoch, state: &Manifest) -> FlushL0 {
+        FlushL0 {
+            epoch,
+            layers: Vec::new(),
+            replay_from: state.replay_from,
+            flushed_seq: state.flushed_seq,
+            wal_id_last_seen: state.wal_id_last_seen,
+            fences: Vec::new(),
+            reserve: Vec::new(),
+            floor: state.floor,
+            checkpoint: None,
+            drop_checkpoints: Vec::new(),
+        }
+    }
+
+    fn names(&self) -> impl Iterator<Item = SstId> {
+        self.layers.iter().flatten().map(|table| table.id)
+    }
+
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        check_epoch(next, self.epoch)?;
+        if self.replay_from < next.replay_from || self.flushed_seq < next.flushed_seq {
+            return Err(Refusal::Invalid("the replay point and flushed_seq never move back"));
+        }
+        // The rise is what tells this commit from none at all, afterwards.
+        if !self.layers.is_empty() && self.flushed_seq == next.flushed_seq {
+            return Err(Refusal::Invalid("a flush that adds tables raises flushed_seq"));
+        }
+        let reserved = |name: SstId| next.reserved.contains(&name);
+        if rules.has(Rule::CheckReservation) && !self.names().all(reserved) {
+            return Err(Refusal::Invalid("a table's name is not reserved"));
+        }
+        let used: Vec<SstId> = self.names().collect();
+        next.reserved.retain(|name| !used.contains(name));
+        next.reserved.extend(&self.reserve);
+        for tables in &self.layers {
+            next.last_l0_order = next.last_l0_order.saturating_add(1);
+            let entry = L0Entry { order: next.last_l0_order, tables: tables.clone() };
+            next.l0.insert(0, entry);
+        }
+        next.replay_from = self.replay_from;
+        next.flushed_seq = self.flushed_seq;
+        next.wal_id_last_seen = next.wal_id_last_seen.max(self.wal_id_last_seen);
+        next.floor = self.floor.min(self.flushed_seq);
+        keep_fences(next, &self.fences);
+        next.checkpoints.retain(|one| !self.drop_checkpoints.contains(&one.id));
+        match &self.checkpoint {
+            None => Ok(()),
+            Some(new) => {
+                let owner = CheckpointOwner::Writer(self.epoch);
+                NewCheckpoint { owner, ..new.clone() }.apply(next)
+            }
+        }
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
+        // Another epoch voided the names, so they tell nothing; then the answer is Fenced, which
+        // promises neither.
+        if state.writer_epoch != self.epoch {
+            return false;
+        }
+        let added = if rules.has(Rule::SettleByReservation) {
+            !self.names().any(|name| state.reserved.contains(&name))
+                && state.flushed_seq >= self.flushed_seq
+        } else {
+            self.names().all(|name| state.tables().any(|table| table.id == name))
+        };
+        added
+            && state.replay_from >= self.replay_from
+            && state.flushed_seq >= self.flushed_seq
+            && state.wal_id_last_seen >= self.wal_id_last_seen
+            && state.floor == self.floor.min(self.flushed_seq)
+            && keeps_all(state, &self.fences)
+            && self.reserve.iter().all(|name| state.reserved.contains(name))
+    }
+}
+
+/// The next id to read once everything up to and with `last` is in tables: past a fence that is
+/// its `next_id`, so that the replay point never lies inside a gap (rule F2).
+#[must_use]
+pub fn replay_point(last: WalId, fences: &[KeptFence], rules: Rules) -> WalId {
+    let fence = fences.iter().find(|fence| fence.id == last);
+    match fence {
+        Some(fence) if rules.has(Rule::ReplayPointOutsideGap) => fence.next_id,
+        _ => last.next(),
+    }
+}
+
+/// Fenced, when another writer than that of `epoch` is the newest.
+pub(super) fn check_epoch(state: &Manifest, epoch: Epoch) -> Result<(), Refusal> {
+    if state.writer_epoch == epoch {
+        Ok(())
+    } else {
+        Err(Refusal::Fenced { by: state.writer_epoch })
+    }
+}
+
+/// Adds what is not kept yet, in id order.
+pub(super) fn keep_fences(next: &mut Manifest, fences: &[KeptFence]) {
+    for fence in fences {
+        if let Err(place) = next.kept_fences.binary_search_by_key(&fence.id, |kept| kept.id) {
+            next.kept_fences.insert(place, *fence);
+        }
+    }
+}
+
+pub(super) fn keeps_all(state: &Manifest, fences: &[KeptFence]) -> bool {
+    fences.iter().all(|fence| state.kept_fences.contains(fence))
+}
+
+/// Records that the newest writer ended with every outcome settled.
+pub(super) fn close(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
+    check_epoch(next, epoch)?;
+    if let Some(writer) = next.writers.last_mut() {
+        writer.clean_close = true;
+    }
+    next.reserved.clear();
+    next.checkpoints.retain(|one| one.owner != CheckpointOwner::Writer(epoch));
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! What every manifest must satisfy, as named predicates. They run before every commit (a broken
+//! one means a bug of ours: Internal) and after every decoding (Corruption).
+
+use crate::state::{Manifest, WRITER_RECORDS};
+use siltstone_base::limits::MAX_PARALLEL_WRITES;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{Error, Result, Seq, SstDescriptor};
+use std::collections::HashSet;
+
+/// One predicate.
+#[derive(Clone, Copy)]
+pub struct Invariant {
+    /// What it is called in errors.
+    pub name: &'static str,
+    /// Whether a manifest satisfies it.
+    pub holds: fn(&Manifest) -> bool,
+}
+
+/// Every predicate.
+pub const INVARIANTS: [Invariant; 14] = [
+    Invariant { name: "ids count from 1", holds: ids_count_from_one },
+    Invariant { name: "writers ascend to the newest epoch", holds: writers_ascend },
+    Invariant { name: "windows are within bounds", holds: windows_in_bounds },
+    Invariant { name: "kept fences ascend and point forward", holds: fences_ascend },
+    Invariant { name: "the replay point is outside every gap", holds: replay_point_outside_gaps },
+    Invariant { name: "L0 orders descend", holds: l0_orders_descend },
+    Invariant { name: "L0 sequence numbers descend", holds: l0_seqs_descend },
+    Invariant { name: "run ids descend", holds: run_ids_descend },
+    Invariant { name: "tables of a layer are disjoint", holds: layers_disjoint },
+    Invariant { name: "tables are well formed", holds: tables_well_formed },
+    Invariant { name: "no name stands twice", holds: names_unique },
+    Invariant { name: "sequence numbers are within bounds", holds: seqs_in_bounds },
+    Invariant { name: "checkpoints are well formed", holds: checkpoints_well_formed },
+    Invariant { name: "compaction records are well formed", holds: compaction_well_formed },
+];
+
+/// The name of the first predicate that `manifest` breaks.
+#[must_use]
+pub fn broken(manifest: &Manifest) -> Option<&'static str> {
+    INVARIANTS.iter().find(|one| !(one.holds)(manifest)).map(|one| one.name)
+}
+
+/// Holds a decoded manifest against every predicate.
+///
+/// # Errors
+/// Corruption, naming the predicate.
+pub fn check_decoded(manifest: &Manifest) -> Result<()> {
+    match broken(manifest) {
+        None => Ok(()),
+        Some(name) => Err(Error::corruption("a manifest breaks an invariant")
+            .with("invariant", name)
+            .with("manifest", manifest.id)),
+    }
+}
+
+/// The sequence numbers that a table's entries count as: smallest, largest.
+#[must_use]
+pub fn effective_seqs(table: &SstDescriptor) -> (Seq, Seq) {
+    match table.seq_override {
+        Some(seq) => (seq, seq),
+        None => (table.min_seq, table.max_seq),
+    }
+}
+
+/// Whether every visible key of `left` sorts before every visible key of `right`.
+#[must_use]
+pub fn is_before(left: &SstDescriptor, right: &SstDescriptor) -> bool {
+    let start = right.visible_start.as_ref().map_or(&right.first_key, |v| v.max(&right.first_key));
+    left.last_key < *start || left.visible_end.as_ref().is_some_and(|end| end <= start)
+}
+
+fn ascending<T>(items: &[T], in_order: impl Fn(&T, &T) -> bool) -> bool {
+    items.iter().zip(items.iter().skip(1)).all(|(left, right)| in_order(left, right))
+}
+
+fn ids_count_from_one(m: &Manifest) -> bool {
+    !m.id.is_none() && !m.database.is_none() && !m.replay_from.is_none()
+}
+
+fn writers_ascend(m: &Manifest) -> bool {
+    let newest = m.writers.last().map(|writer| writer.epoch).unwrap_or_default();
+    newest == m.writer_epoch
+        && m.writers.len() <= WRITER_RECORDS
+        && m.writers.iter().all(|writer| !writer.epoch.is_none())
+        && ascending(&m.writers, |left, right| left.epoch < right.epoch)
+}
+
+fn windows_in_bounds(m: &Manifest) -> bool {
+    let allowed = 1..=m.widest_window;
+    m.widest_window <= MAX_PARALLEL_WRITES
+        && m.writers.iter().all(|writer| allowed.contains(&writer.max_parallel_writes))
+}
+
+fn fences_ascend(m: &Manifest) -> bool {
+    let well_formed = m.kept_fences.iter().all(|fence| {
+        !fence.id.is_none()
+            && !fence.epoch.is_none()
+            && fence.epoch <= m.writer_epoch
+            && fence.id < fence.next_id
+            && fence.next_id <= fence.id.plus(MAX_PARALLEL_WRITES)
+    });
+    well_formed && ascending(&m.kept_fences, |left, right| left.next_id <= right.id)
+}
+
+fn replay_point_outside_gaps(m: &Manifest) -> bool {
+    !m.kept_fences.iter().any(|fence| fence.skips(m.replay_from))
+}
+
+fn l0_orders_descend(m: &Manifest) -> bool {
+    m.l0.first().is_none_or(|newest| newest.order <= m.last_l0_order)
+        && m.l0.iter().all(|entry| !entry.tables.is_empty())
+        && ascending(&m.l0, |newer, older| newer.order > older.order)
+}
+
+fn l0_seqs_descend(m: &Manifest) -> bool {
+    ascending(&m.l0, |newer, older| {
+        let oldest_of_newer = newer.tables.iter().map(|table| effective_seqs(table).0).min();
+        let newest_of_older = older.tables.iter().map(|table| effective_seqs(table).1).max();
+        oldest_of_newer > newest_of_older
+    })
+}
+
+fn run_ids_descend(m: &Manifest) -> bool {
+    m.runs.iter().all(|run| !run.tables.is_empty())
+        && ascending(&m.runs, |newer, older| newer.id > older.id)
+}
+
+fn layers_disjoint(m: &Manifest) -> bool {
+    m.l0.iter().all(|entry| ascending(&entry.tables, is_before))
+        && m.runs.iter().all(|run| ascending(&run.tables, is_before))
+}
+
+fn tables_well_formed(m: &Manifest) -> bool {
+    m.tables().all(|table| {
+        let located = match table.location {
+            SstLocation::Own => true,
+            SstLocation::Ancestor(index) => (index as usize) < m.ancestors.len(),
+        };
+        located && table.first_key <= table.last_key && table.tail_offset < table.object_bytes
+    })
+}
+
+fn names_unique(m: &Manifest) -> bool {
+    // Reserved names are in the same namespace: one that a table has is used up.
+    let mut seen = HashSet::with_capacity(m.reserved.len());
+    let names = m.tables().map(|table| table.id).chain(m.reserved.iter().copied());
+    let mut all = names.into_iter();
+    all.all(|name| !name.is_none() && seen.insert(name))
+}
+
+fn seqs_in_bounds(m: &Manifest) -> bool {
+    m.flushed_seq <= Seq::MAX
+        && m.floor <= m.flushed_seq
+        && m.tables().all(|table| {
+            let (min, max) = effective_seqs(table);
+            min <= max && max <= m.flushed_seq
+        })
+}
+
+fn checkpoints_well_formed(m: &Manifest) -> bool {
+    let mut ids = HashSet::new();
+    let mut names = HashSet::new();
+    m.checkpoints.iter().all(|checkpoint| {
+        !checkpoint.id.is_none()
+            && !checkpoint.manifest_id.is_none()
+            && checkpoint.manifest_id <= m.id
+            && !checkpoint.replay_from.is_none()
+            && ids.insert(checkpoint.id)
+            && checkpoint.name.as_ref().is_none_or(|name| names.insert(name))
+    })
+}
+
+fn compaction_well_formed(m: &Manifest) -> bool {
+    let mut jobs = HashSet::new();
+    m.compactor_epoch.is_none() == m.compactor_claim.is_none()
+        && m.finished_jobs
+            .iter()
+            .all(|done| done.epoch <= m.compactor_epoch && jobs.insert(done.job))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{manifest, table};
+    use siltstone_base::{CheckpointId, Epoch, SstId, WalId};
+
+    /// Every predicate is broken by some change, and by its name.
+    #[test]
+    fn each_invariant_catches_its_breach() {
+        type Breach = (&'static str, fn(&mut Manifest));
+        let breaches: [Breach; 14] = [
+            ("ids count from 1", |m| m.replay_from = WalId::NONE),
+            ("writers ascend to the newest epoch", |m| m.writer_epoch = Epoch(9)),
+            ("windows are within bounds", |m| m.widest_window = 1),
+            ("kept fences ascend and point forward", |m| m.kept_fences[0].next_id = WalId(2)),
+            ("the replay point is outside every gap", |m| m.replay_from = WalId(3)),
+            ("L0 orders descend", |m| m.l0[1].order = m.l0[0].order),
+            ("L0 sequence numbers descend", |m| m.l0[1].tables[0].max_seq = Seq(60)),
+            ("run ids descend", |m| m.runs[1].id = m.runs[0].id),
+            ("tables of a layer are disjoint", |m| {
+                m.runs[0].tables[0].last_key = m.runs[0].tables[1].last_key.clone();
+            }),
+            ("tables are well formed", |m| m.l0[0].tables[0].tail_offset = u64::MAX),
+            ("no name stands twice", |m| m.reserved = vec![m.l0[0].tables[0].id]),
+            ("sequence numbers are within bounds", |m| m.flushed_seq = Seq(1)),
+            ("checkpoints are well formed", |m| m.checkpoints[0].id = CheckpointId::NONE),
+            ("compaction records are well formed", |m| m.finished_jobs[0].epoch = Epoch(7)),
+        ];
+        assert_eq!(broken(&manifest()), None);
+        for (name, breach) in breaches {
+            let mut m = manifest();
+            breach(&mut m);
+            assert_eq!(broken(&m), Some(name));
+        }
+    }
+
+    #[test]
+    fn visible_ranges_make_overlapping_tables_disjoint() {
+        let mut left = table(SstId(1), b"a", b"p", 1, 1);
+        let mut right = table(SstId(2), b"c", b"z", 1, 1);
+        assert!(!is_before(&left, &right));
+        left.visible_end = Some(b"h".as_slice().into());
+        assert!(!is_before(&left, &right));
+        right.visible_start = Some(b"h".as_slice().into());
+        assert!(is_before(&left, &right));
+    }
+}

@@ -1,0 +1,157 @@
+//! The protocol rules that can be left out one at a time, so that the explorer can show what each
+//! is for. The product runs with [`Rules::ALL`]; nothing but tests makes another set.
+
+use std::fmt;
+
+macro_rules! rules {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// One rule. Its text says what goes wrong without it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Rule {
+            $($(#[$meta])* $name,)*
+        }
+
+        impl Rule {
+            /// Every rule, for tests that drop each in turn.
+            pub const EVERY: &'static [Rule] = &[$(Rule::$name,)*];
+        }
+    };
+}
+
+rules! {
+    /// F2: an opener that meets an object of a newer epoch stops. Without it two writers run; one
+    /// is killed, and rows it acknowledged are gone.
+    StopAtNewerEpoch,
+    /// F2: a walk that meets an older fence goes on at its `next_id`. Without it C's walk ends in
+    /// the gap at 2, B acknowledges at 3, and C lacks it.
+    JumpOverOlderFence,
+    /// F2: the replay point is the next id to read, so past a fence it is `next_id`. Without it a
+    /// later walk starts inside the gap: the same loss.
+    ReplayPointOutsideGap,
+    /// F3: a fence at n points to n + W. With n + 1 the old writer's object n + 1 takes the new
+    /// writer's first id.
+    SkipTheWindow,
+    /// F3: W is the largest of any epoch. With one's own, a wider old writer's object takes the
+    /// new writer's first id.
+    WidestWindow,
+    /// F2: the manifests are listed before every attempt to fence. Without it C meets the fence
+    /// that B, overtaken, put into a freed slot, jumps past D's, and takes D's first id.
+    LookBeforeFence,
+    /// F4: after the fence the opener makes sure that the epoch is still its own. Without it B
+    /// believes itself recovered on freed ids.
+    Confirm,
+    /// F4: and does so by a listing, not by probing the next number: B claims V and sleeps, C
+    /// claims V + 1, V + 1 is freed, B probes it, finds nothing, and thinks itself alone.
+    ConfirmByList,
+    /// F5: fences met on the walk are kept. Without it: A sleeps before creating n; B's fence
+    /// takes n, B dies, C fences further on; n is collected; A creates n and acknowledges.
+    KeepFencesMet,
+    /// F5: one's own fence is kept. Without it the same, with C's own fence.
+    KeepOwnFence,
+    /// F5: a clean close waives only the fence that the next writer makes. When it waives those
+    /// met as well, a writer older than the one that closed wakes up.
+    CleanCloseWaivesOnlyOwn,
+    /// F4: only a writer that confirmed may record a clean close. Without it the close vouches for
+    /// an older writer that was never fenced.
+    CloseAfterConfirm,
+    /// F6: acknowledgements go out in id order. Without it A acknowledges an object above the
+    /// fence that takes a smaller id.
+    AcknowledgeInOrder,
+    /// F3: id i goes out once every id up to i - W is committed. With "once i - W is" A's create
+    /// of 1 hangs, B fences 1 and goes on from 3; A's 2 lands, so A sends 4; C replays it.
+    WindowOverPrefix,
+    /// M3: after creating a manifest the boundary is listed. Without it a claim or a checkpoint
+    /// lands in a freed slot and is believed.
+    CheckSlot,
+    /// M3: a state is believed, for settling or refusing an edit, only once the boundary proves
+    /// that its slot had not been freed when it was read. Without it a committer reads its own
+    /// late landing in a freed slot and takes it for the newest state.
+    VerifyBeforeBelieving,
+    /// M2: an added table is recognised by "is its name still reserved?". With "is it there?" a
+    /// compaction takes the table away, and the retried commit adds it again.
+    SettleByReservation,
+    /// F6: a conflict at an id at or below the WAL boundary is Unknown. Without it A's record
+    /// lands, C recovers it, gc frees it, a zombie's fence takes the id, and A says "lost".
+    CheckWalConflict,
+    /// M4: a reader confirms hits against the boundary. Without it it takes a zombie's fence on a
+    /// freed id, jumps into the gap of a real one, and serves a record that recovery drops.
+    ConfirmHits,
+    /// M4: one poll in N is a listing. Without it a reader that slept past gc waits for ever on
+    /// freed numbers.
+    ListSometimes,
+    /// M5: every manifest above the boundary keeps its tables. Without it a table under such a
+    /// manifest is gone.
+    ManifestsKeepTables,
+    /// G1: the collector lists objects first and reads manifests last. In another order it deletes
+    /// a table that was committed in between.
+    CollectorOrder,
+    /// M3, G4: the boundary object is created before anything is deleted. Without it a create
+    /// lands in a freed slot while the boundary does not say so yet.
+    BoundaryFirst,
+    /// The collector makes sure, before it deletes, that what it read had not been freed under it.
+    /// Without it a zombie's manifest in a freed slot passes for the newest.
+    CollectorVerifies,
+    /// G3: an expired checkpoint is removed by a commit before what it names counts as dead.
+    /// Without it a checkpoint that was refreshed in time loses its WAL.
+    RevokeFirst,
+    /// R1: the collector leaves reserved names alone. Without it a table is deleted between its
+    /// upload and its commit.
+    HonourReservations,
+    /// R1: a commit checks that the names it adds are still reserved. Without it a stopped writer
+    /// commits a table that was collected.
+    CheckReservation,
+    /// R2: a claim voids the older writer's names. Without it they pile up for ever, and the
+    /// collector may never free what was uploaded under them.
+    TakeoverVoidsNames,
+    /// R2: a compactor claims its epoch in the manifest before it touches job records. Without it
+    /// P deletes the record of a job that Q has resumed, and gc deletes the job's tables.
+    ClaimBeforeJobs,
+}
+
+/// A set of rules in force.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rules(u32);
+
+impl Rules {
+    /// Every rule: what the product runs with.
+    pub const ALL: Rules = Rules(u32::MAX);
+
+    /// These rules, except `rule`.
+    #[must_use]
+    pub const fn without(self, rule: Rule) -> Rules {
+        Rules(self.0 & !(1 << rule as u32))
+    }
+
+    /// Whether `rule` is in force.
+    #[must_use]
+    pub const fn has(self, rule: Rule) -> bool {
+        self.0 & (1 << rule as u32) != 0
+    }
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut dropped = Rule::EVERY.iter().filter(|rule| !self.has(**rule)).peekable();
+        if dropped.peek().is_none() {
+            return f.write_str("Rules::ALL");
+        }
+        f.write_str("Rules without ")?;
+        f.debug_list().entries(dropped).finish()
+    }
+}
+
+const _: () = assert!(Rule::EVERY.len() <= u32::BITS as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropping_one_rule_drops_no_other() {
+        for dropped in Rule::EVERY {
+            let rules = Rules::ALL.without(*dropped);
+            let missing: Vec<_> = Rule::EVERY.iter().filter(|rule| !rules.has(**rule)).collect();
+            assert_eq!(missing, vec![dropped]);
+        }
+    }
+}
