@@ -1,0 +1,133 @@
+//! Bytes of a manifest object and of a boundary object (RFC 0002).
+//!
+//! ```text
+//! manifest                                 boundary
+//! offset  size  field                      offset  size  field
+//!      0    72  envelope, kind Manifest         0    72  envelope, kind Boundary
+//!     72     8  length n of the body           72     8  the id that its name says
+//!     80     n  FlatBuffers body               80     4  checksum, as on the left
+//!   80+n     4  CRC32C of bytes 0..80+n,
+//!               bound to the object id, 0
+//! ```
+//! Numbers are little-endian. The checksum is verified before the body is looked at, so what
+//! comes after it defends against a writer's mistake, not against a flipped bit: the FlatBuffers
+//! verifier with limits derived from the length, then ranges, then the invariants.
+//!
+//! The database's identity stands in the envelope alone; [`Manifest::decode`] copies it into the
+//! state.
+
+mod decode;
+mod encode;
+
+use crate::state::Manifest;
+use bytes::Bytes;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::checksum::bound;
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::limits::MAX_MANIFEST_BYTES;
+use siltstone_base::{AttemptId, DatabaseId, Envelope, Error, ObjectId, ObjectKind, Result};
+
+/// Bytes before the body: the envelope and the body's length.
+const HEAD_BYTES: usize = ENVELOPE_BYTES + 8;
+/// Bytes after the body: the checksum.
+const CHECKSUM_BYTES: usize = 4;
+/// Bytes around the body.
+const FRAME_BYTES: u64 = (HEAD_BYTES + CHECKSUM_BYTES) as u64;
+
+impl Manifest {
+    /// The bytes of a manifest object with the identity `object`, written by `attempt`. Equal
+    /// arguments give equal bytes.
+    ///
+    /// # Errors
+    /// Invalid when the object could be larger than
+    /// [`MAX_MANIFEST_BYTES`](siltstone_base::limits::MAX_MANIFEST_BYTES), which nobody would
+    /// read.
+    pub fn encode(&self, object: ObjectId, attempt: AttemptId) -> Result<Bytes> {
+        let most = encode::body_bytes_at_most(self).saturating_add(FRAME_BYTES);
+        if most > MAX_MANIFEST_BYTES {
+            return Err(Error::invalid("the manifest would be too large; compact the database")
+                .with("bytes at most", most)
+                .with("limit", MAX_MANIFEST_BYTES));
+        }
+        let body = encode::body(self);
+        let envelope = Envelope::new(ObjectKind::Manifest, self.database, object, attempt);
+        Ok(seal(&envelope, body.len() as u64, &body))
+    }
+
+    /// Reads a manifest object.
+    ///
+    /// # Errors
+    /// Corruption for damaged bytes, and for a state that breaks an invariant (by its name);
+    /// Unsupported for what a newer version wrote.
+    pub fn decode(bytes: &[u8]) -> Result<(Envelope, Manifest)> {
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            return Err(Error::corruption("a manifest is larger than any can be")
+                .with("bytes", bytes.len())
+                .with("limit", MAX_MANIFEST_BYTES));
+        }
+        let (envelope, length, body) = unseal(bytes, ObjectKind::Manifest)?;
+        if length != body.len() as u64 {
+            return Err(Error::corruption("a manifest's length is not that of its body")
+                .with("says", length)
+                .with("has", body.len()));
+        }
+        let manifest = decode::body(body, envelope.database)?;
+        Ok((envelope, manifest))
+    }
+}
+
+/// The bytes of the boundary object whose name says `id`.
+#[must_use]
+pub fn encode_boundary(
+    id: u64,
+    database: DatabaseId,
+    object: ObjectId,
+    attempt: AttemptId,
+) -> Bytes {
+    seal(&Envelope::new(ObjectKind::Boundary, database, object, attempt), id, &[])
+}
+
+/// Reads a boundary object: its head, and the id that its name must say.
+///
+/// # Errors
+/// Corruption for damaged bytes or an id of 0; Unsupported for what a newer version wrote.
+pub fn decode_boundary(bytes: &[u8]) -> Result<(Envelope, u64)> {
+    let (envelope, id, rest) = unseal(bytes, ObjectKind::Boundary)?;
+    if id == 0 || !rest.is_empty() {
+        return Err(Error::corruption("not a boundary object")
+            .with("id", id)
+            .with("bytes left over", rest.len()));
+    }
+    Ok((envelope, id))
+}
+
+/// `envelope | number | body | checksum`.
+fn seal(envelope: &Envelope, number: u64, body: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len() + CHECKSUM_BYTES);
+    bytes.extend_from_slice(&envelope.encode());
+    bytes.extend_from_slice(&number.to_le_bytes());
+    bytes.extend_from_slice(body);
+    let checksum = bound(envelope.object, 0, &bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    Bytes::from(bytes)
+}
+
+/// The envelope, the number and the body of what [`seal`] made, once the checksum is right.
+fn unseal(bytes: &[u8], kind: ObjectKind) -> Result<(Envelope, u64, &[u8])> {
+    let envelope = Envelope::decode(bytes, kind)?;
+    let covered = bytes
+        .len()
+        .checked_sub(CHECKSUM_BYTES)
+        .filter(|covered| *covered >= HEAD_BYTES)
+        .ok_or_else(|| Error::corruption("bytes end too early").with("bytes", bytes.len()))?;
+    let mut reader = Reader::new(bytes);
+    let guarded = reader.take(covered)?;
+    if reader.u32()? != bound(envelope.object, 0, guarded) {
+        return Err(Error::corruption("checksum mismatch").with("kind", format_args!("{kind:?}")));
+    }
+    let mut reader = Reader::new(guarded);
+    reader.take(ENVELOPE_BYTES)?;
+    let number = reader.u64()?;
+    let body = reader.take(reader.remaining())?;
+    Ok((envelope, number, body))
+}

@@ -1,0 +1,184 @@
+//! Schema evolution: `fbs/manifest.fbs` against the frozen copy, by the rules in `fbs/README.md`,
+//! and a manifest of a later version that carries fields this one does not know.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod support;
+
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
+use siltstone_base::{ErrorKind, ManifestId, WalId};
+use siltstone_manifest::Manifest;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a line of a definition says beside its name: type, default, attributes.
+type Members = Vec<(String, String)>;
+
+/// Every `table`, `struct` and `enum`: its kind, and its members in order.
+fn definitions(schema: &str) -> BTreeMap<String, (String, Members)> {
+    let mut found = BTreeMap::new();
+    let mut open: Option<(String, String, Members)> = None;
+    for line in schema.lines().map(|line| line.split("//").next().unwrap_or("").trim()) {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some(kind @ ("table" | "struct" | "enum")), Some(name)) => {
+                open = Some((name.to_owned(), kind.to_owned(), Vec::new()));
+            }
+            (Some("}"), None) => {
+                let (name, kind, members) = open.take().expect("a brace closes a definition");
+                found.insert(name, (kind, members));
+            }
+            (Some(_), _) => {
+                let Some((_, _, members)) = &mut open else { continue };
+                let at = line.find([':', '=']).expect("a member has a type or a number");
+                let (name, rest) = line.split_at(at);
+                members.push((name.trim().to_owned(), rest.to_owned()));
+            }
+            (None, _) => {}
+        }
+    }
+    found
+}
+
+/// The number after `id:`.
+fn id_of(member: &str) -> Option<usize> {
+    let after = member.split("id:").nth(1)?;
+    after.trim().split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Every way in which `now` breaks the rules of evolution against `frozen`.
+fn breaches(frozen: &str, now: &str) -> Vec<String> {
+    let (frozen, now) = (definitions(frozen), definitions(now));
+    let mut breaches = Vec::new();
+    for (name, (kind, old)) in &frozen {
+        let Some((kind_now, new)) = now.get(name) else {
+            breaches.push(format!("{name} is gone"));
+            continue;
+        };
+        if kind != kind_now {
+            breaches.push(format!("{name} is no {kind} any more"));
+        }
+        if kind == "struct" && old != new {
+            breaches.push(format!("the struct {name} has changed"));
+        }
+        for (position, member) in old.iter().enumerate() {
+            if new.get(position) != Some(member) {
+                breaches.push(format!("{name}.{} has changed or moved", member.0));
+            }
+        }
+        for (field, rest) in new.iter().skip(old.len()) {
+            if rest.contains("required") {
+                breaches.push(format!("{name}.{field} is new and required"));
+            }
+        }
+    }
+    for (name, (_, members)) in now.iter().filter(|(_, (kind, _))| kind == "table") {
+        for (position, (field, rest)) in members.iter().enumerate() {
+            if id_of(rest) != Some(position) {
+                breaches.push(format!("{name}.{field} does not carry the next id"));
+            }
+        }
+    }
+    breaches
+}
+
+fn schema(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fbs").join(name);
+    std::fs::read_to_string(&path).expect("the schema is in the tree")
+}
+
+#[test]
+fn the_schema_only_appends_to_the_frozen_one() {
+    let frozen = schema("frozen/manifest.fbs");
+    assert!(definitions(&frozen).len() >= 13, "the parser lost definitions");
+    assert_eq!(breaches(&frozen, &schema("manifest.fbs")), Vec::<String>::new());
+}
+
+#[test]
+fn every_field_has_a_sentence() {
+    let schema = schema("manifest.fbs");
+    let mut before = "";
+    for line in schema.lines() {
+        let member = line.starts_with("  ") && line.ends_with([';', ',']);
+        assert!(!member || before.trim().starts_with("/// "), "undocumented: {line}");
+        before = line;
+    }
+}
+
+#[test]
+fn each_breach_is_found() {
+    let frozen = "table T {\n a: ulong (id: 0);\n b: string (id: 1, required);\n}\n\
+                  struct S {\n x: ulong;\n}\nenum E : ubyte {\n A = 0,\n B = 1,\n}\n";
+    let edits = [
+        ("a: ulong", "a: uint", "T.a"),
+        ("a: ulong (id: 0);\n", "", "T.a"),
+        ("a: ulong", "c: ulong", "T.a"),
+        ("a: ulong (id: 0)", "a: ulong = 5 (id: 0)", "T.a"),
+        ("(id: 1, required)", "(id: 1)", "T.b"),
+        ("x: ulong;", "x: ulong;\n y: ulong;", "struct S"),
+        ("A = 0", "A = 2", "E.A"),
+        ("table T", "struct T", "no table"),
+        ("table T", "table U", "T is gone"),
+        ("required);\n", "required);\n c: ulong (id: 2, required);\n", "new and required"),
+        ("required);\n", "required);\n c: ulong (id: 3);\n", "next id"),
+    ];
+    for (from, to, said) in edits {
+        let found = breaches(frozen, &frozen.replacen(from, to, 1));
+        assert!(found.iter().any(|breach| breach.contains(said)), "{from} -> {to}: {found:?}");
+    }
+    let appended = frozen.replacen("required);\n", "required);\n c: ulong (id: 2);\n", 1);
+    assert_eq!(breaches(frozen, &appended), Vec::<String>::new());
+}
+
+/// The slot of the field with `id` in a vtable: two bytes each, after the two lengths.
+fn slot(id: u16) -> u16 {
+    4 + 2 * id
+}
+
+/// The body of a manifest of a later version: id, settings and replay point as today, and behind
+/// the last known field a number and a table.
+fn body_with_unknown_fields() -> Vec<u8> {
+    let mut builder = FlatBufferBuilder::new();
+    let settings = builder.start_table();
+    let settings = builder.end_table(settings);
+    let unknown = builder.start_table();
+    builder.push_slot_always(slot(0), 77u64);
+    let unknown = builder.end_table(unknown);
+    let root = builder.start_table();
+    builder.push_slot_always(slot(0), 9u64);
+    builder.push_slot_always(slot(1), true);
+    builder.push_slot_always(slot(3), settings);
+    builder.push_slot_always(slot(11), 4u64);
+    builder.push_slot_always(slot(40), 123u64);
+    builder.push_slot_always(slot(41), unknown);
+    let root = builder.end_table(root);
+    builder.finish(WIPOffset::<()>::new(root.value()), None);
+    builder.finished_data().to_vec()
+}
+
+#[test]
+fn fields_of_a_later_version_are_left_alone() {
+    let bytes = support::framed(&body_with_unknown_fields());
+    let (_, manifest) = Manifest::decode(&bytes).expect("unknown fields are no reason to refuse");
+    assert_eq!(manifest.id, ManifestId(9));
+    assert_eq!(manifest.replay_from, WalId(4));
+    assert!(manifest.initialized && manifest.l0.is_empty() && manifest.destroyed_at.is_none());
+}
+
+#[test]
+fn a_missing_required_field_is_corruption() {
+    let mut builder = FlatBufferBuilder::new();
+    let root = builder.start_table();
+    builder.push_slot_always(slot(0), 9u64);
+    let root = builder.end_table(root);
+    builder.finish(WIPOffset::<()>::new(root.value()), None);
+    let error = Manifest::decode(&support::framed(builder.finished_data())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains("settings"), "{error}");
+}

@@ -1,0 +1,159 @@
+//! What the tests of the codec share: a frame around any body, and a full manifest.
+
+#![allow(dead_code, reason = "each test target uses its part")]
+
+use bytes::Bytes;
+use siltstone_base::checksum::bound;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, JobId, ManifestId, ObjectId, ObjectKind,
+    Seq, SstDescriptor, SstId, UnixMillis, WalId,
+};
+use siltstone_manifest::{
+    AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
+    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
+};
+
+pub(crate) const DATABASE: DatabaseId = DatabaseId(0xd0d1_d2d3_d4d5_d6d7_d8d9_dadb_dcdd_dedf);
+pub(crate) const OBJECT: ObjectId = ObjectId(0x0b00_0000_0000_0000_0000_0000_0000_00b1);
+pub(crate) const ATTEMPT: AttemptId = AttemptId(0xa000_0000_0000_0000_0000_0000_0000_00a1);
+
+/// A manifest object around `body`, with a right checksum.
+pub(crate) fn framed(body: &[u8]) -> Vec<u8> {
+    framed_as(&Envelope::new(ObjectKind::Manifest, DATABASE, OBJECT, ATTEMPT), body)
+}
+
+/// As [`framed`], with an envelope of the caller's.
+pub(crate) fn framed_as(envelope: &Envelope, body: &[u8]) -> Vec<u8> {
+    let mut bytes = envelope.encode().to_vec();
+    bytes.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(body);
+    let checksum = bound(envelope.object, 0, &bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    bytes
+}
+
+/// A table with `keys` and `seqs`, nothing optional set.
+pub(crate) fn table(id: u128, keys: [&[u8]; 2], seqs: [u64; 2]) -> SstDescriptor {
+    let [first, last] = keys;
+    let [min, max] = seqs;
+    SstDescriptor {
+        id: SstId(id),
+        location: SstLocation::Own,
+        object_bytes: 4096,
+        checksum: 0x1234_5678,
+        tail_offset: 4000,
+        first_key: Bytes::copy_from_slice(first),
+        last_key: Bytes::copy_from_slice(last),
+        visible_start: None,
+        visible_end: None,
+        seq_override: None,
+        entries: 10,
+        tombstones: 1,
+        min_seq: Seq(min),
+        max_seq: Seq(max),
+        min_expiry: None,
+        max_expiry: None,
+        range_deletes: None,
+    }
+}
+
+/// An empty database.
+pub(crate) fn empty() -> Manifest {
+    Manifest::new_database(DATABASE, Settings::default())
+}
+
+/// A manifest with every field set, and every option both ways somewhere.
+pub(crate) fn full() -> Manifest {
+    let mut m = empty();
+    m.id = ManifestId(41);
+    m.destroyed_at = Some(UnixMillis(5_000));
+    m.settings = Settings {
+        codec: "lz4".to_owned(),
+        filter: "blocked bloom".to_owned(),
+        merge_operator: Some("sum".to_owned()),
+        key_schema: Some("(str, int)".to_owned()),
+    };
+    m.schema = Some(Bytes::from_static(b"a schema"));
+    m.ancestors = vec![Ancestor {
+        database: DatabaseId(3),
+        location: "memory:///parent".to_owned(),
+        checkpoint: CheckpointId(4),
+    }];
+    let writer = |epoch, clean_close| WriterRecord {
+        epoch: Epoch(epoch),
+        claim: AttemptId(u128::from(epoch) << 80 | 7),
+        max_parallel_writes: epoch,
+        clean_close,
+    };
+    m.writer_epoch = Epoch(3);
+    m.writers = vec![writer(2, true), writer(3, false)];
+    m.widest_window = 4;
+    m.reserved = vec![SstId(90), SstId(91 << 64)];
+    m.floor = Seq(40);
+    m.replay_from = WalId(12);
+    m.wal_id_last_seen = WalId(15);
+    m.flushed_seq = Seq(60);
+    m.kept_fences = vec![
+        KeptFence { id: WalId(2), epoch: Epoch(2), next_id: WalId(4) },
+        KeptFence { id: WalId(7), epoch: Epoch(3), next_id: WalId(11) },
+    ];
+    m.last_l0_order = 5;
+    m.l0 = vec![
+        L0Entry { order: 5, tables: vec![ingested()] },
+        L0Entry { order: 3, tables: vec![table(14, [b"b", b"y"], [41, 50])] },
+    ];
+    m.l0_last_compacted = Some(SstId(9));
+    let [low, high] = [table(10, [b"a", b"f"], [21, 30]), table(11, [b"g", b"z"], [21, 40])];
+    m.runs = vec![
+        SortedRun { id: 6, tables: vec![low, high] },
+        SortedRun { id: 0, tables: vec![table(8, [b"\x00", b"\xff\xff"], [1, 20])] },
+    ];
+    m.compactor_epoch = Epoch(2);
+    m.compactor_claim = AttemptId(201);
+    m.finished_jobs = vec![FinishedJob { job: JobId(300), epoch: Epoch(2) }];
+    m.checkpoints = checkpoints();
+    m.pending_ingests = vec![PendingIngest { job: JobId(400), requested_at: UnixMillis(77) }];
+    m.adopted_ingests = vec![AdoptedIngest { job: JobId(401), seq: Seq(59) }];
+    m
+}
+
+/// A table with every option set.
+fn ingested() -> SstDescriptor {
+    SstDescriptor {
+        location: SstLocation::Ancestor(0),
+        visible_start: Some(Bytes::from_static(b"c")),
+        visible_end: Some(Bytes::from_static(b"m")),
+        seq_override: Some(Seq(59)),
+        min_expiry: Some(UnixMillis(1_000)),
+        max_expiry: Some(UnixMillis(2_000)),
+        range_deletes: Some((3_000, 200)),
+        ..table(15, [b"a", b"z"], [1, 1])
+    }
+}
+
+/// One of every owner.
+fn checkpoints() -> Vec<Checkpoint> {
+    let owners = [
+        CheckpointOwner::User,
+        CheckpointOwner::Writer(Epoch(3)),
+        CheckpointOwner::Reader,
+        CheckpointOwner::Clone(DatabaseId(5)),
+    ];
+    let mut checkpoints: Vec<Checkpoint> = Vec::new();
+    for (number, owner) in (1u64..).zip(owners) {
+        checkpoints.push(Checkpoint {
+            id: CheckpointId(u128::from(number) << 70),
+            manifest_id: ManifestId(30 + number),
+            replay_from: WalId(12),
+            wal_id_last_seen: WalId(10 + number),
+            created_at: UnixMillis(100 * number),
+            expires_at: (number % 2 == 0).then_some(UnixMillis(900 * number)),
+            source: (number == 2).then_some(CheckpointId(1 << 70)),
+            owner,
+            name: (number == 1).then(|| "nightly".to_owned()),
+            metadata: vec![("by".to_owned(), "a test".to_owned()); number as usize - 1],
+        });
+    }
+    checkpoints
+}
