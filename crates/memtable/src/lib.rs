@@ -3,8 +3,9 @@
 //!
 //! It is a skip list (Pugh, "Skip lists: a probabilistic alternative to balanced trees", 1990)
 //! whose nodes are numbered and live in append-only arrays, so that links are plain 32-bit numbers
-//! in atomics and no pointer is ever freed under a reader. The crate needs no `unsafe` and no epochs:
-//! a node lives as long as its table, and a table as long as anybody holds its [`std::sync::Arc`].
+//! in atomics and no pointer is ever freed under a reader. The crate needs no `unsafe` and no
+//! epochs: a node lives as long as its table, and a table as long as anybody holds its
+//! [`std::sync::Arc`].
 //!
 //! | module | holds |
 //! | --- | --- |

@@ -4,8 +4,8 @@
 //! successor is meant; the head's links stand in the list itself, so an empty table costs nothing.
 //!
 //! A reader walks right along a level and down a level, as in any skip list. It may miss a node
-//! that is being linked, never meet one that is half made: links are stored (release) from the lowest
-//! level up, after the node's own links, and loaded with acquire.
+//! that is being linked, never meet one that is half made: links are stored (release) from the
+//! lowest level up, after the node's own links, and loaded with acquire.
 
 use crate::chunked::Chunked;
 use crate::node::{Node, Place, key_prefix};

@@ -1,1 +1,46 @@
-//! Under construction.
+//! The k-way merge, what a reader sees of it, and what a flush or compaction keeps of it.
+//!
+//! Everything here is pure: entries come in through [`siltstone_base::Cursor`], the time is a
+//! value, and a move that lacks a block says which and is repeated once it is there. RFC 0005 has
+//! the rules and, for each, the run that breaks a database without it.
+//!
+//! | item | what it does |
+//! | --- | --- |
+//! | [`Merge`] | many cursors as one, in either direction (a loser tree) |
+//! | [`RunCursor`] | the disjoint tables of a sorted run as one cursor |
+//! | [`Visible`] | user keys and values that a reader sees, of any cursor |
+//! | [`Resolve`] | the same for one key, fed entry by entry |
+//! | [`Retain`] | the entries that a flush or compaction must keep, of any cursor |
+//!
+//! ```text
+//! scan:        sources -> Merge -> Visible -> (key, value)
+//! get:         sources -> Resolve -> value
+//! compaction:  inputs  -> Merge -> Retain -> entries of the new table
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod effect;
+mod fold;
+mod group;
+mod keep;
+mod merge;
+mod operands;
+mod range;
+mod resolve;
+mod retain;
+mod run;
+mod view;
+mod visible;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use merge::{Direction, Merge};
+pub use resolve::{Flow, Resolve};
+pub use retain::{Retain, Retention};
+pub use run::{RunCursor, TableBounds};
+pub use view::ReadView;
+pub use visible::Visible;

@@ -1,0 +1,114 @@
+//! Folding operands for good, in a flush or compaction: the result stands in their place, so it has
+//! to be what every later reader would have computed, at every later time.
+
+use siltstone_base::entry::check_value;
+use siltstone_base::{Kind, MergeOperator, Result, Seq, UnixMillis};
+
+/// One version of a key that is known from elsewhere, with bytes of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    pub(crate) expires_at: Option<UnixMillis>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// What the operands of one stripe stand on.
+pub(crate) enum Ground {
+    /// A value in the same stripe.
+    Value(Version),
+    /// The key is known to have no value below them: a tombstone in the same stripe, or the bottom.
+    Nothing,
+    /// Something older may stand below, in an older stripe or another level.
+    Unknown,
+}
+
+/// Folds `operands` (oldest first) as far as it is exact and answers what stands in their and the
+/// ground's place, oldest first.
+///
+/// Exact means: equal at every later time. An entry counts as a tombstone once it has expired, so
+/// an operand that outlives what it is folded onto must not be folded yet: when the lower one
+/// expires, the upper one will stand alone. One that expires no later may be: when it goes, it
+/// hides all that was below. Hence operands are folded in runs, from the oldest on, in which no
+/// expiry is later than the one before, and the result takes the last expiry, the earliest.
+///
+/// # Errors
+/// What the operator answers; Invalid when its value is too large.
+pub(crate) fn fold_stripe(
+    key: &[u8],
+    operator: &dyn MergeOperator,
+    ground: Ground,
+    operands: &[Version],
+) -> Result<Vec<Version>> {
+    let mut out = Vec::new();
+    let mut rest = operands;
+    match ground {
+        Ground::Unknown => {}
+        Ground::Nothing => {
+            let run = split_run(&mut rest, None);
+            out.extend(fold_onto(key, operator, None, run)?);
+        }
+        Ground::Value(put) => {
+            let run = split_run(&mut rest, put.expires_at);
+            let folded = fold_onto(key, operator, Some(&put.value), run)?;
+            out.push(folded.unwrap_or(put));
+        }
+    }
+    while !rest.is_empty() {
+        let run = split_run(&mut rest, None);
+        match fold_alone(key, operator, run)? {
+            Some(folded) => out.push(folded),
+            None => out.extend_from_slice(run),
+        }
+    }
+    Ok(out)
+}
+
+/// Order of expiries: never is the latest.
+fn lasts(expires_at: Option<UnixMillis>) -> (bool, Option<UnixMillis>) {
+    (expires_at.is_none(), expires_at)
+}
+
+/// Takes the longest run off the front of `rest` in which nothing lasts longer than what is before
+/// it, `limit` being before the first.
+fn split_run<'a>(rest: &mut &'a [Version], limit: Option<UnixMillis>) -> &'a [Version] {
+    let mut limit = limit;
+    let fits = |operand: &&Version| {
+        let fits = lasts(operand.expires_at) <= lasts(limit);
+        limit = operand.expires_at;
+        fits
+    };
+    let length = rest.iter().take_while(fits).count();
+    let (run, after) = rest.split_at(length);
+    *rest = after;
+    run
+}
+
+/// The value of `run` on `base`; `None` for an empty run.
+fn fold_onto(
+    key: &[u8],
+    operator: &dyn MergeOperator,
+    base: Option<&[u8]>,
+    run: &[Version],
+) -> Result<Option<Version>> {
+    let Some(newest) = run.last() else { return Ok(None) };
+    let value = operator.fold(key, base, &values(run))?;
+    check_value(&value)?;
+    Ok(Some(Version { kind: Kind::Put, value, ..*newest }))
+}
+
+/// One operand in the place of `run`, where the operator can make one.
+fn fold_alone(
+    key: &[u8],
+    operator: &dyn MergeOperator,
+    run: &[Version],
+) -> Result<Option<Version>> {
+    let [_, .., newest] = run else { return Ok(None) };
+    let Some(value) = operator.fold_operands(key, &values(run))? else { return Ok(None) };
+    check_value(&value)?;
+    Ok(Some(Version { kind: Kind::Merge, value, ..*newest }))
+}
+
+fn values(run: &[Version]) -> Vec<&[u8]> {
+    run.iter().map(|operand| operand.value.as_slice()).collect()
+}

@@ -1,0 +1,152 @@
+//! The versions of one user key, taken in one by one in either direction until its value is known.
+
+use crate::effect::{Effect, effect_of};
+use crate::operands::{Met, Operands};
+use crate::view::ReadView;
+use siltstone_base::{Entry, Result, Seq};
+
+/// What became of an entry that was shown to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// It was taken in.
+    Entry,
+    /// It was taken in and is itself the item.
+    EntryIsItem,
+    /// It was taken in and settled the item, which is in the group.
+    EntryMadeItem,
+    /// It is of a later key and was left; it settled the item, which is in the group.
+    ItemBefore,
+    /// It is of a later key and was left; the key before it has no value.
+    NothingYet,
+    /// There was no entry and there is no item.
+    End,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    key: Vec<u8>,
+    /// Of the newest version met that the view can see.
+    seq: Seq,
+    /// Versions of `key` were met and it takes more to settle it. Otherwise what is still to come
+    /// of `key` is hidden.
+    open: bool,
+    operands: Operands,
+    /// The item's value; backward also the base, until it is settled.
+    value: Vec<u8>,
+    /// Backward: `value` is the base of the versions met so far.
+    has_base: bool,
+}
+
+impl Group {
+    pub(crate) fn item(&self) -> (&[u8], &[u8]) {
+        (&self.key, &self.value)
+    }
+
+    pub(crate) fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    fn begin(&mut self, entry: &Entry<'_>) {
+        self.key.clear();
+        self.key.extend_from_slice(entry.key);
+        self.seq = entry.seq;
+        self.operands.clear();
+        self.has_base = false;
+    }
+
+    /// Folds the operands met onto `base`.
+    fn fold(&mut self, view: &ReadView, base: Option<&[u8]>, met: Met) -> Result<()> {
+        self.open = false;
+        self.value = self.operands.fold(view.operator()?, &self.key, base, met)?;
+        Ok(())
+    }
+
+    /// Newest version first: the first value or tombstone settles the key.
+    pub(crate) fn take_forward(
+        &mut self,
+        view: &ReadView,
+        entry: Option<Entry<'_>>,
+    ) -> Result<Took> {
+        let Some(entry) = entry.filter(|entry| !self.open || entry.key == self.key) else {
+            if self.open {
+                self.fold(view, None, Met::NewestFirst)?;
+                return Ok(Took::ItemBefore);
+            }
+            return Ok(Took::End);
+        };
+        let effect = effect_of(&entry, view.now)?;
+        if entry.seq > view.seq || !self.open && entry.key == self.key {
+            return Ok(Took::Entry);
+        }
+        if !self.open {
+            self.begin(&entry);
+        }
+        match effect {
+            Effect::Operand => {
+                view.operator()?;
+                self.operands.push(entry.value);
+                self.open = true;
+                Ok(Took::Entry)
+            }
+            Effect::Absent if !self.open => Ok(Took::Entry),
+            Effect::Value if !self.open => Ok(Took::EntryIsItem),
+            settled => {
+                let base = (settled == Effect::Value).then_some(entry.value);
+                self.fold(view, base, Met::NewestFirst)?;
+                Ok(Took::EntryMadeItem)
+            }
+        }
+    }
+
+    /// Oldest version first: every visible version changes what the older ones came to, and the
+    /// next key settles it.
+    pub(crate) fn take_backward(
+        &mut self,
+        view: &ReadView,
+        entry: Option<Entry<'_>>,
+    ) -> Result<Took> {
+        let Some(entry) = entry.filter(|entry| !self.open || entry.key == self.key) else {
+            return self.settle(view);
+        };
+        let effect = effect_of(&entry, view.now)?;
+        if entry.seq > view.seq {
+            return Ok(Took::Entry);
+        }
+        if !self.open {
+            self.begin(&entry);
+            self.open = true;
+        } else if cfg!(mutation = "backward_versions") {
+            // The oldest version wins. Found by `a_scan_equals_the_model` and by
+            // `backward_the_newest_version_wins`.
+            return Ok(Took::Entry);
+        }
+        self.seq = entry.seq;
+        match effect {
+            Effect::Operand => self.operands.push(entry.value),
+            Effect::Absent => {
+                self.operands.clear();
+                self.has_base = false;
+            }
+            Effect::Value => {
+                self.operands.clear();
+                self.value.clear();
+                self.value.extend_from_slice(entry.value);
+                self.has_base = true;
+            }
+        }
+        Ok(Took::Entry)
+    }
+
+    fn settle(&mut self, view: &ReadView) -> Result<Took> {
+        if !self.open {
+            return Ok(Took::End);
+        }
+        self.open = false;
+        if !self.operands.is_empty() {
+            let base = std::mem::take(&mut self.value);
+            self.fold(view, self.has_base.then_some(&base), Met::OldestFirst)?;
+            return Ok(Took::ItemBefore);
+        }
+        Ok(if self.has_base { Took::ItemBefore } else { Took::NothingYet })
+    }
+}

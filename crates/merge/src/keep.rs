@@ -1,0 +1,178 @@
+//! The rules of retention, one user key at a time. RFC 0005 says why each is what it is.
+
+use crate::effect::{Effect, effect_of};
+use crate::fold::{Ground, Version, fold_stripe};
+use crate::retain::Retention;
+use siltstone_base::{Entry, Kind, Result, Seq};
+
+/// How an entry that is kept and borrowed is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    AsItIs,
+    /// With sequence number 0.
+    AtZero,
+    /// With its key and sequence number only: a tombstone, or what has become one.
+    AsTombstone,
+}
+
+/// What became of an entry that was shown to the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// It was dropped, or collected.
+    Entry,
+    /// It is kept, as shown.
+    EntryKept(Shown),
+    /// It is of a later key and was left; of the key before it something is kept.
+    GroupKept,
+    /// It is of a later key and was left; of the key before it nothing is kept.
+    NothingKept,
+    /// There was no entry and nothing is left.
+    End,
+}
+
+/// The rules, and what was met of the key at hand.
+#[derive(Debug)]
+pub(crate) struct Keep {
+    rules: Retention,
+    key: Vec<u8>,
+    /// The stripe of `key` whose value or tombstone was met: what is older in it is hidden.
+    closed: Option<usize>,
+    /// Versions of `key` that wait for older ones, newest first.
+    group: Vec<Version>,
+    /// What is kept of a group, oldest first: taken from the end.
+    kept: Vec<Version>,
+}
+
+impl Keep {
+    pub(crate) fn new(mut rules: Retention) -> Self {
+        rules.snapshots.sort_unstable();
+        Keep { rules, key: Vec::new(), closed: None, group: Vec::new(), kept: Vec::new() }
+    }
+
+    /// The entry in front of what is kept of a group.
+    pub(crate) fn front(&self) -> Option<Entry<'_>> {
+        self.kept.last().map(|version| Entry {
+            key: &self.key,
+            seq: version.seq,
+            kind: version.kind,
+            expires_at: version.expires_at,
+            value: &version.value,
+        })
+    }
+
+    /// Drops the front and answers whether there is another.
+    pub(crate) fn drop_front(&mut self) -> bool {
+        self.kept.pop();
+        !self.kept.is_empty()
+    }
+
+    /// The number of snapshots below `seq`: a snapshot reads its own sequence number.
+    fn stripe_of(&self, seq: Seq) -> usize {
+        self.rules.snapshots.partition_point(|snapshot| *snapshot < seq)
+    }
+
+    fn may_zero(&self, stripe: usize) -> bool {
+        self.rules.zero_seqs && self.rules.bottom && stripe == 0
+    }
+
+    /// Takes the next entry in, or leaves it and settles the group before it.
+    pub(crate) fn take(&mut self, entry: Option<Entry<'_>>) -> Result<Took> {
+        let collecting = !self.group.is_empty();
+        let Some(entry) = entry.filter(|entry| !collecting || entry.key == self.key) else {
+            return if collecting { self.settle() } else { Ok(Took::End) };
+        };
+        if entry.key != self.key {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            self.closed = None;
+        }
+        let effect = effect_of(&entry, self.rules.now)?;
+        let stripe = self.stripe_of(entry.seq);
+        if self.closed == Some(stripe) {
+            return Ok(Took::Entry);
+        }
+        if effect != Effect::Operand {
+            self.closed = Some(stripe);
+        }
+        if cfg!(mutation = "expired_revives")
+            && effect == Effect::Absent
+            && entry.kind != Kind::Delete
+        {
+            // Expired is dropped wherever it stands, and what an older level holds comes back.
+            // Found by `what_is_kept_reads_as_before` and by
+            // `an_expired_value_still_hides_the_level_below`.
+            return Ok(Took::Entry);
+        }
+        // A tombstone at the bottom may go, and an operand may be folded: that depends on what is
+        // older. Everything else is decided at once.
+        let waits = match effect {
+            Effect::Value => false,
+            Effect::Absent => self.rules.bottom,
+            Effect::Operand => self.rules.operator.is_some(),
+        };
+        if collecting || waits {
+            self.collect(&entry, effect);
+            return Ok(Took::Entry);
+        }
+        Ok(Took::EntryKept(match effect {
+            Effect::Absent => Shown::AsTombstone,
+            Effect::Value if self.may_zero(stripe) => Shown::AtZero,
+            _ => Shown::AsItIs,
+        }))
+    }
+
+    fn collect(&mut self, entry: &Entry<'_>, effect: Effect) {
+        let Entry { seq, kind, expires_at, value, .. } = *entry;
+        self.group.push(match effect {
+            Effect::Absent => {
+                Version { seq, kind: Kind::Delete, expires_at: None, value: Vec::new() }
+            }
+            _ => Version { seq, kind, expires_at, value: value.to_vec() },
+        });
+    }
+
+    /// Decides about the group, stripe by stripe from the oldest on: what an older stripe keeps
+    /// tells whether a tombstone above it is still needed.
+    fn settle(&mut self) -> Result<Took> {
+        let mut versions = std::mem::take(&mut self.group);
+        versions.reverse();
+        let mut below = !self.rules.bottom;
+        let stripe_of = |version: &Version| self.stripe_of(version.seq);
+        let mut kept = Vec::new();
+        for stripe in versions.chunk_by(|a, b| stripe_of(a) == stripe_of(b)) {
+            let of_stripe = self.keep_of_stripe(stripe, below)?;
+            below |= !of_stripe.is_empty();
+            kept.extend(of_stripe);
+        }
+        if let Some(oldest) = kept.first_mut()
+            && oldest.kind == Kind::Put
+            && self.may_zero(self.stripe_of(oldest.seq))
+        {
+            oldest.seq = Seq::NONE;
+        }
+        self.kept = kept;
+        Ok(if self.kept.is_empty() { Took::NothingKept } else { Took::GroupKept })
+    }
+
+    /// What one stripe keeps. `versions` are oldest first: at most one value or tombstone, and
+    /// operands on it; `below` says whether anything older may exist.
+    fn keep_of_stripe(&self, versions: &[Version], below: bool) -> Result<Vec<Version>> {
+        let (base, operands) = match versions {
+            [base, operands @ ..] if base.kind != Kind::Merge => (Some(base), operands),
+            operands => (None, operands),
+        };
+        let tombstone = base.filter(|base| base.kind == Kind::Delete);
+        let (Some(operator), false) = (&self.rules.operator, operands.is_empty()) else {
+            let needless = tombstone.is_some() && !below;
+            return Ok(if needless { operands.to_vec() } else { versions.to_vec() });
+        };
+        let ground = match base {
+            Some(_) if tombstone.is_some() => Ground::Nothing,
+            Some(value) => Ground::Value(value.clone()),
+            None if below => Ground::Unknown,
+            None => Ground::Nothing,
+        };
+        // On a tombstone at least one operand becomes a value, which hides what is below as well.
+        fold_stripe(&self.key, operator.as_ref(), ground, operands)
+    }
+}

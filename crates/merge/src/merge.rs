@@ -1,0 +1,285 @@
+//! Many cursors as one: a tournament tree of losers (Knuth, The Art of Computer Programming,
+//! volume 3, section 5.4.1).
+//!
+//! ```text
+//!            tree[0] = winner            leaf of source i is node k + i;
+//!               tree[1]                  its parent is (k + i) / 2;
+//!            /          \                an inner node holds the loser
+//!        tree[2]      tree[3]            of the match played there
+//!        /    \       /    \
+//!      s0     s1    s2     s3            (k = 4)
+//! ```
+//! A move plays one match per level, against the losers on the winner's way up. One source needs no
+//! match and two need one, so neither is a special case. The first eight bytes of each key stand in
+//! the tree: most matches compare two numbers and touch no block.
+
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
+use std::cmp::Ordering;
+
+/// Which way a merge moves. Fixed for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Keys ascending; of one key the newest version first.
+    Forward,
+    /// The exact reverse: keys descending; of one key the *oldest* version first.
+    Backward,
+}
+
+/// What the tree knows about a source.
+#[derive(Clone, Copy)]
+enum Head {
+    /// The current seek has not placed it yet.
+    Unplaced,
+    /// It stands on an entry whose key starts with these bytes (big-endian, short keys filled up
+    /// with zeros).
+    On { prefix: u64, seq: Seq },
+    /// It has no more entries.
+    Done,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Nowhere,
+    /// A seek waits for blocks.
+    Seeking,
+    Standing,
+    /// The winner's move waits for a block.
+    Moving,
+}
+
+/// The entries of all sources in one order.
+///
+/// The caller guarantees that no two sources hold the same (key, sequence number). Should they all
+/// the same, the entry of the source that was named earlier, the newer one, counts as the newer.
+pub struct Merge<C> {
+    sources: Vec<C>,
+    heads: Vec<Head>,
+    /// See the module's head. Empty while there is no source.
+    tree: Vec<usize>,
+    direction: Direction,
+    state: State,
+    needed: Vec<BlockAddr>,
+}
+
+impl<C: Cursor> Merge<C> {
+    /// Over `sources`, newest first, standing nowhere.
+    #[must_use]
+    pub fn new(sources: Vec<C>, direction: Direction) -> Self {
+        let count = sources.len();
+        Merge {
+            sources,
+            heads: vec![Head::Unplaced; count],
+            tree: vec![0; count],
+            direction,
+            state: State::Nowhere,
+            needed: Vec::new(),
+        }
+    }
+
+    /// Which way it moves.
+    #[must_use]
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// Every block that the pending move lacks. A seek asks all its sources before it answers
+    /// `NeedBlock`, so that their first blocks can be fetched in one wave.
+    #[must_use]
+    pub fn needed(&self) -> &[BlockAddr] {
+        &self.needed
+    }
+
+    /// One entry further in the merge's direction.
+    ///
+    /// # Errors
+    /// What a source answers; Internal when the merge stands nowhere. It stands nowhere afterwards.
+    #[expect(clippy::indexing_slicing, reason = "tree[0] is a source while the merge stands")]
+    pub fn advance(&mut self) -> Result<Step> {
+        if !matches!(self.state, State::Standing | State::Moving) {
+            return Err(Error::internal("a merge was moved from nowhere"));
+        }
+        self.state = State::Nowhere;
+        self.needed.clear();
+        let winner = self.tree[0];
+        let source = &mut self.sources[winner];
+        let step = match self.direction {
+            Direction::Forward => source.next()?,
+            Direction::Backward => source.prev()?,
+        };
+        if let Step::NeedBlock(block) = step {
+            self.needed.push(block);
+            self.state = State::Moving;
+            return Ok(step);
+        }
+        self.heads[winner] = head_of(&self.sources[winner], step)?;
+        self.replay(winner);
+        Ok(self.stand())
+    }
+
+    /// Places every source with `place` and builds the tree.
+    fn place(
+        &mut self,
+        direction: Direction,
+        mut place: impl FnMut(&mut C) -> Result<Step>,
+    ) -> Result<Step> {
+        if direction != self.direction {
+            return Err(Error::internal("a merge moves in one direction only"));
+        }
+        if self.state != State::Seeking {
+            self.heads.fill(Head::Unplaced);
+        }
+        self.state = State::Nowhere;
+        self.needed.clear();
+        for (source, head) in self.sources.iter_mut().zip(&mut self.heads) {
+            if !matches!(head, Head::Unplaced) {
+                continue;
+            }
+            match place(source)? {
+                Step::NeedBlock(block) => self.needed.push(block),
+                step => *head = head_of(source, step)?,
+            }
+        }
+        if let Some(first) = self.needed.first() {
+            self.state = State::Seeking;
+            return Ok(Step::NeedBlock(*first));
+        }
+        self.build();
+        Ok(self.stand())
+    }
+
+    /// Ready when the winner has an entry.
+    fn stand(&mut self) -> Step {
+        let winner = self.tree.first().and_then(|winner| self.heads.get(*winner));
+        if matches!(winner, Some(Head::On { .. })) {
+            self.state = State::Standing;
+            Step::Ready
+        } else {
+            self.state = State::Nowhere;
+            Step::End
+        }
+    }
+
+    /// Plays every match, from the leaves up.
+    #[expect(clippy::indexing_slicing, reason = "nodes are below 2k and sources below k")]
+    fn build(&mut self) {
+        let count = self.sources.len();
+        // winners[n] is who comes up from node n; the leaves are their own winners.
+        let mut winners: Vec<usize> = (0..2 * count).map(|node| node.max(count) - count).collect();
+        for node in (1..count).rev() {
+            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
+            let (winner, loser) = if self.beats(a, b) { (a, b) } else { (b, a) };
+            winners[node] = winner;
+            self.tree[node] = loser;
+        }
+        if let (Some(top), Some(winner)) = (self.tree.first_mut(), winners.get(1)) {
+            *top = *winner;
+        }
+    }
+
+    /// Plays `source`, whose head has changed, up to the top.
+    #[expect(clippy::indexing_slicing, reason = "inner nodes are below k")]
+    fn replay(&mut self, source: usize) {
+        let mut winner = source;
+        let mut node = (self.sources.len() + source) / 2;
+        while node > 0 {
+            let opponent = self.tree[node];
+            if self.beats(opponent, winner) {
+                self.tree[node] = winner;
+                winner = opponent;
+            }
+            node /= 2;
+        }
+        self.tree[0] = winner;
+    }
+
+    /// Whether source `a` comes before source `b`. Sources that are done come last.
+    #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
+    fn beats(&self, a: usize, b: usize) -> bool {
+        let (a_prefix, a_seq, b_prefix, b_seq) = match (self.heads[a], self.heads[b]) {
+            (Head::On { prefix: ap, seq: aq }, Head::On { prefix: bp, seq: bq }) => {
+                (ap, aq, bp, bq)
+            }
+            (Head::On { .. }, _) => return true,
+            _ => return false,
+        };
+        let order = a_prefix.cmp(&b_prefix).then_with(|| {
+            let key = |source: usize| self.sources[source].entry().map(|entry| entry.key);
+            key(a).cmp(&key(b)).then_with(|| b_seq.cmp(&a_seq)).then_with(|| a.cmp(&b))
+        });
+        match self.direction {
+            Direction::Forward => order == Ordering::Less,
+            Direction::Backward => order == Ordering::Greater,
+        }
+    }
+}
+
+/// The head of a source whose move answered `step`.
+fn head_of<C: Cursor>(source: &C, step: Step) -> Result<Head> {
+    if step == Step::End {
+        return Ok(Head::Done);
+    }
+    let entry = source.entry();
+    let entry = entry.ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
+    Ok(Head::On { prefix: key_prefix(entry.key), seq: entry.seq })
+}
+
+/// The first 8 bytes as a number; unequal ones order as the keys do.
+fn key_prefix(key: &[u8]) -> u64 {
+    let mut first = [0u8; 8];
+    for (to, from) in first.iter_mut().zip(key) {
+        *to = *from;
+    }
+    u64::from_be_bytes(first)
+}
+
+/// Forward, `prev` answers Internal, and so do `next` backward and the seeks that belong to the
+/// other direction (`seek_last` and `seek_before` forward, `seek_first` and `seek` backward).
+impl<C: Cursor> Cursor for Merge<C> {
+    fn seek_first(&mut self) -> Result<Step> {
+        self.place(Direction::Forward, C::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        self.place(Direction::Backward, C::seek_last)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.place(Direction::Forward, |source| source.seek(key, seq))
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.place(Direction::Backward, |source| source.seek_before(key, seq))
+    }
+
+    fn next(&mut self) -> Result<Step> {
+        if self.direction == Direction::Backward {
+            return Err(Error::internal("a backward merge has no next"));
+        }
+        self.advance()
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        if self.direction == Direction::Forward {
+            return Err(Error::internal("a forward merge has no prev"));
+        }
+        self.advance()
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        if self.state != State::Standing {
+            return None;
+        }
+        self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_fill_up_with_zeros() {
+        assert_eq!(key_prefix(b"a"), u64::from(b'a') << 56);
+        assert_eq!(key_prefix(b"abcdefghij"), u64::from_be_bytes(*b"abcdefgh"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Operands collected for one fold: their bytes end to end in one buffer that is reused.
+
+use siltstone_base::entry::check_value;
+use siltstone_base::{MergeOperator, Result};
+
+/// In which order operands are met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// As a forward cursor and a look-up meet them.
+    NewestFirst,
+    /// As a backward cursor meets them.
+    OldestFirst,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Operands {
+    bytes: Vec<u8>,
+    /// Where each ends in `bytes`, in the order they were met.
+    ends: Vec<usize>,
+}
+
+impl Operands {
+    pub(crate) fn push(&mut self, operand: &[u8]) {
+        self.bytes.extend_from_slice(operand);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// The value of `key` after all operands on `base`.
+    ///
+    /// # Errors
+    /// What the operator answers; Invalid when its value is too large.
+    pub(crate) fn fold(
+        &self,
+        operator: &dyn MergeOperator,
+        key: &[u8],
+        base: Option<&[u8]>,
+        met: Met,
+    ) -> Result<Vec<u8>> {
+        let mut start = 0;
+        let mut operands: Vec<&[u8]> = Vec::with_capacity(self.ends.len());
+        for end in &self.ends {
+            // Every end was the length of `bytes` at some time since it was cleared.
+            operands.push(self.bytes.get(start..*end).unwrap_or_default());
+            start = *end;
+        }
+        if met == Met::NewestFirst {
+            operands.reverse();
+        }
+        let value = operator.fold(key, base, &operands)?;
+        check_value(&value)?;
+        Ok(value)
+    }
+}

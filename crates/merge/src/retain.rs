@@ -1,0 +1,162 @@
+//! What a flush or compaction keeps of a cursor.
+
+use crate::keep::{Keep, Shown, Took};
+use crate::range::KeyRange;
+use siltstone_base::{Cursor, Entry, Error, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
+use std::fmt;
+use std::sync::Arc;
+
+/// What must survive, fixed when a job starts.
+///
+/// Snapshots cut the history into *stripes*: stripe 0 reaches up to the first snapshot, stripe 1
+/// from there to the second, and the last one from the last snapshot on. A reader at a snapshot, or
+/// at the head, sees the newest version of a key in its own stripe; so that is what each keeps.
+#[derive(Clone, Default)]
+pub struct Retention {
+    /// Sequence numbers that somebody still reads at: snapshots, checkpoints, and the durable bound
+    /// of readers that want nothing else. The head needs no mention. Ascending.
+    pub snapshots: Vec<Seq>,
+    /// Nothing older than the input can hold the input's keys, in any run, queued memtable, or
+    /// pending ingest.
+    pub bottom: bool,
+    /// What expires at or before this has expired. Must not be ahead of any later reader's time.
+    pub now: UnixMillis,
+    /// Folds operands; without one they are kept as they are.
+    pub operator: Option<Arc<dyn MergeOperator>>,
+    /// Write sequence number 0 into values at the bottom that every reader sees, so that the column
+    /// becomes constant. Without effect unless `bottom`.
+    pub zero_seqs: bool,
+}
+
+impl fmt::Debug for Retention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retention")
+            .field("snapshots", &self.snapshots)
+            .field("bottom", &self.bottom)
+            .field("now", &self.now)
+            .field("operator", &self.operator.as_ref().map(|operator| operator.name()))
+            .field("zero_seqs", &self.zero_seqs)
+            .finish()
+    }
+}
+
+/// Which entry is at hand.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Nowhere,
+    /// The cursor's, shown so.
+    Cursor(Shown),
+    /// The front of what was kept of the last key.
+    Kept,
+}
+
+/// The entries of a forward cursor that a [`Retention`] keeps, in order. What needs no second look
+/// is borrowed from the cursor; only keys with operands to fold, or a tombstone that may go, are
+/// collected first.
+pub struct Retain<C> {
+    cursor: C,
+    range: KeyRange,
+    keep: Keep,
+    placed: bool,
+    /// The cursor's entry has been taken in, or there is none yet: move before looking.
+    move_first: bool,
+    ended: bool,
+    at: At,
+    failed: Option<Error>,
+}
+
+impl<C: Cursor> Retain<C> {
+    /// Over all of `cursor`, standing nowhere.
+    #[must_use]
+    pub fn new(cursor: C, retention: Retention) -> Self {
+        Retain::in_range(cursor, retention, None, None)
+    }
+
+    /// Over the keys of `[start, end)` (`None`: no bound): one part of a job that was cut in
+    /// several, or the rest of one that is resumed. A cut never falls between versions of a key.
+    #[must_use]
+    pub fn in_range(
+        cursor: C,
+        retention: Retention,
+        start: Option<Vec<u8>>,
+        end: Option<Vec<u8>>,
+    ) -> Self {
+        let range = KeyRange { start, end };
+        Retain {
+            cursor,
+            keep: Keep::new(retention),
+            placed: false,
+            move_first: true,
+            ended: range.is_empty(),
+            range,
+            at: At::Nowhere,
+            failed: None,
+        }
+    }
+
+    /// To the first kept entry, then to the next one. After `NeedBlock` it is called again once the
+    /// block is there; after `End` it answers `End` again.
+    ///
+    /// # Errors
+    /// What the cursor answers; what the operator answers; Unsupported for a range delete. An error
+    /// is final: every later call answers it again.
+    pub fn advance(&mut self) -> Result<Step> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if matches!(self.at, At::Kept) && self.keep.drop_front() {
+            return Ok(Step::Ready);
+        }
+        self.at = At::Nowhere;
+        self.run().inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn run(&mut self) -> Result<Step> {
+        loop {
+            if self.move_first && !self.ended {
+                let step = match self.placed {
+                    true => self.cursor.next()?,
+                    false => self.range.seek_start(&mut self.cursor)?,
+                };
+                match step {
+                    Step::Ready => self.placed = true,
+                    Step::End => self.ended = true,
+                    Step::NeedBlock(_) => return Ok(step),
+                }
+            }
+            let entry = if self.ended { None } else { self.range.look(&self.cursor)? };
+            self.ended = entry.is_none();
+            let took = self.keep.take(entry)?;
+            self.move_first = matches!(took, Took::Entry | Took::EntryKept(_));
+            match took {
+                Took::Entry | Took::NothingKept => continue,
+                Took::End => return Ok(Step::End),
+                Took::EntryKept(shown) => self.at = At::Cursor(shown),
+                Took::GroupKept => self.at = At::Kept,
+            }
+            return Ok(Step::Ready);
+        }
+    }
+
+    /// The entry at hand, after [`Step::Ready`].
+    #[must_use]
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        match self.at {
+            At::Nowhere => None,
+            At::Kept => self.keep.front(),
+            At::Cursor(shown) => self.cursor.entry().map(|entry| match shown {
+                Shown::AsItIs => entry,
+                Shown::AtZero => Entry { seq: Seq::NONE, ..entry },
+                Shown::AsTombstone => {
+                    Entry { kind: Kind::Delete, expires_at: None, value: &[], ..entry }
+                }
+            }),
+        }
+    }
+
+    /// The cursor below, for a driver that fetches ahead.
+    #[must_use]
+    pub fn cursor(&self) -> &C {
+        &self.cursor
+    }
+}

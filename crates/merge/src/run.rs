@@ -1,0 +1,148 @@
+//! The disjoint tables of a sorted run, or of one layer of L0, as one cursor.
+
+use bytes::Bytes;
+use siltstone_base::{Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
+
+/// Smallest and largest user key of a table, as the manifest names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableBounds {
+    /// Smallest user key.
+    pub first_key: Bytes,
+    /// Largest user key.
+    pub last_key: Bytes,
+}
+
+impl From<&SstDescriptor> for TableBounds {
+    fn from(table: &SstDescriptor) -> Self {
+        TableBounds { first_key: table.first_key.clone(), last_key: table.last_key.clone() }
+    }
+}
+
+/// What is under way in the table at hand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nothing: the cursor stands, or stands nowhere.
+    Idle,
+    /// The move that the caller named waits for a block.
+    Own,
+    /// The edge of a table that a move went over to waits for a block.
+    Edge,
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Right,
+    Left,
+}
+
+/// Moves over tables in key order and touches only the one it stands in.
+///
+/// The caller guarantees that tables come in key order and share no user key. Bounds may be wider
+/// than what a table shows (a clone by range hides part of it): a table that turns out to have
+/// nothing is passed over.
+pub struct RunCursor<C> {
+    tables: Vec<(TableBounds, C)>,
+    /// The table at hand; `tables.len()` when there is none.
+    at: usize,
+    stage: Stage,
+}
+
+impl<C: Cursor> RunCursor<C> {
+    /// Over `tables`, standing nowhere. No table is touched before the first move.
+    #[must_use]
+    pub fn new(tables: Vec<(TableBounds, C)>) -> Self {
+        let at = tables.len();
+        RunCursor { tables, at, stage: Stage::Idle }
+    }
+
+    /// Calls `own` on the table at hand, or the edge it waits for, and goes over to the neighbours
+    /// on `side` while a table has nothing there.
+    fn drive(&mut self, side: Side, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
+        let mut edge = self.stage == Stage::Edge;
+        self.stage = Stage::Idle;
+        loop {
+            let Some((_, table)) = self.tables.get_mut(self.at) else {
+                return Ok(Step::End);
+            };
+            let step = match (edge, side) {
+                (false, _) => own(table),
+                (true, Side::Right) => table.seek_first(),
+                (true, Side::Left) => table.seek_last(),
+            };
+            match step {
+                Err(error) => {
+                    self.at = self.tables.len();
+                    return Err(error);
+                }
+                Ok(Step::Ready) => return Ok(Step::Ready),
+                Ok(Step::NeedBlock(block)) => {
+                    self.stage = if edge { Stage::Edge } else { Stage::Own };
+                    return Ok(Step::NeedBlock(block));
+                }
+                Ok(Step::End) => {}
+            }
+            edge = true;
+            self.at = match side {
+                Side::Right => self.at + 1,
+                // Left of the first table there is nothing, as right of the last.
+                Side::Left => self.at.checked_sub(1).unwrap_or(self.tables.len()),
+            };
+        }
+    }
+
+    /// Starts a seek at table number `at`, unless one is under way and is being repeated.
+    fn start(&mut self, at: Option<usize>) {
+        if self.stage == Stage::Idle {
+            self.at = at.unwrap_or(self.tables.len());
+        }
+    }
+
+    fn check_standing(&self) -> Result<()> {
+        if self.at >= self.tables.len() {
+            return Err(Error::internal("a run's cursor was moved from nowhere"));
+        }
+        Ok(())
+    }
+}
+
+impl<C: Cursor> Cursor for RunCursor<C> {
+    fn seek_first(&mut self) -> Result<Step> {
+        self.start(Some(0));
+        self.drive(Side::Right, C::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        self.start(self.tables.len().checked_sub(1));
+        self.drive(Side::Left, C::seek_last)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        let at = self.tables.partition_point(|(bounds, _)| bounds.last_key.as_ref() < key);
+        self.start(Some(at));
+        self.drive(Side::Right, |table| table.seek(key, seq))
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        // A newer version of `key` itself lies before (key, seq), so its own table counts.
+        let after = self.tables.partition_point(|(bounds, _)| bounds.first_key.as_ref() <= key);
+        self.start(after.checked_sub(1));
+        self.drive(Side::Left, |table| table.seek_before(key, seq))
+    }
+
+    fn next(&mut self) -> Result<Step> {
+        self.check_standing()?;
+        self.drive(Side::Right, C::next)
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        self.check_standing()?;
+        self.drive(Side::Left, C::prev)
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        if self.stage != Stage::Idle {
+            return None;
+        }
+        self.tables.get(self.at).and_then(|(_, table)| table.entry())
+    }
+}

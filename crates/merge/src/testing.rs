@@ -1,0 +1,264 @@
+//! What the tests share: a cursor over rows that lacks blocks at random, a naive model of a read,
+//! an operator that shows order and ground, and generated histories.
+
+use crate::{Direction, ReadView, Visible};
+use proptest::prelude::*;
+use siltstone_base::{
+    BlockAddr, Cursor, Entry, Kind, MergeOperator, Result, Seq, SstId, Step, UnixMillis,
+};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// An entry with bytes of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) key: Vec<u8>,
+    pub(crate) seq: Seq,
+    pub(crate) kind: Kind,
+    pub(crate) expires_at: Option<UnixMillis>,
+    pub(crate) value: Vec<u8>,
+}
+
+impl Row {
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        let Row { key, seq, kind, expires_at, value } = self;
+        Entry { key, seq: *seq, kind: *kind, expires_at: *expires_at, value }
+    }
+
+    pub(crate) fn of(entry: Entry<'_>) -> Row {
+        Row {
+            key: entry.key.to_vec(),
+            seq: entry.seq,
+            kind: entry.kind,
+            expires_at: entry.expires_at,
+            value: entry.value.to_vec(),
+        }
+    }
+
+    pub(crate) fn until(mut self, expires_at: u64) -> Row {
+        self.expires_at = Some(UnixMillis(expires_at));
+        self
+    }
+
+    fn internal(&self) -> (&[u8], Reverse<Seq>) {
+        (&self.key, Reverse(self.seq))
+    }
+}
+
+fn row(kind: Kind, key: &str, seq: u64, value: &str) -> Row {
+    let (key, value) = (key.as_bytes().to_vec(), value.as_bytes().to_vec());
+    Row { key, seq: Seq(seq), kind, expires_at: None, value }
+}
+
+pub(crate) fn put(key: &str, seq: u64, value: &str) -> Row {
+    row(Kind::Put, key, seq, value)
+}
+
+pub(crate) fn delete(key: &str, seq: u64) -> Row {
+    row(Kind::Delete, key, seq, "")
+}
+
+pub(crate) fn operand(key: &str, seq: u64, value: &str) -> Row {
+    row(Kind::Merge, key, seq, value)
+}
+
+pub(crate) fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by(|a, b| a.internal().cmp(&b.internal()));
+    rows
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Move {
+    First,
+    Last,
+    Seek(Vec<u8>, Seq),
+    SeekBefore(Vec<u8>, Seq),
+    Next,
+    Prev,
+}
+
+/// A cursor over rows. Answers `NeedBlock` at random, insists on the same move afterwards, and on
+/// `next` and `prev` being called only where it stands on a row.
+pub(crate) struct Rows {
+    rows: Vec<Row>,
+    at: Option<usize>,
+    pending: Option<Move>,
+    random: u64,
+    /// Of 8 moves, so many lack a block.
+    lacks: u64,
+}
+
+impl Rows {
+    pub(crate) fn new(rows: Vec<Row>) -> Rows {
+        Rows::lacking(rows, 0, 0)
+    }
+
+    pub(crate) fn lacking(rows: Vec<Row>, seed: u64, lacks: u64) -> Rows {
+        Rows { rows: sorted(rows), at: None, pending: None, random: seed, lacks }
+    }
+
+    fn go(&mut self, to: Move) -> Result<Step> {
+        if let Some(pending) = &self.pending {
+            assert_eq!(pending, &to, "a pending move is repeated as it was");
+        }
+        self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        if (self.random >> 32) % 8 < self.lacks {
+            self.pending = Some(to);
+            return Ok(Step::NeedBlock(BlockAddr { sst: SstId(1), block: 0 }));
+        }
+        self.pending = None;
+        let place = |key: &Vec<u8>, seq: Seq| {
+            self.rows.partition_point(|row| row.internal() < (key.as_slice(), Reverse(seq)))
+        };
+        let at = match &to {
+            Move::First => Some(0),
+            Move::Last => self.rows.len().checked_sub(1),
+            Move::Seek(key, seq) => Some(place(key, *seq)),
+            Move::SeekBefore(key, seq) => place(key, *seq).checked_sub(1),
+            Move::Next => Some(self.at.expect("next is called on a row") + 1),
+            Move::Prev => self.at.expect("prev is called on a row").checked_sub(1),
+        };
+        self.at = at.filter(|at| *at < self.rows.len());
+        Ok(if self.at.is_some() { Step::Ready } else { Step::End })
+    }
+}
+
+impl Cursor for Rows {
+    fn seek_first(&mut self) -> Result<Step> {
+        self.go(Move::First)
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        self.go(Move::Last)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.go(Move::Seek(key.to_vec(), seq))
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.go(Move::SeekBefore(key.to_vec(), seq))
+    }
+
+    fn next(&mut self) -> Result<Step> {
+        self.go(Move::Next)
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        self.go(Move::Prev)
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        if self.pending.is_some() {
+            return None;
+        }
+        self.at.map(|at| self.rows[at].entry())
+    }
+}
+
+/// Repeats `step` until it lacks nothing, as a driver with every block at hand would.
+pub(crate) fn driven(mut step: impl FnMut() -> Result<Step>) -> Result<Step> {
+    loop {
+        match step()? {
+            Step::NeedBlock(_) => {}
+            done => return Ok(done),
+        }
+    }
+}
+
+/// Concatenates; a value that was folded onto nothing starts with "!". Not commutative, and nothing
+/// differs from empty, so that wrong order and wrong ground both show.
+pub(crate) struct Concatenate {
+    /// Whether operands can be folded among themselves.
+    pub(crate) alone: bool,
+}
+
+impl MergeOperator for Concatenate {
+    fn name(&self) -> &str {
+        "concatenate"
+    }
+
+    fn fold(&self, _key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        Ok([base.unwrap_or(b"!"), &operands.concat()].concat())
+    }
+
+    fn fold_operands(&self, _key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        Ok(self.alone.then(|| operands.concat()))
+    }
+}
+
+pub(crate) fn concatenate(alone: bool) -> Option<Arc<dyn MergeOperator>> {
+    Some(Arc::new(Concatenate { alone }))
+}
+
+pub(crate) fn view(seq: u64, now: u64) -> ReadView {
+    ReadView { seq: Seq(seq), now: UnixMillis(now), operator: concatenate(true) }
+}
+
+/// What `key` is worth: the rules of RFC 0005, written down as plainly as they can be.
+pub(crate) fn model_get(history: &[Row], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>> {
+    let mut versions: Vec<&Row> =
+        history.iter().filter(|row| row.key == key && row.seq.0 <= seq).collect();
+    versions.sort_by_key(|row| row.seq);
+    let mut value = None;
+    for row in versions {
+        let expired = row.expires_at.is_some_and(|at| at.0 <= now);
+        value = match row.kind {
+            Kind::Put if !expired => Some(row.value.clone()),
+            Kind::Merge if !expired => {
+                let base = value.unwrap_or_else(|| b"!".to_vec());
+                Some([base, row.value.clone()].concat())
+            }
+            _ => None,
+        };
+    }
+    value
+}
+
+pub(crate) type Pair = (Vec<u8>, Vec<u8>);
+
+pub(crate) fn model_scan(history: &[Row], seq: u64, now: u64) -> Vec<Pair> {
+    let mut keys: Vec<&Vec<u8>> = history.iter().map(|row| &row.key).collect();
+    keys.sort();
+    keys.dedup();
+    let pair = |key: &Vec<u8>| Some((key.clone(), model_get(history, key, seq, now)?));
+    keys.into_iter().filter_map(pair).collect()
+}
+
+/// All that `visible` shows, in the order it shows it.
+pub(crate) fn collect<C: Cursor>(mut visible: Visible<C>) -> Result<Vec<Pair>> {
+    let mut pairs = Vec::new();
+    while driven(|| visible.advance())? == Step::Ready {
+        let (key, value) = visible.item().expect("ready has an item");
+        pairs.push((key.to_vec(), value.to_vec()));
+    }
+    assert!(visible.item().is_none() && visible.seq().is_none());
+    Ok(pairs)
+}
+
+/// A scan of `cursor` in ascending order, made in either direction.
+pub(crate) fn scan<C: Cursor>(cursor: C, view: ReadView, direction: Direction) -> Vec<Pair> {
+    let mut pairs = collect(Visible::new(cursor, view, direction, None, None)).unwrap();
+    if direction == Direction::Backward {
+        pairs.reverse();
+    }
+    pairs
+}
+
+/// Histories of up to `most` writes over a few keys, some of which share their first eight bytes;
+/// times up to 12.
+pub(crate) fn histories(most: usize) -> impl Strategy<Value = Vec<Row>> {
+    let keys = vec!["a", "a\0", "b", "sameeight1", "sameeight2", "sameeight"];
+    let kinds = vec![Kind::Put, Kind::Put, Kind::Delete, Kind::Merge, Kind::Merge];
+    let expiry = prop::option::weighted(0.4, 1u64..12);
+    let write = (prop::sample::select(keys), prop::sample::select(kinds), expiry);
+    prop::collection::vec(write, 0..most).prop_map(|writes| {
+        let numbered = writes.into_iter().zip(1u64..);
+        let write = |((key, kind, expiry), seq): ((&str, Kind, Option<u64>), u64)| {
+            let value = if kind == Kind::Delete { String::new() } else { format!("<{seq}>") };
+            let expires_at = expiry.filter(|_| kind != Kind::Delete).map(UnixMillis);
+            Row { expires_at, ..row(kind, key, seq, &value) }
+        };
+        numbered.map(write).collect()
+    })
+}

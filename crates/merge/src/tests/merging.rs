@@ -1,0 +1,196 @@
+//! The merge and the cursor over a run against one sorted list.
+
+use crate::testing::{Row, Rows, driven, histories, put, sorted};
+use crate::{Direction, Merge, RunCursor, TableBounds};
+use bytes::Bytes;
+use proptest::prelude::*;
+use siltstone_base::{Cursor, ErrorKind, Result, Seq, Step};
+
+/// Deals `history` out to `count` sources at random.
+fn deal(history: &[Row], count: usize, seed: u64) -> Vec<Vec<Row>> {
+    let mut sources = vec![Vec::new(); count];
+    let mut random = seed | 1;
+    for row in history {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        sources[(random >> 33) as usize % count].push(row.clone());
+    }
+    sources
+}
+
+fn lacking(sources: Vec<Vec<Row>>, seed: u64, lacks: u64) -> Vec<Rows> {
+    let numbered = sources.into_iter().zip(seed..);
+    numbered.map(|(rows, seed)| Rows::lacking(rows, seed, lacks)).collect()
+}
+
+/// Rows from where `first` placed the cursor to the end that `next` moves towards.
+fn rest<C: Cursor>(
+    cursor: &mut C,
+    first: impl Fn(&mut C) -> Result<Step>,
+    next: impl Fn(&mut C) -> Result<Step>,
+) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut step = driven(|| first(cursor)).unwrap();
+    while step == Step::Ready {
+        rows.push(Row::of(cursor.entry().unwrap()));
+        step = driven(|| next(cursor)).unwrap();
+    }
+    assert!(cursor.entry().is_none());
+    rows
+}
+
+/// What a seek to (key, seq) splits sorted rows into.
+fn split(rows: &[Row], key: &[u8], seq: Seq) -> (Vec<Row>, Vec<Row>) {
+    let before = |row: &&Row| row.key.as_slice() < key || row.key == key && row.seq > seq;
+    let at = rows.iter().take_while(before).count();
+    let mut backward = rows[..at].to_vec();
+    backward.reverse();
+    (rows[at..].to_vec(), backward)
+}
+
+/// Every seek and walk of `cursor` in one direction agrees with `expected`.
+fn agrees<C: Cursor>(cursor: &mut C, direction: Direction, expected: &[Row]) {
+    let probes = expected.iter().map(|row| (row.key.clone(), row.seq));
+    let others = [(b"".to_vec(), Seq::MAX), (b"a\0".to_vec(), Seq(0)), (b"z".to_vec(), Seq::MAX)];
+    for (key, seq) in probes.chain(others) {
+        let (forward, backward) = split(expected, &key, seq);
+        if direction == Direction::Forward {
+            assert_eq!(rest(cursor, |c| c.seek(&key, seq), C::next), forward);
+        } else {
+            assert_eq!(rest(cursor, |c| c.seek_before(&key, seq), C::prev), backward);
+        }
+    }
+    if direction == Direction::Forward {
+        assert_eq!(rest(cursor, C::seek_first, C::next), expected);
+    } else {
+        let reversed: Vec<Row> = expected.iter().rev().cloned().collect();
+        assert_eq!(rest(cursor, C::seek_last, C::prev), reversed);
+    }
+}
+
+/// Cuts sorted rows between keys into tables; every third table is followed by one that shows
+/// nothing of its bounds.
+fn tables(rows: &[Row], size: usize) -> Vec<(TableBounds, Vec<Row>)> {
+    let mut tables: Vec<(TableBounds, Vec<Row>)> = Vec::new();
+    let mut table: Vec<Row> = Vec::new();
+    let bounds = |table: &[Row]| TableBounds {
+        first_key: Bytes::copy_from_slice(&table[0].key),
+        last_key: Bytes::copy_from_slice(&table[table.len() - 1].key),
+    };
+    for row in rows {
+        if table.len() >= size && table[table.len() - 1].key != row.key {
+            tables.push((bounds(&table), std::mem::take(&mut table)));
+            if tables.len().is_multiple_of(3) {
+                let hidden = [table_key(&tables), b"\x01".to_vec()].concat();
+                let hidden = Bytes::from(hidden);
+                let bounds = TableBounds { first_key: hidden.clone(), last_key: hidden };
+                tables.push((bounds, Vec::new()));
+            }
+        }
+        table.push(row.clone());
+    }
+    if !table.is_empty() {
+        tables.push((bounds(&table), table));
+    }
+    tables
+}
+
+fn table_key(tables: &[(TableBounds, Vec<Row>)]) -> Vec<u8> {
+    tables[tables.len() - 1].0.last_key.to_vec()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn a_merge_is_one_sorted_list(
+        history in histories(40), count in 1usize..8, seed: u64, lacks in 0u64..5,
+    ) {
+        let expected = sorted(history.clone());
+        for direction in [Direction::Forward, Direction::Backward] {
+            let sources = lacking(deal(&history, count, seed), seed, lacks);
+            agrees(&mut Merge::new(sources, direction), direction, &expected);
+        }
+    }
+
+    #[test]
+    fn a_run_is_one_sorted_list(
+        history in histories(40), size in 1usize..6, seed: u64, lacks in 0u64..5,
+    ) {
+        let expected = sorted(history);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let tables = tables(&expected, size).into_iter().zip(seed..);
+            let tables = tables.map(|((bounds, rows), seed)| {
+                (bounds, Rows::lacking(rows, seed, lacks))
+            });
+            agrees(&mut RunCursor::new(tables.collect()), direction, &expected);
+        }
+    }
+}
+
+#[test]
+fn a_run_turns_around_anywhere() {
+    let rows: Vec<Row> = (1..=9).map(|n| put(&format!("k{n}"), n, "v")).collect();
+    let tables = tables(&rows, 2).into_iter();
+    let tables = tables.map(|(bounds, rows)| (bounds, Rows::lacking(rows, 7, 3)));
+    let mut run = RunCursor::new(tables.collect());
+    driven(|| run.seek_first()).unwrap();
+    for n in 1..9 {
+        assert_eq!(run.entry().unwrap().seq, Seq(n));
+        driven(|| run.next()).unwrap();
+        driven(|| run.prev()).unwrap();
+        driven(|| run.next()).unwrap();
+    }
+    assert_eq!(driven(|| run.next()).unwrap(), Step::End);
+    assert_eq!(run.next().unwrap_err().kind(), ErrorKind::Internal);
+}
+
+#[test]
+fn nothing_merged_is_nothing() {
+    let mut none = Merge::<Rows>::new(Vec::new(), Direction::Forward);
+    assert_eq!(none.seek_first().unwrap(), Step::End);
+    assert!(none.entry().is_none());
+    assert_eq!(none.next().unwrap_err().kind(), ErrorKind::Internal);
+    let mut empty = Merge::new(vec![Rows::new(vec![]), Rows::new(vec![])], Direction::Backward);
+    assert_eq!(empty.seek_last().unwrap(), Step::End);
+    let mut run = RunCursor::<Rows>::new(Vec::new());
+    assert_eq!(run.seek_first().unwrap(), Step::End);
+    assert_eq!(run.seek_last().unwrap(), Step::End);
+}
+
+#[test]
+fn a_merge_keeps_to_its_direction() {
+    let sources = || vec![Rows::new(vec![put("a", 1, "")])];
+    let mut forward = Merge::new(sources(), Direction::Forward);
+    assert_eq!(forward.seek_last().unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(forward.seek_first().unwrap(), Step::Ready);
+    assert_eq!(forward.prev().unwrap_err().kind(), ErrorKind::Internal);
+    let mut backward = Merge::new(sources(), Direction::Backward);
+    assert_eq!(backward.seek(b"a", Seq::MAX).unwrap_err().kind(), ErrorKind::Internal);
+    assert_eq!(backward.seek_last().unwrap(), Step::Ready);
+    assert_eq!(backward.next().unwrap_err().kind(), ErrorKind::Internal);
+}
+
+#[test]
+fn a_seek_names_the_blocks_of_all_its_sources() {
+    // 8 of 8 moves lack a block.
+    let source = |seed| Rows::lacking(vec![put("a", seed, "")], seed, 8);
+    let mut merge = Merge::new(vec![source(3), source(2), source(1)], Direction::Forward);
+    assert!(matches!(merge.seek_first(), Ok(Step::NeedBlock(_))));
+    assert_eq!(merge.needed().len(), 3);
+    assert!(merge.entry().is_none());
+}
+
+#[test]
+fn of_equals_the_newer_source_counts() {
+    let sources = || {
+        let source = |value| Rows::new(vec![put("a", 5, value)]);
+        vec![source("newest"), source("middle"), source("oldest")]
+    };
+    let values = |rows: Vec<Row>| rows.into_iter().map(|row| row.value).collect::<Vec<_>>();
+    let mut forward = Merge::new(sources(), Direction::Forward);
+    let forward = values(rest(&mut forward, Merge::seek_first, Merge::next));
+    assert_eq!(forward, [b"newest", b"middle", b"oldest"]);
+    let mut backward = Merge::new(sources(), Direction::Backward);
+    let backward = values(rest(&mut backward, Merge::seek_last, Merge::prev));
+    assert_eq!(backward, [b"oldest", b"middle", b"newest"]);
+}

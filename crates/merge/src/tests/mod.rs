@@ -1,0 +1,5 @@
+//! Properties over random histories, and the runs that RFC 0005 names.
+
+mod merging;
+mod reading;
+mod retaining;

@@ -1,0 +1,194 @@
+//! Scans and look-ups against the model, and the runs of RFC 0005 that a reader would notice.
+
+use crate::testing::{
+    Concatenate, Row, Rows, collect, concatenate, delete, driven, histories, model_get, model_scan,
+    operand, put, scan, view,
+};
+use crate::{Direction, Flow, Merge, ReadView, Resolve, Visible};
+use proptest::prelude::*;
+use siltstone_base::{Error, ErrorKind, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
+use std::sync::Arc;
+
+const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
+
+/// The history cut by time, newest part first.
+fn cut(history: &[Row], size: usize, seed: u64, lacks: u64) -> Vec<Rows> {
+    let parts = history.chunks(size).rev().zip(seed..);
+    parts.map(|(rows, seed)| Rows::lacking(rows.to_vec(), seed, lacks)).collect()
+}
+
+fn look_up(history: &[Row], key: &[u8], view: &ReadView) -> Result<Option<Vec<u8>>> {
+    let mut resolve = Resolve::new(key, view);
+    let mut versions: Vec<&Row> = history.iter().filter(|row| row.key == key).collect();
+    versions.sort_by_key(|row| std::cmp::Reverse(row.seq));
+    for row in versions {
+        match resolve.push(row.entry())? {
+            Flow::Value => return Ok(Some(row.value.clone())),
+            Flow::Absent => return Ok(None),
+            Flow::Folded => break,
+            Flow::NeedOlder => {}
+        }
+    }
+    resolve.finish()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_scan_equals_the_model(
+        history in histories(30), size in 1usize..12, seed: u64, lacks in 0u64..5,
+        start in prop::option::of(prop::sample::select(vec!["", "a", "a\0", "b", "sameeight1"])),
+        end in prop::option::of(prop::sample::select(vec!["a", "a\0", "b", "same", "z"])),
+        now in 0u64..13,
+    ) {
+        let bound = |bound: Option<&str>| bound.map(|key| key.as_bytes().to_vec());
+        let inside = |key: &Vec<u8>| {
+            start.is_none_or(|start| start.as_bytes() <= key.as_slice())
+                && end.is_none_or(|end| key.as_slice() < end.as_bytes())
+        };
+        for seq in 0..=history.len() as u64 {
+            let mut expected = model_scan(&history, seq, now);
+            expected.retain(|(key, _)| inside(key));
+            for direction in BOTH {
+                let merge = Merge::new(cut(&history, size, seed, lacks), direction);
+                let view = view(seq, now);
+                let visible = Visible::new(merge, view, direction, bound(start), bound(end));
+                let mut pairs = collect(visible).unwrap();
+                if direction == Direction::Backward {
+                    pairs.reverse();
+                }
+                prop_assert_eq!(pairs, expected.clone());
+            }
+        }
+    }
+
+    #[test]
+    fn a_look_up_equals_the_model(history in histories(30), now in 0u64..13) {
+        for row in &history {
+            for seq in 0..=history.len() as u64 {
+                let found = look_up(&history, &row.key, &view(seq, now)).unwrap();
+                prop_assert_eq!(found, model_get(&history, &row.key, seq, now));
+            }
+        }
+    }
+}
+
+fn values(history: &[Row], view: &ReadView, direction: Direction) -> Vec<String> {
+    let merge = Merge::new(vec![Rows::new(history.to_vec())], direction);
+    let pairs = scan(merge, view.clone(), direction);
+    pairs.into_iter().map(|(_, value)| String::from_utf8(value).unwrap()).collect()
+}
+
+/// Reversing the iteration reverses the versions of a key as well; the newest still has to win.
+#[test]
+fn backward_the_newest_version_wins() {
+    let history = [put("k", 1, "old"), put("k", 2, "new"), put("l", 3, "other")];
+    assert_eq!(values(&history, &view(9, 0), Direction::Backward), ["new", "other"]);
+    assert_eq!(values(&history, &view(1, 0), Direction::Backward), ["old"]);
+}
+
+/// Passing an expired version over, instead of taking it for a tombstone, would revive an older
+/// one.
+#[test]
+fn an_expired_version_hides_older_ones() {
+    let history = [put("k", 1, "old"), put("k", 2, "new").until(10)];
+    for direction in BOTH {
+        assert_eq!(values(&history, &view(9, 9), direction), ["new"]);
+        assert!(values(&history, &view(9, 10), direction).is_empty());
+        assert_eq!(values(&history, &view(1, 10), direction), ["old"]);
+    }
+}
+
+#[test]
+fn an_expired_operand_hides_older_ones() {
+    let history = [put("k", 1, "base"), operand("k", 2, "+a").until(10), operand("k", 3, "+b")];
+    for direction in BOTH {
+        assert_eq!(values(&history, &view(9, 9), direction), ["base+a+b"]);
+        assert_eq!(values(&history, &view(9, 10), direction), ["!+b"]);
+    }
+}
+
+/// A value that hides operands needs no operator; operands that count do.
+#[test]
+fn operands_without_an_operator_are_refused() {
+    let view = |seq| ReadView { operator: None, ..view(seq, 0) };
+    let history = [operand("k", 1, "+a"), put("k", 2, "value"), operand("k", 3, "+b")];
+    for direction in BOTH {
+        assert_eq!(values(&history, &view(2), direction), ["value"]);
+        let merge = Merge::new(vec![Rows::new(history.to_vec())], direction);
+        let mut visible = Visible::new(merge, view(3), direction, None, None);
+        for _ in 0..2 {
+            let error = visible.advance().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert!(error.to_string().contains("open the database with its merge operator"));
+            assert!(visible.item().is_none());
+        }
+    }
+    assert_eq!(look_up(&history, b"k", &view(3)).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(look_up(&history, b"k", &view(2)).unwrap(), Some(b"value".to_vec()));
+}
+
+#[test]
+fn range_deletes_are_refused_by_name() {
+    let history = [Row { kind: Kind::RangeDelete, ..put("k", 1, "l") }];
+    for direction in BOTH {
+        let merge = Merge::new(vec![Rows::new(history.to_vec())], direction);
+        let mut visible = Visible::new(merge, view(9, 0), direction, None, None);
+        assert_eq!(visible.advance().unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+    assert_eq!(look_up(&history, b"k", &view(9, 0)).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn an_empty_range_touches_nothing() {
+    // A cursor that lacks every block would never end.
+    let rows = Rows::lacking(vec![put("k", 1, "v")], 1, 8);
+    let bounds = (Some(b"k".to_vec()), Some(b"k".to_vec()));
+    let mut visible = Visible::new(rows, view(9, 0), Direction::Forward, bounds.0, bounds.1);
+    assert_eq!(visible.advance().unwrap(), Step::End);
+    assert_eq!(visible.advance().unwrap(), Step::End);
+}
+
+#[test]
+fn an_item_carries_its_newest_sequence_number() {
+    let history = vec![put("a", 1, "v"), operand("a", 4, "+"), put("b", 2, "w"), delete("c", 3)];
+    for direction in BOTH {
+        let mut visible =
+            Visible::new(Rows::new(history.clone()), view(9, 0), direction, None, None);
+        let mut seqs = Vec::new();
+        while driven(|| visible.advance()).unwrap() == Step::Ready {
+            seqs.push(visible.seq().unwrap().0);
+        }
+        seqs.sort_unstable();
+        assert_eq!(seqs, [2, 4]);
+    }
+}
+
+/// Fails on every fold.
+struct Refuses;
+
+impl MergeOperator for Refuses {
+    fn name(&self) -> &str {
+        "refuses"
+    }
+
+    fn fold(&self, _: &[u8], _: Option<&[u8]>, _: &[&[u8]]) -> Result<Vec<u8>> {
+        Err(Error::invalid("not this operand"))
+    }
+}
+
+#[test]
+fn what_the_operator_answers_reaches_the_reader() {
+    let view = ReadView { seq: Seq(9), now: UnixMillis(0), operator: Some(Arc::new(Refuses)) };
+    let history = [operand("k", 1, "+a")];
+    for direction in BOTH {
+        let rows = Rows::new(history.to_vec());
+        let error = collect(Visible::new(rows, view.clone(), direction, None, None)).unwrap_err();
+        assert_eq!(error.to_string(), "not this operand");
+    }
+    assert!(look_up(&history, b"k", &view).is_err());
+    let named = format!("{view:?}");
+    assert!(named.contains("refuses"), "{named}");
+    assert_eq!(Concatenate { alone: true }.name(), concatenate(true).unwrap().name());
+}

@@ -1,0 +1,256 @@
+//! What a flush or compaction keeps reads as before: by property, and by the runs of RFC 0005.
+
+use crate::testing::{
+    Pair, Row, Rows, concatenate, delete, driven, histories, model_scan, operand, put, scan,
+    sorted, view,
+};
+use crate::{Direction, Merge, Retain, Retention};
+use proptest::prelude::*;
+use siltstone_base::{ErrorKind, Kind, Result, Seq, Step, UnixMillis};
+
+fn drain(mut retain: Retain<Merge<Rows>>) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    while driven(|| retain.advance())? == Step::Ready {
+        rows.push(Row::of(retain.entry().expect("ready has an entry")));
+    }
+    assert!(retain.entry().is_none());
+    Ok(rows)
+}
+
+fn merged(sources: &[Vec<Row>], seed: u64, lacks: u64) -> Merge<Rows> {
+    let numbered = sources.iter().zip(seed..);
+    let cursors = numbered.map(|(rows, seed)| Rows::lacking(rows.clone(), seed, lacks));
+    Merge::new(cursors.collect(), Direction::Forward)
+}
+
+fn retain(rows: &[Row], retention: &Retention) -> Vec<Row> {
+    drain(Retain::new(merged(&[rows.to_vec()], 0, 0), retention.clone())).unwrap()
+}
+
+fn read(sources: &[Vec<Row>], seq: u64, now: u64, direction: Direction) -> Vec<Pair> {
+    let cursors = sources.iter().map(|rows| Rows::new(rows.clone())).collect();
+    scan(Merge::new(cursors, direction), view(seq, now), direction)
+}
+
+/// One compaction: which of the sources (newest first), and under what.
+#[derive(Clone, Debug)]
+struct Job {
+    from: prop::sample::Index,
+    to: prop::sample::Index,
+    later: u64,
+    zero_seqs: bool,
+    /// No operator, one that folds operands alone, or one that needs a base.
+    operator: Option<bool>,
+    forget: u64,
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let index = any::<prop::sample::Index>;
+    let operator = prop::option::weighted(0.8, any::<bool>());
+    (index(), index(), 0u64..4, any::<bool>(), operator, 0u64..4).prop_map(
+        |(from, to, later, zero_seqs, operator, forget)| Job {
+            from,
+            to,
+            later,
+            zero_seqs,
+            operator,
+            forget,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Compactions of neighbouring sources, one after the other, while time goes on and snapshots
+    /// are let go: every snapshot that is left, and the head, read what the whole history says, at
+    /// every later time.
+    #[test]
+    fn what_is_kept_reads_as_before(
+        history in histories(40), size in 1usize..10,
+        snapshots in prop::collection::vec(0u64..40, 0..5),
+        jobs in prop::collection::vec(jobs(), 1..4),
+        seed: u64, lacks in 0u64..4,
+    ) {
+        let mut sources: Vec<Vec<Row>> = history.chunks(size).rev().map(<[Row]>::to_vec).collect();
+        let mut snapshots = snapshots;
+        let mut now = 0;
+        for job in jobs {
+            if sources.is_empty() {
+                break;
+            }
+            let (a, b) = (job.from.index(sources.len()), job.to.index(sources.len()));
+            let inputs = a.min(b)..a.max(b) + 1;
+            let bottom = inputs.end == sources.len();
+            now += job.later;
+            // A different one of four residues goes with every job.
+            snapshots.retain(|snapshot| snapshot % 4 != job.forget);
+            let retention = Retention {
+                snapshots: snapshots.iter().copied().map(Seq).collect(),
+                bottom,
+                now: UnixMillis(now),
+                operator: job.operator.and_then(concatenate),
+                zero_seqs: job.zero_seqs,
+            };
+            let merge = merged(&sources[inputs.clone()], seed, lacks);
+            let kept = drain(Retain::new(merge, retention.clone())).unwrap();
+            check_shape(&kept, &retention);
+            let in_parts = in_parts(&sources[inputs.clone()], &retention);
+            prop_assert_eq!(&kept, &in_parts, "a job cut in ranges keeps the same");
+            sources.splice(inputs, [kept]);
+
+            let head = history.len() as u64;
+            for seq in snapshots.iter().copied().chain([head, Seq::MAX.0]) {
+                for later in now..13.max(now + 1) {
+                    let expected = model_scan(&history, seq, later);
+                    for direction in [Direction::Forward, Direction::Backward] {
+                        let found = read(&sources, seq, later, direction);
+                        prop_assert_eq!(&found, &expected, "at {} and {}", seq, later);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Kept entries are in strict order, hold nothing expired, and at most one value or tombstone per
+/// key and stripe, under all operands of it; a tombstone at the bottom has something below.
+fn check_shape(kept: &[Row], retention: &Retention) {
+    let stripe = |row: &Row| retention.snapshots.iter().filter(|at| **at < row.seq).count();
+    assert_eq!(sorted(kept.to_vec()), kept);
+    for pair in kept.windows(2) {
+        let (upper, lower) = (&pair[0], &pair[1]);
+        assert!((&upper.key, upper.seq) != (&lower.key, lower.seq));
+        let together = upper.key == lower.key && stripe(upper) == stripe(lower);
+        assert!(!together || upper.kind == Kind::Merge, "{upper:?} hides {lower:?}");
+    }
+    let nexts = kept.iter().skip(1).map(Some).chain([None]);
+    for (row, next) in kept.iter().zip(nexts) {
+        assert!(!row.entry().is_expired(retention.now), "{row:?} has expired");
+        let last_of_key = next.is_none_or(|next| next.key != row.key);
+        if retention.bottom && last_of_key {
+            assert_ne!(row.kind, Kind::Delete, "{row:?} hides nothing");
+            assert!(row.kind != Kind::Merge || retention.operator.is_none(), "{row:?} lies alone");
+        }
+        // An earlier job may have zeroed it; it never lies anywhere else.
+        if row.seq.is_none() {
+            assert!(retention.bottom && last_of_key && row.kind == Kind::Put);
+        }
+    }
+}
+
+/// The same job as ranges between neighbouring keys.
+fn in_parts(sources: &[Vec<Row>], retention: &Retention) -> Vec<Row> {
+    let cuts = [None, Some("a\0"), Some("b"), Some("sameeight1"), None];
+    let bound = |cut: Option<&str>| cut.map(|key| key.as_bytes().to_vec());
+    let part = |pair: &[Option<&str>]| {
+        let merge = merged(sources, 0, 0);
+        let range = (bound(pair[0]), bound(pair[1]));
+        drain(Retain::in_range(merge, retention.clone(), range.0, range.1)).unwrap()
+    };
+    cuts.windows(2).flat_map(part).collect()
+}
+
+fn retention(bottom: bool, snapshots: &[u64], now: u64) -> Retention {
+    Retention {
+        snapshots: snapshots.iter().copied().map(Seq).collect(),
+        bottom,
+        now: UnixMillis(now),
+        operator: concatenate(true),
+        zero_seqs: false,
+    }
+}
+
+/// An expired value dropped above the bottom would revive what an older level holds.
+#[test]
+fn an_expired_value_still_hides_the_level_below() {
+    let kept = retain(&[put("k", 2, "new").until(10)], &retention(false, &[], 10));
+    assert_eq!(kept, [delete("k", 2)]);
+    let below = vec![put("k", 1, "old")];
+    assert!(read(&[kept, below], Seq::MAX.0, 10, Direction::Forward).is_empty());
+    let kept = retain(&[put("k", 2, "new").until(10)], &retention(true, &[], 10));
+    assert!(kept.is_empty(), "at the bottom there is nothing to hide");
+}
+
+#[test]
+fn a_tombstone_stays_while_a_snapshot_keeps_what_it_hides() {
+    let rows = [put("k", 1, "v"), delete("k", 2)];
+    assert_eq!(retain(&rows, &retention(false, &[], 0)), [delete("k", 2)]);
+    assert!(retain(&rows, &retention(true, &[], 0)).is_empty());
+    assert_eq!(retain(&rows, &retention(true, &[1], 0)), [delete("k", 2), put("k", 1, "v")]);
+    assert!(retain(&rows, &retention(true, &[2], 0)).is_empty());
+    let hidden_only = [put("k", 1, "v"), delete("k", 2), delete("k", 4)];
+    assert!(retain(&hidden_only, &retention(true, &[3], 0)).is_empty());
+}
+
+/// Keeping only the newest version would take from a snapshot what it reads.
+#[test]
+fn every_stripe_keeps_its_newest() {
+    let rows = [put("k", 1, "1"), put("k", 2, "2"), put("k", 3, "3"), put("k", 4, "4")];
+    let kept = retain(&rows, &retention(true, &[2, 3], 0));
+    assert_eq!(kept, [put("k", 4, "4"), put("k", 3, "3"), put("k", 2, "2")]);
+}
+
+/// Folded across the snapshot, operand 3 would be read at 2, or operand 2 be counted twice.
+#[test]
+fn operands_are_not_folded_across_a_snapshot() {
+    let rows = [put("k", 1, "b"), operand("k", 2, "+2"), operand("k", 3, "+3")];
+    let kept = retain(&rows, &retention(true, &[2], 0));
+    assert_eq!(kept, [operand("k", 3, "+3"), put("k", 2, "b+2")]);
+    assert_eq!(retain(&rows, &retention(true, &[], 0)), [put("k", 3, "b+2+3")]);
+}
+
+#[test]
+fn operands_fold_onto_nothing_only_at_the_bottom() {
+    let rows = [operand("k", 1, "+1"), operand("k", 2, "+2")];
+    assert_eq!(retain(&rows, &retention(true, &[], 0)), [put("k", 2, "!+1+2")]);
+    assert_eq!(retain(&rows, &retention(false, &[], 0)), [operand("k", 2, "+1+2")]);
+    let needs_a_base = Retention { operator: concatenate(false), ..retention(false, &[], 0) };
+    assert_eq!(retain(&rows, &needs_a_base), sorted(rows.to_vec()));
+    let none = Retention { operator: None, ..retention(true, &[], 0) };
+    assert_eq!(retain(&rows, &none), sorted(rows.to_vec()));
+}
+
+/// The base expires before the operand on it: until then "b+2", from then on "!+2". No one entry
+/// says that.
+#[test]
+fn an_operand_that_outlives_its_base_waits() {
+    let rows = [put("k", 1, "b").until(10), operand("k", 2, "+2")];
+    assert_eq!(retain(&rows, &retention(true, &[], 9)), sorted(rows.to_vec()));
+    assert_eq!(retain(&rows, &retention(true, &[], 10)), [put("k", 2, "!+2")]);
+    let rows = [put("k", 1, "b").until(10), operand("k", 2, "+2").until(10)];
+    assert_eq!(retain(&rows, &retention(true, &[], 9)), [put("k", 2, "b+2").until(10)]);
+    let rows = [put("k", 1, "b"), operand("k", 2, "+2").until(10)];
+    assert_eq!(retain(&rows, &retention(true, &[], 9)), [put("k", 2, "b+2").until(10)]);
+    assert!(retain(&rows, &retention(true, &[], 10)).is_empty());
+}
+
+#[test]
+fn sequence_numbers_go_only_where_nobody_needs_them() {
+    let rows = [put("a", 1, "1"), put("a", 4, "4"), put("b", 2, "2"), operand("c", 3, "+")];
+    let zero = |bottom, snapshots| Retention { zero_seqs: true, ..retention(bottom, snapshots, 0) };
+    let all_zero = [put("a", 0, "4"), put("b", 0, "2"), put("c", 0, "!+")];
+    assert_eq!(retain(&rows, &zero(true, &[])), all_zero);
+    let kept = retain(&rows, &zero(true, &[2]));
+    let folded = put("c", 3, "!+");
+    assert_eq!(kept, [put("a", 4, "4"), put("a", 0, "1"), put("b", 0, "2"), folded]);
+    let kept = retain(&rows, &zero(false, &[]));
+    assert_eq!(kept, [put("a", 4, "4"), put("b", 2, "2"), operand("c", 3, "+")]);
+}
+
+#[test]
+fn snapshots_may_come_in_any_order() {
+    let rows = [put("k", 1, "1"), put("k", 2, "2"), put("k", 3, "3")];
+    let kept = retain(&rows, &retention(true, &[2, 1, 2], 0));
+    assert_eq!(kept, sorted(rows.to_vec()));
+}
+
+#[test]
+fn range_deletes_are_refused_by_name() {
+    let rows = vec![Row { kind: Kind::RangeDelete, ..put("k", 1, "l") }];
+    let mut retain = Retain::new(merged(&[rows], 0, 0), retention(true, &[], 0));
+    for _ in 0..2 {
+        assert_eq!(retain.advance().unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(retain.entry().is_none());
+    }
+}

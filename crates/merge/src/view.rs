@@ -1,0 +1,41 @@
+//! From where and when a reader looks.
+
+use siltstone_base::{Error, MergeOperator, Result, Seq, UnixMillis};
+use std::fmt;
+use std::sync::Arc;
+
+/// From where and when a reader looks. Fixed for the life of a get, a snapshot or a scan, so that
+/// all of its answers belong to one moment.
+#[derive(Clone)]
+pub struct ReadView {
+    /// Entries with a larger sequence number do not exist for this reader. [`Seq::MAX`]: all do.
+    pub seq: Seq,
+    /// What expires at or before this has expired.
+    pub now: UnixMillis,
+    /// Folds operands; `None` when the database was opened without one.
+    pub operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl fmt::Debug for ReadView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadView")
+            .field("seq", &self.seq)
+            .field("now", &self.now)
+            .field("operator", &self.operator.as_ref().map(|operator| operator.name()))
+            .finish()
+    }
+}
+
+impl ReadView {
+    /// The operator.
+    ///
+    /// # Errors
+    /// Invalid where there is none: operands alone are not a value.
+    pub(crate) fn operator(&self) -> Result<&dyn MergeOperator> {
+        self.operator.as_deref().ok_or_else(|| {
+            Error::invalid(
+                "the key holds merge operands: open the database with its merge operator",
+            )
+        })
+    }
+}
