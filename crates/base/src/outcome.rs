@@ -4,7 +4,7 @@
 /// answer is never trusted to tell them apart: clients retry a PUT that had landed and then report
 /// a conflict with themselves, and some servers answer "conflict" with nothing stored. The attempt
 /// id inside the bytes, read back, decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PutOutcome<T> {
     /// The object is there and it is ours.
     Committed,

@@ -8,14 +8,20 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`state`] | [`Manifest`] and what it is made of |
+//! | [`codec`] | the stored form |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
 //! | [`invariant`] | what every manifest satisfies, as named predicates |
+//! | [`gc`] | which objects are dead |
+//! | [`protocol`] | the step functions |
 //! | [`rules`] | the protocol rules by name, for tests that drop one |
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod edit;
+pub mod gc;
 pub mod invariant;
+pub mod protocol;
 pub mod rules;
 pub mod state;
 #[cfg(test)]

@@ -1,0 +1,148 @@
+use super::*;
+use crate::testing::{checkpoint, manifest, table};
+
+fn object(name: ObjectName, modified: u64) -> ListedObject {
+    ListedObject { name, modified: UnixMillis(modified) }
+}
+
+fn numbered(ids: std::ops::RangeInclusive<u64>) -> Vec<ListedObject> {
+    ids.map(|id| object(ObjectName::Manifest(ManifestId(id)), id * 10)).collect()
+}
+
+/// `manifest()` is number 5, replay from 6, fence 2, checkpoints on manifest 3 with WAL 4 to 5.
+fn evidence(listed: Vec<ListedObject>, cutoff: u64) -> Evidence {
+    let pinned = Manifest { id: ManifestId(3), l0: vec![], runs: vec![], ..manifest() };
+    Evidence {
+        listed,
+        manifests: vec![Arc::new(manifest())],
+        pinned: vec![Arc::new(pinned)],
+        cutoff: UnixMillis(cutoff),
+        ..Evidence::default()
+    }
+}
+
+fn table_names(ids: &[u128]) -> Vec<ListedObject> {
+    ids.iter().map(|id| object(ObjectName::Compacted(SstId(*id)), 1)).collect()
+}
+
+#[test]
+fn a_manifest_goes_by_the_age_of_its_successor() {
+    // 3 was superseded at 40, 4 at 50.
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(40)), Some(ManifestId(3)));
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(39)), Some(ManifestId(2)));
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(19)), None);
+}
+
+#[test]
+fn the_newest_manifest_stays_however_old() {
+    assert_eq!(manifest_boundary(&numbered(1..=5), UnixMillis(9999)), Some(ManifestId(4)));
+    assert_eq!(manifest_boundary(&numbered(5..=5), UnixMillis(9999)), None);
+}
+
+#[test]
+fn the_boundary_never_goes_back() {
+    let mut listed = numbered(6..=7);
+    listed.push(object(ObjectName::ManifestBoundary(ManifestId(6)), 1));
+    assert_eq!(manifest_boundary(&listed, UnixMillis(9999)), None);
+}
+
+#[test]
+fn a_present_checkpoint_keeps_its_manifest_behind_the_boundary() {
+    let verdict = dead(&evidence(numbered(1..=5), 9999), Rules::ALL);
+    let gone = [1, 2, 4].map(|id| ObjectName::Manifest(ManifestId(id))).to_vec();
+    assert_eq!((verdict.manifest_boundary, verdict.deletes), (Some(ManifestId(4)), gone));
+}
+
+/// F5 and G2: 2 is a kept fence, 4 and 5 are pinned, 6 is the replay point.
+#[test]
+fn the_wal_keeps_fences_and_pinned_ranges() {
+    let listed = (1..=7).map(|id| object(ObjectName::Wal(WalId(id)), 1)).collect();
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    let gone = [1, 3].map(|id| ObjectName::Wal(WalId(id))).to_vec();
+    assert_eq!((verdict.wal_boundary, verdict.deletes), (Some(WalId(3)), gone));
+}
+
+#[test]
+fn the_wal_is_freed_up_to_the_first_young_one() {
+    let mut listed = vec![object(ObjectName::Wal(WalId(3)), 11)];
+    listed.push(object(ObjectName::Wal(WalId(1)), 1));
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    assert_eq!(verdict.wal_boundary, Some(WalId(1)));
+}
+
+/// G3: expired but present is alive.
+#[test]
+fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
+    let mut state = manifest();
+    state.checkpoints = vec![checkpoint(1, Some(5))];
+    let listed = vec![object(ObjectName::Wal(WalId(4)), 1)];
+    let found = Evidence { manifests: vec![Arc::new(state)], ..evidence(listed, 10) };
+    assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
+    let without = Rules::ALL.without(Rule::RevokeFirst);
+    assert_eq!(dead(&found, without).deletes, vec![ObjectName::Wal(WalId(4))]);
+}
+
+#[test]
+fn tables_live_by_state_reservation_job_ingest_and_older_manifests() {
+    let older = Manifest {
+        id: ManifestId(4),
+        l0: vec![],
+        runs: vec![crate::SortedRun { id: 0, tables: vec![table(SstId(30), b"a", b"b", 1, 1)] }],
+        ..manifest()
+    };
+    let pinned = Manifest {
+        runs: vec![crate::SortedRun { id: 0, tables: vec![table(SstId(31), b"a", b"b", 1, 1)] }],
+        id: ManifestId(3),
+        l0: vec![],
+        ..manifest()
+    };
+    let job = |job, output| JobReservation { job: JobId(job), outputs: vec![SstId(output)] };
+    let found = Evidence {
+        manifests: vec![Arc::new(older), Arc::new(manifest())],
+        pinned: vec![Arc::new(pinned)],
+        // 300 is finished: what it did not commit is dead.
+        jobs: vec![job(300, 60), job(301, 61)],
+        ingesting: vec![SstId(62)],
+        ..evidence(table_names(&[14, 9, 50, 30, 31, 60, 61, 62, 99]), 10)
+    };
+    let gone = [60, 99].map(|id| ObjectName::Compacted(SstId(id))).to_vec();
+    assert_eq!(dead(&found, Rules::ALL).deletes, gone);
+}
+
+#[test]
+fn young_tables_stay() {
+    let young = vec![object(ObjectName::Compacted(SstId(99)), 11)];
+    assert_eq!(dead(&evidence(young, 10), Rules::ALL), Verdict::default());
+}
+
+#[test]
+fn without_a_manifest_nothing_is_dead() {
+    let nothing = Evidence { manifests: vec![], ..evidence(table_names(&[99]), 10) };
+    assert_eq!(dead(&nothing, Rules::ALL), Verdict::default());
+}
+
+#[test]
+fn passed_boundaries_go_and_the_highest_stays() {
+    let listed = [1, 2]
+        .into_iter()
+        .flat_map(|id| {
+            [
+                object(ObjectName::ManifestBoundary(ManifestId(id)), 1),
+                object(ObjectName::WalBoundary(WalId(id)), 1),
+            ]
+        })
+        .collect();
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    let gone = vec![ObjectName::ManifestBoundary(ManifestId(1)), ObjectName::WalBoundary(WalId(1))];
+    assert_eq!(verdict, Verdict { deletes: gone, ..Verdict::default() });
+}
+
+/// What lands late in a freed slot is nobody's, and goes.
+#[test]
+fn a_zombie_below_the_boundary_is_dead_at_once() {
+    let mut listed = numbered(5..=5);
+    listed.push(object(ObjectName::ManifestBoundary(ManifestId(4)), 1));
+    listed.push(object(ObjectName::Manifest(ManifestId(2)), 9999));
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    assert_eq!(verdict.deletes, vec![ObjectName::Manifest(ManifestId(2))]);
+}

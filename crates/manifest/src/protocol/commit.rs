@@ -1,0 +1,193 @@
+//! One edit into the chain of manifests (rules M1 to M3).
+//!
+//! ```text
+//!            plan ──────► Create(V+1) ──Committed──► CheckSlot ──boundary < V+1──► Done
+//!             ▲  │           ▲    │ │                    │
+//!             │  │           └────┘ │ Lost               │ boundary ≥ V+1: the slot had been freed
+//!             │  │   NotApplied,    ▼                    ▼
+//!             │  │   Unknown      Find ◄─────────────────┘
+//!             │  │                  │
+//!             └──┼──── Read ◄───────┘
+//!                │
+//!                └─ in effect, or refused ──► Verify ──► Done, Failed; or Find
+//! ```
+//!
+//! Why a late landing is harmless. An unknown outcome is settled by sending the very same bytes to
+//! the very same slot until the answer is Committed or Lost; no other edit of this machine is sent
+//! before. Let V + 1 be the slot. It is left for one of two reasons. Lost: a stranger's object is
+//! there, so ours cannot land while that stays; and when it is freed, the boundary has passed V + 1
+//! before, so whatever lands there is believed by nobody. Or the boundary had reached V + 1 already:
+//! the same. In both cases an earlier try may have been the real V + 1 and have been freed since, so
+//! the next plan first asks the newest state whether the edit is in effect; edits are made to be
+//! recognised (rule M2). A driver that gives up while an outcome is unknown leaves a create that may
+//! land at V + 1 and be valid: it must treat the edit as perhaps committed, keep every object that
+//! the edit names, and finish this machine before it commits anything that depends on the answer.
+
+use super::{Listing, ManifestAnswer, ManifestRequest};
+use crate::edit::{Conflict, Edit, Refusal};
+use crate::rules::{Rule, Rules};
+use crate::state::Manifest;
+use siltstone_base::{ManifestId, PutOutcome};
+use std::sync::Arc;
+
+/// Brings one edit into the chain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Commit {
+    /// `None`: the creation of the database.
+    edit: Option<Arc<Edit>>,
+    /// The state that the present plan stands on; `None` before a new database has any.
+    base: Option<Arc<Manifest>>,
+    rules: Rules,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Create(Arc<Manifest>),
+    CheckSlot(Arc<Manifest>),
+    Find,
+    Read(ManifestId),
+    /// The base says: in effect (`None`), or refused. Is the base real, and the newest?
+    Verify(Option<Refusal>),
+    Done(Arc<Manifest>),
+    Failed(Refusal),
+}
+
+/// What [`Commit`] wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CommitAction {
+    /// Do this.
+    Request(ManifestRequest),
+    /// The edit is in effect in this proven state: the manifest created, or a later one that was
+    /// the newest when the outcome was settled.
+    Done(Arc<Manifest>),
+    /// It is not, and will not be.
+    Failed(Refusal),
+}
+
+impl Commit {
+    /// Commits `edit`, planned on `newest`: the newest manifest the caller knows of. An old or even
+    /// a false one costs requests, never correctness.
+    #[must_use]
+    pub fn new(edit: Edit, newest: Arc<Manifest>, rules: Rules) -> Commit {
+        let (edit, base) = (Some(Arc::new(edit)), Some(newest));
+        let mut commit = Commit { edit, base, rules, phase: Phase::Find };
+        commit.plan();
+        commit
+    }
+
+    /// Creates a database with `initial` as its first manifest. Done with somebody else's when the
+    /// database exists by then.
+    #[must_use]
+    pub fn found(initial: Manifest, rules: Rules) -> Commit {
+        let phase = Phase::Create(Arc::new(Manifest { id: ManifestId::FIRST, ..initial }));
+        Commit { edit: None, base: None, rules, phase }
+    }
+
+    /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
+    /// jitter, and send the same bytes.
+    #[must_use]
+    pub fn action(&self) -> CommitAction {
+        let base = self.base.as_ref().map_or(ManifestId::NONE, |base| base.id);
+        CommitAction::Request(match &self.phase {
+            Phase::Create(planned) => ManifestRequest::Create(planned.clone()),
+            Phase::CheckSlot(created) => ManifestRequest::List { after: created.id },
+            Phase::Find | Phase::Verify(_) => ManifestRequest::List { after: base },
+            Phase::Read(id) => ManifestRequest::Read(*id),
+            Phase::Done(state) => return CommitAction::Done(state.clone()),
+            Phase::Failed(refusal) => return CommitAction::Failed(*refusal),
+        })
+    }
+
+    /// The answer.
+    pub fn on_answer(&mut self, answer: ManifestAnswer) {
+        match (&self.phase, answer) {
+            (Phase::Create(planned), ManifestAnswer::Created(outcome)) => {
+                let planned = planned.clone();
+                self.on_created(planned, outcome);
+            }
+            (Phase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
+                // Freed before it was created: the base was ancient, the outcome is Unknown.
+                self.phase = if listing.boundary < created.id {
+                    Phase::Done(created.clone())
+                } else {
+                    Phase::Find
+                };
+            }
+            (Phase::Find, ManifestAnswer::Listed(listing)) => self.find(listing),
+            (Phase::Read(_), ManifestAnswer::Read(None)) => self.phase = Phase::Find,
+            (Phase::Read(_), ManifestAnswer::Read(Some(read))) => {
+                let known = self.base.as_ref().map(|base| base.database);
+                self.base = Some(read.clone());
+                if known.is_some_and(|database| database != read.database) {
+                    self.phase = Phase::Failed(Conflict::OtherDatabase.into());
+                } else {
+                    self.plan();
+                }
+            }
+            (Phase::Verify(refusal), ManifestAnswer::Listed(listing)) => {
+                let refusal = *refusal;
+                self.on_verified(refusal, listing);
+            }
+            _ => {}
+        }
+    }
+
+    /// The state that the present plan stands on.
+    #[must_use]
+    pub fn base(&self) -> Option<&Arc<Manifest>> {
+        self.base.as_ref()
+    }
+
+    fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>) {
+        self.phase = match outcome {
+            PutOutcome::Committed if self.rules.has(Rule::CheckSlot) => Phase::CheckSlot(planned),
+            PutOutcome::Committed => Phase::Done(planned),
+            PutOutcome::Lost(()) => Phase::Find,
+            PutOutcome::NotApplied | PutOutcome::Unknown => Phase::Create(planned),
+        };
+    }
+
+    /// Nothing newer can only be a listing that raced: the slot was taken or freed. List again.
+    fn find(&mut self, listing: Listing) {
+        self.phase = listing.newest.map_or(Phase::Find, Phase::Read);
+    }
+
+    fn plan(&mut self) {
+        let Some(base) = &self.base else { return };
+        let verdict = match &self.edit {
+            // Any manifest at all: the database exists.
+            None => Ok(None),
+            Some(edit) if edit.in_effect_with(base, self.rules) => Ok(None),
+            Some(edit) => edit.apply_with(base, self.rules).map(Some),
+        };
+        self.phase = match verdict {
+            Ok(Some(next)) => Phase::Create(Arc::new(next)),
+            Ok(None) if self.rules.has(Rule::VerifyBeforeBelieving) => Phase::Verify(None),
+            Ok(None) => Phase::Done(base.clone()),
+            Err(refusal) if self.rules.has(Rule::VerifyBeforeBelieving) => {
+                Phase::Verify(Some(refusal))
+            }
+            Err(refusal) => Phase::Failed(refusal),
+        };
+    }
+
+    fn on_verified(&mut self, refusal: Option<Refusal>, listing: Listing) {
+        let Some(base) = &self.base else { return };
+        if listing.boundary >= base.id {
+            // Perhaps a sleeper's object in a freed slot.
+            self.find(listing);
+            return;
+        }
+        self.phase = match (refusal, listing.newest) {
+            // In effect in a real state: it was committed, whatever came after.
+            (None, _) => Phase::Done(base.clone()),
+            (Some(refusal), None) => Phase::Failed(refusal),
+            // A refusal counts only from the newest.
+            (Some(_), Some(newest)) => Phase::Read(newest),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,302 @@
+//! A reader that keeps up with a database (rule M4).
+//!
+//! ```text
+//! poll ─► probe manifest V + 1 ──hit──► look ─► maybe a newer state ─┐
+//!   │          └──nothing────────────────────────────────────────────┤
+//!   └─ a listing is due ─► look ─► list the WAL's boundary ──────────┤
+//!                                      └─ at or past me ─► start again
+//!                                                                    ▼
+//!                          idle ◄──nothing met── absent ◄─── walk the WAL from here
+//!                            ▲                     │ met some
+//!                            └──below all── list the WAL's boundary ──► start again
+//! ```
+//! What was met is handed out only after the boundary was seen below all of it. What an older epoch
+//! landed between a fence and its `next_id` is never read: the walk jumps over it.
+
+use super::look::{Look, LookAction};
+use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use crate::rules::{Rule, Rules};
+use crate::state::{KeptFence, Manifest};
+use siltstone_base::{ManifestId, WalId};
+use std::sync::Arc;
+
+/// WAL objects that a walk meets before it confirms and hands out: bounds what the driver holds,
+/// and a reader under load keeps up although it never meets the end.
+pub const WALK_LIMIT: usize = 64;
+
+/// Keeps up.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Follow {
+    /// The newest proven state; `None` before the first look.
+    known: Option<Arc<Manifest>>,
+    /// The next WAL id to read.
+    at: WalId,
+    /// Polls until a listing is due.
+    cheap_polls_left: u32,
+    list_every: u32,
+    rules: Rules,
+    phase: Phase,
+    /// Where this walk began: `at` falls back to it when the walk is not believed.
+    walk_from: WalId,
+    /// The smallest id met on this walk; none when nothing was.
+    first_met: WalId,
+    /// Records met on this walk, not yet confirmed.
+    met: Vec<WalId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    /// From the newest manifest again, wherever the reader stood.
+    Start(Look),
+    Probe,
+    /// Before the boundary is listed (`true`), or a probe's hit is confirmed.
+    Look(Look, bool),
+    /// Is the place where the reader stands still there?
+    CheckPlace,
+    Walk,
+    ConfirmWalk(Then),
+    Failed(Failure),
+}
+
+/// What follows a walk that is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    Idle,
+    Walk,
+    Fail(Failure),
+}
+
+/// What [`Follow`] wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FollowAction {
+    /// Do this.
+    Request(ManifestRequest),
+    /// Read this WAL object and keep its body until it is applied or the walk starts again.
+    ReadWal(WalId),
+    /// List `wal/boundary/` and report the largest.
+    ListWalBoundary,
+    /// Nothing until the next poll.
+    Idle,
+    /// The end.
+    Failed(Failure),
+}
+
+/// What became visible.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum FollowEvent {
+    /// A newer state. Rows at or below its `flushed_seq` are in its tables.
+    Newer(Arc<Manifest>),
+    /// Rows of these WAL objects, in this order, on top of what there is.
+    Apply(Vec<WalId>),
+    /// The reader had fallen behind what is kept: forget every WAL row, and go on from this state;
+    /// rows from its `replay_from` on follow.
+    StartAgain(Arc<Manifest>),
+}
+
+impl Follow {
+    /// A reader that has nothing yet; it begins with the newest manifest. One poll in `list_every`
+    /// is a listing (at least every one).
+    #[must_use]
+    pub fn new(list_every: u32, rules: Rules) -> Follow {
+        let list_every = list_every.max(1);
+        Follow {
+            known: None,
+            at: WalId::NONE,
+            cheap_polls_left: list_every - 1,
+            list_every,
+            rules,
+            phase: Phase::Start(Look::new(None, rules)),
+            walk_from: WalId::NONE,
+            first_met: WalId::NONE,
+            met: Vec::new(),
+        }
+    }
+
+    /// Begins a poll, when idle. `long_pause`: the last one was longer ago than the grace period,
+    /// so numbers may have been freed and the poll lists.
+    pub fn poll(&mut self, long_pause: bool) {
+        if self.phase != Phase::Idle {
+            return;
+        }
+        let due = (self.cheap_polls_left == 0 || long_pause) && self.rules.has(Rule::ListSometimes);
+        if due {
+            self.cheap_polls_left = self.list_every - 1;
+            self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), true);
+        } else {
+            self.cheap_polls_left = self.cheap_polls_left.saturating_sub(1);
+            self.phase = Phase::Probe;
+        }
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn action(&self) -> FollowAction {
+        match &self.phase {
+            Phase::Idle => FollowAction::Idle,
+            Phase::Start(look) | Phase::Look(look, _) => match look.action() {
+                LookAction::Request(request) => FollowAction::Request(request),
+                LookAction::Done(_) => FollowAction::Idle,
+            },
+            Phase::Probe => {
+                let known = self.known.as_ref().map_or(ManifestId::NONE, |known| known.id);
+                FollowAction::Request(ManifestRequest::Read(known.next()))
+            }
+            Phase::CheckPlace | Phase::ConfirmWalk(_) => FollowAction::ListWalBoundary,
+            Phase::Walk => FollowAction::ReadWal(self.at),
+            Phase::Failed(failure) => FollowAction::Failed(*failure),
+        }
+    }
+
+    /// The answer to [`FollowAction::Request`].
+    pub fn on_answer(&mut self, answer: ManifestAnswer) -> Vec<FollowEvent> {
+        match &mut self.phase {
+            Phase::Start(look) | Phase::Look(look, _) => {
+                look.on_answer(answer);
+                self.settle_look()
+            }
+            Phase::Probe => match answer {
+                ManifestAnswer::Read(None) => {
+                    self.start_walk();
+                    Vec::new()
+                }
+                ManifestAnswer::Read(Some(read)) if !self.rules.has(Rule::ConfirmHits) => {
+                    self.advance(read, false)
+                }
+                // The newest of all, and proven: the hit says only that there is one.
+                ManifestAnswer::Read(Some(_)) => {
+                    self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), false);
+                    Vec::new()
+                }
+                _ => Vec::new(),
+            },
+            _ => Vec::new(),
+        }
+    }
+
+    /// The answer to [`FollowAction::ReadWal`].
+    pub fn on_wal(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
+        if self.phase != Phase::Walk {
+            return Vec::new();
+        }
+        let nothing = matches!(seen, WalSeen::Absent | WalSeen::Vanished);
+        if !nothing && self.first_met.is_none() {
+            self.first_met = self.at;
+        }
+        match seen {
+            WalSeen::Data { .. } => {
+                self.met.push(self.at);
+                self.at = self.at.next();
+                if self.met.len() >= WALK_LIMIT {
+                    return self.end_walk(Then::Walk);
+                }
+            }
+            WalSeen::Fence { epoch, next_id } => {
+                let fence = KeptFence { id: self.at, epoch, next_id };
+                let jump = self.rules.has(Rule::JumpOverOlderFence);
+                self.at = if jump { beyond(&fence) } else { self.at.next() };
+            }
+            // Believed only when confirmed, like all else: it may sit on a freed id.
+            WalSeen::Foreign => return self.end_walk(Then::Fail(Failure::Foreign(self.at))),
+            WalSeen::Absent | WalSeen::Vanished => return self.end_walk(Then::Idle),
+        }
+        Vec::new()
+    }
+
+    /// The answer to [`FollowAction::ListWalBoundary`].
+    pub fn on_wal_boundary(&mut self, boundary: WalId) -> Vec<FollowEvent> {
+        match self.phase {
+            Phase::CheckPlace if boundary >= self.at => self.start_again(),
+            Phase::CheckPlace => self.start_walk(),
+            Phase::ConfirmWalk(_) if boundary >= self.first_met => self.start_again(),
+            Phase::ConfirmWalk(then) => return self.hand_out(then),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    /// The newest proven state.
+    #[must_use]
+    pub fn manifest(&self) -> Option<&Arc<Manifest>> {
+        self.known.as_ref()
+    }
+
+    /// The next WAL id to read: everything below was handed out, or is in tables.
+    #[must_use]
+    pub fn next_wal_id(&self) -> WalId {
+        self.walk_from
+    }
+
+    fn settle_look(&mut self) -> Vec<FollowEvent> {
+        let (found, start, check_place) = match &self.phase {
+            Phase::Start(look) => (look.action(), true, false),
+            Phase::Look(look, check_place) => (look.action(), false, *check_place),
+            _ => return Vec::new(),
+        };
+        match found {
+            LookAction::Request(_) => Vec::new(),
+            LookAction::Done(None) => {
+                self.phase = Phase::Idle;
+                Vec::new()
+            }
+            LookAction::Done(Some(newest)) if start => {
+                self.known = Some(newest.clone());
+                self.at = newest.replay_from;
+                self.start_walk();
+                vec![FollowEvent::StartAgain(newest)]
+            }
+            LookAction::Done(Some(newest)) => self.advance(newest, check_place),
+        }
+    }
+
+    /// Takes over a newer state; what it has in tables need not be read from the WAL.
+    fn advance(&mut self, newest: Arc<Manifest>, check_place: bool) -> Vec<FollowEvent> {
+        self.at = self.at.max(newest.replay_from);
+        let newer = self.known.as_ref().is_none_or(|known| known.id < newest.id);
+        let event = newer.then(|| FollowEvent::Newer(newest.clone()));
+        self.known = Some(newest);
+        if check_place {
+            self.walk_from = self.at;
+            self.phase = Phase::CheckPlace;
+        } else {
+            self.start_walk();
+        }
+        event.into_iter().collect()
+    }
+
+    fn start_walk(&mut self) {
+        self.walk_from = self.at;
+        self.first_met = WalId::NONE;
+        self.met.clear();
+        self.phase = Phase::Walk;
+    }
+
+    fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {
+        if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
+            return self.hand_out(then);
+        }
+        self.phase = Phase::ConfirmWalk(then);
+        Vec::new()
+    }
+
+    /// What was met is real.
+    fn hand_out(&mut self, then: Then) -> Vec<FollowEvent> {
+        let met = std::mem::take(&mut self.met);
+        self.start_walk();
+        match then {
+            Then::Walk => {}
+            Then::Idle => self.phase = Phase::Idle,
+            Then::Fail(failure) => self.phase = Phase::Failed(failure),
+        }
+        if met.is_empty() { Vec::new() } else { vec![FollowEvent::Apply(met)] }
+    }
+
+    fn start_again(&mut self) {
+        self.met.clear();
+        self.at = self.walk_from;
+        self.phase = Phase::Start(Look::new(None, self.rules));
+    }
+}
+
+#[cfg(test)]
+mod tests;

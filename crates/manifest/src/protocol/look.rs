@@ -1,0 +1,152 @@
+//! Finding the newest manifest, and proving it.
+//!
+//! A name that was listed may have been freed and taken by a sleeper before it is read. So what
+//! was read is believed only after a second listing whose boundary lies below it: boundaries are
+//! created before anything is freed, hence the slot had not been freed when it was read.
+
+use super::{Listing, ManifestAnswer, ManifestRequest};
+use crate::rules::{Rule, Rules};
+use crate::state::Manifest;
+use siltstone_base::ManifestId;
+use std::sync::Arc;
+
+/// Finds a manifest that was the newest at some moment after the machine was made. Ends at once
+/// when a listing shows nothing newer than what is known: one request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Look {
+    known: Option<Arc<Manifest>>,
+    rules: Rules,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    List,
+    Read(ManifestId),
+    Probe,
+    Verify(Arc<Manifest>),
+    Done,
+}
+
+/// What [`Look`] wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LookAction {
+    /// Do this.
+    Request(ManifestRequest),
+    /// The newest manifest; `None`: there is no database here.
+    Done(Option<Arc<Manifest>>),
+}
+
+impl Look {
+    /// `known`, when given, must have been proven before: created by oneself and checked, or found
+    /// by a `Look`.
+    #[must_use]
+    pub fn new(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
+        Look { known, rules, phase: Phase::List }
+    }
+
+    /// Looks by reading the next number instead of listing, which is wrong (rule F4).
+    pub(super) fn by_probing(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
+        Look { known, rules, phase: Phase::Probe }
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn action(&self) -> LookAction {
+        let known = self.known.as_ref().map_or(ManifestId::NONE, |known| known.id);
+        LookAction::Request(match &self.phase {
+            Phase::List => ManifestRequest::List { after: known },
+            Phase::Read(id) => ManifestRequest::Read(*id),
+            Phase::Probe => ManifestRequest::Read(known.next()),
+            Phase::Verify(read) => ManifestRequest::List { after: read.id },
+            Phase::Done => return LookAction::Done(self.known.clone()),
+        })
+    }
+
+    /// The answer.
+    pub fn on_answer(&mut self, answer: ManifestAnswer) {
+        match (&self.phase, answer) {
+            (Phase::List, ManifestAnswer::Listed(listing)) => {
+                self.phase = listing.newest.map_or(Phase::Done, Phase::Read);
+            }
+            // Freed since the listing: newer ones exist.
+            (Phase::Read(_), ManifestAnswer::Read(None)) => self.phase = Phase::List,
+            (Phase::Read(_), ManifestAnswer::Read(Some(read))) => {
+                if self.rules.has(Rule::VerifyBeforeBelieving) {
+                    self.phase = Phase::Verify(read);
+                } else {
+                    self.known = Some(read);
+                    self.phase = Phase::Done;
+                }
+            }
+            (Phase::Probe, ManifestAnswer::Read(None)) => self.phase = Phase::Done,
+            (Phase::Probe, ManifestAnswer::Read(read)) => self.known = read,
+            (Phase::Verify(_), ManifestAnswer::Listed(listing)) => self.on_verified(listing),
+            _ => {}
+        }
+    }
+
+    fn on_verified(&mut self, listing: Listing) {
+        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
+            Phase::Verify(read) if listing.boundary < read.id => {
+                self.known = Some(read);
+                Phase::Done
+            }
+            _ => Phase::List,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::manifest;
+
+    fn numbered(id: u64) -> Arc<Manifest> {
+        Arc::new(Manifest { id: ManifestId(id), ..manifest() })
+    }
+
+    fn listed(newest: Option<u64>, boundary: u64) -> ManifestAnswer {
+        let newest = newest.map(ManifestId);
+        ManifestAnswer::Listed(Listing { newest, boundary: ManifestId(boundary) })
+    }
+
+    #[test]
+    fn nothing_newer_costs_one_listing() {
+        let mut look = Look::new(Some(numbered(7)), Rules::ALL);
+        look.on_answer(listed(None, 0));
+        assert_eq!(look.action(), LookAction::Done(Some(numbered(7))));
+    }
+
+    #[test]
+    fn no_manifest_is_no_database() {
+        let mut look = Look::new(None, Rules::ALL);
+        look.on_answer(listed(None, 0));
+        assert_eq!(look.action(), LookAction::Done(None));
+    }
+
+    /// The listed number was freed, and a sleeper's object in it was read.
+    #[test]
+    fn what_was_read_in_a_freed_slot_is_not_believed() {
+        let mut look = Look::new(None, Rules::ALL);
+        look.on_answer(listed(Some(7), 0));
+        assert_eq!(look.action(), LookAction::Request(ManifestRequest::Read(ManifestId(7))));
+        look.on_answer(ManifestAnswer::Read(Some(numbered(7))));
+        look.on_answer(listed(Some(20), 12));
+        let again = ManifestRequest::List { after: ManifestId::NONE };
+        assert_eq!(look.action(), LookAction::Request(again));
+        look.on_answer(listed(Some(20), 12));
+        look.on_answer(ManifestAnswer::Read(Some(numbered(20))));
+        look.on_answer(listed(None, 12));
+        assert_eq!(look.action(), LookAction::Done(Some(numbered(20))));
+    }
+
+    #[test]
+    fn a_number_freed_before_it_was_read_is_looked_for_again() {
+        let mut look = Look::new(None, Rules::ALL);
+        look.on_answer(listed(Some(7), 0));
+        look.on_answer(ManifestAnswer::Read(None));
+        let again = ManifestRequest::List { after: ManifestId::NONE };
+        assert_eq!(look.action(), LookAction::Request(again));
+    }
+}

@@ -1,0 +1,147 @@
+//! The protocols as step functions (RFC 0004).
+//!
+//! A machine is a small value that says what to do now (`action`) and is told how it went
+//! (`on_…`), until it ends. It holds no clock, draws nothing at random, and waits for nothing: the
+//! driver performs one request at a time, decides how long to wait between tries, and when to give
+//! up. Machines are `Clone + Eq + Hash`, so an explorer can keep every state it has seen. An answer
+//! to something that was not asked is ignored.
+//!
+//! | machine | does |
+//! | --- | --- |
+//! | [`Look`] | finds the newest manifest, and proves it |
+//! | [`Commit`] | one edit into the chain of manifests (rules M1 to M3) |
+//! | [`OpenWriter`] | claim, walk, fence, confirm (rules F1 to F5) |
+//! | [`WalWindow`] | what a writer may send and acknowledge (rules F3, F6) |
+//! | [`Follow`] | a reader that keeps up (rule M4) |
+//! | [`PinnedWalk`] | a reader of a checkpoint's WAL |
+//! | [`Collect`] | one round of the garbage collector (rules G1 to G4, M5) |
+
+mod collect;
+mod commit;
+mod follow;
+mod look;
+mod open;
+mod pinned;
+mod window;
+
+pub use collect::{Collect, CollectAction, CollectReport};
+pub use commit::{Commit, CommitAction};
+pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
+pub use look::{Look, LookAction};
+pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
+pub use pinned::{PinnedAction, PinnedWalk};
+pub use window::{WalWindow, WindowEvent};
+
+use crate::edit::Refusal;
+use crate::state::{KeptFence, Manifest};
+use siltstone_base::{Epoch, Error, ErrorKind, ManifestId, PutOutcome, WalId};
+use std::sync::Arc;
+
+/// A request about manifests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManifestRequest {
+    /// Create this manifest under its id if the name is free. While the same state is asked for
+    /// again the driver sends the same bytes, with the same attempt id: a retry must recognise an
+    /// earlier try of its own.
+    Create(Arc<Manifest>),
+    /// List `manifest/`, boundaries included, starting after this manifest.
+    List {
+        /// Manifests up to here are of no interest. Boundaries always are.
+        after: ManifestId,
+    },
+    /// Read this manifest.
+    Read(ManifestId),
+}
+
+/// An answer to a [`ManifestRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ManifestAnswer {
+    /// What became of a create.
+    Created(PutOutcome<()>),
+    /// What a listing showed.
+    Listed(Listing),
+    /// What was read; `None`: there is no such object.
+    Read(Option<Arc<Manifest>>),
+}
+
+/// What a listing of `manifest/` showed. Digits sort before letters, so even a listing in several
+/// pages shows a boundary no older than the manifests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Listing {
+    /// The largest id above the one asked for.
+    pub newest: Option<ManifestId>,
+    /// The largest boundary; none when there is none.
+    pub boundary: ManifestId,
+}
+
+/// What a WAL name holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WalSeen {
+    /// Nothing.
+    Absent,
+    /// Nothing, though it was there before (it was listed, or a create met it).
+    Vanished,
+    /// Records of this epoch.
+    Data {
+        /// Whose.
+        epoch: Epoch,
+    },
+    /// A fence.
+    Fence {
+        /// Whose.
+        epoch: Epoch,
+        /// Where the WAL goes on.
+        next_id: WalId,
+    },
+    /// An object of another database (rule F8).
+    Foreign,
+}
+
+/// Why a machine ended without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// A commit was refused.
+    Refused(Refusal),
+    /// A newer writer has taken over. What was under way may or may not be written.
+    Fenced {
+        /// Its epoch, where it showed itself.
+        by: Option<Epoch>,
+    },
+    /// A WAL name holds an object of another database.
+    Foreign(WalId),
+    /// Something that the rules exclude was met at this WAL id: a bug of ours.
+    Impossible(WalId),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        match refusal {
+            Refusal::Fenced { by } => Failure::Fenced { by: Some(by) },
+            other => Failure::Refused(other),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Refused(refusal) => refusal.into(),
+            Failure::Fenced { by } => {
+                let fenced = Error::new(ErrorKind::Fenced, "a newer writer has taken over");
+                by.map_or_else(|| fenced.clone(), |epoch| fenced.clone().with("by epoch", epoch))
+            }
+            Failure::Foreign(id) => {
+                Error::corruption("a WAL object belongs to another database").with("wal id", id)
+            }
+            Failure::Impossible(id) => {
+                Error::internal("a WAL object stands where the protocol excludes it")
+                    .with("wal id", id)
+            }
+        }
+    }
+}
+
+/// Where a walk goes from a fence: never back, whatever the object says.
+fn beyond(fence: &KeptFence) -> WalId {
+    fence.next_id.max(fence.id.next())
+}

@@ -1,0 +1,386 @@
+//! Opening a writer: claim, walk, fence, confirm (rules F1 to F5).
+//!
+//! ```text
+//! claim ─► walk ─► read id ──older data──► keep for replay, id + 1 ─┐
+//!            ▲        │ ├────older fence─► keep the fence, next_id ─┤
+//!            └────────┼─┼───────────────────────────────────────────┘
+//!                     │ └────newer, or vanished ─► Fenced
+//!                  absent
+//!                     ▼
+//!                   look ──overtaken──► Fenced
+//!                     ▼
+//!                create fence ──Lost──► the same rules on what is there
+//!                     │  └──NotApplied, Unknown──► look, and the same fence again
+//!                     ▼
+//!                  confirm (look) ──overtaken──► Fenced
+//!                     ▼
+//!                   Done
+//! ```
+
+use super::commit::{Commit, CommitAction};
+use super::look::{Look, LookAction};
+use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use crate::edit::{ClaimWriter, Conflict, Edit, NewCheckpoint, Refusal};
+use crate::rules::{Rule, Rules};
+use crate::state::{KeptFence, Manifest};
+use siltstone_base::{AttemptId, Epoch, PutOutcome, SstId, WalId};
+use std::sync::Arc;
+
+/// What a writer brings to its claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WriterOptions {
+    /// Identity of the claim, random.
+    pub claim: AttemptId,
+    /// WAL objects it will have under way at once, 1 to 64.
+    pub max_parallel_writes: u64,
+    /// Whether to end a writer that did not close cleanly.
+    pub take_over: bool,
+    /// Names for its first tables, fresh.
+    pub reserve: Vec<SstId>,
+    /// The checkpoint it keeps for its own reads.
+    pub checkpoint: Option<NewCheckpoint>,
+}
+
+/// A writer that may begin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Recovered {
+    /// The newest state, of this writer's epoch.
+    pub manifest: Arc<Manifest>,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// WAL objects to replay, in this order, and whose they are. Their bodies are those read on
+    /// the walk; rows at or below `flushed_seq` are dropped (rule N4).
+    pub replay: Vec<(WalId, Epoch)>,
+    /// Its own fence. Its first WAL object is `fence.next_id`.
+    pub fence: KeptFence,
+    /// Fences that must stand in the manifest no later than the commit that moves the replay point
+    /// past them: those met, and its own unless the fenced writer had closed cleanly (rule F5).
+    pub keep: Vec<KeptFence>,
+}
+
+impl Recovered {
+    /// The edit of a clean close: once the outcome of everything sent is settled. Only a writer
+    /// that came this far has one (rule F4).
+    #[must_use]
+    pub fn close(&self) -> Edit {
+        Edit::CloseClean { epoch: self.epoch }
+    }
+
+    /// Every fence on the walk and the own one, for [`replay_point`](crate::replay_point).
+    #[must_use]
+    pub fn fences(&self) -> Vec<KeptFence> {
+        let mut fences = self.keep.clone();
+        if !fences.contains(&self.fence) {
+            fences.push(self.fence);
+        }
+        fences
+    }
+}
+
+/// Opens a writer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OpenWriter {
+    options: Arc<WriterOptions>,
+    rules: Rules,
+    phase: Phase,
+    /// From the end of the claim on.
+    claimed: Option<Claimed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Claimed {
+    /// The newest proven state.
+    known: Arc<Manifest>,
+    epoch: Epoch,
+    /// Whether the epoch before had closed cleanly, as the claim saw it.
+    after_clean_close: bool,
+    replay: Vec<(WalId, Epoch)>,
+    met: Vec<KeptFence>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Claim(Commit),
+    Walk(WalId),
+    /// Looking before a fence at this id.
+    Look(Look, WalId),
+    Fence(WalId),
+    Confirm(Look, KeptFence),
+    Done(Recovered),
+    Failed(Failure),
+}
+
+/// What [`OpenWriter`] wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum OpenAction {
+    /// Do this.
+    Request(ManifestRequest),
+    /// Read this WAL object and keep its body.
+    ReadWal(WalId),
+    /// Create this fence if the name is free: always with the same bytes and attempt id as long as
+    /// it is the same fence.
+    CreateFence(KeptFence),
+    /// Open.
+    Done(Recovered),
+    /// Not open. The claim may stand.
+    Failed(Failure),
+}
+
+impl OpenWriter {
+    /// Opens on a database whose newest known manifest is `newest`.
+    #[must_use]
+    pub fn new(options: WriterOptions, newest: Arc<Manifest>, rules: Rules) -> OpenWriter {
+        let options = Arc::new(options);
+        let phase = Phase::Claim(claim(&options, newest, rules));
+        let mut open = OpenWriter { options, rules, phase, claimed: None };
+        open.settle();
+        open
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn action(&self) -> OpenAction {
+        match &self.phase {
+            Phase::Claim(commit) => match commit.action() {
+                CommitAction::Request(request) => OpenAction::Request(request),
+                // Settled before anybody can ask; see `settle`.
+                CommitAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
+                CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
+            },
+            Phase::Walk(id) => OpenAction::ReadWal(*id),
+            Phase::Look(look, _) | Phase::Confirm(look, _) => match look.action() {
+                LookAction::Request(request) => OpenAction::Request(request),
+                LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
+            },
+            Phase::Fence(id) => OpenAction::CreateFence(self.fence_at(*id)),
+            Phase::Done(recovered) => OpenAction::Done(recovered.clone()),
+            Phase::Failed(failure) => OpenAction::Failed(*failure),
+        }
+    }
+
+    /// The answer to [`OpenAction::Request`].
+    pub fn on_answer(&mut self, answer: ManifestAnswer) {
+        match &mut self.phase {
+            Phase::Claim(commit) => commit.on_answer(answer),
+            Phase::Look(look, _) | Phase::Confirm(look, _) => look.on_answer(answer),
+            _ => return,
+        }
+        self.settle();
+    }
+
+    /// The answer to [`OpenAction::ReadWal`].
+    pub fn on_wal(&mut self, seen: WalSeen) {
+        if let Phase::Walk(id) = self.phase {
+            self.walk(id, seen);
+        }
+    }
+
+    /// The answer to [`OpenAction::CreateFence`].
+    pub fn on_fence(&mut self, outcome: PutOutcome<WalSeen>) {
+        let Phase::Fence(id) = self.phase else { return };
+        match outcome {
+            PutOutcome::Committed => self.confirm(id),
+            PutOutcome::Lost(seen) => self.walk(id, seen),
+            PutOutcome::NotApplied | PutOutcome::Unknown => self.look_before(id),
+        }
+    }
+
+    /// The epoch, once claimed.
+    #[must_use]
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.claimed.as_ref().map(|claimed| claimed.epoch)
+    }
+
+    /// The edit of a clean close, once it may be recorded (rule F4).
+    #[must_use]
+    pub fn close(&self) -> Option<Edit> {
+        match &self.phase {
+            Phase::Done(recovered) => Some(recovered.close()),
+            _ if self.rules.has(Rule::CloseAfterConfirm) => None,
+            _ => self.epoch().map(|epoch| Edit::CloseClean { epoch }),
+        }
+    }
+
+    /// Goes on where a machine inside has ended.
+    fn settle(&mut self) {
+        match &self.phase {
+            Phase::Claim(commit) => match commit.action() {
+                CommitAction::Done(state) => self.on_claimed(state),
+                CommitAction::Failed(refusal) => self.on_refused(refusal),
+                CommitAction::Request(_) => {}
+            },
+            Phase::Look(look, id) => {
+                let id = *id;
+                if let LookAction::Done(newest) = look.action()
+                    && self.still_newest(newest)
+                {
+                    self.phase = Phase::Fence(id);
+                }
+            }
+            Phase::Confirm(look, fence) => {
+                let fence = *fence;
+                if let LookAction::Done(newest) = look.action()
+                    && self.still_newest(newest)
+                {
+                    self.finish(fence);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Another claim came first: claim the epoch after that, if that one may be ended.
+    fn on_refused(&mut self, refusal: Refusal) {
+        let newest = match &self.phase {
+            Phase::Claim(commit) => commit.base().cloned(),
+            _ => None,
+        };
+        self.phase = match (refusal, newest) {
+            (Refusal::Conflict(Conflict::EpochMoved { .. }), Some(newest)) => {
+                Phase::Claim(claim(&self.options, newest, self.rules))
+            }
+            _ => Phase::Failed(refusal.into()),
+        };
+    }
+
+    fn on_claimed(&mut self, state: Arc<Manifest>) {
+        let own = state.writers.iter().position(|one| one.claim == self.options.claim);
+        let Some((record, own)) = own.and_then(|at| Some((state.writers.get(at)?, at))) else {
+            self.phase = Phase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
+            return;
+        };
+        let epoch = record.epoch;
+        if state.writer_epoch != epoch {
+            self.phase = Phase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
+            return;
+        }
+        let before = own.checked_sub(1).and_then(|at| state.writers.get(at));
+        // Before the first epoch there was nobody.
+        let after_clean_close = match before {
+            Some(before) => before.clean_close && before.epoch.next() == epoch,
+            None => epoch == Epoch::FIRST,
+        };
+        self.phase = Phase::Walk(state.replay_from);
+        self.claimed = Some(Claimed {
+            known: state,
+            epoch,
+            after_clean_close,
+            replay: Vec::new(),
+            met: Vec::new(),
+        });
+    }
+
+    /// Applies the rules of the walk to what `id` holds.
+    fn walk(&mut self, id: WalId, seen: WalSeen) {
+        let Some(claimed) = &mut self.claimed else { return };
+        let stop = self.rules.has(Rule::StopAtNewerEpoch);
+        let own = claimed.epoch;
+        self.phase = match seen {
+            WalSeen::Absent => return self.look_before(id),
+            // It was there, and was freed: somebody else moves the replay point.
+            WalSeen::Vanished => Phase::Failed(Failure::Fenced { by: None }),
+            WalSeen::Foreign => Phase::Failed(Failure::Foreign(id)),
+            WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } if epoch > own && stop => {
+                Phase::Failed(Failure::Fenced { by: Some(epoch) })
+            }
+            // Nobody else has this epoch: an earlier try of this fence landed.
+            WalSeen::Fence { epoch, .. } if epoch == own => return self.confirm(id),
+            WalSeen::Data { epoch } if epoch == own => Phase::Failed(Failure::Impossible(id)),
+            WalSeen::Data { epoch } => {
+                claimed.replay.push((id, epoch));
+                Phase::Walk(id.next())
+            }
+            WalSeen::Fence { epoch, next_id } => {
+                let fence = KeptFence { id, epoch, next_id };
+                claimed.met.push(fence);
+                let jump = self.rules.has(Rule::JumpOverOlderFence);
+                Phase::Walk(if jump { beyond(&fence) } else { id.next() })
+            }
+        };
+    }
+
+    fn look_before(&mut self, id: WalId) {
+        let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
+        self.phase = if self.rules.has(Rule::LookBeforeFence) {
+            Phase::Look(Look::new(known, self.rules), id)
+        } else {
+            Phase::Fence(id)
+        };
+    }
+
+    fn confirm(&mut self, id: WalId) {
+        let fence = self.fence_at(id);
+        let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
+        if !self.rules.has(Rule::Confirm) {
+            self.finish(fence);
+        } else if self.rules.has(Rule::ConfirmByList) {
+            self.phase = Phase::Confirm(Look::new(known, self.rules), fence);
+        } else {
+            self.phase = Phase::Confirm(Look::by_probing(known, self.rules), fence);
+        }
+    }
+
+    /// The fence at `id`: it points past everything that any older writer may still have under
+    /// way (rule F3).
+    fn fence_at(&self, id: WalId) -> KeptFence {
+        let own = self.options.max_parallel_writes;
+        let (epoch, widest) = match &self.claimed {
+            Some(claimed) => (claimed.epoch, claimed.known.window_with(own)),
+            None => (Epoch::NONE, own),
+        };
+        let window = if self.rules.has(Rule::WidestWindow) { widest } else { own };
+        let skip = if self.rules.has(Rule::SkipTheWindow) { window } else { 1 };
+        KeptFence { id, epoch, next_id: id.plus(skip) }
+    }
+
+    /// Takes over a newer proven state, or ends as Fenced when its epoch is another's.
+    fn still_newest(&mut self, newest: Option<Arc<Manifest>>) -> bool {
+        let Some(claimed) = &mut self.claimed else { return false };
+        match newest {
+            Some(newest) if newest.writer_epoch == claimed.epoch => {
+                claimed.known = newest;
+                true
+            }
+            other => {
+                let by = other.map(|newest| newest.writer_epoch);
+                self.phase = Phase::Failed(Failure::Fenced { by });
+                false
+            }
+        }
+    }
+
+    fn finish(&mut self, fence: KeptFence) {
+        let Some(claimed) = &self.claimed else { return };
+        let waived = claimed.after_clean_close;
+        let mut keep = Vec::new();
+        let waive_met = waived && !self.rules.has(Rule::CleanCloseWaivesOnlyOwn);
+        if self.rules.has(Rule::KeepFencesMet) && !waive_met {
+            keep.extend(&claimed.met);
+        }
+        if self.rules.has(Rule::KeepOwnFence) && !waived {
+            keep.push(fence);
+        }
+        self.phase = Phase::Done(Recovered {
+            manifest: claimed.known.clone(),
+            epoch: claimed.epoch,
+            replay: claimed.replay.clone(),
+            fence,
+            keep,
+        });
+    }
+}
+
+fn claim(options: &WriterOptions, newest: Arc<Manifest>, rules: Rules) -> Commit {
+    let edit = Edit::ClaimWriter(ClaimWriter {
+        expected: newest.writer_epoch,
+        claim: options.claim,
+        max_parallel_writes: options.max_parallel_writes,
+        take_over: options.take_over,
+        reserve: options.reserve.clone(),
+        checkpoint: options.checkpoint.clone(),
+    });
+    Commit::new(edit, newest, rules)
+}
+
+#[cfg(test)]
+mod tests;

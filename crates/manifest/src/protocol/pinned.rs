@@ -1,0 +1,161 @@
+//! Reading the WAL that a checkpoint pins.
+//!
+//! The ids from the checkpoint's `replay_from` to its `wal_id_last_seen` are alive as long as the
+//! checkpoint is present, wherever the boundary is. So the walk needs no boundary; it needs to know
+//! at its end that the checkpoint was there all the time, and checkpoints that are gone never come
+//! back under the same id.
+
+use super::look::{Look, LookAction};
+use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use crate::edit::Refusal;
+use crate::rules::Rules;
+use crate::state::{Checkpoint, KeptFence};
+use siltstone_base::{CheckpointId, WalId};
+
+/// Walks the WAL of one checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PinnedWalk {
+    checkpoint: CheckpointId,
+    last: WalId,
+    rules: Rules,
+    met: Vec<WalId>,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Walk(WalId),
+    Confirm(Look),
+    Done,
+    Failed(Failure),
+}
+
+/// What [`PinnedWalk`] wants.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PinnedAction {
+    /// Read this WAL object and keep its body.
+    ReadWal(WalId),
+    /// Do this.
+    Request(ManifestRequest),
+    /// The rows of these WAL objects, in this order, belong to the checkpoint.
+    Done(Vec<WalId>),
+    /// It cannot be read; Expired when the checkpoint is gone.
+    Failed(Failure),
+}
+
+impl PinnedWalk {
+    /// For `checkpoint`, as the newest manifest has it.
+    #[must_use]
+    pub fn new(checkpoint: &Checkpoint, rules: Rules) -> PinnedWalk {
+        let last = checkpoint.wal_id_last_seen;
+        let walk = Phase::Walk(checkpoint.replay_from);
+        let mut pinned =
+            PinnedWalk { checkpoint: checkpoint.id, last, rules, met: Vec::new(), phase: walk };
+        pinned.step_to(checkpoint.replay_from);
+        pinned
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn action(&self) -> PinnedAction {
+        match &self.phase {
+            Phase::Walk(id) => PinnedAction::ReadWal(*id),
+            Phase::Confirm(look) => match look.action() {
+                LookAction::Request(request) => PinnedAction::Request(request),
+                LookAction::Done(_) => PinnedAction::Failed(self.gone()),
+            },
+            Phase::Done => PinnedAction::Done(self.met.clone()),
+            Phase::Failed(failure) => PinnedAction::Failed(*failure),
+        }
+    }
+
+    /// The answer to [`PinnedAction::ReadWal`].
+    pub fn on_wal(&mut self, seen: WalSeen) {
+        let Phase::Walk(id) = self.phase else { return };
+        match seen {
+            WalSeen::Data { .. } => {
+                self.met.push(id);
+                self.step_to(id.next());
+            }
+            WalSeen::Fence { epoch, next_id } => {
+                self.step_to(beyond(&KeptFence { id, epoch, next_id }));
+            }
+            // Its maker had seen it: it went with the checkpoint.
+            WalSeen::Absent | WalSeen::Vanished => self.phase = Phase::Failed(self.gone()),
+            WalSeen::Foreign => self.phase = Phase::Failed(Failure::Foreign(id)),
+        }
+    }
+
+    /// The answer to [`PinnedAction::Request`].
+    pub fn on_answer(&mut self, answer: ManifestAnswer) {
+        let Phase::Confirm(look) = &mut self.phase else { return };
+        look.on_answer(answer);
+        if let LookAction::Done(newest) = look.action() {
+            let present = newest.is_some_and(|state| state.checkpoint(self.checkpoint).is_some());
+            self.phase = if present { Phase::Done } else { Phase::Failed(self.gone()) };
+        }
+    }
+
+    fn step_to(&mut self, id: WalId) {
+        self.phase = if id <= self.last {
+            Phase::Walk(id)
+        } else {
+            Phase::Confirm(Look::new(None, self.rules))
+        };
+    }
+
+    fn gone(&self) -> Failure {
+        Failure::Refused(Refusal::Expired { checkpoint: self.checkpoint })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Listing;
+    use crate::testing::{checkpoint, manifest};
+    use siltstone_base::Epoch;
+    use std::sync::Arc;
+
+    fn confirm(pinned: &mut PinnedWalk, state: crate::Manifest) {
+        let id = state.id;
+        let found = Listing { newest: Some(id), ..Listing::default() };
+        pinned.on_answer(ManifestAnswer::Listed(found));
+        pinned.on_answer(ManifestAnswer::Read(Some(Arc::new(state))));
+        pinned.on_answer(ManifestAnswer::Listed(Listing::default()));
+    }
+
+    #[test]
+    fn a_pinned_walk_reads_its_range_and_makes_sure() {
+        let mut pinned = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
+        assert_eq!(pinned.action(), PinnedAction::ReadWal(WalId(4)));
+        pinned.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        pinned.on_wal(WalSeen::Fence { epoch: Epoch(2), next_id: WalId(9) });
+        confirm(&mut pinned, manifest());
+        assert_eq!(pinned.action(), PinnedAction::Done(vec![WalId(4)]));
+    }
+
+    #[test]
+    fn a_checkpoint_removed_meanwhile_is_expired() {
+        let gone = Failure::Refused(Refusal::Expired { checkpoint: CheckpointId(1) });
+        let mut missing = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
+        missing.on_wal(WalSeen::Absent);
+        assert_eq!(missing.action(), PinnedAction::Failed(gone));
+
+        let mut removed = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
+        removed.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        removed.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        let mut state = manifest();
+        state.checkpoints.clear();
+        confirm(&mut removed, state);
+        assert_eq!(removed.action(), PinnedAction::Failed(gone));
+    }
+
+    #[test]
+    fn an_empty_range_reads_nothing() {
+        let mut empty = checkpoint(1, None);
+        empty.wal_id_last_seen = WalId(3);
+        let pinned = PinnedWalk::new(&empty, Rules::ALL);
+        assert!(matches!(pinned.action(), PinnedAction::Request(_)));
+    }
+}
