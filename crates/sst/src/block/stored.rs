@@ -1,0 +1,75 @@
+//! A block as it lies in an object.
+//!
+//! ```text
+//! offset size field
+//!      0    1 codec: 0 none, 1 LZ4, 2 Zstandard
+//!      1    8 length of the block once decompressed
+//!      9    n the block, as the codec left it
+//!    9+n    4 CRC32C of bytes 0..9+n, bound to (object id, offset of the block)
+//! ```
+
+use super::BlockBuilder;
+use crate::codec::{Codec, Compressor, decompress};
+use crate::section::Place;
+use bytes::Bytes;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::limits::MAX_BLOCK_BYTES;
+use siltstone_base::{Error, Result};
+
+/// Bytes before the block.
+const FRAME_BYTES: usize = 9;
+
+/// Writes blocks; keeps the memory and the codecs' state between them.
+#[derive(Default)]
+pub(crate) struct BlockWriter {
+    raw: Vec<u8>,
+    compressor: Compressor,
+}
+
+impl BlockWriter {
+    /// Appends the block of `entries` to `out`, which will lie at `place`, and answers how many
+    /// bytes it took.
+    ///
+    /// # Errors
+    /// Internal, when a codec refuses input that it must accept.
+    pub(crate) fn append(
+        &mut self,
+        entries: &BlockBuilder,
+        codec: Codec,
+        place: Place,
+        out: &mut Vec<u8>,
+    ) -> Result<u64> {
+        let from = out.len();
+        out.extend_from_slice(&[0; FRAME_BYTES]);
+        let (codec, raw_bytes) = if codec == Codec::None {
+            entries.encode_into(out);
+            (Codec::None, out.len() - from - FRAME_BYTES)
+        } else {
+            self.raw.clear();
+            entries.encode_into(&mut self.raw);
+            (self.compressor.append(codec, &self.raw, out)?, self.raw.len())
+        };
+        if let Some([kind, length @ ..]) = out.get_mut(from..from + FRAME_BYTES) {
+            *kind = codec as u8;
+            length.copy_from_slice(&(raw_bytes as u64).to_le_bytes());
+        }
+        place.seal(out, from);
+        Ok((out.len() - from) as u64)
+    }
+}
+
+/// The decompressed block in `stored`, which was read from `place`.
+///
+/// # Errors
+/// Corruption for a wrong checksum, place or length; Unsupported for an unknown codec.
+pub(crate) fn open(stored: Bytes, place: Place) -> Result<Bytes> {
+    let end = place.open("block", &stored)?;
+    let mut reader = Reader::new(stored.get(..end).unwrap_or_default());
+    let codec = Codec::from_byte(reader.u8()?)?;
+    let raw_bytes = reader.u64()?;
+    if raw_bytes > MAX_BLOCK_BYTES {
+        return Err(Error::corruption("a block claims an impossible decompressed length")
+            .with("claimed", raw_bytes));
+    }
+    decompress(codec, stored.slice(FRAME_BYTES..end), raw_bytes)
+}

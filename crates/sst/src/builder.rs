@@ -1,0 +1,277 @@
+//! Builds a table from entries in internal order, and gives its bytes away while it grows.
+
+use crate::block::{BlockBuilder, BlockWriter, MAX_BLOCK_TARGET};
+use crate::codec::Codec;
+use crate::footer::Footer;
+use crate::index::{IndexBuilder, Separator};
+use crate::prefix::shared_prefix;
+use crate::properties::{Counts, Properties};
+use crate::section::Place;
+use bytes::Bytes;
+use siltstone_base::entry::{check_key, check_value};
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    Entry, Envelope, Error, Kind, ObjectKind, Result, Seq, SstDescriptor, SstId, checksum,
+};
+use siltstone_bloom::{BloomBuilder, key_hash};
+
+/// How a table is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Target of a block in bytes, before compression; cut to 1 byte up to 64 MiB. An entry larger
+    /// than the target gets a block alone.
+    pub block_bytes: usize,
+    /// Compression of blocks; a block that would not shrink by an eighth stays as it is.
+    pub codec: Codec,
+    /// Bits of filter per user key; 0 for no filter.
+    pub filter_bits_per_key: u32,
+}
+
+impl Default for TableOptions {
+    /// Blocks of 16 KiB, no compression, 10 bits of filter per key.
+    fn default() -> Self {
+        TableOptions { block_bytes: 16 << 10, codec: Codec::None, filter_bits_per_key: 10 }
+    }
+}
+
+/// Builds one table. Entries come in strictly ascending internal order; bytes can be taken as soon
+/// as blocks are finished, so a table of any size needs the memory of its metadata and one chunk.
+pub struct TableBuilder {
+    options: TableOptions,
+    envelope: Envelope,
+    /// Bytes finished and not taken yet.
+    out: Vec<u8>,
+    /// Bytes taken.
+    taken: u64,
+    /// CRC32C of the bytes taken.
+    taken_checksum: u32,
+    block: BlockBuilder,
+    writer: BlockWriter,
+    index: IndexBuilder,
+    filter: BloomBuilder,
+    counts: Counts,
+    first_key: Bytes,
+    last_key: Vec<u8>,
+    last_seq: Seq,
+}
+
+impl TableBuilder {
+    /// Starts a table. `envelope` is of kind table and carries the table's id as its object id.
+    #[must_use]
+    pub fn new(options: TableOptions, envelope: Envelope) -> Self {
+        let block_bytes = options.block_bytes.clamp(1, MAX_BLOCK_TARGET);
+        TableBuilder {
+            options: TableOptions { block_bytes, ..options },
+            envelope,
+            out: envelope.encode().to_vec(),
+            taken: 0,
+            taken_checksum: 0,
+            block: BlockBuilder::default(),
+            writer: BlockWriter::default(),
+            index: IndexBuilder::default(),
+            filter: BloomBuilder::new(options.filter_bits_per_key),
+            counts: Counts::new(),
+            first_key: Bytes::new(),
+            last_key: Vec::new(),
+            last_seq: Seq(0),
+        }
+    }
+
+    /// Appends an entry.
+    ///
+    /// # Errors
+    /// Invalid, with the table unchanged, when the entry is not strictly after the one before in
+    /// internal order, when key, value or sequence number break a bound, when a tombstone has a
+    /// value, or when the envelope is not a table's. Unsupported for a range delete, which has a
+    /// reserved section of its own. Internal when a codec fails; the table is lost then.
+    pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
+        check_entry(entry)?;
+        let shared = shared_prefix(&self.last_key, entry.key);
+        let same_key = shared == entry.key.len() && shared == self.last_key.len();
+        if self.counts.entries == 0 {
+            self.check_envelope()?;
+            self.first_key = Bytes::copy_from_slice(entry.key);
+        } else {
+            self.check_order(entry, shared)?;
+            if !self.block.fits(entry, shared, self.options.block_bytes) {
+                self.close_block_before(entry, shared, same_key)?;
+            }
+        }
+        self.block.push(entry, shared);
+        if !same_key {
+            self.filter.add(key_hash(entry.key));
+            self.last_key.truncate(shared);
+            self.last_key.extend_from_slice(entry.key.get(shared..).unwrap_or_default());
+        }
+        self.last_seq = entry.seq;
+        self.counts.add(entry);
+        Ok(())
+    }
+
+    /// The finished bytes that were not taken yet, when there are at least `min_bytes` (and one).
+    /// Chunks taken one after another, and then the rest that [`TableBuilder::finish`] gives, are
+    /// the object.
+    pub fn take_chunk(&mut self, min_bytes: usize) -> Option<Bytes> {
+        if self.out.is_empty() || self.out.len() < min_bytes {
+            return None;
+        }
+        let next = Vec::with_capacity(self.out.len());
+        let chunk = std::mem::replace(&mut self.out, next);
+        self.taken += chunk.len() as u64;
+        self.taken_checksum = checksum::extend(self.taken_checksum, &chunk);
+        Some(Bytes::from(chunk))
+    }
+
+    /// About how long the object would be, in bytes, were it finished now without filter and index:
+    /// what a caller compares with its target size.
+    #[must_use]
+    pub fn bytes_so_far(&self) -> u64 {
+        self.written() + self.block.bytes() as u64
+    }
+
+    /// How many entries were added.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.counts.entries
+    }
+
+    /// Ends the table: the bytes not taken yet, and what a manifest says of the object.
+    ///
+    /// # Errors
+    /// Invalid when nothing was added; Internal when a codec fails.
+    pub fn finish(mut self) -> Result<(Bytes, SstDescriptor)> {
+        if self.counts.entries == 0 {
+            return Err(Error::invalid("a table has at least one entry"));
+        }
+        let last_key = std::mem::take(&mut self.last_key);
+        self.close_block(Separator::Exact(&last_key, self.last_seq))?;
+        let properties = self.counts.clone().into_properties(
+            self.options,
+            self.first_key.clone(),
+            Bytes::from(last_key),
+        );
+        let tail_offset = self.write_tail(&properties);
+        let checksum = checksum::extend(self.taken_checksum, &self.out);
+        let object_bytes = self.written();
+        let descriptor = describe(&properties, &self.envelope, object_bytes, tail_offset, checksum);
+        Ok((Bytes::from(self.out), descriptor))
+    }
+
+    /// Bytes written so far, taken or not: the offset of what comes next.
+    fn written(&self) -> u64 {
+        self.taken + self.out.len() as u64
+    }
+
+    fn place(&self) -> Place {
+        Place { object: self.envelope.object, offset: self.written() }
+    }
+
+    fn check_envelope(&self) -> Result<()> {
+        if self.envelope.kind == ObjectKind::Table {
+            return Ok(());
+        }
+        Err(Error::invalid("a table's envelope must be of kind table"))
+    }
+
+    fn check_order(&self, entry: &Entry<'_>, shared: usize) -> Result<()> {
+        let ascends = match (self.last_key.get(shared), entry.key.get(shared)) {
+            (None, None) => entry.seq < self.last_seq,
+            (before, now) => before < now,
+        };
+        if ascends {
+            return Ok(());
+        }
+        Err(Error::invalid("entries must come in strictly ascending internal order")
+            .with("sequence number", entry.seq)
+            .with("sequence number before", self.last_seq))
+    }
+
+    fn close_block_before(&mut self, next: &Entry<'_>, shared: usize, same: bool) -> Result<()> {
+        let shorten = !same || cfg!(mutation = "sst_separator_cuts_versions");
+        if shorten {
+            let end = next.key.len().min(shared + 1);
+            return self.close_block(Separator::Shortened(next.key.get(..end).unwrap_or_default()));
+        }
+        self.close_block(Separator::Exact(next.key, self.last_seq))
+    }
+
+    fn close_block(&mut self, separator: Separator<'_>) -> Result<()> {
+        let place = self.place();
+        let stored = self.writer.append(&self.block, self.options.codec, place, &mut self.out)?;
+        self.block.clear();
+        self.index.add(stored, separator)
+    }
+
+    /// Writes filter, index, properties and footer; answers where the tail starts.
+    fn write_tail(&mut self, properties: &Properties) -> u64 {
+        let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
+        self.out.reserve(filter.encoded_len() + self.index.encoded_len());
+        let filter_offset = self.section(|out, _| out.extend_from_slice(&filter.finish()));
+        let index_offset = self.section(|out, index| index.encode_into(out));
+        let properties_offset = self.section(|out, _| properties.encode_into(out));
+        let footer = Footer {
+            envelope: self.envelope,
+            filter: filter_offset,
+            index: index_offset,
+            properties: properties_offset,
+            offset: self.written(),
+            body_checksum: checksum::extend(self.taken_checksum, &self.out),
+        };
+        self.out.extend_from_slice(&footer.encode());
+        filter_offset
+    }
+
+    /// Appends a section and its checksum; answers where it starts.
+    fn section(&mut self, write: impl FnOnce(&mut Vec<u8>, &IndexBuilder)) -> u64 {
+        let place = self.place();
+        let from = self.out.len();
+        write(&mut self.out, &self.index);
+        place.seal(&mut self.out, from);
+        place.offset
+    }
+}
+
+fn check_entry(entry: &Entry<'_>) -> Result<()> {
+    check_key(entry.key)?;
+    check_value(entry.value)?;
+    if entry.seq > Seq::MAX {
+        return Err(Error::invalid("a sequence number is below 2^56").with("given", entry.seq));
+    }
+    match entry.kind {
+        Kind::Put | Kind::Merge => Ok(()),
+        Kind::Delete if entry.value.is_empty() => Ok(()),
+        Kind::Delete => Err(Error::invalid("a tombstone has no value")),
+        Kind::RangeDelete => Err(Error::unsupported("range deletes are not built yet")),
+    }
+}
+
+/// What a manifest says of a table with these properties.
+pub(crate) fn describe(
+    properties: &Properties,
+    envelope: &Envelope,
+    object_bytes: u64,
+    tail_offset: u64,
+    checksum: u32,
+) -> SstDescriptor {
+    debug_assert!(tail_offset >= ENVELOPE_BYTES as u64);
+    SstDescriptor {
+        id: SstId(envelope.object.get()),
+        location: SstLocation::Own,
+        object_bytes,
+        checksum,
+        tail_offset,
+        first_key: properties.first_key.clone(),
+        last_key: properties.last_key.clone(),
+        visible_start: None,
+        visible_end: None,
+        seq_override: None,
+        entries: properties.entries,
+        tombstones: properties.tombstones,
+        min_seq: properties.min_seq,
+        max_seq: properties.max_seq,
+        min_expiry: properties.min_expiry,
+        max_expiry: properties.max_expiry,
+        range_deletes: None,
+    }
+}

@@ -1,0 +1,200 @@
+//! How the bytes of a block are compressed, and the limits that make reading them back safe.
+
+use bytes::Bytes;
+use siltstone_base::{Error, Result};
+
+/// Blocks above this stay uncompressed, and a compressed block that claims more is refused: the
+/// LZ4 block format ends near 2 GiB, and the bound caps what a hostile block can make a reader
+/// allocate.
+pub(crate) const MAX_COMPRESSED_RAW_BYTES: u64 = 1 << 30;
+/// The fastest regular level: the ratio it gives up is small beside the time it saves on a
+/// compactor's core.
+const ZSTD_LEVEL: i32 = 1;
+/// One byte of an LZ4 block stands for at most 255 (the format's run-length extension byte); the
+/// slack covers the token and the literals of a last sequence.
+const LZ4_MAX_RATIO: u64 = 255;
+const LZ4_SLACK: u64 = 64;
+
+/// Compression of blocks. The numbers are stored; they never change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Codec {
+    /// As they are.
+    #[default]
+    None = 0,
+    /// LZ4, block format.
+    Lz4 = 1,
+    /// Zstandard, one frame per block.
+    Zstd = 2,
+}
+
+impl Codec {
+    /// The name that stands in the manifest and in options.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Codec::None => "none",
+            Codec::Lz4 => "lz4",
+            Codec::Zstd => "zstd",
+        }
+    }
+
+    /// The codec of that name, or `None`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Codec> {
+        [Codec::None, Codec::Lz4, Codec::Zstd].into_iter().find(|codec| codec.as_str() == name)
+    }
+
+    /// The codec stored as `byte`.
+    ///
+    /// # Errors
+    /// Unsupported, by number, for one that this version does not know.
+    pub fn from_byte(byte: u8) -> Result<Codec> {
+        match byte {
+            0 => Ok(Codec::None),
+            1 => Ok(Codec::Lz4),
+            2 => Ok(Codec::Zstd),
+            _ => Err(Error::unsupported("compressed by a codec that this version does not know")
+                .with("codec", byte)),
+        }
+    }
+}
+
+/// Compresses block after block with the state kept between them.
+#[derive(Default)]
+pub(crate) struct Compressor {
+    scratch: Vec<u8>,
+    lz4: Option<lz4_flex::block::CompressTable>,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Compressor {
+    /// Appends `raw` to `out`, compressed where that saves at least an eighth, and answers which
+    /// codec it came to be. Less than an eighth is not worth the time of every later read.
+    ///
+    /// # Errors
+    /// Internal, when a codec refuses input that it must accept.
+    pub(crate) fn append(&mut self, codec: Codec, raw: &[u8], out: &mut Vec<u8>) -> Result<Codec> {
+        let too_large = raw.len() as u64 > MAX_COMPRESSED_RAW_BYTES;
+        let written = if too_large { None } else { self.compress(codec, raw)? };
+        let worth = raw.len() - raw.len() / 8;
+        match written.and_then(|n| self.scratch.get(..n)).filter(|bytes| bytes.len() <= worth) {
+            Some(compressed) => {
+                out.extend_from_slice(compressed);
+                Ok(codec)
+            }
+            None => {
+                out.extend_from_slice(raw);
+                Ok(Codec::None)
+            }
+        }
+    }
+
+    /// Compresses into the scratch space and answers how many bytes it took.
+    fn compress(&mut self, codec: Codec, raw: &[u8]) -> Result<Option<usize>> {
+        let room = match codec {
+            Codec::None => return Ok(None),
+            Codec::Lz4 => lz4_flex::block::get_maximum_output_size(raw.len()),
+            Codec::Zstd => zstd::zstd_safe::compress_bound(raw.len()),
+        };
+        if self.scratch.len() < room {
+            self.scratch.resize(room, 0);
+        }
+        let failed = |cause: &dyn std::fmt::Display| {
+            Error::internal("a block could not be compressed")
+                .with("codec", codec.as_str())
+                .with("cause", cause)
+        };
+        if codec == Codec::Lz4 {
+            let table = self.lz4.get_or_insert_with(lz4_flex::block::CompressTable::default);
+            let done = lz4_flex::block::compress_into_with_table(raw, &mut self.scratch, table);
+            return done.map(Some).map_err(|error| failed(&error));
+        }
+        let compressor = match &mut self.zstd {
+            Some(compressor) => compressor,
+            none => {
+                let made = zstd::bulk::Compressor::new(ZSTD_LEVEL);
+                none.insert(made.map_err(|error| failed(&error))?)
+            }
+        };
+        let done = compressor.compress_to_buffer(raw, self.scratch.as_mut_slice());
+        done.map(Some).map_err(|error| failed(&error))
+    }
+}
+
+/// The bytes that `stored` stands for, which must be exactly `raw_bytes` of them. An uncompressed
+/// block is a slice of what was given, without a copy.
+///
+/// # Errors
+/// Corruption when they are not; nothing larger than the checked claim is allocated.
+pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<Bytes> {
+    let wrong = || Error::corruption("a block does not decompress to its recorded length");
+    if codec == Codec::None {
+        return if stored.len() as u64 == raw_bytes { Ok(stored) } else { Err(wrong()) };
+    }
+    let reachable = match codec {
+        Codec::Lz4 => (stored.len() as u64).saturating_mul(LZ4_MAX_RATIO).saturating_add(LZ4_SLACK),
+        _ => MAX_COMPRESSED_RAW_BYTES,
+    };
+    if raw_bytes > reachable.min(MAX_COMPRESSED_RAW_BYTES) {
+        return Err(Error::corruption("a block claims an impossible decompressed length")
+            .with("claimed", raw_bytes)
+            .with("stored", stored.len()));
+    }
+    let wanted = usize::try_from(raw_bytes).map_err(|_| wrong())?;
+    let mut raw = vec![0u8; wanted];
+    let written = match codec {
+        Codec::Lz4 => lz4_flex::block::decompress_into(&stored, &mut raw).ok(),
+        _ => zstd::bulk::decompress_to_buffer(&stored, raw.as_mut_slice()).ok(),
+    };
+    if written == Some(wanted) { Ok(Bytes::from(raw)) } else { Err(wrong()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_round_trip() {
+        for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+            assert_eq!(Codec::parse(codec.as_str()), Some(codec));
+            assert_eq!(Codec::from_byte(codec as u8).unwrap(), codec);
+        }
+        assert_eq!(Codec::parse("LZ4"), None);
+        let unknown = Codec::from_byte(3).unwrap_err();
+        assert_eq!(unknown.kind(), siltstone_base::ErrorKind::Unsupported);
+        assert!(unknown.to_string().contains('3'));
+    }
+
+    #[test]
+    fn a_false_length_is_corruption_in_both_directions() {
+        let raw = vec![7u8; 10_000];
+        for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+            let mut out = Vec::new();
+            assert_eq!(Compressor::default().append(codec, &raw, &mut out).unwrap(), codec);
+            let stored = Bytes::from(out);
+            let right = decompress(codec, stored.clone(), 10_000).unwrap();
+            assert_eq!(right.as_ref(), raw.as_slice());
+            for claimed in [0, 1, 9_999, 10_001, 1 << 29, 1 << 30, (1 << 30) + 1, u64::MAX] {
+                assert!(decompress(codec, stored.clone(), claimed).is_err(), "{codec:?} {claimed}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_saves_too_little_stays_as_it_is() {
+        // A linear congruential sequence (Numerical Recipes): its upper bytes do not compress.
+        let mut state = 1u32;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 24) as u8
+        })
+        .take(4096)
+        .collect();
+        for codec in [Codec::Lz4, Codec::Zstd] {
+            let mut out = Vec::new();
+            assert_eq!(Compressor::default().append(codec, &noise, &mut out).unwrap(), Codec::None);
+            assert_eq!(out, noise);
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! A cursor over one table, as far as its blocks are in memory.
+
+use crate::block::Block;
+use crate::table::Table;
+use bytes::Bytes;
+use siltstone_base::{BlockAddr, Cursor, Entry, Result, Seq, Step};
+use std::sync::Arc;
+
+/// Where a cursor finds decoded blocks: a cache, or what was fetched for it.
+pub trait BlockSource {
+    /// The block at `addr` when it is in memory. A block that was answered once may be missing the
+    /// next time.
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>>;
+}
+
+impl<S: BlockSource + ?Sized> BlockSource for Arc<S> {
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        (**self).block(addr)
+    }
+}
+
+impl<S: BlockSource + ?Sized> BlockSource for &S {
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        (**self).block(addr)
+    }
+}
+
+/// Moves over the entries of a table that its descriptor lets be seen.
+///
+/// It holds on to the block it used last. So a move that needs a second block is not thrown back
+/// to the first one when it is repeated, even where the source remembers one block only.
+pub struct TableCursor<S: BlockSource> {
+    table: Arc<Table>,
+    blocks: S,
+    /// The block that was used last.
+    held: Option<(u32, Arc<Block>)>,
+    /// Position in the held block; `None`: nowhere.
+    position: Option<usize>,
+    /// Whether `next` or `prev` waits for a block: the position is where it left from.
+    pending: bool,
+    visible_start: Option<Bytes>,
+    visible_end: Option<Bytes>,
+}
+
+/// The first or the last position of a block.
+#[derive(Clone, Copy)]
+enum Edge {
+    First,
+    Last,
+}
+
+impl<S: BlockSource> TableCursor<S> {
+    /// A cursor that stands nowhere yet.
+    #[must_use]
+    pub fn new(table: Arc<Table>, blocks: S) -> Self {
+        let visible_start = table.descriptor().visible_start.clone();
+        let visible_end = table.descriptor().visible_end.clone();
+        TableCursor {
+            table,
+            blocks,
+            held: None,
+            position: None,
+            pending: false,
+            visible_start,
+            visible_end,
+        }
+    }
+
+    /// The block it stands in and the position there, for whoever hands out a value as a slice of
+    /// the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
+    #[must_use]
+    pub fn standing(&self) -> Option<(&Arc<Block>, usize)> {
+        let position = self.position.filter(|_| !self.pending)?;
+        self.held.as_ref().map(|(_, block)| (block, position))
+    }
+
+    /// The table it moves over.
+    #[must_use]
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    fn nowhere(&mut self) -> Step {
+        self.position = None;
+        self.pending = false;
+        Step::End
+    }
+
+    /// Stands at `position` of the held block, where its key is visible.
+    fn stand(&mut self, position: usize) -> Step {
+        let Some((_, block)) = &self.held else { return self.nowhere() };
+        if self.visible_start.is_some() || self.visible_end.is_some() {
+            let key = block.key(position);
+            let visible = self.visible_start.as_ref().is_none_or(|start| start.as_ref() <= key)
+                && self.visible_end.as_ref().is_none_or(|end| key < end.as_ref());
+            if !visible {
+                return self.nowhere();
+            }
+        }
+        self.position = Some(position);
+        self.pending = false;
+        Step::Ready
+    }
+
+    /// Holds block number `block`. Where it is not in memory the block held before stays, and the
+    /// answer is what is needed.
+    fn hold(&mut self, block: u32) -> Option<Step> {
+        if self.held.as_ref().is_some_and(|(held, _)| *held == block) {
+            return None;
+        }
+        let addr = BlockAddr { sst: self.table.descriptor().id, block };
+        match self.blocks.block(addr) {
+            Some(found) => {
+                self.held = Some((block, found));
+                None
+            }
+            None => Some(Step::NeedBlock(addr)),
+        }
+    }
+
+    /// Stands at one end of block number `block`, or nowhere when there is no such block.
+    fn enter(&mut self, block: Option<u32>, edge: Edge) -> Step {
+        let Some(block) = block.filter(|block| *block < self.table.block_count()) else {
+            return self.nowhere();
+        };
+        if let Some(needed) = self.hold(block) {
+            return needed;
+        }
+        let last = self.held.as_ref().map_or(0, |(_, block)| block.len() - 1);
+        self.stand(match edge {
+            Edge::First => 0,
+            Edge::Last => last,
+        })
+    }
+
+    /// As [`TableCursor::enter`], from a position that is kept while the block is not there.
+    fn leave_for(&mut self, block: Option<u32>, edge: Edge) -> Step {
+        let step = self.enter(block, edge);
+        self.pending = matches!(step, Step::NeedBlock(_));
+        step
+    }
+
+    /// Holds the block where `(key, seq)` belongs; answers its number and the first position in it
+    /// at or after that, or `None` past the end of the table.
+    fn locate(&mut self, key: &[u8], seq: Seq) -> std::result::Result<Option<(u32, usize)>, Step> {
+        self.nowhere();
+        let Some(block) = self.table.find_block(key, seq) else { return Ok(None) };
+        if let Some(needed) = self.hold(block) {
+            return Err(needed);
+        }
+        Ok(self.held.as_ref().map(|(_, held)| (block, held.lower_bound(key, seq))))
+    }
+
+    fn seek_visible(&mut self, key: &[u8], seq: Seq) -> Step {
+        match self.locate(key, seq) {
+            Err(needed) => needed,
+            Ok(None) => self.nowhere(),
+            Ok(Some((block, position))) => {
+                let len = self.held.as_ref().map_or(0, |(_, held)| held.len());
+                if position < len {
+                    self.stand(position)
+                } else {
+                    self.enter(block.checked_add(1), Edge::First)
+                }
+            }
+        }
+    }
+
+    fn seek_before_visible(&mut self, key: &[u8], seq: Seq) -> Step {
+        match self.locate(key, seq) {
+            Err(needed) => needed,
+            Ok(None) => self.enter(self.table.block_count().checked_sub(1), Edge::Last),
+            Ok(Some((block, 0))) => self.enter(block.checked_sub(1), Edge::Last),
+            Ok(Some((_, position))) => self.stand(position - 1),
+        }
+    }
+}
+
+impl<S: BlockSource> Cursor for TableCursor<S> {
+    fn seek_first(&mut self) -> Result<Step> {
+        if let Some(start) = self.visible_start.clone() {
+            return Ok(self.seek_visible(&start, Seq::MAX));
+        }
+        self.nowhere();
+        Ok(self.enter(Some(0), Edge::First))
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        if let Some(end) = self.visible_end.clone() {
+            return Ok(self.seek_before_visible(&end, Seq::MAX));
+        }
+        self.nowhere();
+        Ok(self.enter(self.table.block_count().checked_sub(1), Edge::Last))
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        match self.visible_start.clone() {
+            Some(start) if key < start.as_ref() => Ok(self.seek_visible(&start, Seq::MAX)),
+            _ => Ok(self.seek_visible(key, seq)),
+        }
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        match self.visible_end.clone() {
+            Some(end) if key >= end.as_ref() => Ok(self.seek_before_visible(&end, Seq::MAX)),
+            _ => Ok(self.seek_before_visible(key, seq)),
+        }
+    }
+
+    fn next(&mut self) -> Result<Step> {
+        let (Some(position), Some((block, held))) = (self.position, &self.held) else {
+            return Ok(self.nowhere());
+        };
+        if position + 1 < held.len() {
+            return Ok(self.stand(position + 1));
+        }
+        let next = block.checked_add(1);
+        Ok(self.leave_for(next, Edge::First))
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        let (Some(position), Some((block, _))) = (self.position, &self.held) else {
+            return Ok(self.nowhere());
+        };
+        if position > 0 {
+            return Ok(self.stand(position - 1));
+        }
+        let before = block.checked_sub(1);
+        Ok(self.leave_for(before, Edge::Last))
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        let (block, position) = self.standing()?;
+        block.entry(position)
+    }
+}

@@ -1,0 +1,149 @@
+//! Collects batches and closes them into an object.
+
+use super::{
+    BODY_FENCE, BODY_RECORDS, CHECKSUM_BYTES, RECORD_BATCH, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES,
+};
+use bytes::Bytes;
+use siltstone_base::checksum::bound;
+use siltstone_base::limits::MAX_BATCH_BYTES;
+use siltstone_base::{Envelope, Epoch, Seq, WalId};
+
+/// Collects the batches of one WAL object. Room for the head is kept in front of them, so closing
+/// copies nothing.
+#[derive(Clone, Debug)]
+pub struct WalBuilder {
+    bytes: Vec<u8>,
+    records: u32,
+    first_seq: Seq,
+    last_seq: Seq,
+}
+
+/// The head's fields.
+struct Head {
+    body: u8,
+    records: u32,
+    epoch: Epoch,
+    id: WalId,
+    first_seq: Seq,
+    last_seq: Seq,
+    next_id: WalId,
+    body_bytes: u64,
+}
+
+impl Default for WalBuilder {
+    fn default() -> Self {
+        WalBuilder::new()
+    }
+}
+
+impl WalBuilder {
+    /// An object without records.
+    #[must_use]
+    pub fn new() -> Self {
+        let bytes = vec![0; WAL_HEAD_BYTES];
+        WalBuilder { bytes, records: 0, first_seq: Seq::NONE, last_seq: Seq::NONE }
+    }
+
+    /// Appends a batch: `bytes` as [`siltstone_base::Batch::as_bytes`] gave them, at most
+    /// [`MAX_BATCH_BYTES`] of them, holding `ops` operations, the first of which has sequence
+    /// number `first_seq`. A batch without operations leaves no trace.
+    ///
+    /// The caller gives batches in commit order without a gap between their sequence numbers: the
+    /// decoder answers Corruption otherwise.
+    pub fn push_batch(&mut self, first_seq: Seq, ops: u32, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= MAX_BATCH_BYTES);
+        debug_assert!(self.records == 0 || first_seq == self.last_seq.next());
+        if ops == 0 {
+            return;
+        }
+        self.bytes.reserve(WAL_RECORD_HEAD_BYTES + bytes.len() + CHECKSUM_BYTES);
+        self.bytes.extend_from_slice(&[RECORD_BATCH, 0, 0, 0]);
+        self.bytes.extend_from_slice(&ops.to_le_bytes());
+        self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(&first_seq.get().to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
+        if self.records == 0 {
+            self.first_seq = first_seq;
+        }
+        self.records += 1;
+        self.last_seq = first_seq.plus(u64::from(ops) - 1);
+    }
+
+    /// Length of the object, were it closed now.
+    #[must_use]
+    pub fn len_bytes(&self) -> usize {
+        self.bytes.len() + CHECKSUM_BYTES
+    }
+
+    /// Whether it has no records.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Sequence number of the first operation; none without records.
+    #[must_use]
+    pub fn first_seq(&self) -> Seq {
+        self.first_seq
+    }
+
+    /// Sequence number of the last operation; none without records.
+    #[must_use]
+    pub fn last_seq(&self) -> Seq {
+        self.last_seq
+    }
+
+    /// The object, written under `id` by the writer of `epoch`. `envelope` is of kind WAL.
+    #[must_use]
+    pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId) -> Bytes {
+        let head = Head {
+            body: BODY_RECORDS,
+            records: self.records,
+            epoch,
+            id,
+            first_seq: self.first_seq,
+            last_seq: self.last_seq,
+            next_id: WalId::NONE,
+            body_bytes: (self.bytes.len() - WAL_HEAD_BYTES) as u64,
+        };
+        close(self.bytes, &envelope, &head)
+    }
+}
+
+/// A fence at `id`: every epoch below `epoch` is over from here on, and `epoch` and later ones go
+/// on at `next_id`. `envelope` is of kind WAL.
+#[must_use]
+pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
+    let head = Head {
+        body: BODY_FENCE,
+        records: 0,
+        epoch,
+        id,
+        first_seq: Seq::NONE,
+        last_seq: Seq::NONE,
+        next_id,
+        body_bytes: 0,
+    };
+    close(vec![0; WAL_HEAD_BYTES], &envelope, &head)
+}
+
+/// Fills in the reserved head and appends the checksum.
+fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &Head) -> Bytes {
+    let mut front = Vec::with_capacity(WAL_HEAD_BYTES);
+    front.extend_from_slice(&envelope.encode());
+    front.extend_from_slice(&[head.body, 0, 0, 0]);
+    front.extend_from_slice(&head.records.to_le_bytes());
+    let words = [
+        head.epoch.get(),
+        head.id.get(),
+        head.first_seq.get(),
+        head.last_seq.get(),
+        head.next_id.get(),
+        head.body_bytes,
+    ];
+    words.iter().for_each(|word| front.extend_from_slice(&word.to_le_bytes()));
+    bytes.iter_mut().zip(front).for_each(|(to, from)| *to = from);
+    let checksum = bound(envelope.object, 0, &bytes);
+    bytes.extend_from_slice(&checksum.to_le_bytes());
+    Bytes::from(bytes)
+}

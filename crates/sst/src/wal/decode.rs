@@ -1,0 +1,227 @@
+//! Reads a WAL object back, everything checked before anything of it is given out.
+
+use super::{
+    BODY_FENCE, BODY_RECORDS, CHECKSUM_BYTES, RECORD_BATCH, RECORD_INGEST, WAL_HEAD_BYTES,
+    WAL_RECORD_HEAD_BYTES,
+};
+use bytes::Bytes;
+use siltstone_base::batch::BatchOps;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::checksum::bound;
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::{Envelope, Epoch, Error, ObjectKind, Result, Seq, WalId};
+
+/// A WAL object.
+#[derive(Clone, Debug)]
+pub struct WalObject {
+    /// Whose it is, and which attempt wrote it.
+    pub envelope: Envelope,
+    /// Epoch of the writer.
+    pub epoch: Epoch,
+    /// Its number.
+    pub id: WalId,
+    /// First sequence number; none without records.
+    pub first_seq: Seq,
+    /// Last sequence number; none without records.
+    pub last_seq: Seq,
+    /// What it holds.
+    pub body: WalBody,
+}
+
+/// What a WAL object holds.
+#[derive(Clone, Debug)]
+pub enum WalBody {
+    /// A fence: its epoch and later ones go on at `next_id`.
+    Fence {
+        /// The first id of the epoch that fenced.
+        next_id: WalId,
+    },
+    /// Records in commit order.
+    Records(WalRecords),
+}
+
+/// The records of an object, still encoded.
+#[derive(Clone, Debug)]
+pub struct WalRecords {
+    bytes: Bytes,
+    count: u32,
+}
+
+/// One record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WalRecord {
+    /// A batch that was committed whole.
+    Batch {
+        /// Sequence number of its first operation.
+        first_seq: Seq,
+        /// How many operations, and so sequence numbers, it has.
+        ops: u32,
+        /// The operations, for [`BatchOps`].
+        bytes: Bytes,
+    },
+}
+
+/// A record's head, and where its payload lies in the records' bytes.
+struct Framed {
+    kind: u8,
+    ops: u32,
+    first_seq: Seq,
+    start: usize,
+    len: usize,
+}
+
+/// Decodes the object that was read under the name of `expected`.
+///
+/// # Errors
+/// Corruption when it is damaged, stands under another id, or its records leave a gap between
+/// sequence numbers; Unsupported when a newer version wrote it.
+pub fn decode(bytes: Bytes, expected: WalId) -> Result<WalObject> {
+    decode_object(&bytes, expected).map_err(|error| error.with("wal id", expected))
+}
+
+fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
+    let envelope = Envelope::decode(bytes, ObjectKind::Wal)?;
+    let mismatch = || Error::corruption("checksum mismatch in a WAL object");
+    let (covered, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(mismatch)?;
+    if bound(envelope.object, 0, covered) != u32::from_le_bytes(*checksum) {
+        return Err(mismatch());
+    }
+    let mut reader = Reader::new(covered);
+    reader.take(ENVELOPE_BYTES)?;
+    let body = reader.u8()?;
+    let zero = reader.array::<3>()?;
+    let count = reader.u32()?;
+    let epoch = Epoch(reader.u64()?);
+    let id = WalId(reader.u64()?);
+    let (first_seq, last_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
+    let next_id = WalId(reader.u64()?);
+    let body_bytes = reader.u64()?;
+    if id != expected {
+        return Err(Error::corruption("a WAL object stands under another id").with("found", id));
+    }
+    if body != BODY_RECORDS && body != BODY_FENCE {
+        return Err(Error::unsupported("a kind of WAL object that this version does not know")
+            .with("kind", body));
+    }
+    if zero != [0; 3] || epoch.is_none() || body_bytes != reader.remaining() as u64 {
+        return Err(Error::corruption("impossible head of a WAL object"));
+    }
+    let body = if body == BODY_FENCE {
+        let empty = (count, body_bytes, first_seq, last_seq) == (0, 0, Seq::NONE, Seq::NONE);
+        if !empty || next_id <= id {
+            return Err(Error::corruption("impossible fence").with("next id", next_id));
+        }
+        WalBody::Fence { next_id }
+    } else {
+        let records = WalRecords { bytes: bytes.slice(WAL_HEAD_BYTES..covered.len()), count };
+        if !next_id.is_none() {
+            return Err(Error::corruption("a WAL object with records is no fence"));
+        }
+        records.check(first_seq, last_seq)?;
+        WalBody::Records(records)
+    };
+    Ok(WalObject { envelope, epoch, id, first_seq, last_seq, body })
+}
+
+impl WalObject {
+    /// Its records in commit order; none for a fence.
+    pub fn records(&self) -> impl Iterator<Item = Result<WalRecord>> {
+        let records = match &self.body {
+            WalBody::Records(records) => Some(records),
+            WalBody::Fence { .. } => None,
+        };
+        records.into_iter().flat_map(WalRecords::iter)
+    }
+}
+
+impl WalRecords {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The records in commit order. Sequence numbers were found to be without a gap. Stops after
+    /// the first error: Corruption for a batch that does not hold the operations it claims,
+    /// Unsupported for an ingest record.
+    pub fn iter(&self) -> impl Iterator<Item = Result<WalRecord>> {
+        let mut at = Some(0);
+        std::iter::from_fn(move || {
+            let start = at.take().filter(|start| *start < self.bytes.len())?;
+            let record = self.frame(start).and_then(|framed| {
+                let record = self.open(&framed)?;
+                at = Some(framed.start + framed.len);
+                Ok(record)
+            });
+            Some(record)
+        })
+    }
+
+    /// The record whose head starts at `at`.
+    fn frame(&self, at: usize) -> Result<Framed> {
+        let mut reader = Reader::new(self.bytes.get(at..).unwrap_or_default());
+        let kind = reader.u8()?;
+        let zero = reader.array::<3>()?;
+        let ops = reader.u32()?;
+        let len = reader.u32()? as usize;
+        let first_seq = Seq(reader.u64()?);
+        reader.take(len)?;
+        if zero != [0; 3] || ops == 0 {
+            return Err(Error::corruption("impossible record in a WAL object"));
+        }
+        Ok(Framed { kind, ops, first_seq, start: at + WAL_RECORD_HEAD_BYTES, len })
+    }
+
+    fn open(&self, framed: &Framed) -> Result<WalRecord> {
+        match framed.kind {
+            RECORD_BATCH => {
+                let bytes = self.bytes.slice(framed.start..framed.start + framed.len);
+                let mut ops = 0u64;
+                for op in BatchOps::new(&bytes) {
+                    op?;
+                    ops += 1;
+                }
+                if ops != u64::from(framed.ops) {
+                    return Err(Error::corruption("a batch does not hold what its record claims")
+                        .with("claimed", framed.ops)
+                        .with("found", ops));
+                }
+                Ok(WalRecord::Batch { first_seq: framed.first_seq, ops: framed.ops, bytes })
+            }
+            RECORD_INGEST => Err(Error::unsupported(
+                "ingest records are not built yet; upgrade to replay this WAL",
+            )),
+            kind => Err(Error::unsupported("a kind of record that this version does not know")
+                .with("kind", kind)),
+        }
+    }
+
+    /// Checks the frames: their number, that they fill the body, and that sequence numbers run
+    /// from `first` to `last` without a gap.
+    fn check(&self, first: Seq, last: Seq) -> Result<()> {
+        let (mut at, mut count, mut expected) = (0, 0u32, first);
+        while at < self.bytes.len() {
+            let framed = self.frame(at)?;
+            let gap = framed.first_seq != expected && !cfg!(mutation = "wal_gap_unseen");
+            let end = framed.first_seq.plus(u64::from(framed.ops));
+            if gap || framed.first_seq.is_none() || end > Seq::MAX.next() {
+                return Err(Error::corruption("sequence numbers leave a gap in a WAL object")
+                    .with("expected", expected)
+                    .with("found", framed.first_seq));
+            }
+            expected = end;
+            at = framed.start + framed.len;
+            count = count.saturating_add(1);
+        }
+        let ends_right = if count == 0 {
+            (first, last) == (Seq::NONE, Seq::NONE)
+        } else {
+            last.next() == expected
+        };
+        if count != self.count || !ends_right {
+            return Err(Error::corruption("a WAL object does not hold what its head claims"));
+        }
+        Ok(())
+    }
+}

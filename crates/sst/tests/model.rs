@@ -1,0 +1,192 @@
+//! A table equals a sorted list: every look-up, every move, every codec, blocks of every size.
+#![allow(missing_docs, reason = "a test")]
+
+mod support;
+
+use proptest::prelude::*;
+use siltstone_base::{Cursor, Kind, Seq, SstDescriptor, UnixMillis, compare_internal};
+use siltstone_sst::{Codec, Table, TableCursor, TableOptions};
+use std::sync::Arc;
+use support::{Forgetful, Owned, build, drive, get, open, read_all, sort};
+
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        // Few letters: long common prefixes, one key the prefix of another, many versions.
+        6 => prop::collection::vec(prop::sample::select(vec![0u8, b'a', b'b', 0xff]), 1..7),
+        2 => (0u16..50).prop_map(|n| format!("fixed/{n:05}").into_bytes()),
+        1 => (0u8..3, 0usize..300).prop_map(|(last, len)| {
+            let mut key = vec![b'k'; len];
+            key.push(last);
+            key
+        }),
+    ]
+}
+
+fn entry() -> impl Strategy<Value = Owned> {
+    let seq = prop_oneof![8 => 0u64..40, 1 => Just(Seq::MAX.get()), 1 => 0..=Seq::MAX.get()];
+    let expiry = prop_oneof![
+        4 => Just(None),
+        1 => (1000u64..1010).prop_map(Some),
+        1 => prop::sample::select(vec![Some(0), Some(u64::MAX)]),
+    ];
+    let value = prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..20),
+        2 => Just(vec![7; 8]),
+        1 => (0usize..600).prop_map(|len| vec![b'v'; len]),
+    ];
+    let kind = prop::sample::select(vec![Kind::Put, Kind::Put, Kind::Delete, Kind::Merge]);
+    (key(), seq, kind, expiry, value).prop_map(|(key, seq, kind, expiry, value)| Owned {
+        key,
+        seq: Seq(seq),
+        kind,
+        expires_at: expiry.map(UnixMillis),
+        value: if kind == Kind::Delete { Vec::new() } else { value },
+    })
+}
+
+fn options() -> impl Strategy<Value = TableOptions> {
+    let block = prop::sample::select(vec![0, 1, 40, 100, 300, 16 << 10]);
+    let codec = prop::sample::select(vec![Codec::None, Codec::Lz4, Codec::Zstd]);
+    let bits = prop::sample::select(vec![0, 1, 10]);
+    (block, codec, bits).prop_map(|(block_bytes, codec, filter_bits_per_key)| TableOptions {
+        block_bytes,
+        codec,
+        filter_bits_per_key,
+    })
+}
+
+/// Keys and sequence numbers at and around those of the entries.
+fn probes(entries: &[Owned], extra: &[(Vec<u8>, u64)]) -> Vec<(Vec<u8>, Seq)> {
+    let mut probes: Vec<_> = extra.iter().map(|(key, seq)| (key.clone(), Seq(*seq))).collect();
+    for entry in entries {
+        for seq in [Seq(0), entry.seq.minus(1), entry.seq, entry.seq.next(), Seq::MAX] {
+            probes.push((entry.key.clone(), seq));
+        }
+        let mut after = entry.key.clone();
+        after.push(0);
+        probes.push((after, Seq::MAX));
+        probes.push((entry.key[..entry.key.len() - 1].to_vec(), Seq(3)));
+    }
+    probes
+}
+
+fn check_counts(descriptor: &SstDescriptor, entries: &[Owned]) {
+    let expiries: Vec<_> = entries.iter().filter_map(|entry| entry.expires_at).collect();
+    let all_expire = expiries.len() == entries.len();
+    let tombstones = entries.iter().filter(|entry| entry.kind == Kind::Delete).count() as u64;
+    assert_eq!(descriptor.entries, entries.len() as u64);
+    assert_eq!(descriptor.tombstones, tombstones);
+    assert_eq!(Some(descriptor.min_seq), entries.iter().map(|entry| entry.seq).min());
+    assert_eq!(Some(descriptor.max_seq), entries.iter().map(|entry| entry.seq).max());
+    assert_eq!(descriptor.min_expiry, expiries.iter().copied().min());
+    assert_eq!(descriptor.max_expiry, expiries.into_iter().max().filter(|_| all_expire));
+    assert_eq!(descriptor.first_key, entries[0].key);
+    assert_eq!(descriptor.last_key, entries[entries.len() - 1].key);
+}
+
+fn check_moves(bytes: Vec<u8>, table: Arc<Table>, model: &[Owned], probes: &[(Vec<u8>, Seq)]) {
+    let source = Forgetful::new(bytes, Arc::clone(&table));
+    let mut cursor = TableCursor::new(Arc::clone(&table), &source);
+    let mut forward = Vec::new();
+    let mut found = drive(&mut cursor, &source, |cursor| cursor.seek_first());
+    while let Some(entry) = found {
+        forward.push(entry);
+        found = drive(&mut cursor, &source, |cursor| cursor.next());
+    }
+    assert_eq!(forward, model);
+    if model.len() == table.descriptor().entries as usize {
+        assert_eq!(source.asked.get(), table.block_count(), "a scan reads every block once");
+    }
+    let mut backward = Vec::new();
+    let mut found = drive(&mut cursor, &source, |cursor| cursor.seek_last());
+    while let Some(entry) = found {
+        backward.push(entry);
+        found = drive(&mut cursor, &source, |cursor| cursor.prev());
+    }
+    backward.reverse();
+    assert_eq!(backward, model);
+    for (key, seq) in probes {
+        let at = model
+            .partition_point(|entry| compare_internal(&entry.key, entry.seq, key, *seq).is_lt());
+        let before = at.checked_sub(1);
+        let sought = drive(&mut cursor, &source, |cursor| cursor.seek(key, *seq));
+        assert_eq!(sought.as_ref(), model.get(at), "seek {key:?} {seq}");
+        if sought.is_some() {
+            let prev = drive(&mut cursor, &source, |cursor| cursor.prev());
+            assert_eq!(prev.as_ref(), before.and_then(|n| model.get(n)), "prev of {key:?} {seq}");
+        }
+        let sought = drive(&mut cursor, &source, |cursor| cursor.seek_before(key, *seq));
+        assert_eq!(sought.as_ref(), before.and_then(|n| model.get(n)), "before {key:?} {seq}");
+        if sought.is_some() {
+            let next = drive(&mut cursor, &source, |cursor| cursor.next());
+            assert_eq!(next.as_ref(), model.get(at), "next after {key:?} {seq}");
+        }
+    }
+}
+
+fn check_gets(bytes: &[u8], table: &Table, model: &[Owned], probes: &[(Vec<u8>, Seq)]) {
+    for (key, seq) in probes {
+        let expected = model.iter().find(|entry| entry.key == *key && entry.seq <= *seq);
+        assert_eq!(get(bytes, table, key, *seq).as_ref(), expected, "get {key:?} {seq}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_table_equals_a_sorted_list(
+        options in options(),
+        chunk in prop::sample::select(vec![0usize, 1, 100, usize::MAX]),
+        mut entries in prop::collection::vec(entry(), 1..120),
+        extra in prop::collection::vec((key(), 0u64..45), 0..10),
+    ) {
+        sort(&mut entries);
+        let (bytes, descriptor) = build(options, 77, chunk, &entries);
+        check_counts(&descriptor, &entries);
+        let table = open(&bytes, &descriptor).unwrap();
+        prop_assert_eq!(read_all(&bytes, &table).unwrap(), entries.clone());
+        let probes = probes(&entries, &extra);
+        check_gets(&bytes, &table, &entries, &probes);
+        check_moves(bytes, Arc::new(table), &entries, &probes);
+    }
+
+    /// A clone by range sees part of a table; the rest must not leak out of any move.
+    #[test]
+    fn only_the_visible_range_is_seen(
+        options in options(),
+        mut entries in prop::collection::vec(entry(), 1..60),
+        start in prop::option::of(key()),
+        end in prop::option::of(key()),
+    ) {
+        sort(&mut entries);
+        let (bytes, mut descriptor) = build(options, 77, 0, &entries);
+        descriptor.visible_start = start.clone().map(Into::into);
+        descriptor.visible_end = end.clone().map(Into::into);
+        let table = Arc::new(open(&bytes, &descriptor).unwrap());
+        let probes = probes(&entries, &[]);
+        entries.retain(|entry| {
+            start.as_ref().is_none_or(|start| *start <= entry.key)
+                && end.as_ref().is_none_or(|end| entry.key < *end)
+        });
+        check_moves(bytes, table, &entries, &probes);
+    }
+
+    /// An ingested table counts as written at the manifest's sequence number.
+    #[test]
+    fn the_manifest_overrides_sequence_numbers(
+        options in options(),
+        mut entries in prop::collection::vec(entry(), 1..60),
+        seq in prop::sample::select(vec![0, 1, 20, Seq::MAX.get()]),
+    ) {
+        sort(&mut entries);
+        entries.dedup_by(|a, b| a.key == b.key);
+        let (bytes, mut descriptor) = build(options, 77, 0, &entries);
+        descriptor.seq_override = Some(Seq(seq));
+        let table = open(&bytes, &descriptor).unwrap();
+        entries.iter_mut().for_each(|entry| entry.seq = Seq(seq));
+        let probes = probes(&entries, &[]);
+        check_gets(&bytes, &table, &entries, &probes);
+        check_moves(bytes, Arc::new(table), &entries, &probes);
+    }
+}
