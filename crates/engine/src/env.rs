@@ -37,6 +37,55 @@ pub trait Spawn: Send + Sync {
     fn spawn_blocking(&self, name: &'static str, work: Box<dyn FnOnce() + Send>);
 }
 
+/// Everything of an [`Env`] but the store: what a store itself is built with. Cheap to clone.
+#[derive(Clone)]
+pub struct Effects {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub random: Arc<dyn Random>,
+    /// Background work.
+    pub spawn: Arc<dyn Spawn>,
+}
+
+impl Effects {
+    /// The whole seam, with `store` in it.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn Store>) -> Env {
+        Env { clock: self.clock, random: self.random, spawn: self.spawn, store }
+    }
+
+    /// Runs `work` on the blocking side and waits for its result. `work` runs to its end even when
+    /// the future is dropped.
+    ///
+    /// # Errors
+    /// Internal when the worker died before answering.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        blocking(&*self.spawn, name, work).await
+    }
+}
+
+impl fmt::Debug for Effects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Effects").finish_non_exhaustive()
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    spawn: &dyn Spawn,
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (answer, answered) = futures::channel::oneshot::channel();
+    let work = Box::new(move || drop(answer.send(work())));
+    spawn.spawn_blocking(name, work);
+    answered.await.map_err(|_| Error::internal("a blocking worker died").with("worker", name))
+}
+
 /// Everything the engine may touch outside its own memory. Cheap to clone.
 #[derive(Clone)]
 pub struct Env {
@@ -85,10 +134,7 @@ impl Env {
         name: &'static str,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        let (answer, answered) = futures::channel::oneshot::channel();
-        let work = Box::new(move || drop(answer.send(work())));
-        self.spawn.spawn_blocking(name, work);
-        answered.await.map_err(|_| Error::internal("a blocking worker died").with("worker", name))
+        blocking(&*self.spawn, name, work).await
     }
 
     /// `work`, or Timeout after `limit`. The work is dropped then.

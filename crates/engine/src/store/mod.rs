@@ -5,8 +5,15 @@
 //! (read-after-write); of racing creates of one name at most one is `Created`; objects never
 //! change once created; a listing that ends without error is complete up to creates that raced it.
 
+pub mod conditional;
+pub mod counting;
+pub mod memory;
+pub mod ranges;
+pub mod retry;
+
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use siltstone_base::name::prefix;
 use siltstone_base::{Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
@@ -49,7 +56,8 @@ pub trait Upload: Send {
 /// Objects under one database's root.
 pub trait Store: Send + Sync + fmt::Debug {
     /// The bytes of `range` (all when `None`), `None` when there is no such object. Exactly the
-    /// length asked for, unless the object is shorter: then Corruption.
+    /// length asked for, unless the object is shorter: then Corruption. An empty range is Invalid:
+    /// stores differ in what they make of it.
     fn get(
         &self,
         name: ObjectName,
@@ -74,7 +82,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>>;
 
     /// Every object whose name starts with `prefix` (one of [`siltstone_base::name::prefix`]) and
-    /// sorts after `after`, sorted by name. Names that are not ours are left out.
+    /// sorts after `after`, sorted, both by the order of [`ObjectName`]. Names that are not ours are
+    /// left out.
     fn list(
         &self,
         prefix: &'static str,
@@ -83,4 +92,39 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Deletes by name; deleting what is not there succeeds.
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>>;
+}
+
+/// Whether `name` lies under `prefix`, one of [`siltstone_base::name::prefix`].
+#[must_use]
+pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
+    let folders: &[&str] = match name {
+        ObjectName::Manifest(_) => &[prefix::MANIFEST],
+        ObjectName::ManifestBoundary(_) => &[prefix::MANIFEST, prefix::MANIFEST_BOUNDARY],
+        ObjectName::Wal(_) => &[prefix::WAL],
+        ObjectName::WalBoundary(_) => &[prefix::WAL, prefix::WAL_BOUNDARY],
+        ObjectName::Compacted(_) => &[prefix::COMPACTED],
+        ObjectName::Compactions(_) | ObjectName::CompactionsBoundary(_) => &[prefix::COMPACTIONS],
+        ObjectName::IngestManifest(_) | ObjectName::IngestSst(..) => &[prefix::INGEST],
+        ObjectName::ProbeRecord | ObjectName::ProbeScratch(_) => &[prefix::PROBE],
+    };
+    folders.contains(&prefix)
+}
+
+/// Refuses a range that asks for nothing.
+pub(crate) fn check_range(range: Option<&Range<u64>>) -> Result<()> {
+    match range {
+        Some(range) if range.start >= range.end => {
+            Err(Error::invalid("an empty range was asked for")
+                .with("range", format_args!("{range:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a read answers when the object ends before the range does.
+pub(crate) fn too_short(name: ObjectName, range: &Range<u64>, bytes: u64) -> Error {
+    Error::corruption("the object is shorter than what is asked of it")
+        .with("object", name)
+        .with("range", format_args!("{range:?}"))
+        .with("bytes", bytes)
 }

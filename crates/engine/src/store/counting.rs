@@ -1,0 +1,175 @@
+//! Counts requests and bytes on their way to a store: what `stats()` shows.
+
+use super::{Listed, PutAnswer, Store, Upload};
+use crate::env::Env;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::{ObjectName, Result};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Figures since the store was wrapped. Counted at this seam: what a store repeats below it does
+/// not show, and one upload is its chunks and one PUT, however the store sends them.
+#[derive(Debug, Default)]
+pub struct Requests {
+    gets: AtomicU64,
+    puts: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+    upload_chunks: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+}
+
+/// [`Requests`] at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTotals {
+    /// Reads.
+    pub gets: u64,
+    /// Conditional creates, and uploads that were finished.
+    pub puts: u64,
+    /// Listings.
+    pub lists: u64,
+    /// Deletes.
+    pub deletes: u64,
+    /// Chunks handed to uploads.
+    pub upload_chunks: u64,
+    /// Bytes that reads brought.
+    pub bytes_read: u64,
+    /// Bytes given to creates and uploads, failed ones included.
+    pub bytes_written: u64,
+}
+
+impl Requests {
+    /// The figures now.
+    #[must_use]
+    pub fn totals(&self) -> RequestTotals {
+        RequestTotals {
+            gets: self.gets.load(Relaxed),
+            puts: self.puts.load(Relaxed),
+            lists: self.lists.load(Relaxed),
+            deletes: self.deletes.load(Relaxed),
+            upload_chunks: self.upload_chunks.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
+            bytes_written: self.bytes_written.load(Relaxed),
+        }
+    }
+
+    fn read(&self, found: &Result<Option<Bytes>>) {
+        self.gets.fetch_add(1, Relaxed);
+        if let Ok(Some(bytes)) = found {
+            self.bytes_read.fetch_add(bytes.len() as u64, Relaxed);
+        }
+    }
+}
+
+/// Puts a counter between an environment and its store.
+#[must_use]
+pub fn count(env: Env) -> (Env, Arc<Requests>) {
+    let (store, requests) = CountingStore::wrap(Arc::clone(&env.store));
+    (Env { store, ..env }, requests)
+}
+
+/// A store that counts.
+pub struct CountingStore {
+    store: Arc<dyn Store>,
+    requests: Arc<Requests>,
+}
+
+impl CountingStore {
+    /// Wraps `store`; the second part tells the figures.
+    #[must_use]
+    pub fn wrap(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Requests>) {
+        let requests = Arc::new(Requests::default());
+        let counting = CountingStore { store, requests: Arc::clone(&requests) };
+        (Arc::new(counting), requests)
+    }
+}
+
+impl fmt::Debug for CountingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl Store for CountingStore {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let get = self.store.get(name, range);
+        async move {
+            let found = get.await;
+            self.requests.read(&found);
+            found
+        }
+        .boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        let found = self.store.get_now(name, range)?;
+        self.requests.read(&found);
+        Some(found)
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        self.requests.puts.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
+        self.store.put_if_absent(name, bytes)
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let begin = self.store.upload(name);
+        async move {
+            let upload = begin.await?;
+            let requests = Arc::clone(&self.requests);
+            let counting: Box<dyn Upload> = Box::new(CountingUpload { upload, requests });
+            Ok(counting)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.requests.lists.fetch_add(1, Relaxed);
+        self.store.list(prefix, after)
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.requests.deletes.fetch_add(1, Relaxed);
+        self.store.delete(name)
+    }
+}
+
+struct CountingUpload {
+    upload: Box<dyn Upload>,
+    requests: Arc<Requests>,
+}
+
+impl Upload for CountingUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.requests.upload_chunks.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
+        self.upload.write(chunk)
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.requests.puts.fetch_add(1, Relaxed);
+        self.upload.finish()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.upload.abort()
+    }
+}
