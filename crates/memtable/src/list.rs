@@ -8,7 +8,7 @@
 //! lowest level up, after the node's own links, and loaded with acquire.
 
 use crate::chunked::Chunked;
-use crate::node::{Node, Place, key_prefix};
+use crate::node::{INLINE_LINKS, Node, Place, key_prefix};
 use siltstone_base::{Entry, Seq};
 use std::cmp::Ordering;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,7 +27,7 @@ pub(crate) struct List {
     /// Levels in use. A stale value costs a reader some steps and nothing else.
     height: AtomicUsize,
     nodes: Chunked<Node>,
-    /// Links on levels 1 and up; a node's lie side by side.
+    /// Links on the levels that have no room in the node; one node's lie side by side.
     towers: Chunked<AtomicU32>,
     buffers: Chunked<OnceLock<Arc<[u8]>>>,
 }
@@ -129,7 +129,10 @@ impl List {
             return &self.head[level];
         }
         let at = self.nodes.get(node);
-        if level == 0 { &at.next } else { self.towers.get(at.tower() + level as u32 - 1) }
+        match at.links.get(level) {
+            Some(link) => link,
+            None => self.towers.get(at.tower() + (level - INLINE_LINKS) as u32),
+        }
     }
 
     /// The node after `node` on level 0 (after the head: the first).
@@ -227,12 +230,12 @@ impl List {
         finger.nodes += 1;
         let number = finger.nodes;
         let tower = finger.towers;
-        finger.towers += height as u32 - 1;
+        finger.towers += height.saturating_sub(INLINE_LINKS) as u32;
         self.nodes.make(number).fill(key, place, tower);
+        for link in tower..finger.towers {
+            self.towers.make(link);
+        }
         for level in 0..height {
-            if level > 0 {
-                self.towers.make(tower + level as u32 - 1);
-            }
             self.link(number, level).store(finger.next[level], Relaxed);
         }
         for level in 0..height {

@@ -2,7 +2,7 @@
 
 use crate::cursor::MemCursor;
 use crate::list::{Finger, List, MAX_HEIGHT, NONE, Target};
-use crate::node::{Node, Place};
+use crate::node::{INLINE_LINKS, Node, Place};
 use siltstone_base::{BatchOps, Entry, Error, Kind, Result, Seq};
 use std::fmt;
 use std::ops::Range;
@@ -10,15 +10,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
-/// Most entries of one memtable. Links are numbered in 32 bits, and a tower has at most 11 of them
-/// above the lowest level: 2^28 * 11 < 2^32, so no number wraps whatever heights are drawn. Their
-/// nodes alone would take 10 GiB.
+/// Most entries of one memtable. Links are numbered in 32 bits, and a node has at most 9 of them
+/// outside of itself: 2^28 * 9 < 2^32, so no number wraps whatever heights are drawn. Their nodes
+/// alone would take 12 GiB.
 pub const MAX_ENTRIES: u32 = 1 << 28;
-const _: () = assert!(MAX_ENTRIES as u64 * (MAX_HEIGHT as u64 - 1) < u32::MAX as u64);
+const _: () = assert!(MAX_ENTRIES as u64 * ((MAX_HEIGHT - INLINE_LINKS) as u64) < u32::MAX as u64);
 
-/// What one entry costs beside its bytes: its node, and a third of a link on average (1/4 + 1/16 +
-/// ...), rounded up. Slack in the last chunk, at most as much again, is not counted.
-const NODE_BYTES: usize = size_of::<Node>() + 2;
+/// What one entry costs beside its bytes: its node, and 4 bytes for each link outside of it, of
+/// which there is one to 48 nodes (1/64 + 1/256 + ...): a byte is more than that. Slack in the last
+/// chunk, at most as much again, is not counted.
+const NODE_BYTES: usize = size_of::<Node>() + 1;
 /// What one batch costs beside its bytes: its slot, and the two counters of its [`Arc`].
 const BUFFER_BYTES: usize = size_of::<std::sync::OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
 

@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(table.last_seq().map(|s| s.0), model.keys().map(|(_, s)| s.0).max());
         prop_assert_eq!(table.first_seq().map(|s| s.0), model.keys().map(|(_, s)| s.0).min());
         let buffers: usize = batches.iter().map(|batch| encode(batch).len()).sum();
-        prop_assert!(table.bytes() >= buffers + 40 * model.len());
+        prop_assert!(table.bytes() >= buffers + 48 * model.len());
 
         let own_keys = model.keys().map(|(key, Reverse(seq))| (key.clone(), *seq));
         for (key, seq) in own_keys.chain(probes) {
