@@ -1,0 +1,226 @@
+//! The database handle: a thin face over the writer's shared state.
+
+use crate::answer::{Accept, Answer};
+use crate::close;
+use crate::open;
+use crate::options::Options;
+use crate::read::{self, Scan, ScanRange, Snapshot};
+use crate::stats::Stats;
+use crate::value::Value;
+use crate::writer::{Phase, Writer};
+use crate::{Batch, Env};
+use siltstone_base::{Error, MergeOperator, Result, UnixMillis};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to open a database for writing.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Make the database where there is none; otherwise that is NotFound.
+    pub create: bool,
+    /// Fence a writer that did not close cleanly; otherwise that is Conflict, naming its epoch.
+    pub take_over: bool,
+    /// Everything else.
+    pub options: Options,
+    /// The merge operator, by whose name the database was made.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            create: true,
+            take_over: true,
+            options: Options::default(),
+            merge_operator: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("create", &self.create)
+            .field("take_over", &self.take_over)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The one writer of a database. Cheap to clone; all clones are one handle, used from any thread.
+///
+/// Dropping the last clone without [`Database::close`] sends what is buffered and stops; the next
+/// opener finds everything durable, and that this one did not close cleanly.
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+/// Ends the background tasks when the last handle goes.
+struct Inner {
+    writer: Arc<Writer>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        close::abandon(&self.writer);
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database")
+            .field("epoch", &self.inner.writer.epoch)
+            .field("store", &self.inner.writer.env.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens the database for writing: claims an epoch, fences the writer before, replays its WAL
+    /// (protocol rules F1 to F5).
+    ///
+    /// # Errors
+    /// NotFound where there is none and `create` is off; Conflict with `take_over` off; Fenced when
+    /// another opener overtook this one; Invalid, Denied, Unavailable, Corruption, Unsupported as
+    /// their texts say.
+    pub async fn open(env: Env, how: OpenOptions) -> Result<Database> {
+        let writer = open::writer(env, how).await.map_err(|error| error.during("open"))?;
+        Ok(Database { inner: Arc::new(Inner { writer }) })
+    }
+
+    fn writer(&self) -> Result<&Arc<Writer>> {
+        let writer = &self.inner.writer;
+        if writer.phase() != Phase::Open {
+            return Err(crate::write::commit::closed());
+        }
+        match writer.dead() {
+            Some(dead) => Err(dead),
+            None => Ok(writer),
+        }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Closed, Fenced; and what the awaited part of the answer gives.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        let writer = self.writer()?;
+        read::get(&writer.context, writer.pin(), key)
+    }
+
+    /// The values of `keys`, in their order, all of one moment.
+    ///
+    /// # Errors
+    /// As [`Database::get`].
+    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
+        &self,
+        keys: Vec<K>,
+    ) -> Result<Answer<Vec<Option<Value>>>> {
+        let writer = self.writer()?;
+        read::get_many(&writer.context, writer.pin(), Arc::new(keys))
+    }
+
+    /// Iterates over a range, as it is now; later writes do not show.
+    ///
+    /// # Errors
+    /// Closed, Fenced.
+    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+        let writer = self.writer()?;
+        let guard = Snapshot::of(writer);
+        Ok(Scan::new(writer.context.clone(), guard.pin().clone(), range, Some(guard)))
+    }
+
+    /// Sets `key` to `value`, for `expires_in` where given (rounded up to milliseconds).
+    ///
+    /// # Errors
+    /// Invalid for a bad key or value; Closed, Fenced.
+    pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<Accept> {
+        let mut batch = Batch::with_capacity(key.len() + value.len() + 32);
+        batch.put(key, value, self.expiry(expires_in)?)?;
+        self.write(&batch)
+    }
+
+    /// Deletes `key`; that it was absent is no error.
+    ///
+    /// # Errors
+    /// As [`Database::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<Accept> {
+        let mut batch = Batch::with_capacity(key.len() + 32);
+        batch.delete(key)?;
+        self.write(&batch)
+    }
+
+    /// Accepts a batch as one atomic write.
+    ///
+    /// # Errors
+    /// As [`Database::put`]; Invalid over `max_batch_bytes`.
+    pub fn write(&self, batch: &Batch) -> Result<Accept> {
+        self.writer()?.accept(batch.as_bytes(), batch.ops())
+    }
+
+    /// The moment at which something written now with this life time expires.
+    ///
+    /// # Errors
+    /// Invalid when it lies beyond what 64 bits of milliseconds hold.
+    pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
+        let Some(life) = expires_in else { return Ok(None) };
+        let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok();
+        let at = millis.and_then(|life| self.inner.writer.env.clock.now().0.checked_add(life));
+        let at = at.ok_or_else(|| Error::invalid("the time to live is too long"))?;
+        Ok(Some(UnixMillis(at)))
+    }
+
+    /// Returns once every write accepted before it is durable.
+    ///
+    /// # Errors
+    /// As [`crate::Commit::wait`].
+    pub async fn flush(&self) -> Result<()> {
+        let writer = self.writer()?;
+        let last = writer.visible();
+        writer.commit_at(last).wait(None).await.map_err(|error| error.during("flush"))
+    }
+
+    /// Returns once every write accepted before it is in a table that the manifest names. Tests and
+    /// bulk loads use it; durability needs only [`Database::flush`].
+    ///
+    /// # Errors
+    /// As [`Database::flush`].
+    pub async fn flush_memtable(&self) -> Result<()> {
+        let writer = self.writer()?;
+        let deadline = writer.options.deadline;
+        let flushed = crate::flush::everything(writer);
+        writer.env.deadline(deadline, "flush memtable", flushed).await
+    }
+
+    /// A fixed view of the database as it is now.
+    ///
+    /// # Errors
+    /// Closed, Fenced.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Ok(Snapshot::of(self.writer()?))
+    }
+
+    /// What the handle holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats::of_writer(&self.inner.writer)
+    }
+
+    /// The options the handle was opened with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.writer.options
+    }
+
+    /// Writes everything, flushes the memtable, records a clean close, and ends the handle.
+    /// A second close does nothing.
+    ///
+    /// # Errors
+    /// Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what was
+    /// acknowledged is durable; the next opener replays the WAL.
+    pub async fn close(&self) -> Result<()> {
+        close::close(&self.inner.writer).await.map_err(|error| error.during("close"))
+    }
+}

@@ -1,0 +1,221 @@
+//! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
+
+use crate::objects::Objects;
+use crate::store::conditional;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use siltstone_base::{
+    AttemptId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
+};
+use siltstone_manifest::protocol::{
+    Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
+};
+use siltstone_manifest::{Edit, Manifest, Rules};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Performs [`ManifestRequest`]s of one machine.
+pub(crate) struct ManifestRequests {
+    objects: Objects,
+    /// The manifest that is being created: while the same state is asked for, the same bytes go
+    /// out, so that a retry recognises an earlier try of its own.
+    creating: Option<Creating>,
+}
+
+struct Creating {
+    state: Arc<Manifest>,
+    bytes: Bytes,
+    attempt: AttemptId,
+    since: Duration,
+    pause: Duration,
+}
+
+impl ManifestRequests {
+    pub(crate) fn new(objects: &Objects) -> Self {
+        ManifestRequests { objects: objects.clone(), creating: None }
+    }
+
+    /// One request and its answer.
+    ///
+    /// # Errors
+    /// Denied at once, Timeout after the limit of a request; asking again goes on where this
+    /// stopped. Corruption and Unsupported for what was read.
+    pub(crate) async fn perform(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
+        match request {
+            ManifestRequest::List { after } => {
+                let listing = self.objects.list_manifests(after).await?;
+                Ok(ManifestAnswer::Listed(listing))
+            }
+            ManifestRequest::Read(id) => Ok(ManifestAnswer::Read(self.objects.manifest(id).await?)),
+            ManifestRequest::Create(state) => self.create(state).await,
+        }
+    }
+
+    async fn create(&mut self, state: Arc<Manifest>) -> Result<ManifestAnswer> {
+        let env = &self.objects.env;
+        let same = self.creating.as_ref().is_some_and(|creating| creating.state == state);
+        if !same {
+            let attempt = AttemptId(env.random_u128());
+            let bytes = state.encode(ObjectId(env.random_u128()), attempt)?;
+            let since = env.clock.monotonic();
+            self.creating = Some(Creating { state, bytes, attempt, since, pause: Duration::ZERO });
+        }
+        let Some(creating) = &mut self.creating else {
+            return Err(Error::internal("a manifest is created from nothing"));
+        };
+        if !creating.pause.is_zero() {
+            env.clock.sleep(env.jittered(creating.pause)).await;
+        }
+        creating.pause = (creating.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        let name = ObjectName::Manifest(creating.state.id);
+        let created =
+            conditional::create(env, name, creating.bytes.clone(), creating.attempt).await;
+        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        if let Some(error) = created.error.filter(|_| !settled) {
+            let waited = env.clock.monotonic().saturating_sub(creating.since);
+            if !error.kind().is_transient() {
+                return Err(error.with("object", name));
+            }
+            if waited >= self.objects.limit {
+                creating.since = env.clock.monotonic();
+                return Err(Error::new(ErrorKind::Timeout, "the store does not settle a commit")
+                    .with("object", name)
+                    .caused_by(error));
+            }
+        }
+        Ok(ManifestAnswer::Created(match created.outcome {
+            PutOutcome::Committed => PutOutcome::Committed,
+            PutOutcome::Lost(_) => PutOutcome::Lost(()),
+            PutOutcome::NotApplied => PutOutcome::NotApplied,
+            PutOutcome::Unknown => PutOutcome::Unknown,
+        }))
+    }
+}
+
+/// The newest manifest, proven; `None` where there is no database.
+pub(crate) async fn look(
+    objects: &Objects,
+    known: Option<Arc<Manifest>>,
+) -> Result<Option<Arc<Manifest>>> {
+    let mut machine = Look::new(known, Rules::ALL);
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            LookAction::Done(newest) => return Ok(newest),
+            LookAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
+/// Brings the first manifest of a database into being; somebody else's when that came first.
+pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
+    let mut machine = Commit::found(initial, Rules::ALL);
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+            CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
+/// The writer's commits, one at a time.
+pub(crate) struct ManifestClient {
+    objects: Objects,
+    database: DatabaseId,
+    known: RwLock<Arc<Manifest>>,
+    turn: tokio::sync::Mutex<()>,
+    /// Whose commits these are: a dead handle stops trying.
+    owner: OnceLock<Weak<crate::writer::Writer>>,
+}
+
+impl ManifestClient {
+    pub(crate) fn new(objects: Objects, newest: Arc<Manifest>) -> Self {
+        ManifestClient {
+            objects,
+            database: newest.database,
+            known: RwLock::new(newest),
+            turn: tokio::sync::Mutex::new(()),
+            owner: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn belongs_to(&self, writer: &Arc<crate::writer::Writer>) {
+        // Set once, by the opener.
+        let _ = self.owner.set(Arc::downgrade(writer));
+    }
+
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    pub(crate) fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    /// The newest manifest this process knows.
+    pub(crate) fn newest_known(&self) -> Arc<Manifest> {
+        Arc::clone(&self.known.read())
+    }
+
+    fn learn(&self, state: &Arc<Manifest>) {
+        let mut known = self.known.write();
+        if state.id > known.id {
+            *known = Arc::clone(state);
+        }
+    }
+
+    /// Looks for a newer manifest.
+    pub(crate) async fn probe(&self) -> Result<Arc<Manifest>> {
+        let newest = look(&self.objects, Some(self.newest_known())).await?;
+        let newest = newest.unwrap_or_else(|| self.newest_known());
+        // The writer's own commits plan on what they know; any newer state is a better base.
+        self.learn(&newest);
+        Ok(newest)
+    }
+
+    /// Commits `edit`. Goes on through troubles of the store until the outcome is settled or the
+    /// handle has ended: an outcome left open could land under a later commit.
+    ///
+    /// # Errors
+    /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; Corruption.
+    pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
+        let _turn = self.turn.lock().await;
+        let mut machine = Commit::new(edit, self.newest_known(), Rules::ALL);
+        let mut requests = ManifestRequests::new(&self.objects);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let request = match machine.action() {
+                CommitAction::Done(state) => {
+                    self.learn(&state);
+                    return Ok(state);
+                }
+                CommitAction::Failed(refusal) => return Err(refusal.into()),
+                CommitAction::Request(request) => request,
+            };
+            match requests.perform(request).await {
+                Ok(answer) => machine.on_answer(answer),
+                Err(error) if may_pass(&error) => {
+                    let owner = self.owner.get().and_then(Weak::upgrade);
+                    if let Some(dead) = owner.and_then(|writer| writer.dead()) {
+                        return Err(dead);
+                    }
+                    let env = &self.objects.env;
+                    env.clock.sleep(env.jittered(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Whether a background task waits the error out: the store may come back, a credential may be
+/// renewed.
+fn may_pass(error: &Error) -> bool {
+    error.kind().is_transient() || error.kind() == ErrorKind::Denied
+}

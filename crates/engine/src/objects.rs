@@ -1,0 +1,107 @@
+//! Typed requests: what the protocols' drivers ask the store for, with retries and decoding.
+
+use crate::env::Env;
+use crate::store::Listed;
+use crate::store::retry::with_retries;
+use bytes::Bytes;
+use siltstone_base::name::prefix;
+use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, WalId};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::protocol::{Listing, WalSeen};
+use siltstone_sst::wal::{self, WalBody, WalObject};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests of one database, each within `limit`.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    pub(crate) env: Env,
+    pub(crate) limit: Duration,
+}
+
+impl Objects {
+    async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
+        let list = || self.env.store.list(prefix, None);
+        with_retries(&self.env, self.limit, "list", list).await
+    }
+
+    /// The whole object; `None` when there is none.
+    pub(crate) async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
+        let get = || self.env.store.get(name, None);
+        with_retries(&self.env, self.limit, "read", get).await
+    }
+
+    /// Newest manifest above `after`, and the boundary: both in one request, since the boundary
+    /// lies under the same prefix.
+    pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
+        let mut listing = Listing::default();
+        for object in self.list(prefix::MANIFEST).await? {
+            match object.name {
+                ObjectName::Manifest(id) if id > after => {
+                    listing.newest = listing.newest.max(Some(id));
+                }
+                ObjectName::ManifestBoundary(id) => listing.boundary = listing.boundary.max(id),
+                _ => {}
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The WAL's boundary.
+    pub(crate) async fn wal_boundary(&self) -> Result<WalId> {
+        let objects = self.list(prefix::WAL_BOUNDARY).await?;
+        let ids = objects.into_iter().filter_map(|object| match object.name {
+            ObjectName::WalBoundary(id) => Some(id),
+            _ => None,
+        });
+        Ok(ids.max().unwrap_or(WalId::NONE))
+    }
+
+    /// A manifest; `None` when there is none by that number.
+    pub(crate) async fn manifest(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
+        let name = ObjectName::Manifest(id);
+        let decode = |bytes: &Bytes| {
+            let (_, manifest) = Manifest::decode(bytes)?;
+            if manifest.id == id {
+                return Ok(manifest);
+            }
+            Err(Error::corruption("a manifest stands under another's number")
+                .with("found", manifest.id))
+        };
+        let decoded = self.decoded(name, decode).await?;
+        Ok(decoded.map(Arc::new))
+    }
+
+    /// A WAL object; `None` when there is none by that number.
+    pub(crate) async fn wal(&self, id: WalId) -> Result<Option<WalObject>> {
+        self.decoded(ObjectName::Wal(id), |bytes| wal::decode(bytes.clone(), id)).await
+    }
+
+    /// Reads and decodes; damaged bytes are read once more, since they may be damaged on the way.
+    async fn decoded<T>(
+        &self,
+        name: ObjectName,
+        decode: impl Fn(&Bytes) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(bytes) = self.get(name).await? else { return Ok(None) };
+        let decoded = match decode(&bytes) {
+            Err(error) if error.kind() == ErrorKind::Corruption => match self.get(name).await? {
+                Some(again) => decode(&again),
+                None => return Ok(None),
+            },
+            decoded => decoded,
+        };
+        decoded.map(Some).map_err(|error| error.with("object", name))
+    }
+}
+
+/// What the protocols want to know about a WAL object.
+pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
+    if object.envelope.database != database {
+        return WalSeen::Foreign;
+    }
+    match &object.body {
+        WalBody::Fence { next_id } => WalSeen::Fence { epoch: object.epoch, next_id: *next_id },
+        WalBody::Records(_) => WalSeen::Data { epoch: object.epoch },
+    }
+}

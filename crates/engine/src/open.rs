@@ -1,0 +1,281 @@
+//! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
+//! replay what recovery met, start the background tasks.
+
+use crate::admin::no_database;
+use crate::cache::{BlockCache, MetadataBudget};
+use crate::db::OpenOptions;
+use crate::env::Env;
+use crate::fetch::ReadContext;
+use crate::flush::{self, RESERVED_NAMES, new_names};
+use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
+use crate::objects::{Objects, seen};
+use crate::store::conditional;
+use crate::store::counting::{Requests, count};
+use crate::tree::Levels;
+use crate::write::wal::WalTask;
+use crate::writer::{Start, UnflushedWal, Writer};
+use bytes::Bytes;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId, ObjectKind,
+    ObjectName, PutOutcome, Result, Seq, WalId,
+};
+use siltstone_manifest::protocol::{
+    OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
+};
+use siltstone_manifest::{KeptFence, Manifest, Rules, Settings};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::{self, WalObject, WalRecord, encode_fence};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Name of the filter that tables carry (RFC 0002), as the manifest records it.
+pub(crate) const FILTER: &str = "blocked-bloom-1";
+
+/// See [`crate::Database::open`].
+pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
+    how.options.validate()?;
+    let (env, requests) = count(env);
+    let objects = Objects { env: env.clone(), limit: how.options.deadline };
+    let settings = settings(&how);
+    let newest = match look(&objects, None).await? {
+        Some(newest) => newest,
+        None if how.create => {
+            let database = DatabaseId(env.random_u128());
+            found(&objects, Manifest::new_database(database, settings.clone())).await?
+        }
+        None => return Err(no_database(&env)),
+    };
+    newest.settings.check(&settings)?;
+    let options = WriterOptions {
+        claim: AttemptId(env.random_u128()),
+        max_parallel_writes: how.options.max_parallel_writes,
+        take_over: how.take_over,
+        reserve: new_names(&env, RESERVED_NAMES),
+        checkpoint: None,
+    };
+    let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
+    start(env, requests, how, objects, recovered, &bodies)
+}
+
+/// What this opener brings, to be recorded or checked.
+fn settings(how: &OpenOptions) -> Settings {
+    Settings {
+        codec: how.options.compression.as_str().to_owned(),
+        filter: FILTER.to_owned(),
+        merge_operator: how.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
+        key_schema: None,
+    }
+}
+
+/// Checks what a reader brings against what the database records.
+pub(crate) fn check_settings(
+    manifest: &Manifest,
+    operator: Option<&Arc<dyn MergeOperator>>,
+) -> Result<()> {
+    if manifest.destroyed_at.is_some() || !manifest.initialized {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the database was destroyed, or is being made",
+        ));
+    }
+    let brought = Settings {
+        filter: FILTER.to_owned(),
+        merge_operator: operator.map(|operator| operator.name().to_owned()),
+        ..Settings::default()
+    };
+    manifest.settings.check(&brought)
+}
+
+/// Drives the opening machine.
+struct Opening<'a> {
+    objects: &'a Objects,
+    database: DatabaseId,
+    machine: OpenWriter,
+    requests: ManifestRequests,
+    /// WAL objects met on the walk.
+    bodies: BTreeMap<WalId, WalObject>,
+    /// The fence being created: the same fence always goes out as the same bytes.
+    fencing: Option<(KeptFence, Bytes, AttemptId)>,
+    fence_tries: u32,
+}
+
+impl<'a> Opening<'a> {
+    fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
+        Opening {
+            objects,
+            database: newest.database,
+            machine: OpenWriter::new(options, newest, Rules::ALL),
+            requests: ManifestRequests::new(objects),
+            bodies: BTreeMap::new(),
+            fencing: None,
+            fence_tries: 0,
+        }
+    }
+
+    async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
+        loop {
+            match self.machine.action() {
+                OpenAction::Request(request) => {
+                    let answer = self.requests.perform(request).await?;
+                    self.machine.on_answer(answer);
+                }
+                OpenAction::ReadWal(id) => {
+                    let seen = match self.objects.wal(id).await? {
+                        Some(object) => self.meet(id, object),
+                        None => WalSeen::Absent,
+                    };
+                    self.machine.on_wal(seen);
+                }
+                OpenAction::CreateFence(fence) => {
+                    let outcome = self.create_fence(fence).await?;
+                    self.machine.on_fence(outcome);
+                }
+                OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
+                OpenAction::Failed(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    fn meet(&mut self, id: WalId, object: WalObject) -> WalSeen {
+        let seen = seen(&object, self.database);
+        self.bodies.insert(id, object);
+        seen
+    }
+
+    async fn create_fence(&mut self, fence: KeptFence) -> Result<PutOutcome<WalSeen>> {
+        let env = &self.objects.env;
+        if self.fencing.as_ref().is_none_or(|(fencing, ..)| *fencing != fence) {
+            let attempt = AttemptId(env.random_u128());
+            let object = ObjectId(env.random_u128());
+            let envelope = Envelope::new(ObjectKind::Wal, self.database, object, attempt);
+            let bytes = encode_fence(envelope, fence.epoch, fence.id, fence.next_id);
+            self.fencing = Some((fence, bytes, attempt));
+            self.fence_tries = 0;
+        }
+        let Some((_, bytes, attempt)) = self.fencing.clone() else {
+            return Err(Error::internal("a fence is made from nothing"));
+        };
+        if self.fence_tries > 0 {
+            let pause = Duration::from_millis(10 << self.fence_tries.min(6));
+            env.clock.sleep(env.jittered(pause)).await;
+        }
+        self.fence_tries += 1;
+        let name = ObjectName::Wal(fence.id);
+        let created = conditional::create(env, name, bytes, attempt).await;
+        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        if let Some(error) = created.error.filter(|_| !settled)
+            && (!error.kind().is_transient() || self.fence_tries > FENCE_TRIES)
+        {
+            return Err(error.with("object", name));
+        }
+        Ok(match created.outcome {
+            PutOutcome::Committed => PutOutcome::Committed,
+            PutOutcome::NotApplied => PutOutcome::NotApplied,
+            PutOutcome::Unknown => PutOutcome::Unknown,
+            PutOutcome::Lost(bytes) => {
+                let object =
+                    wal::decode(bytes, fence.id).map_err(|error| error.with("object", name))?;
+                PutOutcome::Lost(self.meet(fence.id, object))
+            }
+        })
+    }
+}
+
+/// Tries of one fence before opening gives up: with pauses of up to 1.3 s, some half a minute.
+const FENCE_TRIES: u32 = 30;
+
+/// What replay brought back.
+struct Replayed {
+    active: Arc<Memtable>,
+    frozen: Vec<Arc<Memtable>>,
+    last_seq: Seq,
+    unflushed: VecDeque<UnflushedWal>,
+}
+
+/// Puts the recovered batches into memtables, but for what is in tables already (rule N4).
+fn replay(
+    recovered: &Recovered,
+    bodies: &BTreeMap<WalId, WalObject>,
+    memtable_bytes: usize,
+) -> Result<Replayed> {
+    let flushed = recovered.manifest.flushed_seq;
+    let mut replayed = Replayed {
+        active: Arc::new(Memtable::new()),
+        frozen: Vec::new(),
+        last_seq: flushed,
+        unflushed: VecDeque::new(),
+    };
+    for (id, _) in &recovered.replay {
+        let body = bodies.get(id).ok_or_else(|| Error::internal("a body met was not kept"))?;
+        for record in body.records() {
+            let WalRecord::Batch { first_seq, ops, bytes } = record? else {
+                return Err(unknown_record(*id));
+            };
+            let last = first_seq.plus(u64::from(ops).saturating_sub(1));
+            if last <= flushed && !cfg!(mutation = "replay_all") {
+                continue;
+            }
+            replayed.active.insert_batch(first_seq, &Arc::from(bytes.as_ref()))?;
+            replayed.last_seq = replayed.last_seq.max(last);
+        }
+        replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
+        if replayed.active.bytes() >= memtable_bytes {
+            let full = std::mem::replace(&mut replayed.active, Arc::new(Memtable::new()));
+            replayed.frozen.insert(0, full);
+        }
+    }
+    // Past everything, and past the gap of the own fence.
+    let next = recovered.fence.next_id;
+    replayed.unflushed.push_back(UnflushedWal { last_seq: Seq::NONE, next });
+    Ok(replayed)
+}
+
+/// A kind of record that a newer version writes; the codec refuses those it does not know.
+pub(crate) fn unknown_record(id: WalId) -> Error {
+    Error::unsupported("the WAL holds a record that this version can not replay; upgrade")
+        .with("wal id", id)
+}
+
+fn start(
+    env: Env,
+    requests: Arc<Requests>,
+    how: OpenOptions,
+    objects: Objects,
+    recovered: Recovered,
+    bodies: &BTreeMap<WalId, WalObject>,
+) -> Result<Arc<Writer>> {
+    let options = how.options;
+    let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
+    let context = ReadContext {
+        env: env.clone(),
+        requests,
+        cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+        operator: how.merge_operator,
+        deadline: options.deadline,
+    };
+    let budget = MetadataBudget::new(options.metadata_cache_bytes);
+    let levels = Levels::of_manifest(&recovered.manifest, &Levels::default(), &budget)?;
+    let first = recovered.fence.next_id;
+    let window = WalWindow::new(recovered.epoch, first, options.max_parallel_writes, Rules::ALL);
+    let writer = Writer::new(Start {
+        env,
+        epoch: recovered.epoch,
+        fences: recovered.keep.clone(),
+        first_wal: first,
+        manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest)),
+        context,
+        budget,
+        levels,
+        active: replayed.active,
+        frozen: replayed.frozen,
+        last_seq: replayed.last_seq,
+        unflushed_wal: replayed.unflushed,
+        options,
+    });
+    writer.manifests.belongs_to(&writer);
+    let wal = WalTask::new(&writer, window);
+    writer.env.spawn.spawn("wal", Box::pin(wal.run()));
+    writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
+    Ok(writer)
+}

@@ -1,0 +1,471 @@
+//! Options: flat names, the seeds' where they have one. One table tells name, unit, default, range
+//! and meaning, and serves Rust, Python and the command line alike.
+
+use siltstone_base::limits::{DEFAULT_MAX_BATCH_BYTES, MAX_BATCH_BYTES, MAX_PARALLEL_WRITES};
+use siltstone_base::{Error, Result};
+use siltstone_sst::{Codec, TableOptions};
+use std::time::Duration;
+
+/// How a database handle behaves. Every field is described in [`Options::TABLE`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Longest time a write waits in memory before its WAL object is sent.
+    pub flush_interval: Duration,
+    /// Bytes of buffered writes that send a WAL object at once.
+    pub flush_bytes: usize,
+    /// WAL objects in flight at a time.
+    pub max_parallel_writes: u64,
+    /// Ceiling on WAL PUTs per second; `None`: no ceiling.
+    pub max_wal_puts_per_second: Option<f64>,
+    /// Size at which the memtable is frozen and flushed to L0.
+    pub l0_sst_size_bytes: usize,
+    /// Shortest time between two manifest commits of flushes.
+    pub l0_manifest_commit_interval: Duration,
+    /// Unflushed bytes from which on writes wait.
+    pub max_memtable_bytes: usize,
+    /// How often a reader, and a writer under load, looks for a newer manifest.
+    pub manifest_poll_interval: Duration,
+    /// Largest batch.
+    pub max_batch_bytes: usize,
+    /// Target size of a block of a table.
+    pub block_bytes: usize,
+    /// Codec of the blocks.
+    pub compression: Codec,
+    /// Bloom filter bits per key.
+    pub filter_bits_per_key: u32,
+    /// Memory for decoded blocks.
+    pub block_cache_bytes: usize,
+    /// Memory for indexes and filters of tables.
+    pub metadata_cache_bytes: usize,
+    /// Whether this handle's reads see only what is durable.
+    pub read_durable_only: bool,
+    /// Longest time a call may take.
+    pub deadline: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            flush_interval: Duration::from_millis(100),
+            flush_bytes: 4 << 20,
+            max_parallel_writes: 4,
+            max_wal_puts_per_second: None,
+            l0_sst_size_bytes: 64 << 20,
+            l0_manifest_commit_interval: Duration::from_millis(100),
+            max_memtable_bytes: 256 << 20,
+            manifest_poll_interval: Duration::from_secs(1),
+            max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
+            block_bytes: 16 << 10,
+            compression: Codec::None,
+            filter_bits_per_key: 10,
+            block_cache_bytes: 128 << 20,
+            metadata_cache_bytes: 64 << 20,
+            read_durable_only: false,
+            deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A value of an option, as a caller in another language gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    /// A duration.
+    Seconds(f64),
+    /// A count or a number of bytes.
+    Int(u64),
+    /// On or off.
+    Bool(bool),
+    /// A name.
+    Text(String),
+    /// "None": no limit.
+    Nothing,
+}
+
+/// What kind of value an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Seconds.
+    Duration,
+    /// Bytes.
+    Bytes,
+    /// A number without unit.
+    Count,
+    /// On or off.
+    Bool,
+    /// A name out of a list.
+    Text,
+    /// A rate per second, or none.
+    Rate,
+}
+
+/// One line of the options' table.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionInfo {
+    /// Flat name.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: OptionKind,
+    /// Smallest value, in the kind's unit (seconds for durations).
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Meaning, and what a larger or smaller value costs.
+    pub doc: &'static str,
+}
+
+impl OptionInfo {
+    /// The range in words, for messages and documentation.
+    #[must_use]
+    pub fn range(&self) -> String {
+        match self.kind {
+            OptionKind::Duration => format!("{} to {} seconds", self.min, self.max),
+            OptionKind::Bytes => format!("{} to {} bytes", self.min, self.max),
+            OptionKind::Count => format!("{} to {}", self.min, self.max),
+            OptionKind::Rate => format!("{} to {} per second, or none", self.min, self.max),
+            OptionKind::Bool => "true or false".to_owned(),
+            OptionKind::Text => "none, lz4 or zstd".to_owned(),
+        }
+    }
+}
+
+const fn info(
+    name: &'static str,
+    kind: OptionKind,
+    min: f64,
+    max: f64,
+    doc: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, kind, min, max, doc }
+}
+
+/// Options of parts that are not built yet: refused by name rather than ignored.
+const NOT_BUILT: &[&str] = &[
+    "l0_compaction_threshold_ssts",
+    "l0_max_ssts",
+    "max_compactions",
+    "compaction_scheduler",
+    "checkpoint_lifetime",
+    "min_age",
+    "disk_cache_bytes",
+    "disk_cache_path",
+    "wal_url",
+];
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+impl Options {
+    /// Every option.
+    pub const TABLE: &'static [OptionInfo] = &[
+        info(
+            "flush_interval",
+            OptionKind::Duration,
+            0.0,
+            3600.0,
+            "Longest time a write waits in memory before its WAL object is sent. Shorter loses less \
+             when the process is killed and costs more PUTs; a write that somebody waits for is \
+             sent at once whatever this says.",
+        ),
+        info(
+            "flush_bytes",
+            OptionKind::Bytes,
+            1.0,
+            GIB,
+            "Bytes of buffered writes that send a WAL object at once.",
+        ),
+        info(
+            "max_parallel_writes",
+            OptionKind::Count,
+            1.0,
+            MAX_PARALLEL_WRITES as f64,
+            "WAL objects in flight at a time. More hides a slow store's latency; a take-over skips \
+             as many WAL ids.",
+        ),
+        info(
+            "max_wal_puts_per_second",
+            OptionKind::Rate,
+            0.01,
+            100_000.0,
+            "Ceiling on WAL PUTs per second, to bound their price; off by default.",
+        ),
+        info(
+            "l0_sst_size_bytes",
+            OptionKind::Bytes,
+            1024.0,
+            4.0 * GIB,
+            "Size at which the memtable is frozen and flushed to a table in L0.",
+        ),
+        info(
+            "l0_manifest_commit_interval",
+            OptionKind::Duration,
+            0.0,
+            3600.0,
+            "Shortest time between two manifest commits of flushes; flushed tables wait in memory \
+             until then and go in together.",
+        ),
+        info(
+            "max_memtable_bytes",
+            OptionKind::Bytes,
+            4096.0,
+            64.0 * GIB,
+            "Bytes accepted but not yet in tables from which on writes wait (back-pressure).",
+        ),
+        info(
+            "manifest_poll_interval",
+            OptionKind::Duration,
+            0.001,
+            3600.0,
+            "How often a reader looks for newer data, and a writer under load looks whether it was \
+             fenced.",
+        ),
+        info(
+            "max_batch_bytes",
+            OptionKind::Bytes,
+            1024.0,
+            MAX_BATCH_BYTES as f64,
+            "Largest batch. A batch is atomic and lies in one WAL object.",
+        ),
+        info(
+            "block_bytes",
+            OptionKind::Bytes,
+            64.0,
+            16_777_216.0,
+            "Target size of a block of a table: the unit of cold reads and of the block cache.",
+        ),
+        info(
+            "compression",
+            OptionKind::Text,
+            0.0,
+            0.0,
+            "Codec of the blocks of new tables: none, lz4 or zstd. Every block says its own, so it \
+             may change from one opening to the next.",
+        ),
+        info(
+            "filter_bits_per_key",
+            OptionKind::Count,
+            0.0,
+            64.0,
+            "Bloom filter bits per key of new tables; 10 let about 1 % of absent keys through.",
+        ),
+        info(
+            "block_cache_bytes",
+            OptionKind::Bytes,
+            0.0,
+            1024.0 * GIB,
+            "Memory for decoded blocks.",
+        ),
+        info(
+            "metadata_cache_bytes",
+            OptionKind::Bytes,
+            0.0,
+            1024.0 * GIB,
+            "Memory for indexes and filters of tables.",
+        ),
+        info(
+            "read_durable_only",
+            OptionKind::Bool,
+            0.0,
+            1.0,
+            "Whether this writer's reads, scans and snapshots see only what is durable; by default \
+             they see everything accepted.",
+        ),
+        info(
+            "deadline",
+            OptionKind::Duration,
+            0.001,
+            86_400.0,
+            "Longest time a call may take before it raises Timeout. A write whose wait timed out \
+             goes on, and may still become durable.",
+        ),
+    ];
+
+    /// The line of the table for `name`.
+    ///
+    /// # Errors
+    /// Unsupported for options of parts not built yet, Invalid for names nobody knows.
+    pub fn info(name: &str) -> Result<&'static OptionInfo> {
+        if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
+            return Ok(info);
+        }
+        if NOT_BUILT.contains(&name) {
+            return Err(Error::unsupported("this option belongs to a part that is not built yet")
+                .with("option", name));
+        }
+        let known: Vec<_> = Options::TABLE.iter().map(|info| info.name).collect();
+        Err(Error::invalid("unknown option")
+            .with("option", name)
+            .with("known options", known.join(", ")))
+    }
+
+    /// Sets one option by name.
+    ///
+    /// # Errors
+    /// Invalid for an unknown name, a wrong type, or a value out of range (the text names the
+    /// option and the range); Unsupported for what is not built yet, `wal_enabled = false` among
+    /// it.
+    pub fn set(&mut self, name: &str, value: OptionValue) -> Result<()> {
+        if name == "wal_enabled" {
+            return match value {
+                OptionValue::Bool(true) => Ok(()),
+                OptionValue::Bool(false) => Err(Error::unsupported(
+                    "writing without the WAL is not built yet; leave wal_enabled at true",
+                )),
+                _ => Err(Error::invalid("wal_enabled takes true or false")),
+            };
+        }
+        let info = Options::info(name)?;
+        let number = check(info, &value)?;
+        let duration = || Duration::from_secs_f64(number);
+        match name {
+            "flush_interval" => self.flush_interval = duration(),
+            "flush_bytes" => self.flush_bytes = number as usize,
+            "max_parallel_writes" => self.max_parallel_writes = number as u64,
+            "max_wal_puts_per_second" => {
+                self.max_wal_puts_per_second = (value != OptionValue::Nothing).then_some(number);
+            }
+            "l0_sst_size_bytes" => self.l0_sst_size_bytes = number as usize,
+            "l0_manifest_commit_interval" => self.l0_manifest_commit_interval = duration(),
+            "max_memtable_bytes" => self.max_memtable_bytes = number as usize,
+            "manifest_poll_interval" => self.manifest_poll_interval = duration(),
+            "max_batch_bytes" => self.max_batch_bytes = number as usize,
+            "block_bytes" => self.block_bytes = number as usize,
+            "compression" => self.compression = codec(&value)?,
+            "filter_bits_per_key" => self.filter_bits_per_key = number as u32,
+            "block_cache_bytes" => self.block_cache_bytes = number as usize,
+            "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
+            "read_durable_only" => self.read_durable_only = number != 0.0,
+            _ => self.deadline = duration(),
+        }
+        Ok(())
+    }
+
+    /// The value of one option by name; `None` for a name nobody knows.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<OptionValue> {
+        let seconds = |duration: Duration| OptionValue::Seconds(duration.as_secs_f64());
+        let int = |number: usize| OptionValue::Int(number as u64);
+        Some(match name {
+            "flush_interval" => seconds(self.flush_interval),
+            "flush_bytes" => int(self.flush_bytes),
+            "max_parallel_writes" => OptionValue::Int(self.max_parallel_writes),
+            "max_wal_puts_per_second" => match self.max_wal_puts_per_second {
+                Some(rate) => OptionValue::Seconds(rate),
+                None => OptionValue::Nothing,
+            },
+            "l0_sst_size_bytes" => int(self.l0_sst_size_bytes),
+            "l0_manifest_commit_interval" => seconds(self.l0_manifest_commit_interval),
+            "max_memtable_bytes" => int(self.max_memtable_bytes),
+            "manifest_poll_interval" => seconds(self.manifest_poll_interval),
+            "max_batch_bytes" => int(self.max_batch_bytes),
+            "block_bytes" => int(self.block_bytes),
+            "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
+            "filter_bits_per_key" => OptionValue::Int(u64::from(self.filter_bits_per_key)),
+            "block_cache_bytes" => int(self.block_cache_bytes),
+            "metadata_cache_bytes" => int(self.metadata_cache_bytes),
+            "read_durable_only" => OptionValue::Bool(self.read_durable_only),
+            "deadline" => seconds(self.deadline),
+            _ => return None,
+        })
+    }
+
+    /// Checks every option against its range and the options against each other.
+    ///
+    /// # Errors
+    /// Invalid, naming the option and its range.
+    pub fn validate(&self) -> Result<()> {
+        for info in Options::TABLE {
+            if let Some(value) = self.get(info.name) {
+                check(info, &value)?;
+            }
+        }
+        if self.max_memtable_bytes < self.l0_sst_size_bytes {
+            return Err(Error::invalid(
+                "max_memtable_bytes must be at least l0_sst_size_bytes, or writes would wait for \
+                 a flush that never starts",
+            )
+            .with("max_memtable_bytes", self.max_memtable_bytes)
+            .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn table_options(&self) -> TableOptions {
+        TableOptions {
+            block_bytes: self.block_bytes,
+            codec: self.compression,
+            filter_bits_per_key: self.filter_bits_per_key,
+        }
+    }
+}
+
+fn codec(value: &OptionValue) -> Result<Codec> {
+    match value {
+        OptionValue::Text(name) => Codec::parse(name),
+        _ => None,
+    }
+    .ok_or_else(|| Error::invalid("compression takes \"none\", \"lz4\" or \"zstd\""))
+}
+
+/// The value as a number within the range; 0 for a name.
+fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
+    let wrong = |what: &str| {
+        Err(Error::invalid(what)
+            .with("option", info.name)
+            .with("given", format_args!("{value:?}"))
+            .with("range", info.range()))
+    };
+    let number = match (info.kind, value) {
+        (OptionKind::Rate, OptionValue::Nothing) => return Ok(0.0),
+        (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
+        (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
+        (OptionKind::Duration | OptionKind::Rate, OptionValue::Seconds(seconds)) => *seconds,
+        (
+            OptionKind::Duration | OptionKind::Rate | OptionKind::Bytes | OptionKind::Count,
+            OptionValue::Int(n),
+        ) => *n as f64,
+        _ => return wrong("an option has a value of the wrong type"),
+    };
+    // A NaN is in no range.
+    if !(number >= info.min && number <= info.max) {
+        return wrong("an option is out of range");
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_reads_back_what_it_was_set_to() {
+        let mut options = Options::default();
+        for info in Options::TABLE {
+            let value = options.get(info.name).unwrap();
+            options.set(info.name, value.clone()).unwrap();
+            assert_eq!(options.get(info.name), Some(value), "{}", info.name);
+        }
+        assert_eq!(options, Options::default());
+        options.validate().unwrap();
+    }
+
+    #[test]
+    fn wrong_options_name_themselves_and_the_range() {
+        let mut options = Options::default();
+        let cases = [
+            ("flush_interval", OptionValue::Seconds(-1.0)),
+            ("flush_interval", OptionValue::Seconds(f64::NAN)),
+            ("max_parallel_writes", OptionValue::Int(0)),
+            ("max_parallel_writes", OptionValue::Bool(true)),
+            ("flush_bytes", OptionValue::Text("1".into())),
+        ];
+        for (name, value) in cases {
+            let text = options.set(name, value).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains("range"), "{text}");
+        }
+        let unknown = options.set("flush_intervall", OptionValue::Int(1)).unwrap_err();
+        assert!(unknown.to_string().contains("flush_intervall"));
+        let off = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err();
+        assert_eq!(off.kind(), siltstone_base::ErrorKind::Unsupported);
+        let later = options.set("l0_max_ssts", OptionValue::Int(4)).unwrap_err();
+        assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,238 @@
+//! Point look-ups: a synchronous walk over what memory has, which names what it lacks.
+
+use super::Pin;
+use crate::answer::Answer;
+use crate::cache::TableHandle;
+use crate::fetch::{Fill, ReadContext};
+use crate::value::Value;
+use futures::future::try_join_all;
+use siltstone_base::entry::check_key;
+use siltstone_base::{BlockAddr, Result, Seq, SstId};
+use siltstone_bloom::key_hash;
+use siltstone_merge::{Flow, Resolve};
+use siltstone_sst::{Block, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What a walk found.
+pub(crate) enum Lookup {
+    /// The answer.
+    Done(Option<Value>),
+    /// What must be fetched before the walk can answer.
+    Lacking(Vec<Lack>),
+}
+
+/// Something that is not in memory.
+pub(crate) enum Lack {
+    Metadata(Arc<TableHandle>),
+    Block(Arc<Table>, u32),
+}
+
+/// What was fetched for this read; the caches may have let go of it meanwhile.
+#[derive(Default)]
+pub(crate) struct Hand {
+    tables: BTreeMap<SstId, Arc<Table>>,
+    blocks: BTreeMap<BlockAddr, Arc<Block>>,
+}
+
+impl Hand {
+    fn table(&self, handle: &TableHandle) -> Option<Arc<Table>> {
+        self.tables.get(&handle.descriptor.id).cloned().or_else(|| handle.table())
+    }
+
+    fn block(&self, context: &ReadContext, addr: BlockAddr) -> Option<Arc<Block>> {
+        self.blocks.get(&addr).cloned().or_else(|| context.cache.get(addr))
+    }
+
+    /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their
+    /// distance allows.
+    pub(crate) async fn fetch(&mut self, context: &ReadContext, lacking: Vec<Lack>) -> Result<()> {
+        let mut handles = BTreeMap::new();
+        let mut wanted: BTreeMap<SstId, (Arc<Table>, BTreeSet<u32>)> = BTreeMap::new();
+        for lack in lacking {
+            match lack {
+                Lack::Metadata(handle) => {
+                    handles.insert(handle.descriptor.id, handle);
+                }
+                Lack::Block(table, block) => {
+                    let id = table.descriptor().id;
+                    wanted.entry(id).or_insert_with(|| (table, BTreeSet::new())).1.insert(block);
+                }
+            }
+        }
+        let tables = try_join_all(handles.values().map(|handle| context.table(handle)));
+        let blocks = try_join_all(wanted.into_values().map(|(table, blocks)| async move {
+            let blocks: Vec<u32> = blocks.into_iter().collect();
+            context.blocks(&table, &blocks, Fill::Keep).await
+        }));
+        let (tables, blocks) = futures::future::try_join(tables, blocks).await?;
+        self.tables.extend(tables.into_iter().map(|table| (table.descriptor().id, table)));
+        self.blocks.extend(blocks.into_iter().flatten());
+        Ok(())
+    }
+}
+
+/// `get` of one key.
+pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<Option<Value>>> {
+    check_key(key)?;
+    let lacking = match lookup(context, &pin, key, &Hand::default())? {
+        Lookup::Done(value) => return Ok(Answer::Ready(value)),
+        Lookup::Lacking(lacking) => lacking,
+    };
+    let (context, key) = (context.clone(), key.to_vec());
+    Ok(Answer::Pending(Box::pin(async move {
+        let rounds = rounds(&context, &pin, &key, lacking);
+        context.env.deadline(context.deadline, "get", rounds).await
+    })))
+}
+
+async fn rounds(
+    context: &ReadContext,
+    pin: &Pin,
+    key: &[u8],
+    mut lacking: Vec<Lack>,
+) -> Result<Option<Value>> {
+    let mut hand = Hand::default();
+    loop {
+        hand.fetch(context, lacking).await?;
+        match lookup(context, pin, key, &hand)? {
+            Lookup::Done(value) => return Ok(value),
+            Lookup::Lacking(more) => lacking = more,
+        }
+    }
+}
+
+/// Walks memtables and tables, newest first, with what memory and `hand` have.
+pub(crate) fn lookup(context: &ReadContext, pin: &Pin, key: &[u8], hand: &Hand) -> Result<Lookup> {
+    let view = pin.view(context);
+    let mut resolve = Resolve::new(key, &view);
+    for memtable in pin.tree.memtables() {
+        let mut seq = pin.seq;
+        while let Some(found) = memtable.get(key, seq) {
+            if found.entry().seq <= pin.tree.flushed_seq {
+                break;
+            }
+            let older = found.entry().seq.minus(1);
+            match resolve.push(found.entry())? {
+                Flow::Value => return Ok(Lookup::Done(Some(Value::of_memtable(found)))),
+                Flow::Absent => return Ok(Lookup::Done(None)),
+                Flow::Folded => return folded(resolve),
+                Flow::NeedOlder => seq = older,
+            }
+            if older.is_none() {
+                break;
+            }
+        }
+    }
+    let mut tables = TableWalk { context, hand, key, seq: pin.seq, hash: None, lacking: vec![] };
+    for run in &pin.tree.levels.runs {
+        let Some(handle) = run.candidate(key) else { continue };
+        match tables.visit(handle, &mut resolve)? {
+            Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
+            Some(Decided::Absent) => return Ok(Lookup::Done(None)),
+            Some(Decided::Folded) => return folded(resolve),
+            None => {}
+        }
+    }
+    if !tables.lacking.is_empty() {
+        return Ok(Lookup::Lacking(tables.lacking));
+    }
+    folded(resolve)
+}
+
+/// The answer where operands had a say, or nothing was found at all.
+fn folded(resolve: Resolve<'_>) -> Result<Lookup> {
+    Ok(Lookup::Done(resolve.finish()?.map(|value| Value::of_bytes(&value))))
+}
+
+/// How a table decides a look-up.
+enum Decided {
+    Value(Value),
+    Absent,
+    Folded,
+}
+
+/// The part of the walk that may lack something. Once it does, the remaining tables are visited
+/// only to name what else will be needed.
+struct TableWalk<'a> {
+    context: &'a ReadContext,
+    hand: &'a Hand,
+    key: &'a [u8],
+    seq: Seq,
+    hash: Option<u64>,
+    lacking: Vec<Lack>,
+}
+
+impl TableWalk<'_> {
+    /// `Some` when this table decides the look-up.
+    fn visit(
+        &mut self,
+        handle: &Arc<TableHandle>,
+        resolve: &mut Resolve<'_>,
+    ) -> Result<Option<Decided>> {
+        let Some(table) = self.hand.table(handle) else {
+            self.lacking.push(Lack::Metadata(Arc::clone(handle)));
+            return Ok(None);
+        };
+        let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
+        if !table.may_contain(hash) {
+            return Ok(None);
+        }
+        let mut seq = self.seq;
+        let mut visited = None;
+        while let Some(block) = table.find_block(self.key, seq).filter(|b| Some(*b) != visited) {
+            let addr = BlockAddr { sst: handle.descriptor.id, block };
+            let Some(data) = self.hand.block(self.context, addr) else {
+                self.lacking.push(Lack::Block(table, block));
+                return Ok(None);
+            };
+            if !self.lacking.is_empty() {
+                return Ok(None);
+            }
+            match self.versions(&data, seq, resolve)? {
+                Versions::Decided(decided) => return Ok(Some(decided)),
+                Versions::Ended => return Ok(None),
+                Versions::Beyond(older) => seq = older,
+            }
+            visited = Some(block);
+        }
+        Ok(None)
+    }
+
+    /// Offers the versions of the key in one block, newest first.
+    fn versions(
+        &self,
+        block: &Arc<Block>,
+        seq: Seq,
+        resolve: &mut Resolve<'_>,
+    ) -> Result<Versions> {
+        let mut position = block.lower_bound(self.key, seq);
+        let mut older = seq;
+        while let Some(entry) = block.entry(position) {
+            if entry.key != self.key {
+                return Ok(Versions::Ended);
+            }
+            match resolve.push(entry)? {
+                Flow::Value => {
+                    let range = block.value_range(position);
+                    let value = Value::of_block(Arc::clone(block), range);
+                    return Ok(Versions::Decided(Decided::Value(value)));
+                }
+                Flow::Absent => return Ok(Versions::Decided(Decided::Absent)),
+                Flow::Folded => return Ok(Versions::Decided(Decided::Folded)),
+                Flow::NeedOlder => older = entry.seq.minus(1),
+            }
+            position += 1;
+        }
+        // The block ended inside the key's versions, or before its first.
+        Ok(if older.is_none() { Versions::Ended } else { Versions::Beyond(older) })
+    }
+}
+
+enum Versions {
+    Decided(Decided),
+    /// The key has no more versions in this table.
+    Ended,
+    /// Versions from here on down may follow in the next block.
+    Beyond(Seq),
+}

@@ -1,0 +1,95 @@
+//! Rows in columns: Arrow's binary layout, so that they can be handed over without another copy.
+
+/// A column of byte strings: `offsets[i]..offsets[i + 1]` of `bytes` is row `i`.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Row boundaries, one more than rows, starting with 0.
+    pub offsets: Vec<i32>,
+    /// All rows, one after the other; at most 2^31 - 1 bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Default for Column {
+    fn default() -> Self {
+        Column { offsets: vec![0], bytes: Vec::new() }
+    }
+}
+
+impl Column {
+    fn push(&mut self, row: &[u8]) {
+        self.bytes.extend_from_slice(row);
+        self.offsets.push(self.bytes.len() as i32);
+    }
+
+    fn get(&self, row: usize) -> Option<&[u8]> {
+        let (from, to) = (*self.offsets.get(row)?, *self.offsets.get(row + 1)?);
+        self.bytes.get(from as usize..to as usize)
+    }
+
+    fn clear(&mut self) {
+        self.offsets.truncate(1);
+        self.bytes.clear();
+    }
+
+    /// Whether `more` bytes still fit under a 32-bit offset.
+    fn has_room(&self, more: usize) -> bool {
+        self.bytes.len() + more <= i32::MAX as usize
+    }
+}
+
+/// Rows of a scan.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Keys.
+    pub keys: Column,
+    /// Values.
+    pub values: Column,
+}
+
+impl Rows {
+    /// No rows.
+    #[must_use]
+    pub fn new() -> Self {
+        Rows::default()
+    }
+
+    /// How many rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.offsets.len() - 1
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.keys.bytes.len() + self.values.bytes.len()
+    }
+
+    /// Row `row`: key and value.
+    #[must_use]
+    pub fn row(&self, row: usize) -> Option<(&[u8], &[u8])> {
+        Some((self.keys.get(row)?, self.values.get(row)?))
+    }
+
+    /// Forgets the rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.keys.clear();
+        self.values.clear();
+    }
+
+    /// Appends a row; `false` (and nothing appended) when an offset would overflow.
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
+        let room = self.keys.has_room(key.len()) && self.values.has_room(value.len());
+        if room {
+            self.keys.push(key);
+            self.values.push(value);
+        }
+        room
+    }
+}

@@ -1,0 +1,414 @@
+//! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
+//! they lack.
+
+use super::{Pin, Rows, Snapshot};
+use crate::cache::TableHandle;
+use crate::fetch::{self, ReadContext};
+use futures::future::{BoxFuture, try_join_all};
+use parking_lot::Mutex;
+use siltstone_base::entry::prefix_end;
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, SstId, Step};
+use siltstone_memtable::MemCursor;
+use siltstone_merge::{Direction, Merge, RunCursor, TableBounds, Visible};
+use siltstone_sst::{Block, BlockSource, Table, TableCursor};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
+/// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
+const CACHED_WAVES: u32 = 3;
+
+/// Which rows a scan gives, and in which direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScanRange {
+    /// First key, inclusive; `None` from the beginning.
+    pub start: Option<Vec<u8>>,
+    /// Last key, exclusive; `None` to the end.
+    pub end: Option<Vec<u8>>,
+    /// From the greatest key down.
+    pub reverse: bool,
+    /// At most so many rows.
+    pub limit: Option<u64>,
+}
+
+impl ScanRange {
+    /// Every key.
+    #[must_use]
+    pub fn all() -> Self {
+        ScanRange::default()
+    }
+
+    /// Every key that starts with `prefix`.
+    #[must_use]
+    pub fn prefix(prefix: &[u8]) -> Self {
+        ScanRange { start: Some(prefix.to_vec()), end: prefix_end(prefix), ..ScanRange::default() }
+    }
+}
+
+/// What filling a batch of rows ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// The batch is as large as was asked for.
+    Full,
+    /// Blocks must be fetched first: await [`Scan::fetch`], then go on.
+    NeedsBlocks,
+    /// There are no more rows.
+    End,
+}
+
+/// A one-shot iteration over a range at one moment. It holds what it reads until it is dropped.
+pub struct Scan {
+    context: ReadContext,
+    pin: Pin,
+    range: ScanRange,
+    blocks: Arc<ScanBlocks>,
+    state: State,
+    left: u64,
+    /// Counts for the writer's floor while the scan lives.
+    _held: Option<Snapshot>,
+}
+
+enum State {
+    /// Metadata and first blocks of the tables are not all there yet.
+    Opening,
+    Running(Box<Visible<Merge<Source>>>, Option<BlockAddr>),
+    Ended,
+}
+
+/// One input of the merge.
+enum Source {
+    Memtable(Above),
+    Run(RunCursor<TableCursor<Arc<ScanBlocks>>>),
+}
+
+/// A memtable's entries above a sequence number.
+struct Above {
+    cursor: MemCursor,
+    floor: Seq,
+}
+
+impl Above {
+    /// Passes over entries at or below the floor. Memtables never lack a block.
+    fn settle(
+        &mut self,
+        mut step: Step,
+        onward: fn(&mut MemCursor) -> Result<Step>,
+    ) -> Result<Step> {
+        while step == Step::Ready
+            && self.cursor.entry().is_some_and(|entry| entry.seq <= self.floor)
+        {
+            step = onward(&mut self.cursor)?;
+        }
+        Ok(step)
+    }
+}
+
+impl Cursor for Above {
+    fn seek_first(&mut self) -> Result<Step> {
+        let step = self.cursor.seek_first()?;
+        self.settle(step, MemCursor::next)
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        let step = self.cursor.seek_last()?;
+        self.settle(step, MemCursor::prev)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        let step = self.cursor.seek(key, seq)?;
+        self.settle(step, MemCursor::next)
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        let step = self.cursor.seek_before(key, seq)?;
+        self.settle(step, MemCursor::prev)
+    }
+
+    fn next(&mut self) -> Result<Step> {
+        let step = self.cursor.next()?;
+        self.settle(step, MemCursor::next)
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        let step = self.cursor.prev()?;
+        self.settle(step, MemCursor::prev)
+    }
+
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.cursor.entry()
+    }
+}
+
+macro_rules! forward_to_source {
+    ($($name:ident($($arg:ident: $type:ty),*));* $(;)?) => {
+        impl Cursor for Source {
+            $(fn $name(&mut self, $($arg: $type),*) -> Result<Step> {
+                match self {
+                    Source::Memtable(cursor) => cursor.$name($($arg),*),
+                    Source::Run(cursor) => cursor.$name($($arg),*),
+                }
+            })*
+
+            fn entry(&self) -> Option<Entry<'_>> {
+                match self {
+                    Source::Memtable(cursor) => cursor.entry(),
+                    Source::Run(cursor) => cursor.entry(),
+                }
+            }
+        }
+    };
+}
+
+forward_to_source! {
+    seek_first();
+    seek_last();
+    seek(key: &[u8], seq: Seq);
+    seek_before(key: &[u8], seq: Seq);
+    next();
+    prev();
+}
+
+/// The blocks that a scan's cursors see: those fetched for it, and those in the cache.
+struct ScanBlocks {
+    cache: Arc<crate::cache::BlockCache>,
+    hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
+    ahead: Mutex<BTreeMap<SstId, Ahead>>,
+}
+
+/// How far one table is read ahead.
+struct Ahead {
+    table: Arc<Table>,
+    waves: u32,
+}
+
+impl BlockSource for ScanBlocks {
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        // A cursor keeps the block it stands in, and a scan does not turn back.
+        let held = self.hand.lock().remove(&addr);
+        held.or_else(|| self.cache.get(addr))
+    }
+}
+
+impl Scan {
+    pub(crate) fn new(
+        context: ReadContext,
+        pin: Pin,
+        range: ScanRange,
+        held: Option<Snapshot>,
+    ) -> Scan {
+        let blocks = Arc::new(ScanBlocks {
+            cache: Arc::clone(&context.cache),
+            hand: Mutex::default(),
+            ahead: Mutex::default(),
+        });
+        let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
+        let state = if empty { State::Ended } else { State::Opening };
+        let left = range.limit.unwrap_or(u64::MAX);
+        Scan { context, pin, range, blocks, state, left, _held: held }
+    }
+
+    /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
+    /// whatever its size), as far as memory has them.
+    ///
+    /// # Errors
+    /// Corruption; what the merge operator raised. The scan is over then.
+    pub fn fill(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+        if matches!(self.state, State::Opening) && !self.open_in_memory()? {
+            return Ok(Fill::NeedsBlocks);
+        }
+        let filled = self.fill_running(rows, max_rows, max_bytes);
+        if filled.is_err() {
+            self.state = State::Ended;
+        }
+        filled
+    }
+
+    fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+        let State::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
+        while self.left > 0 {
+            if rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty()) {
+                return Ok(Fill::Full);
+            }
+            match visible.advance()? {
+                Step::Ready => {}
+                Step::NeedBlock(addr) => {
+                    *lacking = Some(addr);
+                    return Ok(Fill::NeedsBlocks);
+                }
+                Step::End => break,
+            }
+            let Some((key, value)) = visible.item() else {
+                return Err(Error::internal("a scan stands on no row"));
+            };
+            if !rows.push(key, value) {
+                return Err(Error::invalid(
+                    "a batch of rows is over 2 GiB; ask for fewer bytes at a time",
+                ));
+            }
+            self.left -= 1;
+        }
+        self.state = State::Ended;
+        Ok(Fill::End)
+    }
+
+    /// Brings what the last [`Scan::fill`] lacked.
+    ///
+    /// # Errors
+    /// Unavailable, Timeout, Denied, Corruption; the same call may be made again.
+    pub fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let deadline = self.context.deadline;
+            let env = self.context.env.clone();
+            let work = async {
+                match &mut self.state {
+                    State::Opening => self.open().await,
+                    State::Running(_, lacking) => match lacking.take() {
+                        Some(addr) => {
+                            read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await
+                        }
+                        None => Ok(()),
+                    },
+                    State::Ended => Ok(()),
+                }
+            };
+            env.deadline(deadline, "scan", work).await
+        })
+    }
+
+    /// The tables that overlap the range.
+    fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
+    }
+
+    /// Opens the cursors if all metadata is in memory.
+    fn open_in_memory(&mut self) -> Result<bool> {
+        let tables: Option<Vec<_>> = self.handles().map(|handle| handle.table()).collect();
+        match tables {
+            Some(tables) => self.start(tables).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Loads the metadata and the first block of every source, each in one wave.
+    async fn open(&mut self) -> Result<()> {
+        let handles: Vec<_> = self.handles().cloned().collect();
+        let context = &self.context;
+        let tables = try_join_all(handles.iter().map(|handle| context.table(handle))).await?;
+        let firsts = tables.iter().filter_map(|table| {
+            let block = first_block(table, &self.range)?;
+            let addr = BlockAddr { sst: table.descriptor().id, block };
+            context.cache.get(addr).is_none().then_some((table, block))
+        });
+        let fetched = firsts.map(|(table, block)| async move {
+            context.blocks(table, &[block], fetch::Fill::Keep).await
+        });
+        let fetched = try_join_all(fetched).await?;
+        self.blocks.hand.lock().extend(fetched.into_iter().flatten());
+        self.start(tables)
+    }
+
+    /// Makes the merge; `tables` in the order of [`Scan::handles`].
+    fn start(&mut self, tables: Vec<Arc<Table>>) -> Result<()> {
+        let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
+        let mut sources: Vec<Source> = self
+            .pin
+            .tree
+            .memtables()
+            .map(|m| {
+                Source::Memtable(Above { cursor: m.cursor(), floor: self.pin.tree.flushed_seq })
+            })
+            .collect();
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        self.blocks.ahead.lock().extend(
+            tables
+                .iter()
+                .map(|table| (table.descriptor().id, Ahead { table: Arc::clone(table), waves: 0 })),
+        );
+        let mut tables = tables.into_iter();
+        for run in &self.pin.tree.levels.runs {
+            let members: Vec<_> = run
+                .overlapping(start, end)
+                .zip(tables.by_ref())
+                .map(|(handle, table)| {
+                    let bounds = TableBounds {
+                        first_key: handle.descriptor.first_key.clone(),
+                        last_key: handle.descriptor.last_key.clone(),
+                    };
+                    (bounds, TableCursor::new(table, Arc::clone(&self.blocks)))
+                })
+                .collect();
+            if !members.is_empty() {
+                sources.push(Source::Run(RunCursor::new(members)));
+            }
+        }
+        let view = self.pin.view(&self.context);
+        let (start, end) = (self.range.start.clone(), self.range.end.clone());
+        let merge = Merge::new(sources, direction);
+        let visible = Visible::new(merge, view, direction, start, end);
+        self.state = State::Running(Box::new(visible), None);
+        Ok(())
+    }
+}
+
+/// Where a scan of `range` enters `table`.
+fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
+    let last = table.block_count().checked_sub(1)?;
+    let edge = if range.reverse { &range.end } else { &range.start };
+    let found = edge.as_ref().map(|key| table.find_block(key, Seq::MAX));
+    Some(match (range.reverse, found) {
+        (false, None) => 0,
+        (false, Some(found)) => found?,
+        (true, None | Some(None)) => last,
+        (true, Some(Some(found))) => found,
+    })
+}
+
+/// Fetches `addr` and, as the scan proves long, more and more of what follows it in its table.
+async fn read_ahead(
+    context: &ReadContext,
+    blocks: &ScanBlocks,
+    addr: BlockAddr,
+    reverse: bool,
+) -> Result<()> {
+    let (table, waves) = {
+        let mut ahead = blocks.ahead.lock();
+        let ahead = ahead.get_mut(&addr.sst).ok_or_else(|| {
+            Error::internal("a scan asks for a block of a table that it does not read")
+        })?;
+        ahead.waves += 1;
+        (Arc::clone(&ahead.table), ahead.waves)
+    };
+    let mut wanted = vec![addr.block];
+    let mut bytes = 0;
+    let mut next = addr.block;
+    // One block, two, four, … bounded by bytes.
+    for _ in 1..(1u64 << (waves - 1).min(16)) {
+        let following = if reverse { next.checked_sub(1) } else { next.checked_add(1) };
+        let range = following.and_then(|block| Some((block, table.block_range(block)?)));
+        let Some((block, range)) = range else { break };
+        bytes += range.end - range.start;
+        if bytes > READ_AHEAD_BYTES {
+            break;
+        }
+        wanted.push(block);
+        next = block;
+    }
+    wanted.sort_unstable();
+    let fill = if waves <= CACHED_WAVES { fetch::Fill::Keep } else { fetch::Fill::PassBy };
+    let fetched = context.blocks(&table, &wanted, fill).await?;
+    blocks.hand.lock().extend(fetched);
+    Ok(())
+}
+
+impl fmt::Debug for Scan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan")
+            .field("range", &self.range)
+            .field("seq", &self.pin.seq)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,284 @@
+//! A reader in any process: the newest manifest, and the contiguous WAL from its replay point
+//! (RFC 0006).
+
+use crate::answer::Answer;
+use crate::cache::{BlockCache, MetadataBudget};
+use crate::env::Env;
+use crate::fetch::ReadContext;
+use crate::follow::Follower;
+use crate::options::Options;
+use crate::read::{self, Pin, Scan, ScanRange};
+use crate::stats::Stats;
+use crate::tree::Tree;
+use crate::value::Value;
+use crate::write::commit::closed;
+use parking_lot::RwLock;
+use siltstone_base::{Error, ErrorKind, MergeOperator, Result, Seq};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+/// How to open a reader.
+#[derive(Clone, Default)]
+pub struct ReaderOptions {
+    /// Options; those about writing have no effect.
+    pub options: Options,
+    /// The merge operator, by whose name the database was made.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl fmt::Debug for ReaderOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReaderOptions").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Reads a database that another process may be writing. It follows the writer every
+/// `manifest_poll_interval`, and sees whole batches in commit order, as far as they are durable.
+/// Cheap to clone; all clones are one reader, used from any thread.
+#[derive(Clone)]
+pub struct Reader {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+}
+
+/// What the handle and the following task share.
+pub(crate) struct Shared {
+    options: Options,
+    context: ReadContext,
+    budget: Arc<MetadataBudget>,
+    view: RwLock<View>,
+    follower: tokio::sync::Mutex<Follower>,
+    closed: AtomicBool,
+}
+
+/// What reads work on: replaced whole by every refresh that found something.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) seq: Seq,
+    pub(crate) manifest_id: u64,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::Release);
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader")
+            .field("store", &self.inner.shared.context.env.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Opens the database for reading. Writes nothing to the store.
+    ///
+    /// # Errors
+    /// NotFound where there is none; Denied, Unavailable, Timeout, Corruption, Unsupported,
+    /// Invalid as their texts say.
+    pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
+        let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
+        let follow = Box::pin(follow(Arc::downgrade(&shared)));
+        shared.context.env.spawn.spawn("reader", follow);
+        Ok(Reader { inner: Arc::new(Inner { shared }) })
+    }
+
+    async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<Shared>> {
+        how.options.validate()?;
+        let (env, requests) = crate::store::counting::count(env);
+        let options = how.options;
+        let context = ReadContext {
+            env: env.clone(),
+            requests,
+            cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+            operator: how.merge_operator,
+            deadline: options.deadline,
+        };
+        let budget = MetadataBudget::new(options.metadata_cache_bytes);
+        let (follower, view) = Follower::start(&context, &options, &budget).await?;
+        Ok(Arc::new(Shared {
+            options,
+            context,
+            budget,
+            view: RwLock::new(view),
+            follower: tokio::sync::Mutex::new(follower),
+            closed: AtomicBool::new(false),
+        }))
+    }
+
+    fn shared(&self) -> Result<&Arc<Shared>> {
+        if self.inner.shared.closed.load(Ordering::Acquire) {
+            return Err(closed());
+        }
+        Ok(&self.inner.shared)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Closed; and what the awaited part of the answer gives.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        let shared = self.shared()?;
+        let pending = match read::get(&shared.context, shared.pin(), key)? {
+            Answer::Ready(value) => return Ok(Answer::Ready(value)),
+            Answer::Pending(pending) => pending,
+        };
+        let (shared, key) = (Arc::clone(shared), key.to_vec());
+        Ok(Answer::Pending(Box::pin(async move {
+            match pending.await {
+                // Without a checkpoint a table may go while we look: position anew, once.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    shared.reposition().await?;
+                    let again = read::get(&shared.context, shared.pin(), &key)?.wait().await;
+                    again.map_err(dangling)
+                }
+                answer => answer,
+            }
+        })))
+    }
+
+    /// The values of `keys`, in their order, all of one moment.
+    ///
+    /// # Errors
+    /// As [`Reader::get`].
+    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
+        &self,
+        keys: Vec<K>,
+    ) -> Result<Answer<Vec<Option<Value>>>> {
+        let shared = Arc::clone(self.shared()?);
+        let keys = Arc::new(keys);
+        let pending = match read::get_many(&shared.context, shared.pin(), Arc::clone(&keys))? {
+            Answer::Ready(values) => return Ok(Answer::Ready(values)),
+            Answer::Pending(pending) => pending,
+        };
+        Ok(Answer::Pending(Box::pin(async move {
+            match pending.await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    shared.reposition().await?;
+                    let again = read::get_many(&shared.context, shared.pin(), keys)?.wait().await;
+                    again.map_err(dangling)
+                }
+                answer => answer,
+            }
+        })))
+    }
+
+    /// Iterates over a range, as it is now. A scan without a checkpoint can lose its tables to a
+    /// collector; it then ends with Expired, never with a wrong answer.
+    ///
+    /// # Errors
+    /// Closed.
+    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+        let shared = self.shared()?;
+        Ok(Scan::new(shared.context.clone(), shared.pin(), range, None))
+    }
+
+    /// The last sequence number that reads see.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.inner.shared.view.read().seq
+    }
+
+    /// Looks for newer data now: afterwards reads see everything that was durable before the call.
+    ///
+    /// # Errors
+    /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
+    pub async fn refresh(&self) -> Result<()> {
+        let shared = self.shared()?;
+        shared.refresh().await.map_err(|error| error.during("refresh"))
+    }
+
+    /// What the reader holds and has done.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let shared = &self.inner.shared;
+        let view = shared.view.read().clone();
+        let mut stats = Stats::of_reads(&view.tree, &shared.context);
+        stats.manifest_id = view.manifest_id;
+        stats.visible_seq = view.seq.0;
+        stats.durable_seq = view.seq.0;
+        stats.metadata_bytes = shared.budget.used() as u64;
+        stats
+    }
+
+    /// The options the reader was opened with.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.inner.shared.options
+    }
+
+    /// Ends following and reading. A second close does nothing.
+    ///
+    /// # Errors
+    /// None today; the signature leaves room for a checkpoint to be given back.
+    pub async fn close(&self) -> Result<()> {
+        self.inner.shared.closed.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn pin(&self) -> Pin {
+        let now = self.context.env.clock.now();
+        let view = self.view.read();
+        Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
+    }
+
+    async fn refresh(&self) -> Result<()> {
+        let work = async {
+            let mut follower = self.follower.lock().await;
+            if let Some(view) = follower.refresh(&self.context, &self.options, &self.budget).await?
+            {
+                *self.view.write() = view;
+            }
+            Ok(())
+        };
+        self.context.env.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    /// A table was gone: read the newest manifest and start from it.
+    async fn reposition(&self) -> Result<()> {
+        let work = async {
+            let mut follower = self.follower.lock().await;
+            let tables = self.view.read().tree.levels.clone();
+            let (fresh, view) =
+                Follower::restart(&self.context, &self.options, &self.budget, &tables).await?;
+            *follower = fresh;
+            *self.view.write() = view;
+            Ok(())
+        };
+        self.context.env.deadline(self.options.deadline, "refresh", work).await
+    }
+}
+
+fn dangling(error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    Error::corruption("a table that the newest manifest names is gone").caused_by(error)
+}
+
+/// Follows the writer until the reader is closed or dropped.
+async fn follow(shared: Weak<Shared>) {
+    loop {
+        let pause = {
+            let Some(shared) = shared.upgrade() else { return };
+            let interval = shared.options.manifest_poll_interval;
+            shared.context.env.clock.sleep(interval)
+        };
+        pause.await;
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.closed.load(Ordering::Acquire) {
+            return;
+        }
+        // What could not be read now is read at the next turn; `refresh()` tells the error.
+        let _ = shared.refresh().await;
+    }
+}

@@ -1,0 +1,118 @@
+//! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
+//! a new one, and whoever still reads the old one keeps all of it alive.
+
+use crate::cache::{MetadataBudget, TableHandle};
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{Error, Result, Seq, SstDescriptor, SstId};
+use siltstone_manifest::Manifest;
+use siltstone_memtable::Memtable;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything a read may touch.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    /// Takes the writes.
+    pub(crate) active: Arc<Memtable>,
+    /// Full and waiting to be flushed, newest first.
+    pub(crate) frozen: Vec<Arc<Memtable>>,
+    /// What the manifest names.
+    pub(crate) levels: Arc<Levels>,
+    /// Memtable entries up to here are in the levels too, and are passed over in the memtables: a
+    /// reader's may reach below what has been flushed meanwhile. `NONE` for a writer, whose
+    /// memtables go the moment their tables come.
+    pub(crate) flushed_seq: Seq,
+}
+
+impl Tree {
+    /// Memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.frozen.iter())
+    }
+}
+
+/// The tables: entries of L0, then sorted runs, newest first.
+#[derive(Debug, Default)]
+pub(crate) struct Levels {
+    pub(crate) runs: Vec<TableRun>,
+    /// How many of the runs are entries of L0.
+    pub(crate) l0: usize,
+}
+
+/// Disjoint tables in key order: an L0 entry or a sorted run.
+#[derive(Debug)]
+pub(crate) struct TableRun {
+    pub(crate) tables: Vec<Arc<TableHandle>>,
+}
+
+impl TableRun {
+    /// The one table that may hold `key`.
+    pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
+        let at = self.tables.partition_point(|t| t.descriptor.last_key.as_ref() < key);
+        self.tables.get(at).filter(|table| table.descriptor.covers(key))
+    }
+
+    /// The tables that overlap `[start, end)`.
+    pub(crate) fn overlapping<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<TableHandle>> {
+        self.tables.iter().filter(move |table| table.descriptor.overlaps(start, end))
+    }
+}
+
+impl Levels {
+    /// The tables that `manifest` names; handles of `previous` are kept, so that their metadata
+    /// stays in memory.
+    ///
+    /// # Errors
+    /// Unsupported for what this version can not read yet, by name.
+    pub(crate) fn of_manifest(
+        manifest: &Manifest,
+        previous: &Levels,
+        budget: &Arc<MetadataBudget>,
+    ) -> Result<Levels> {
+        let known: HashMap<SstId, &Arc<TableHandle>> =
+            previous.handles().map(|handle| (handle.descriptor.id, handle)).collect();
+        let open = |descriptor: &SstDescriptor| -> Result<Arc<TableHandle>> {
+            readable(descriptor)?;
+            Ok(match known.get(&descriptor.id) {
+                Some(handle) => Arc::clone(handle),
+                None => TableHandle::new(descriptor.clone(), budget),
+            })
+        };
+        let l0 = manifest.l0.iter().map(|entry| &entry.tables);
+        let runs = l0
+            .chain(manifest.runs.iter().map(|run| &run.tables))
+            .map(|tables| {
+                let tables = tables.iter().map(open).collect::<Result<_>>()?;
+                Ok(TableRun { tables })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Levels { runs, l0: manifest.l0.len() })
+    }
+
+    pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.runs.iter().flat_map(|run| run.tables.iter())
+    }
+}
+
+fn readable(descriptor: &SstDescriptor) -> Result<()> {
+    let missing = if descriptor.location != SstLocation::Own {
+        "tables of an ancestor (clones)"
+    } else if descriptor.seq_override.is_some() {
+        "ingested tables"
+    } else if descriptor.range_deletes.is_some() {
+        "range deletes"
+    } else if descriptor.visible_start.is_some() || descriptor.visible_end.is_some() {
+        "tables with a visible range (clones by range)"
+    } else {
+        return Ok(());
+    };
+    Err(Error::unsupported(
+        "this version of Siltstone can not read what the database uses; upgrade",
+    )
+    .with("feature", missing)
+    .with("table", descriptor.id))
+}

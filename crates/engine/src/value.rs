@@ -1,0 +1,63 @@
+//! A value handed out without a copy: a view into the memtable's buffer or into a cached block.
+
+use siltstone_memtable::MemEntry;
+use siltstone_sst::Block;
+use std::fmt;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// A value. Keeps what it lies in alive; copy it out (`to_vec`) to keep it for long.
+#[derive(Clone)]
+pub struct Value(Place);
+
+#[derive(Clone)]
+enum Place {
+    Memtable(MemEntry),
+    Block(Arc<Block>, Range<usize>),
+    Owned(Arc<[u8]>),
+}
+
+impl Value {
+    pub(crate) fn of_memtable(entry: MemEntry) -> Self {
+        Value(Place::Memtable(entry))
+    }
+
+    pub(crate) fn of_block(block: Arc<Block>, range: Range<usize>) -> Self {
+        Value(Place::Block(block, range))
+    }
+
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Value(Place::Owned(Arc::from(bytes)))
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Place::Memtable(entry) => entry.entry().value,
+            // The range came from this very block, whose structure was checked when decoded.
+            Place::Block(block, range) => block.bytes().get(range.clone()).unwrap_or_default(),
+            Place::Owned(bytes) => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value({} bytes)", self.len())
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}

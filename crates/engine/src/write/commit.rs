@@ -1,0 +1,211 @@
+//! The commit: sequence numbers, WAL buffer and memtable under one short lock, in the caller's
+//! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
+
+use super::durability::Durability;
+use crate::answer::Accept;
+use crate::env::Env;
+use crate::writer::Writer;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ErrorKind, Result, Seq};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::WalBuilder;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What the commit lock guards: the end of the history.
+pub(crate) struct Tail {
+    /// The next write's first sequence number.
+    pub(crate) next_seq: Seq,
+    /// Batches accepted since the last WAL object was cut.
+    pub(crate) wal: WalBuilder,
+    /// When the oldest of them was accepted.
+    pub(crate) wal_since: Option<Duration>,
+    /// The memtable that takes writes; also in the tree.
+    pub(crate) active: Arc<Memtable>,
+    /// Bytes of frozen memtables not yet in tables.
+    pub(crate) frozen_bytes: usize,
+    /// Set once the handle takes no more writes: why.
+    pub(crate) ended: Option<Error>,
+}
+
+impl Tail {
+    pub(crate) fn new(next_seq: Seq, active: Arc<Memtable>, frozen_bytes: usize) -> Self {
+        Tail {
+            next_seq,
+            wal: WalBuilder::new(),
+            wal_since: None,
+            active,
+            frozen_bytes,
+            ended: None,
+        }
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> usize {
+        self.frozen_bytes + self.active.bytes()
+    }
+}
+
+/// A write that was accepted. Dropping it cancels nothing.
+#[derive(Clone)]
+pub struct Commit {
+    seq: Seq,
+    durability: Arc<Durability>,
+    wal_nudge: Arc<Notify>,
+    env: Env,
+    deadline: Duration,
+}
+
+impl Commit {
+    /// Sequence number of the write's last operation: its place in the database's one history.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Whether the write is durable by now.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.durability.durable() >= self.seq
+    }
+
+    /// Completes once the write is durable, and has its WAL object sent at once if it was not.
+    /// `None` waits as long as the handle's deadline. Cancelling the wait never cancels the write.
+    ///
+    /// # Errors
+    /// Timeout: the write goes on and may still become durable. Fenced, Closed: it will not be
+    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
+    /// credentials; the write stays queued and is tried again.
+    pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
+        let this = self.clone();
+        if self.durability.want(self.seq) {
+            self.wal_nudge.notify_one();
+        }
+        Box::pin(async move {
+            let limit = limit.unwrap_or(this.deadline);
+            let durable = Arc::clone(&this.durability).wait(this.seq);
+            this.env.deadline(limit, "wait for durability", durable).await
+        })
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commit")
+            .field("seq", &self.seq)
+            .field("durable", &self.is_durable())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Accepts one atomic batch (`bytes` as `Batch::as_bytes` has them), or answers with pressure.
+    ///
+    /// # Errors
+    /// Invalid over `max_batch_bytes`; Fenced, Closed once the handle has ended.
+    pub(crate) fn accept(self: &Arc<Self>, bytes: &[u8], ops: u32) -> Result<Accept> {
+        if bytes.len() > self.options.max_batch_bytes {
+            return Err(Error::invalid(
+                "the batch is over max_batch_bytes; split it, or raise the option \
+                 (a bulk load is not one batch)",
+            )
+            .with("bytes", bytes.len())
+            .with("max_batch_bytes", self.options.max_batch_bytes));
+        }
+        // The memtable points into this buffer; copied outside the lock.
+        let buffer: Arc<[u8]> = Arc::from(bytes);
+        let mut tail = self.tail.lock();
+        if let Some(ended) = &tail.ended {
+            return Err(ended.clone());
+        }
+        if tail.unflushed_bytes() >= self.options.max_memtable_bytes {
+            drop(tail);
+            return Ok(Accept::Pressure(self.pressure()));
+        }
+        if ops == 0 {
+            return Ok(Accept::Accepted(self.commit_at(tail.next_seq.minus(1))));
+        }
+        let first = tail.next_seq;
+        let last = first.plus(u64::from(ops) - 1);
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        tail.active.insert_batch(first, &buffer)?;
+        tail.wal.push_batch(first, ops, bytes);
+        tail.next_seq = last.next();
+        self.publish(last);
+        let began = tail.wal_since.is_none();
+        if began {
+            tail.wal_since = Some(self.env.clock.monotonic());
+        }
+        let full = tail.wal.len_bytes() >= self.options.flush_bytes;
+        if tail.active.bytes() >= self.options.l0_sst_size_bytes {
+            self.freeze(&mut tail);
+        }
+        drop(tail);
+        if began || full {
+            self.wal_nudge.notify_one();
+        }
+        Ok(Accept::Accepted(self.commit_at(last)))
+    }
+
+    pub(crate) fn commit_at(&self, seq: Seq) -> Commit {
+        Commit {
+            seq,
+            durability: Arc::clone(&self.durability),
+            wal_nudge: Arc::clone(&self.wal_nudge),
+            env: self.env.clone(),
+            deadline: self.options.deadline,
+        }
+    }
+
+    /// Ends when there is room for another write.
+    fn pressure(self: &Arc<Self>) -> BoxFuture<'static, Result<()>> {
+        self.pressured.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // A memtable may be over the bound without having reached its flush size.
+        self.freeze(&mut self.tail.lock());
+        let this = Arc::clone(self);
+        Box::pin(async move {
+            let relieved = async {
+                loop {
+                    // Registered before the look, so that a relief in between is not missed.
+                    let mut relief = std::pin::pin!(this.relief.notified());
+                    relief.as_mut().enable();
+                    {
+                        let tail = this.tail.lock();
+                        if let Some(ended) = &tail.ended {
+                            return Err(ended.clone());
+                        }
+                        if tail.unflushed_bytes() < this.options.max_memtable_bytes {
+                            return Ok(());
+                        }
+                    }
+                    relief.await;
+                }
+            };
+            this.env.deadline(this.options.deadline, "wait for room in memory", relieved).await
+        })
+    }
+
+    /// Ends the handle: nothing is accepted or acknowledged from here on, and whoever waits wakes.
+    /// The first reason stands.
+    pub(crate) fn end(&self, why: &Error) {
+        let mut tail = self.tail.lock();
+        tail.ended.get_or_insert_with(|| why.clone());
+        drop(tail);
+        self.durability.fail(why.clone());
+        self.relief.notify_waiters();
+        self.wal_nudge.notify_one();
+        self.flush_nudge.notify_one();
+    }
+
+    /// Why the handle has ended, other than by a close that is still at work.
+    pub(crate) fn dead(&self) -> Option<Error> {
+        self.durability.failure()
+    }
+}
+
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database handle is closed; open it again")
+}

@@ -1,0 +1,262 @@
+//! The one writer's shared state: what its handle, its snapshots and its background tasks hold.
+//!
+//! Fields are grouped by who touches them. Lock order: `tail` before `tree`; nothing is awaited
+//! under either.
+
+use crate::cache::MetadataBudget;
+use crate::env::Env;
+use crate::fetch::ReadContext;
+use crate::manifest_client::ManifestClient;
+use crate::options::Options;
+use crate::read::Pin;
+use crate::tree::{Levels, Tree};
+use crate::write::commit::Tail;
+use crate::write::durability::Durability;
+use parking_lot::{Mutex, RwLock};
+use siltstone_base::{Epoch, Result, Seq, WalId};
+use siltstone_manifest::KeptFence;
+use siltstone_memtable::Memtable;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::Notify;
+
+pub(crate) struct Writer {
+    // Set at open, never changed.
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) epoch: Epoch,
+    /// Every fence met on the walk, and our own (protocol rule F5).
+    pub(crate) fences: Vec<KeptFence>,
+    pub(crate) manifests: ManifestClient,
+    pub(crate) context: ReadContext,
+    pub(crate) budget: Arc<MetadataBudget>,
+
+    // Writing threads.
+    pub(crate) tail: Mutex<Tail>,
+    pub(crate) durability: Arc<Durability>,
+    pub(crate) wal_nudge: Arc<Notify>,
+    pub(crate) relief: Notify,
+    pub(crate) pressured: AtomicU64,
+
+    // Reading threads.
+    tree: RwLock<Arc<Tree>>,
+    visible: AtomicU64,
+    pinned: Mutex<BTreeMap<Seq, usize>>,
+
+    // Background tasks.
+    committed_wal: AtomicU64,
+    pub(crate) flush_nudge: Notify,
+    /// WAL objects that are durable and not yet wholly in tables, in id order.
+    pub(crate) unflushed_wal: Mutex<VecDeque<UnflushedWal>>,
+    /// Whether closing has begun.
+    pub(crate) closing: Mutex<bool>,
+    phase: Mutex<Phase>,
+    pub(crate) phase_changed: Notify,
+}
+
+/// A WAL object that recovery would still read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UnflushedWal {
+    /// Its last sequence number; `NONE` for a fence.
+    pub(crate) last_seq: Seq,
+    /// Where recovery would start if everything up to this object were in tables: the id after
+    /// it, and never inside a fence's gap.
+    pub(crate) next: WalId,
+}
+
+/// How far closing has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Open.
+    Open,
+    /// No new writes; the WAL task sends what is buffered, then ends.
+    DrainWal,
+    /// The WAL is done; the flush task flushes what is left, then ends.
+    DrainFlush,
+    /// Both tasks have ended.
+    Done,
+}
+
+/// What opening found out, and the writer starts from.
+pub(crate) struct Start {
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) epoch: Epoch,
+    pub(crate) fences: Vec<KeptFence>,
+    pub(crate) manifests: ManifestClient,
+    pub(crate) context: ReadContext,
+    pub(crate) budget: Arc<MetadataBudget>,
+    pub(crate) levels: Levels,
+    pub(crate) active: Arc<Memtable>,
+    /// Newest first.
+    pub(crate) frozen: Vec<Arc<Memtable>>,
+    pub(crate) first_wal: WalId,
+    pub(crate) last_seq: Seq,
+    pub(crate) unflushed_wal: VecDeque<UnflushedWal>,
+}
+
+impl Writer {
+    pub(crate) fn new(start: Start) -> Arc<Writer> {
+        let tree = Tree {
+            active: Arc::clone(&start.active),
+            frozen: start.frozen,
+            levels: Arc::new(start.levels),
+            flushed_seq: Seq::NONE,
+        };
+        let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
+        Arc::new(Writer {
+            env: start.env,
+            options: start.options,
+            epoch: start.epoch,
+            fences: start.fences,
+            manifests: start.manifests,
+            context: start.context,
+            budget: start.budget,
+            tail: Mutex::new(Tail::new(start.last_seq.next(), start.active, frozen_bytes)),
+            durability: Arc::new(Durability::new(start.last_seq)),
+            wal_nudge: Arc::new(Notify::new()),
+            relief: Notify::new(),
+            pressured: AtomicU64::new(0),
+            tree: RwLock::new(Arc::new(tree)),
+            visible: AtomicU64::new(start.last_seq.0),
+            pinned: Mutex::new(BTreeMap::new()),
+            committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
+            flush_nudge: Notify::new(),
+            unflushed_wal: Mutex::new(start.unflushed_wal),
+            closing: Mutex::new(false),
+            phase: Mutex::new(Phase::Open),
+            phase_changed: Notify::new(),
+        })
+    }
+
+    /// Makes everything up to `seq` visible to reads; under the commit lock.
+    pub(crate) fn publish(&self, seq: Seq) {
+        self.visible.store(seq.0, Ordering::Release);
+    }
+
+    /// The newest visible sequence number.
+    pub(crate) fn visible(&self) -> Seq {
+        Seq(self.visible.load(Ordering::Acquire))
+    }
+
+    /// A consistent moment: a tree, and a sequence number that is wholly in it. Taken under the
+    /// tree's lock, since between loading one and the other a flush could drop versions that the
+    /// older number still needs.
+    pub(crate) fn pin(&self) -> Pin {
+        let now = self.env.clock.now();
+        let tree = self.tree.read();
+        let visible = self.visible();
+        let seq = if self.options.read_durable_only {
+            visible.min(self.durability.durable())
+        } else {
+            visible
+        };
+        Pin { tree: Arc::clone(&tree), seq, now }
+    }
+
+    /// The last WAL object that is acknowledged.
+    pub(crate) fn last_committed_wal(&self) -> WalId {
+        WalId(self.committed_wal.load(Ordering::Acquire))
+    }
+
+    /// The WAL object `id`, which ends with `last_seq`, is durable, and so is all before it.
+    pub(crate) fn acknowledge(&self, id: WalId, last_seq: Seq) {
+        self.committed_wal.store(id.0, Ordering::Release);
+        let object = UnflushedWal { last_seq, next: id.next() };
+        self.unflushed_wal.lock().push_back(object);
+        self.durability.advance(last_seq);
+    }
+
+    pub(crate) fn tree(&self) -> Arc<Tree> {
+        Arc::clone(&self.tree.read())
+    }
+
+    /// Freezes the active memtable; under the commit lock, so that no write slips between.
+    pub(crate) fn freeze(&self, tail: &mut Tail) {
+        if tail.active.is_empty() {
+            return;
+        }
+        let full = std::mem::replace(&mut tail.active, Arc::new(Memtable::new()));
+        tail.frozen_bytes += full.bytes();
+        let mut tree = self.tree.write();
+        let mut frozen = Vec::with_capacity(tree.frozen.len() + 1);
+        frozen.push(full);
+        frozen.extend(tree.frozen.iter().cloned());
+        *tree = Arc::new(Tree {
+            active: Arc::clone(&tail.active),
+            frozen,
+            levels: Arc::clone(&tree.levels),
+            flushed_seq: Seq::NONE,
+        });
+        drop(tree);
+        self.flush_nudge.notify_one();
+    }
+
+    /// Replaces flushed memtables by the tables that now hold them.
+    pub(crate) fn install_flush(&self, flushed: &[Arc<Memtable>], levels: Levels) {
+        let mut tail = self.tail.lock();
+        let bytes: usize = flushed.iter().map(|memtable| memtable.bytes()).sum();
+        tail.frozen_bytes = tail.frozen_bytes.saturating_sub(bytes);
+        let mut tree = self.tree.write();
+        let is_flushed = |m: &Arc<Memtable>| flushed.iter().any(|f| Arc::ptr_eq(f, m));
+        let frozen = tree.frozen.iter().filter(|m| !is_flushed(m)).cloned().collect();
+        *tree = Arc::new(Tree {
+            active: Arc::clone(&tree.active),
+            frozen,
+            levels: Arc::new(levels),
+            flushed_seq: Seq::NONE,
+        });
+        drop(tree);
+        drop(tail);
+        self.relief.notify_waiters();
+    }
+
+    /// Tables of `manifest`, with this process's handles.
+    pub(crate) fn levels_of(&self, manifest: &siltstone_manifest::Manifest) -> Result<Levels> {
+        Levels::of_manifest(manifest, &self.tree().levels, &self.budget)
+    }
+
+    /// A pin that counts for the floor until it is released. Under the lock of the count, so that
+    /// no floor is published between taking the moment and counting it.
+    pub(crate) fn hold(&self) -> Pin {
+        let mut pinned = self.pinned.lock();
+        let pin = self.pin();
+        *pinned.entry(pin.seq).or_insert(0) += 1;
+        pin
+    }
+
+    pub(crate) fn release(&self, seq: Seq) {
+        let mut pinned = self.pinned.lock();
+        if let Some(count) = pinned.get_mut(&seq) {
+            *count -= 1;
+            if *count == 0 {
+                pinned.remove(&seq);
+            }
+        }
+    }
+
+    /// The oldest sequence number that somebody in this process may still read at.
+    pub(crate) fn floor(&self) -> Seq {
+        let pinned = self.pinned.lock();
+        let next = self.visible().min(self.durability.durable());
+        pinned.keys().next().copied().unwrap_or(next).min(next)
+    }
+
+    pub(crate) fn snapshots(&self) -> usize {
+        self.pinned.lock().values().sum()
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        *self.phase.lock()
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        let mut current = self.phase.lock();
+        *current = phase.max(*current);
+        drop(current);
+        self.phase_changed.notify_waiters();
+        self.wal_nudge.notify_one();
+        self.flush_nudge.notify_one();
+    }
+}

@@ -1,0 +1,249 @@
+//! The engine against an ordered map: random operations, random small options, every answer
+//! compared, in the writer, in snapshots, after reopening, and in a reader.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use siltstone::store::memory::MemoryStore;
+use siltstone::{
+    Accept, Batch, Codec, Commit, Database, Env, Fill, OpenOptions, Options, Reader, ReaderOptions,
+    Rows, Scan, ScanRange, task,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+type Map = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put(u8, u8),
+    Delete(u8),
+    Batch(Vec<(u8, Option<u8>)>),
+    Get(u8),
+    GetMany(Vec<u8>),
+    Scan(Option<u8>, Option<u8>, bool, Option<u64>),
+    Snapshot,
+    CheckSnapshots,
+    Durable,
+    FlushMemtable,
+    Reopen,
+    TakeOver,
+    Reader,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        8 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Op::Put(k % 40, v)),
+        3 => any::<u8>().prop_map(|k| Op::Delete(k % 40)),
+        3 => vec((any::<u8>().prop_map(|k| k % 40), any::<Option<u8>>()), 0..12).prop_map(Op::Batch),
+        4 => any::<u8>().prop_map(|k| Op::Get(k % 44)),
+        2 => vec(any::<u8>().prop_map(|k| k % 44), 0..20).prop_map(Op::GetMany),
+        4 => (any::<Option<u8>>(), any::<Option<u8>>(), any::<bool>(), prop::option::of(0u64..6))
+            .prop_map(|(a, b, r, l)| Op::Scan(a.map(|k| k % 44), b.map(|k| k % 44), r, l)),
+        1 => Just(Op::Snapshot),
+        1 => Just(Op::CheckSnapshots),
+        1 => Just(Op::Durable),
+        2 => Just(Op::FlushMemtable),
+        1 => Just(Op::Reopen),
+        1 => Just(Op::TakeOver),
+        1 => Just(Op::Reader),
+    ];
+    vec(op, 1..80)
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let codec = prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd)];
+    (1024usize..4096, 64usize..600, codec, 0u32..12, 0usize..4096, 1u64..5).prop_map(
+        |(l0, block, codec, bits, cache, window)| Options {
+            l0_sst_size_bytes: l0,
+            block_bytes: block,
+            compression: codec,
+            filter_bits_per_key: bits,
+            block_cache_bytes: cache,
+            metadata_cache_bytes: cache,
+            max_parallel_writes: window,
+            flush_interval: Duration::from_millis(1),
+            l0_manifest_commit_interval: Duration::ZERO,
+            ..Options::default()
+        },
+    )
+}
+
+/// Keys of several lengths that share prefixes.
+fn key(k: u8) -> Vec<u8> {
+    let mut key = b"key".to_vec();
+    key.extend(std::iter::repeat_n(b'a' + k % 5, usize::from(k % 3)));
+    key.push(k);
+    key
+}
+
+fn value(v: u8) -> Vec<u8> {
+    vec![v; usize::from(v) % 90]
+}
+
+async fn accepted(db: &Database, batch: &Batch) -> Commit {
+    loop {
+        match db.write(batch).unwrap() {
+            Accept::Accepted(commit) => return commit,
+            Accept::Pressure(relief) => relief.await.unwrap(),
+        }
+    }
+}
+
+async fn rows_of(mut scan: Scan) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut rows = Rows::new();
+    loop {
+        let filled = scan.fill(&mut rows, 3, 100).unwrap();
+        for row in 0..rows.len() {
+            let (key, value) = rows.row(row).unwrap();
+            all.push((key.to_vec(), value.to_vec()));
+        }
+        rows.clear();
+        match filled {
+            Fill::Full => {}
+            Fill::NeedsBlocks => scan.fetch().await.unwrap(),
+            Fill::End => return all,
+        }
+    }
+}
+
+fn expected(map: &Map, range: &ScanRange) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let inside = |key: &Vec<u8>| {
+        range.start.as_ref().is_none_or(|start| start <= key)
+            && range.end.as_ref().is_none_or(|end| key < end)
+    };
+    let mut rows: Vec<_> =
+        map.iter().filter(|(k, _)| inside(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if range.reverse {
+        rows.reverse();
+    }
+    rows.truncate(range.limit.unwrap_or(u64::MAX).min(1 << 30) as usize);
+    rows
+}
+
+struct World {
+    env: Env,
+    options: Options,
+    db: Database,
+    map: Map,
+    snapshots: Vec<(siltstone::Snapshot, Map)>,
+}
+
+impl World {
+    fn how(options: &Options) -> OpenOptions {
+        OpenOptions { options: options.clone(), ..OpenOptions::default() }
+    }
+
+    async fn write(&mut self, writes: &[(u8, Option<u8>)]) {
+        let mut batch = Batch::new();
+        for (k, v) in writes {
+            match v {
+                Some(v) => {
+                    batch.put(&key(*k), &value(*v), None).unwrap();
+                    self.map.insert(key(*k), value(*v));
+                }
+                None => {
+                    batch.delete(&key(*k)).unwrap();
+                    self.map.remove(&key(*k));
+                }
+            }
+        }
+        let commit = accepted(&self.db, &batch).await;
+        assert_eq!(commit.seq(), self.db.snapshot().unwrap().seq());
+    }
+
+    async fn run(&mut self, op: &Op) {
+        match op {
+            Op::Put(k, v) => self.write(&[(*k, Some(*v))]).await,
+            Op::Delete(k) => self.write(&[(*k, None)]).await,
+            Op::Batch(writes) => self.write(writes).await,
+            Op::Get(k) => {
+                let got = self.db.get(&key(*k)).unwrap().wait().await.unwrap();
+                assert_eq!(got.as_deref(), self.map.get(&key(*k)).map(Vec::as_slice));
+            }
+            Op::GetMany(ks) => {
+                let keys: Vec<_> = ks.iter().map(|k| key(*k)).collect();
+                let got = self.db.get_many(keys.clone()).unwrap().wait().await.unwrap();
+                let want: Vec<_> = keys.iter().map(|k| self.map.get(k).cloned()).collect();
+                assert_eq!(got.iter().map(|v| v.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>(), want);
+            }
+            Op::Scan(start, end, reverse, limit) => {
+                let range = ScanRange {
+                    start: start.map(key),
+                    end: end.map(key),
+                    reverse: *reverse,
+                    limit: *limit,
+                };
+                let got = rows_of(self.db.scan(range.clone()).unwrap()).await;
+                assert_eq!(got, expected(&self.map, &range));
+            }
+            Op::Snapshot => {
+                self.snapshots.push((self.db.snapshot().unwrap(), self.map.clone()));
+            }
+            Op::CheckSnapshots => self.check_snapshots().await,
+            Op::Durable => self.db.flush().await.unwrap(),
+            Op::FlushMemtable => self.db.flush_memtable().await.unwrap(),
+            Op::Reopen => {
+                self.db.close().await.unwrap();
+                let how = OpenOptions { take_over: false, ..World::how(&self.options) };
+                self.db = Database::open(self.env.clone(), how).await.unwrap();
+            }
+            Op::TakeOver => {
+                self.db.flush().await.unwrap();
+                let how = World::how(&self.options);
+                self.db = Database::open(self.env.clone(), how).await.unwrap();
+            }
+            Op::Reader => self.check_reader().await,
+        }
+    }
+
+    async fn check_snapshots(&self) {
+        for (snapshot, map) in &self.snapshots {
+            for reverse in [false, true] {
+                let range = ScanRange { reverse, ..ScanRange::all() };
+                assert_eq!(rows_of(snapshot.scan(range.clone())).await, expected(map, &range));
+            }
+            for k in 0..44 {
+                let got = snapshot.get(&key(k)).unwrap().wait().await.unwrap();
+                assert_eq!(got.as_deref(), map.get(&key(k)).map(Vec::as_slice));
+            }
+        }
+    }
+
+    async fn check_reader(&self) {
+        self.db.flush().await.unwrap();
+        let how = ReaderOptions { options: self.options.clone(), ..ReaderOptions::default() };
+        let reader = Reader::open(self.env.clone(), how).await.unwrap();
+        let got = rows_of(reader.scan(ScanRange::all()).unwrap()).await;
+        assert_eq!(got, expected(&self.map, &ScanRange::all()));
+        reader.close().await.unwrap();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_engine_equals_an_ordered_map(ops in ops(), options in options()) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let env = task::tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
+            let db = Database::open(env.clone(), World::how(&options)).await.unwrap();
+            let mut world = World { env, options, db, map: Map::new(), snapshots: vec![] };
+            for op in &ops {
+                world.run(op).await;
+            }
+            world.check_snapshots().await;
+            world.run(&Op::Reopen).await;
+            world.run(&Op::Scan(None, None, false, None)).await;
+            world.run(&Op::Scan(None, None, true, None)).await;
+            world.check_snapshots().await;
+            world.check_reader().await;
+            world.db.close().await.unwrap();
+        });
+    }
+}
