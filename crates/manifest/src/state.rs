@@ -4,12 +4,12 @@
 //! the [`invariant`](crate::invariant)s, and becomes the state of the database when it is created
 //! under the next free number. Which process may change which field is fixed:
 //!
-//! | who | fields |
-//! | --- | --- |
-//! | writer | `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`, `l0` (adds), `last_l0_order`, `kept_fences`, `reserved`, `floor`, `adopted_ingests` |
-//! | compactor | `compactor_epoch`, `l0` (removes), `l0_last_compacted`, `runs`, `finished_jobs` |
-//! | anybody | `checkpoints`, `wal_id_last_seen` (only grows), `pending_ingests` |
-//! | creation | `database`, `settings`, `schema`, `ancestors` |
+//! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
+//!   `kept_fences`, `reserved`, `floor`, `adopted_ingests`, and what it adds to `l0`;
+//! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
+//!   `finished_jobs`, and what it removes from `l0`;
+//! - anybody: `checkpoints`, `pending_ingests`, and `wal_id_last_seen`, which only grows;
+//! - creation alone: `database`, `settings`, `schema`, `ancestors`.
 
 use bytes::Bytes;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;

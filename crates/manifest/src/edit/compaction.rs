@@ -3,9 +3,9 @@
 //! A finished job takes tables away and adds others to one run. Layers are ranked by age: run 0
 //! lowest, then the runs by id, then L0 by order. Moving rows from one rank to another is right
 //! only when no row that stays is passed on the way: no table that stays at a rank from the lowest
-//! to the highest one touched may share keys with what moves. The seeds' rule (sources are
-//! consecutive, oldest L0 first) follows for tables that span the key space; disjoint ones, such
-//! as a table slotted into a run by an ingest meanwhile (rule N3), stay where they are.
+//! to the highest one touched may share keys with what moves. For tables that span the key space
+//! it follows that sources are consecutive and that L0 goes oldest first; disjoint ones, such as a
+//! table slotted into a run by an ingest meanwhile (rule N3), stay where they are.
 
 use super::{Conflict, Refusal};
 use crate::state::{FinishedJob, Manifest, SortedRun};

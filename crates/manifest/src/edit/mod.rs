@@ -7,7 +7,7 @@
 //! | edit | recognised by |
 //! | --- | --- |
 //! | claim of a writer, of a compactor | its claim identity in the records |
-//! | flush | its epoch, the sequence number and replay point reached, its names no longer reserved |
+//! | flush | its epoch, how far it reached, its names no longer reserved |
 //! | finished compaction | its job among the finished ones |
 //! | reserved names, kept fences, checkpoints | present |
 //! | clean close, removed or refreshed checkpoints | the value they set |

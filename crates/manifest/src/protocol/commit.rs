@@ -15,13 +15,14 @@
 //! Why a late landing is harmless. An unknown outcome is settled by sending the very same bytes to
 //! the very same slot until the answer is Committed or Lost; no other edit of this machine is sent
 //! before. Let V + 1 be the slot. It is left for one of two reasons. Lost: a stranger's object is
-//! there, so ours cannot land while that stays; and when it is freed, the boundary has passed V + 1
-//! before, so whatever lands there is believed by nobody. Or the boundary had reached V + 1 already:
-//! the same. In both cases an earlier try may have been the real V + 1 and have been freed since, so
-//! the next plan first asks the newest state whether the edit is in effect; edits are made to be
-//! recognised (rule M2). A driver that gives up while an outcome is unknown leaves a create that may
-//! land at V + 1 and be valid: it must treat the edit as perhaps committed, keep every object that
-//! the edit names, and finish this machine before it commits anything that depends on the answer.
+//! there, so ours cannot land while that stays; and when it is freed, the boundary has passed
+//! V + 1 before, so whatever lands there is believed by nobody. Or the boundary had reached V + 1
+//! already: the same. In both cases an earlier try may have been the real V + 1 and have been freed
+//! since, so the next plan first asks the newest state whether the edit is in effect; edits are
+//! made to be recognised (rule M2). A driver that gives up while an outcome is unknown leaves a
+//! create that may land at V + 1 and be valid: it must treat the edit as perhaps committed, keep
+//! every object that the edit names, and finish this machine before it commits anything that
+//! depends on the answer.
 
 use super::{Listing, ManifestAnswer, ManifestRequest};
 use crate::edit::{Conflict, Edit, Refusal};

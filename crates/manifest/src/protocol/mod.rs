@@ -22,6 +22,8 @@ mod follow;
 mod look;
 mod open;
 mod pinned;
+#[cfg(test)]
+mod testing;
 mod window;
 
 pub use collect::{Collect, CollectAction, CollectReport};

@@ -1,1 +1,215 @@
+use super::*;
+use crate::edit::NewCheckpoint;
+use crate::protocol::testing::TinyStore;
+use crate::testing::{empty, table};
+use crate::{FinishCompaction, FlushL0};
+use siltstone_base::{AttemptId, CheckpointId, DatabaseId, Epoch, JobId, Seq, SstId};
 
+fn add_checkpoint(id: u128) -> Edit {
+    Edit::AddCheckpoint(NewCheckpoint { id: CheckpointId(id), ..NewCheckpoint::default() })
+}
+
+fn created(outcome: PutOutcome<()>) -> ManifestAnswer {
+    ManifestAnswer::Created(outcome)
+}
+
+/// The manifest that the commit wants to create.
+fn planned(commit: &Commit) -> Arc<Manifest> {
+    match commit.action() {
+        CommitAction::Request(ManifestRequest::Create(planned)) => planned,
+        other => panic!("not creating: {other:?}"),
+    }
+}
+
+#[test]
+fn a_commit_alone_costs_a_create_and_a_listing() {
+    let mut store = TinyStore::new();
+    let state = store.commit(add_checkpoint(1)).unwrap();
+    assert_eq!((state.id, store.requests), (ManifestId(2), 2));
+}
+
+#[test]
+fn a_lost_commit_is_planned_again_on_the_newest() {
+    let mut store = TinyStore::new();
+    let commit = Commit::new(add_checkpoint(1), store.newest(), Rules::ALL);
+    store.commit(add_checkpoint(2)).unwrap();
+    let state = store.run(commit).unwrap();
+    assert_eq!(state.id, ManifestId(3));
+    assert_eq!(state.checkpoints.len(), 2);
+    // Planned again: it names the version it is committed with.
+    assert_eq!(state.checkpoint(CheckpointId(1)).unwrap().manifest_id, ManifestId(3));
+}
+
+/// M3: A sleeps at "create V+1"; others go on to V+100, gc frees V+1; A's create succeeds on the
+/// empty slot.
+#[test]
+fn a_create_in_a_freed_slot_is_not_committed() {
+    let mut store = TinyStore::new();
+    let sleeper = Commit::new(add_checkpoint(1), store.newest(), Rules::ALL);
+    store.grow(100);
+    store.free_manifests(90);
+    let mut believed = store.clone();
+    let state = store.run(sleeper.clone()).unwrap();
+    assert_eq!(state.id, ManifestId(102));
+    assert!(store.newest().checkpoint(CheckpointId(1)).is_some());
+
+    let without = Commit { rules: Rules::ALL.without(Rule::CheckSlot), ..sleeper };
+    believed.run(without).unwrap();
+    assert!(believed.newest().checkpoint(CheckpointId(1)).is_none());
+}
+
+/// M1: an unknown outcome is settled by the same bytes in the same slot, and no other.
+#[test]
+fn an_unknown_create_is_sent_again_and_finds_itself() {
+    let mut store = TinyStore::new();
+    let mut commit = Commit::new(add_checkpoint(1), store.newest(), Rules::ALL);
+    let first = planned(&commit);
+    commit.on_answer(created(PutOutcome::Unknown));
+    assert_eq!(planned(&commit), first);
+    // It lands late, and others go on.
+    store.serve(ManifestRequest::Create(first.clone()));
+    store.grow(3);
+    assert_eq!(store.run(commit), Ok(first));
+}
+
+#[test]
+fn a_create_that_was_not_applied_is_sent_again() {
+    let mut store = TinyStore::new();
+    let mut commit = Commit::new(add_checkpoint(1), store.newest(), Rules::ALL);
+    commit.on_answer(created(PutOutcome::NotApplied));
+    assert_eq!(store.run(commit).unwrap().id, ManifestId(2));
+}
+
+/// The database of the next two tests: writer 1, with names 50 and 51 reserved.
+fn with_writer() -> (TinyStore, Edit) {
+    let mut store = TinyStore::new();
+    let claim = crate::ClaimWriter {
+        expected: Epoch::NONE,
+        claim: AttemptId(9),
+        max_parallel_writes: 1,
+        take_over: false,
+        reserve: vec![SstId(50), SstId(51)],
+        checkpoint: None,
+    };
+    let state = store.commit(Edit::ClaimWriter(claim)).unwrap();
+    let flush = FlushL0 {
+        layers: vec![vec![table(SstId(50), b"a", b"z", 1, 9)]],
+        flushed_seq: Seq(9),
+        ..FlushL0::nothing(Epoch(1), &state)
+    };
+    (store, Edit::FlushL0(flush))
+}
+
+fn compact_away(store: &mut TinyStore) {
+    let claim = AttemptId(70);
+    store.commit(Edit::ClaimCompactor { expected: Epoch::NONE, claim }).unwrap();
+    let finish = FinishCompaction {
+        epoch: Epoch(1),
+        job: JobId(1),
+        remove: vec![SstId(50)],
+        add: vec![table(SstId(80), b"a", b"z", 1, 9)],
+        destination: 0,
+        retire: vec![],
+    };
+    store.commit(Edit::FinishCompaction(finish)).unwrap();
+}
+
+/// M2 (model): a flush of unknown outcome landed, compaction took its table away, gc freed the
+/// slot. Settled by "is its name still reserved?", not by "is it there?".
+#[test]
+fn an_ambiguous_flush_is_not_added_twice_after_compaction() {
+    for rules in [Rules::ALL, Rules::ALL.without(Rule::SettleByReservation)] {
+        let (mut store, flush) = with_writer();
+        let mut commit = Commit::new(flush, store.newest(), rules);
+        store.serve(ManifestRequest::Create(planned(&commit)));
+        commit.on_answer(created(PutOutcome::Unknown));
+        compact_away(&mut store);
+        store.grow(1);
+        store.free_manifests(store.newest().id.get() - 1);
+        let settled = store.run(commit);
+        if rules == Rules::ALL {
+            assert_eq!(settled, Ok(store.newest()));
+            assert!(store.newest().l0.is_empty());
+        } else {
+            // What keeps the table out now is only that flushed_seq did not rise.
+            assert!(matches!(settled, Err(Refusal::Invalid(_))), "{settled:?}");
+        }
+    }
+}
+
+/// The same with a stranger's late object in the freed slot: Lost is not "was never there".
+#[test]
+fn lost_after_unknown_is_settled_on_the_newest_state() {
+    let (mut store, flush) = with_writer();
+    let mut commit = Commit::new(flush, store.newest(), Rules::ALL);
+    store.serve(ManifestRequest::Create(planned(&commit)));
+    commit.on_answer(created(PutOutcome::Unknown));
+    compact_away(&mut store);
+    store.free_manifests(4);
+    let zombie = Manifest { id: ManifestId(3), ..empty() };
+    store.manifests.insert(ManifestId(3), Arc::new(zombie));
+    assert_eq!(store.run(commit), Ok(store.newest()));
+    assert!(store.newest().l0.is_empty());
+}
+
+/// A committer lists V+1, sleeps, V+1 is freed, and its own late create lands there.
+#[test]
+fn ones_own_late_landing_is_not_taken_for_the_newest_state() {
+    for rules in [Rules::ALL, Rules::ALL.without(Rule::VerifyBeforeBelieving)] {
+        let mut store = TinyStore::new();
+        let mut commit = Commit::new(add_checkpoint(1), store.newest(), rules);
+        let late = planned(&commit);
+        store.grow(1);
+        commit.on_answer(created(PutOutcome::Lost(())));
+        let CommitAction::Request(list) = commit.action() else { panic!("ended") };
+        commit.on_answer(store.serve(list));
+        store.grow(9);
+        store.free_manifests(8);
+        store.serve(ManifestRequest::Create(late));
+        store.run(commit).unwrap();
+        let really = store.newest().checkpoint(CheckpointId(1)).is_some();
+        assert_eq!(really, rules == Rules::ALL);
+    }
+}
+
+/// A refusal counts only from the newest state: here the checkpoint came after the state read.
+#[test]
+fn a_refusal_by_an_old_state_is_not_final() {
+    let mut store = TinyStore::new();
+    let old = store.newest();
+    store.commit(add_checkpoint(1)).unwrap();
+    let refresh = Edit::RefreshCheckpoint { id: CheckpointId(1), expires_at: None };
+    assert!(store.run(Commit::new(refresh, old, Rules::ALL)).is_ok());
+    let gone = Edit::RefreshCheckpoint { id: CheckpointId(2), expires_at: None };
+    let refused = Err(Refusal::Expired { checkpoint: CheckpointId(2) });
+    assert_eq!(store.commit(gone), refused);
+}
+
+#[test]
+fn an_edit_in_effect_already_creates_nothing() {
+    let mut store = TinyStore::new();
+    let state = store.commit(Edit::RemoveCheckpoint { id: CheckpointId(4) }).unwrap();
+    assert_eq!((state.id, store.manifests.len()), (ManifestId(1), 1));
+}
+
+/// F8: the database was destroyed and made anew at the same place.
+#[test]
+fn another_database_at_the_same_place_is_refused() {
+    let mut store = TinyStore::new();
+    let commit = Commit::new(add_checkpoint(1), store.newest(), Rules::ALL);
+    let other = |id| Arc::new(Manifest { database: DatabaseId(5), id, ..empty() });
+    store.manifests = [1, 2].map(|id| (ManifestId(id), other(ManifestId(id)))).into();
+    assert_eq!(store.run(commit), Err(Conflict::OtherDatabase.into()));
+}
+
+#[test]
+fn of_two_creators_the_second_gets_the_firsts_database() {
+    let mut store = TinyStore::new();
+    let first = store.newest();
+    let second = Manifest { database: DatabaseId(5), ..empty() };
+    assert_eq!(store.run(Commit::found(second.clone(), Rules::ALL)), Ok(first));
+    // And one whose number was freed long ago.
+    store.grow(5);
+    store.free_manifests(3);
+    assert_eq!(store.run(Commit::found(second, Rules::ALL)), Ok(store.newest()));
+}

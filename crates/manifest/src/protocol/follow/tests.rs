@@ -1,1 +1,173 @@
+use super::*;
+use crate::protocol::testing::TinyStore;
+use siltstone_base::Epoch;
 
+/// Runs the reader until it is idle; gives what became visible.
+fn drive(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
+    let mut events = Vec::new();
+    loop {
+        events.extend(match follow.action() {
+            FollowAction::Request(request) => follow.on_answer(store.serve(request)),
+            FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
+            FollowAction::ListWalBoundary => follow.on_wal_boundary(store.wal_boundary),
+            FollowAction::Idle | FollowAction::Failed(_) => return events,
+        });
+    }
+}
+
+fn applied(events: &[FollowEvent]) -> Vec<u64> {
+    let ids = events.iter().filter_map(|event| match event {
+        FollowEvent::Apply(ids) => Some(ids),
+        _ => None,
+    });
+    ids.flatten().map(|id| id.get()).collect()
+}
+
+/// A reader that stands right behind the first writer's fence.
+fn reader(store: &mut TinyStore, list_every: u32) -> Follow {
+    let mut follow = Follow::new(list_every, Rules::ALL);
+    let events = drive(store, &mut follow);
+    assert!(matches!(events.first(), Some(FollowEvent::StartAgain(_))));
+    follow
+}
+
+fn poll(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
+    follow.poll(false);
+    drive(store, follow)
+}
+
+#[test]
+fn a_reader_keeps_up_with_records_fences_and_states() {
+    let mut store = TinyStore::new();
+    let first = store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    assert_eq!(follow.next_wal_id(), WalId(3));
+    store.data(3, 1);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3]);
+    let second = store.open(2, 2).unwrap();
+    assert_eq!((second.fence.id, second.fence.next_id), (WalId(4), WalId(6)));
+    // In the gap: ignored.
+    store.data(5, 1);
+    store.data(6, 2);
+    let events = poll(&mut store, &mut follow);
+    assert!(matches!(events.first(), Some(FollowEvent::Newer(_))));
+    assert_eq!(applied(&events), vec![6]);
+    assert_eq!(first.epoch, Epoch(1));
+}
+
+#[test]
+fn an_idle_poll_is_two_reads() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    follow.poll(false);
+    assert!(matches!(follow.action(), FollowAction::Request(ManifestRequest::Read(_))));
+    follow.on_answer(ManifestAnswer::Read(None));
+    assert_eq!(follow.action(), FollowAction::ReadWal(WalId(3)));
+    assert_eq!(follow.on_wal(WalSeen::Absent), vec![]);
+    assert_eq!(follow.action(), FollowAction::Idle);
+}
+
+#[test]
+fn what_is_in_tables_already_is_not_read_again() {
+    let mut store = TinyStore::new();
+    let writer = store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    (2..6).for_each(|id| store.data(id, 1));
+    store.flush(&writer, 5);
+    store.free_wal();
+    let events = poll(&mut store, &mut follow);
+    assert!(matches!(events.first(), Some(FollowEvent::Newer(state)) if state.replay_from.0 == 5));
+    assert_eq!(applied(&events), vec![5]);
+}
+
+/// M4: a reader sleeps past gc; V+1 is 404 for ever, so one poll in N is a listing.
+#[test]
+fn a_reader_that_slept_past_gc_starts_again_at_a_listing() {
+    for (rules, wakes) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ListSometimes), false)] {
+        let mut store = TinyStore::new();
+        let writer = store.open(1, 1).unwrap();
+        let mut follow = reader(&mut store, 3);
+        follow.rules = rules;
+        (2..6).for_each(|id| store.data(id, 1));
+        store.flush(&writer, 5);
+        store.free_wal();
+        store.grow(2);
+        store.free_manifests(store.newest().id.get() - 1);
+        let cheap: Vec<_> = (0..2).flat_map(|_| poll(&mut store, &mut follow)).collect();
+        assert_eq!(cheap, vec![]);
+        let listed = poll(&mut store, &mut follow);
+        assert_eq!(!listed.is_empty(), wakes);
+        assert_eq!(applied(&listed), if wakes { vec![5] } else { vec![] });
+    }
+}
+
+#[test]
+fn the_first_poll_after_a_long_pause_lists() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    follow.poll(true);
+    assert!(matches!(follow.action(), FollowAction::Request(ManifestRequest::List { .. })));
+}
+
+/// M4 (model): a reader stands on a freed id, takes a zombie's fence there, jumps into the gap of a
+/// real one, and serves a record that recovery drops.
+#[test]
+fn a_zombies_fence_on_a_freed_id_is_not_followed() {
+    for (rules, safe) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ConfirmHits), false)] {
+        let mut store = TinyStore::new();
+        let mut follow = Follow::new(100, rules);
+        // It stands at 1; the real history has data at 1, a fence at 2 with a gap to 5, and the
+        // older writer's late record 3 inside.
+        drive(&mut store, &mut follow);
+        store.data(1, 1);
+        let gap = WalSeen::Fence { epoch: Epoch(3), next_id: WalId(5) };
+        store.create_wal(WalId(2), gap);
+        store.data(3, 1);
+        store.data(5, 3);
+        let mut newest = Manifest::clone(&store.newest());
+        newest.id = ManifestId(9);
+        newest.replay_from = WalId(2);
+        store.manifests = [(newest.id, Arc::new(newest))].into();
+        store.manifest_boundary = ManifestId(8);
+        store.wal.remove(&WalId(1));
+        store.wal_boundary = WalId(1);
+        let zombie = WalSeen::Fence { epoch: Epoch(2), next_id: WalId(3) };
+        store.create_wal(WalId(1), zombie);
+        let served = applied(&poll(&mut store, &mut follow));
+        assert_eq!(served, if safe { vec![5] } else { vec![3] });
+    }
+}
+
+#[test]
+fn a_long_walk_hands_out_in_parts() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    let last = 2 + 2 * WALK_LIMIT as u64;
+    (2..last).for_each(|id| store.data(id, 1));
+    let events = poll(&mut store, &mut follow);
+    assert_eq!(events.len(), 2);
+    assert_eq!(applied(&events), (2..last).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_foreign_object_ends_the_reader_once_it_is_known_to_count() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    store.data(2, 1);
+    store.create_wal(WalId(3), WalSeen::Foreign);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![2]);
+    assert_eq!(follow.action(), FollowAction::Failed(Failure::Foreign(WalId(3))));
+}
+
+#[test]
+fn without_a_database_a_reader_is_idle() {
+    let mut store = TinyStore::new();
+    store.manifests.clear();
+    let mut follow = Follow::new(1, Rules::ALL);
+    assert_eq!(drive(&mut store, &mut follow), vec![]);
+    assert_eq!(follow.manifest(), None);
+}
