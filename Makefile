@@ -1,0 +1,133 @@
+# Siltstone. `make` alone lists the targets; CONTRIBUTING.md says what they are for.
+#
+#   CARGO_TARGET_DIR   where Cargo builds (default: target)
+#   PYTHON             the Python that .venv is made with (default: python3)
+#   JAVA_HOME          the JDK that Spark runs on (default: java of the PATH)
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+CARGO ?= cargo
+# The simulation's seeds, and the kills of the soak.
+SEEDS ?= 100
+KILLS ?= 200
+# Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
+DEMO ?=
+
+# What the wheel is built from: any change rebuilds it, no change does not.
+WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
+	$(shell find crates -name '*.rs' -path '*/src/*' 2>/dev/null) \
+	$(shell find crates -name Cargo.toml 2>/dev/null) \
+	$(shell find python/siltstone -type f -not -name '*.pyc' 2>/dev/null)
+
+.PHONY: help
+help: ## List the targets
+	@echo 'Siltstone: an ordered key-value store that lives in an object store.'
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' Makefile
+
+# --- What must be on the machine -----------------------------------------------------------------
+
+# $(call need,program,how to get it)
+define need
+command -v $(1) >/dev/null 2>&1 || { echo 'make: $(1) is missing. $(2)' >&2; exit 1; }
+endef
+
+.PHONY: tools
+tools: # A missing tool is named with the way to get it
+	@$(call need,git,Debian and Ubuntu: apt-get install git; macOS: xcode-select --install)
+	@$(call need,cc,Debian and Ubuntu: apt-get install build-essential; macOS: xcode-select --install)
+	@$(call need,$(CARGO),Rust 1.90 or newer with cargo: see https://rustup.rs)
+	@$(call need,rustc,Rust 1.90 or newer: see https://rustup.rs)
+	@$(call need,$(PYTHON),Python 3.11 or newer: see https://www.python.org/downloads)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "make: $(PYTHON) is $$($(PYTHON) -V 2>&1), and 3.11 or newer is needed." >&2; \
+		echo 'Install one and name it: make PYTHON=python3.11 …' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo 'make: $(PYTHON) cannot make virtual environments.' >&2; \
+		echo 'Debian and Ubuntu: apt-get install python3-venv' >&2; exit 1; }
+
+.PHONY: java
+java: # Spark runs on a Java of version 17 or newer
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	found="$$("$$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1 || true)"; \
+	if [ "$${found:-0}" -lt 17 ]; then \
+		echo "make: Spark needs Java 17 or newer, and $$java is version $${found:-(missing)}." >&2; \
+		echo 'Debian and Ubuntu: apt-get install openjdk-17-jre-headless;' >&2; \
+		echo 'macOS: brew install openjdk@17; others: https://adoptium.net.' >&2; \
+		echo 'JAVA_HOME or PATH must name it.' >&2; exit 1; \
+	fi
+
+# --- The environment and the wheel ---------------------------------------------------------------
+
+$(VENV)/.made: | tools
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.16,<2'
+	@touch $@
+
+dist/.built: $(WHEEL_SOURCES) | $(VENV)/.made
+	rm -rf dist && mkdir dist
+	$(BIN)/maturin build --release --locked --out dist --interpreter $(BIN)/python
+	@touch $@
+
+# The extras bring the test tools, Spark and the demo's data; the second line replaces a wheel of
+# the same version, which pip would otherwise keep.
+$(VENV)/.installed: dist/.built
+	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		"$$wheel[dev,spark,demo]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+		dist/*.whl
+	@touch $@
+
+.PHONY: wheel
+wheel: tools $(VENV)/.installed ## Build the wheel into dist/ and install it into .venv
+	@echo "dist: $$(basename dist/*.whl), installed into $(VENV)"
+
+# --- The two commands ----------------------------------------------------------------------------
+
+.PHONY: demo
+demo: tools java $(VENV)/.installed ## Real data through Spark into a database and back, all of it checked
+	$(BIN)/python python/demo/flights.py $(DEMO)
+
+.PHONY: test
+test: tools java $(VENV)/.installed ## Everything: Rust tests, Python tests, the demo on a tenth of its rows
+	@# The environment comes first on the PATH: some Rust tests start a Python of their own.
+	PATH="$(BIN):$$PATH" $(CARGO) test --release --locked --workspace --exclude siltstone-python
+	$(BIN)/python -m pytest tests/python
+
+# --- Checks and long runs ------------------------------------------------------------------------
+
+.PHONY: lint
+lint: tools $(VENV)/.installed ## Formatting, clippy, ruff, mypy
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.PHONY: sim
+sim: tools ## The simulation over SEEDS=n seeds
+	SILTSTONE_SEEDS=$(SEEDS) $(CARGO) test --release --locked -p siltstone-tests --test simulation \
+		-- --nocapture
+
+.PHONY: soak
+soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, and KILLS=n kills of real processes
+	$(MAKE) sim SEEDS=2000
+	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py -q
+
+.PHONY: fbs
+fbs: tools ## Regenerate the FlatBuffers code from fbs/
+	@$(call need,cmake,Debian and Ubuntu: apt-get install cmake; macOS: brew install cmake)
+	fbs/generate.sh
+
+.PHONY: clean
+clean: ## Remove what was built: .venv, dist and Cargo's target folder
+	rm -rf $(VENV) dist
+	$(CARGO) clean
