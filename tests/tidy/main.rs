@@ -1,0 +1,105 @@
+//! The laws of the house, held. Each test names the file, the line and the remedy. What a law is
+//! for stands in CONTRIBUTING.md; every check is itself tested on small bad inputs.
+
+mod crates;
+mod effects;
+mod house;
+mod mask;
+mod papers;
+mod size;
+mod text;
+
+use house::{Broken, Source, read_house};
+use std::path::PathBuf;
+
+/// Broken laws that we live with, each with the reason. It may only shrink: an entry that nothing
+/// needs any more fails, and so does a list that is longer than [`MOST_EXCEPTIONS`].
+const EXCEPTIONS: [Exception; 0] = [];
+const MOST_EXCEPTIONS: usize = 0;
+
+/// One file that may break one law.
+struct Exception {
+    law: &'static str,
+    path: &'static str,
+    reason: &'static str,
+}
+
+/// The folder that holds the workspace.
+fn root() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// What a law found and no exception covers; exceptions that cover nothing are findings too.
+fn left_over(law: &str, found: Vec<Broken>, exceptions: &[Exception]) -> Vec<String> {
+    let ours: Vec<&Exception> = exceptions.iter().filter(|each| each.law == law).collect();
+    let idle = ours.iter().filter(|each| !found.iter().any(|broken| broken.path == each.path));
+    let mut texts: Vec<String> = idle
+        .map(|each| {
+            format!("{}: {} is not broken any more ({}); strike it", each.path, law, each.reason)
+        })
+        .collect();
+    let rest = found.iter().filter(|broken| !ours.iter().any(|each| each.path == broken.path));
+    texts.extend(rest.map(ToString::to_string));
+    texts
+}
+
+fn hold(law: &str, check: impl Fn(&[Source]) -> Vec<Broken>) -> Result<(), String> {
+    let sources = read_house(&root()).map_err(|error| error.to_string())?;
+    if sources.len() < 50 {
+        return Err(format!("only {} files were found; is the root wrong?", sources.len()));
+    }
+    let texts = left_over(law, check(&sources), &EXCEPTIONS);
+    if texts.is_empty() { Ok(()) } else { Err(format!("\n{}\n", texts.join("\n"))) }
+}
+
+/// `assert!` with the findings as they are, one a line.
+macro_rules! laws {
+    ($($(#[$doc:meta])* $law:ident: $check:expr;)+) => {
+        $(
+            $(#[$doc])*
+            #[test]
+            fn $law() {
+                if let Err(texts) = hold(stringify!($law), $check) {
+                    panic!("{texts}");
+                }
+            }
+        )+
+    };
+}
+
+laws! {
+    /// Arrows between crates point down.
+    crates_depend_downwards: crates::directions;
+    /// Clock, randomness, tasks, environment and store stay in their homes.
+    effects_stay_in_their_homes: effects::effects;
+    /// At most 600 lines a file, tests not counted.
+    files_are_short: size::files;
+    /// At most 70 lines a function.
+    functions_are_short: size::functions;
+    /// At most 100 characters a line.
+    lines_are_short: size::lines;
+    /// Every file says what it is for.
+    files_begin_with_their_purpose: text::heads;
+    /// No marks of unfinished work, no paths of one machine.
+    words_are_clean: text::words;
+    /// `unsafe` stands where it is allowed.
+    unsafe_stays_in_its_home: text::unsafe_code;
+    /// Every RFC has a title, a status and its place in the index.
+    rfcs_are_in_the_index: papers::rfcs;
+    /// RFC 0002 and the parser agree on object names.
+    object_names_parse: papers::object_names;
+    /// Links lead to files.
+    links_lead_somewhere: |sources: &[Source]| papers::links(&root(), sources);
+}
+
+#[test]
+fn the_list_of_exceptions_only_shrinks() {
+    assert!(EXCEPTIONS.len() <= MOST_EXCEPTIONS, "an exception was added");
+    assert!(EXCEPTIONS.len() == MOST_EXCEPTIONS, "lower MOST_EXCEPTIONS to {}", EXCEPTIONS.len());
+    let exceptions = [Exception { law: "a", path: "x.rs", reason: "old" }];
+    let broken = |path: &str| Broken { path: path.to_owned(), line: 3, text: "long".to_owned() };
+    assert_eq!(left_over("a", vec![broken("x.rs")], &exceptions), [""; 0]);
+    assert_eq!(left_over("a", vec![broken("x.rs"), broken("y.rs")], &exceptions).len(), 1);
+    assert_eq!(left_over("a", vec![], &exceptions).len(), 1, "an idle exception must be struck");
+    assert_eq!(left_over("b", vec![broken("y.rs")], &exceptions), ["y.rs:3: long"]);
+}

@@ -1,0 +1,135 @@
+//! The written decisions: every RFC has its place in the index and a status, links lead somewhere,
+//! and the table of object names says what the parser says.
+
+use crate::house::{Broken, Source};
+use siltstone_base::ObjectName;
+use std::path::Path;
+
+const INDEX: &str = "rfcs/README.md";
+const STATUSES: [&str; 5] = ["draft", "accepted", "implemented", "rejected", "superseded by"];
+
+pub(crate) fn rfcs(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    let index = sources.iter().find(|source| source.path == INDEX);
+    for rfc in sources.iter().filter(|source| is_rfc(source)) {
+        let file = rfc.path.trim_start_matches("rfcs/");
+        let number = file.get(..4).unwrap_or_default();
+        if !rfc.text.starts_with(&format!("# RFC {number}: ")) {
+            let text = format!("begins otherwise than `# RFC {number}: <title>`");
+            broken.push(Broken::new(rfc, 1, text));
+        }
+        let status = rfc.text.lines().find_map(|line| line.strip_prefix("Status: "));
+        let status = status.unwrap_or_default().trim();
+        if !STATUSES.iter().any(|known| status.starts_with(known)) {
+            let text = format!("has no line `Status: …` with one of {STATUSES:?}");
+            broken.push(Broken::new(rfc, 1, text));
+        }
+        let row = index.and_then(|index| index.text.lines().find(|line| line.contains(file)));
+        if !row.is_some_and(|row| row.contains(status)) {
+            let text = format!("is not in {INDEX} with its status, `{status}`");
+            broken.push(Broken::new(rfc, 1, text));
+        }
+    }
+    broken
+}
+
+/// The template apart.
+fn is_rfc(source: &Source) -> bool {
+    let number = source.path.strip_prefix("rfcs/").and_then(|file| file.get(..4));
+    source.path.ends_with(".md")
+        && number.is_some_and(|number| {
+            number != "0000" && number.bytes().all(|each| each.is_ascii_digit())
+        })
+}
+
+/// In a row of a table, every quoted word that has the shape of an object name must be one: the
+/// placeholders `<20 digits>` and `<ULID>` are filled in, then it is parsed. Names that are only
+/// reserved stand in rows that say so, and must not parse yet.
+pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    let formats = sources.iter().filter(|source| source.path.starts_with("rfcs/0002"));
+    for source in formats {
+        for (at, line) in source.text.lines().enumerate().filter(|(_, line)| line.starts_with('|'))
+        {
+            for name in line.split('`').skip(1).step_by(2).filter(|name| is_shape(name)) {
+                let filled = name
+                    .replace("<20 digits>", "00000000000000000007")
+                    .replace("<ULID>", "01ARZ3NDEKTSV4RRFFQ69G5FAV");
+                let parsed = ObjectName::parse(&filled).is_some();
+                let reserved = line.contains("reserved");
+                if parsed == reserved {
+                    let text = if reserved {
+                        format!("`{name}` is called reserved, but the parser knows it already")
+                    } else {
+                        format!("`{name}` is not an object name; see crates/base/src/name.rs")
+                    };
+                    broken.push(Broken::new(source, at + 1, text));
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn is_shape(name: &str) -> bool {
+    name.contains('/') && !name.ends_with('/') && (name.contains('<') || name == "probe/record")
+}
+
+/// A relative link leads to a file.
+pub(crate) fn links(root: &Path, sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
+        for (at, line) in source.text.lines().enumerate() {
+            for target in line.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+                let file = target.split('#').next().unwrap_or_default();
+                let folder = root.join(&source.path);
+                let elsewhere = file.is_empty() || file.contains("://") || file.contains(' ');
+                let found = folder.parent().is_some_and(|folder| folder.join(file).exists());
+                if !elsewhere && !found {
+                    let text = format!("the link to {target} leads nowhere");
+                    broken.push(Broken::new(source, at + 1, text));
+                }
+            }
+        }
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(rfc: &str, index: &str) -> usize {
+        rfcs(&[Source::new("rfcs/0007-x.md", rfc), Source::new(INDEX, index)]).len()
+    }
+
+    #[test]
+    fn an_rfc_needs_title_status_and_a_row_that_agrees() {
+        let row = "| [0007](0007-x.md) | X | accepted |\n";
+        assert_eq!(count("# RFC 0007: X\n\nStatus: accepted\n", row), 0);
+        assert_eq!(count("# RFC 0008: X\n\nStatus: accepted\n", row), 1);
+        assert_eq!(count("# RFC 0007: X\n\nStatus: draft\n", row), 1);
+        assert_eq!(count("# RFC 0007: X\n\nStatus: accepted\n", ""), 1);
+        assert_eq!(count("# RFC 0007: X\n\nStatus: perhaps\n", row), 2);
+    }
+
+    #[test]
+    fn a_name_in_the_table_must_parse_and_a_reserved_one_must_not() {
+        let found = |line: &str| object_names(&[Source::new("rfcs/0002-x.md", line)]).len();
+        assert_eq!(found("| `manifest/<20 digits>.manifest` | state |"), 0);
+        assert_eq!(found("| `compacted/<ULID>.sst` | a table |"), 0);
+        assert_eq!(found("| `manifest/<20 digits>.sst` | state |"), 1);
+        assert_eq!(found("| `blobs/<ULID>.blob` | reserved |"), 0);
+        assert_eq!(found("| `compacted/<ULID>.sst` | reserved |"), 1);
+    }
+
+    #[test]
+    fn a_link_must_lead_somewhere() {
+        let found = |text: &str| {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+            links(root, &[Source::new("a.md", text)]).len()
+        };
+        assert_eq!(found("[a](Cargo.toml) [b](https://example.org/x) [c](#d)"), 0);
+        assert_eq!(found("[a](Cargo.toml#x) [b](nowhere.md)"), 1);
+    }
+}

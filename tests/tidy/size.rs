@@ -1,0 +1,154 @@
+//! Rooms one can live in: how long a file, a function and a line may be.
+
+use crate::house::{Broken, Source, item_end, line_of};
+
+/// Lines of a file, tests not counted.
+const FILE_LINES: usize = 600;
+/// Lines of a function, from its signature to its end.
+const FUNCTION_LINES: usize = 70;
+/// Characters of a line.
+const LINE_CHARACTERS: usize = 100;
+
+pub(crate) fn files(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for source in sources.iter().filter(|source| is_code(source)) {
+        let lines = source.product_lines().count();
+        if lines > FILE_LINES {
+            let text = format!("{lines} lines without tests; split it, {FILE_LINES} is the most");
+            broken.push(Broken::new(source, 1, text));
+        }
+    }
+    broken
+}
+
+pub(crate) fn functions(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for source in sources.iter().filter(|source| is_code(source)) {
+        let found =
+            if source.is_rust() { rust_functions(source) } else { python_functions(source) };
+        for (name, first, last) in found {
+            let lines = last + 1 - first;
+            if lines > FUNCTION_LINES {
+                let text = format!(
+                    "`{name}` has {lines} lines; give its parts names, {FUNCTION_LINES} is the most"
+                );
+                broken.push(Broken::new(source, first, text));
+            }
+        }
+    }
+    broken
+}
+
+pub(crate) fn lines(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    let wrapped = sources.iter().filter(|source| {
+        !source.is_generated()
+            && ![".md", ".toml", "Makefile"].iter().any(|end| source.path.ends_with(end))
+    });
+    for source in wrapped {
+        for (at, line) in source.text.lines().enumerate() {
+            let characters = line.chars().count();
+            if characters > LINE_CHARACTERS {
+                let text = format!("{characters} characters; {LINE_CHARACTERS} is the most");
+                broken.push(Broken::new(source, at + 1, text));
+            }
+        }
+    }
+    broken
+}
+
+fn is_code(source: &Source) -> bool {
+    !source.is_generated() && (source.is_rust() || source.is_python())
+}
+
+/// Name, first and last line of every function with a body.
+fn rust_functions(source: &Source) -> Vec<(String, usize, usize)> {
+    let code = source.code.as_str();
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("fn ") {
+        let starts_word = code.get(..at).and_then(|before| before.chars().next_back());
+        if starts_word.is_some_and(|each| each.is_alphanumeric() || each == '_') {
+            continue;
+        }
+        let after = code.get(at + 3..).unwrap_or_default();
+        let name: String =
+            after.chars().take_while(|each| each.is_alphanumeric() || *each == '_').collect();
+        let end = item_end(code, at);
+        if !name.is_empty() && code.get(end..).is_some_and(|rest| rest.starts_with('}')) {
+            found.push((name, line_of(code, at), line_of(code, end)));
+        }
+    }
+    found
+}
+
+/// The same for Python, by indentation. Blank lines after a body do not count.
+fn python_functions(source: &Source) -> Vec<(String, usize, usize)> {
+    let lines: Vec<&str> = source.text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let depth = indent(line);
+        let words = line.trim_start();
+        let words = words.strip_prefix("async ").unwrap_or(words);
+        let Some(name) = words.strip_prefix("def ") else { continue };
+        let name = name.split('(').next().unwrap_or_default().to_owned();
+        let inside = lines.iter().enumerate().skip(at + 1).take_while(|(_, line)| {
+            // The closing parenthesis of a signature stands as deep as its `def`.
+            line.trim().is_empty() || indent(line) > depth || line.trim_start().starts_with(')')
+        });
+        let last =
+            inside.filter(|(_, line)| !line.trim().is_empty()).last().map_or(at, |(at, _)| at);
+        found.push((name, at + 1, last + 1));
+    }
+    found
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(path: &str, text: &str) -> Vec<Source> {
+        vec![Source::new(path, text)]
+    }
+
+    #[test]
+    fn a_long_file_is_found_and_its_tests_are_not_counted() {
+        let code = "const A: u8 = 1;\n".repeat(600);
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "const B: u8 = 1;\n".repeat(99));
+        assert_eq!(files(&source("crates/x/src/a.rs", &format!("{code}{tests}"))), []);
+        let found = files(&source("crates/x/src/a.rs", &format!("{code}\n{tests}")));
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn a_long_function_is_found_whatever_its_strings_hold() {
+        for (lines, count) in [(68, 0), (69, 1)] {
+            let body = "    x(\"}\"); // }\n".repeat(lines);
+            let rust = format!("trait T {{ fn a(&self) -> [u8; 4]; }}\nfn long() {{\n{body}}}\n");
+            let found = functions(&source("crates/x/src/a.rs", &rust));
+            assert_eq!(found.len(), count, "{found:?}");
+            assert!(found.iter().all(|broken| broken.line == 2));
+        }
+    }
+
+    #[test]
+    fn a_long_python_function_is_found() {
+        for (lines, count) in [(67, 0), (68, 1)] {
+            let body = "        x()\n".repeat(lines);
+            let text =
+                format!("class A:\n    async def long(\n        self,\n    ):\n{body}\n\nx = 1\n");
+            let found = functions(&source("python/a.py", &text));
+            assert_eq!(found.len(), count, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_line_is_found() {
+        let found = lines(&source("crates/x/src/a.rs", &format!("ok\n// {}\n", "é".repeat(98))));
+        assert_eq!(found.first().map(|broken| broken.line), Some(2));
+        assert_eq!(lines(&source("crates/x/src/a.rs", &"é".repeat(100))), []);
+    }
+}
