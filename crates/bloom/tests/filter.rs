@@ -1,5 +1,12 @@
 //! What a filter must never do, how often it may err, and bytes that no filter wrote.
-#![allow(missing_docs, reason = "a test")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 use proptest::prelude::*;
 use siltstone_bloom::{Bloom, BloomBuilder, DecodeError, key_hash};

@@ -8,7 +8,7 @@
 //!     88    8 offset of the properties
 //!     96    8 offset of the footer
 //!    104    4 CRC32C of all bytes of the object before the footer
-//!    108    4 CRC32C of bytes 0..108, bound to (object id, offset of the footer)
+//!    108    4 masked CRC32C of bytes 0..108, bound to (object id, offset of the footer)
 //! ```
 //! The copy of the envelope lets one request of the tail check version, feature bits and identity.
 

@@ -1,4 +1,10 @@
-//! Sections of a table's tail: bytes, then a CRC32C bound to (object id, offset of the section).
+//! Sealing: bytes, then a checksum that is bound to (object id, offset of the bytes).
+//!
+//! A stored checksum is *masked*: rotated, and a constant added. The CRC of bytes followed by their
+//! own CRC does not depend on the bytes, however the CRC was started: so the checksum of a whole
+//! object would be blind to every part that was exchanged for another sealed part of that length.
+//! Adding is not linear over single bits, which breaks the cancellation. (Rotation and constant are
+//! those of LevelDB's log format, where the reason is the same.)
 
 use siltstone_base::checksum::bound;
 use siltstone_base::{Error, ObjectId, Result};
@@ -14,11 +20,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// What a planted mistake binds every checksum to.
+    const NOWHERE: Place = Place { object: ObjectId::NONE, offset: 0 };
+
     fn checksum(self, bytes: &[u8]) -> u32 {
-        if cfg!(mutation = "sst_checksum_unbound") {
-            return siltstone_base::checksum::crc32c(bytes);
+        let place = if cfg!(mutation = "sst_checksum_unbound") { Place::NOWHERE } else { self };
+        let crc = bound(place.object, place.offset, bytes);
+        if cfg!(mutation = "sst_checksum_unmasked") {
+            return crc;
         }
-        bound(self.object, self.offset, bytes)
+        crc.rotate_right(15).wrapping_add(0xa282_ead8)
     }
 
     /// Appends the checksum of `out[from..]`, which will lie at this place.
@@ -33,9 +44,7 @@ impl Place {
     /// Corruption, naming `what`, when it is not.
     pub(crate) fn open(self, what: &'static str, sealed: &[u8]) -> Result<usize> {
         let mismatch = || {
-            Error::corruption("checksum mismatch in a table")
-                .with("part", what)
-                .with("offset", self.offset)
+            Error::corruption("checksum mismatch").with("part", what).with("offset", self.offset)
         };
         let (bytes, checksum) = sealed.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(mismatch)?;
         if self.checksum(bytes) != u32::from_le_bytes(*checksum) {

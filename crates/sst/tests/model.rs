@@ -1,5 +1,12 @@
 //! A table equals a sorted list: every look-up, every move, every codec, blocks of every size.
-#![allow(missing_docs, reason = "a test")]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test"
+)]
 
 mod support;
 

@@ -5,7 +5,7 @@
 //!      0    1 codec: 0 none, 1 LZ4, 2 Zstandard
 //!      1    8 length of the block once decompressed
 //!      9    n the block, as the codec left it
-//!    9+n    4 CRC32C of bytes 0..9+n, bound to (object id, offset of the block)
+//!    9+n    4 masked CRC32C of bytes 0..9+n, bound to (object id, offset of the block)
 //! ```
 
 use super::BlockBuilder;

@@ -1,10 +1,8 @@
 //! Collects batches and closes them into an object.
 
-use super::{
-    BODY_FENCE, BODY_RECORDS, CHECKSUM_BYTES, RECORD_BATCH, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES,
-};
+use super::{BODY_FENCE, BODY_RECORDS, RECORD_BATCH, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES};
+use crate::section::{CHECKSUM_BYTES, Place};
 use bytes::Bytes;
-use siltstone_base::checksum::bound;
 use siltstone_base::limits::MAX_BATCH_BYTES;
 use siltstone_base::{Envelope, Epoch, Seq, WalId};
 
@@ -143,7 +141,6 @@ fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &Head) -> Bytes {
     ];
     words.iter().for_each(|word| front.extend_from_slice(&word.to_le_bytes()));
     bytes.iter_mut().zip(front).for_each(|(to, from)| *to = from);
-    let checksum = bound(envelope.object, 0, &bytes);
-    bytes.extend_from_slice(&checksum.to_le_bytes());
+    Place { object: envelope.object, offset: 0 }.seal(&mut bytes, 0);
     Bytes::from(bytes)
 }

@@ -1,13 +1,12 @@
 //! Reads a WAL object back, everything checked before anything of it is given out.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, CHECKSUM_BYTES, RECORD_BATCH, RECORD_INGEST, WAL_HEAD_BYTES,
-    WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, RECORD_BATCH, RECORD_INGEST, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES,
 };
+use crate::section::Place;
 use bytes::Bytes;
 use siltstone_base::batch::BatchOps;
 use siltstone_base::bytes_io::Reader;
-use siltstone_base::checksum::bound;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{Envelope, Epoch, Error, ObjectKind, Result, Seq, WalId};
 
@@ -82,11 +81,8 @@ pub fn decode(bytes: Bytes, expected: WalId) -> Result<WalObject> {
 
 fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
     let envelope = Envelope::decode(bytes, ObjectKind::Wal)?;
-    let mismatch = || Error::corruption("checksum mismatch in a WAL object");
-    let (covered, checksum) = bytes.split_last_chunk::<CHECKSUM_BYTES>().ok_or_else(mismatch)?;
-    if bound(envelope.object, 0, covered) != u32::from_le_bytes(*checksum) {
-        return Err(mismatch());
-    }
+    let end = Place { object: envelope.object, offset: 0 }.open("WAL object", bytes)?;
+    let covered = bytes.get(..end).unwrap_or_default();
     let mut reader = Reader::new(covered);
     reader.take(ENVELOPE_BYTES)?;
     let body = reader.u8()?;

@@ -20,7 +20,7 @@
 //!      8    4 length of the payload
 //!     12    8 first sequence number
 //!     20    n payload: an encoded batch
-//! checksum: 4 bytes, CRC32C of all before it, bound to (object id, 0)
+//! checksum: 4 bytes, masked CRC32C of all before it, bound to (object id, 0)
 //! ```
 //! There is no index, no filter, no compression and no sorting: a WAL object is written once and
 //! read once, from its start to its end.
@@ -42,4 +42,3 @@ const BODY_RECORDS: u8 = 1;
 const BODY_FENCE: u8 = 2;
 const RECORD_BATCH: u8 = 1;
 const RECORD_INGEST: u8 = 2;
-const CHECKSUM_BYTES: usize = 4;

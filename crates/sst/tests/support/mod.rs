@@ -1,6 +1,6 @@
 //! What the tests of this crate share: owned entries, tables held in memory, and the model that a
 //! table must equal.
-#![allow(missing_docs, dead_code, unreachable_pub, reason = "shared by tests")]
+#![allow(missing_docs, dead_code, unreachable_pub, reason = "shared by tests, each using a part")]
 
 use bytes::Bytes;
 use siltstone_base::{
@@ -56,6 +56,12 @@ pub fn sort(entries: &mut Vec<Owned>) {
 
 pub fn envelope(object: u128) -> Envelope {
     Envelope::new(ObjectKind::Table, DatabaseId(0xdb), ObjectId(object), AttemptId(0xa7))
+}
+
+/// The seal of `bytes` at a place, as FORMAT.md has it.
+pub fn seal(object: u128, offset: u64, bytes: &[u8]) -> [u8; 4] {
+    let crc = siltstone_base::checksum::bound(ObjectId(object), offset, bytes);
+    crc.rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }
 
 /// Builds a table, taking chunks of at least `chunk` bytes on the way.
