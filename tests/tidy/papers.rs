@@ -2,7 +2,7 @@
 //! and the table of object names says what the parser says.
 
 use crate::house::{Broken, Source};
-use siltstone_base::ObjectName;
+use siltstone_base::{JobId, ManifestId, ObjectName, SstId, WalId};
 use std::path::Path;
 
 const INDEX: &str = "rfcs/README.md";
@@ -42,33 +42,62 @@ fn is_rfc(source: &Source) -> bool {
         })
 }
 
-/// In a row of a table, every quoted word that has the shape of an object name must be one: the
-/// placeholders `<20 digits>` and `<ULID>` are filled in, then it is parsed. Names that are only
-/// reserved stand in rows that say so, and must not parse yet.
+/// Where the table of object names stands.
+const FORMATS: &str = "rfcs/0002";
+/// What the placeholders stand for here.
+const DIGITS: &str = "00000000000000000007";
+const ULID: &str = "00000000000000000000000007";
+
+/// Both ways. In a row of a table, every quoted word that has the shape of an object name must be
+/// one: the placeholders `<20 digits>` and `<ULID>` are filled in, then it is parsed. Names that
+/// are only reserved stand in rows that say so, and must not parse yet. And every name that the
+/// parser knows stands in the table.
 pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
-    let formats = sources.iter().filter(|source| source.path.starts_with("rfcs/0002"));
-    for source in formats {
-        for (at, line) in source.text.lines().enumerate().filter(|(_, line)| line.starts_with('|'))
-        {
-            for name in line.split('`').skip(1).step_by(2).filter(|name| is_shape(name)) {
-                let filled = name
-                    .replace("<20 digits>", "00000000000000000007")
-                    .replace("<ULID>", "01ARZ3NDEKTSV4RRFFQ69G5FAV");
-                let parsed = ObjectName::parse(&filled).is_some();
-                let reserved = line.contains("reserved");
-                if parsed == reserved {
-                    let text = if reserved {
-                        format!("`{name}` is called reserved, but the parser knows it already")
-                    } else {
-                        format!("`{name}` is not an object name; see crates/base/src/name.rs")
-                    };
-                    broken.push(Broken::new(source, at + 1, text));
-                }
+    let Some(formats) = sources.iter().find(|source| source.path.starts_with(FORMATS)) else {
+        let text = "is missing; it holds the table of object names".to_owned();
+        return vec![Broken { path: FORMATS.to_owned(), line: 1, text }];
+    };
+    let rows = || formats.text.lines().enumerate().filter(|(_, line)| line.starts_with('|'));
+    for (at, line) in rows() {
+        for name in line.split('`').skip(1).step_by(2).filter(|name| is_shape(name)) {
+            let filled = name.replace("<20 digits>", DIGITS).replace("<ULID>", ULID);
+            let parsed = ObjectName::parse(&filled).is_some();
+            let reserved = line.contains("reserved");
+            if parsed == reserved {
+                let text = if reserved {
+                    format!("`{name}` is called reserved, but the parser knows it already")
+                } else {
+                    format!("`{name}` is not an object name; see crates/base/src/name.rs")
+                };
+                broken.push(Broken::new(formats, at + 1, text));
             }
         }
     }
+    for name in every_name() {
+        let shape = name.to_string().replace(ULID, "<ULID>").replace(DIGITS, "<20 digits>");
+        if !rows().any(|(_, line)| line.contains(&format!("`{shape}`"))) {
+            broken.push(Broken::new(formats, 1, format!("`{shape}` is not in the table")));
+        }
+    }
     broken
+}
+
+/// One of each kind.
+fn every_name() -> [ObjectName; 11] {
+    [
+        ObjectName::Manifest(ManifestId(7)),
+        ObjectName::ManifestBoundary(ManifestId(7)),
+        ObjectName::Wal(WalId(7)),
+        ObjectName::WalBoundary(WalId(7)),
+        ObjectName::Compacted(SstId(7)),
+        ObjectName::Compactions(7),
+        ObjectName::CompactionsBoundary(7),
+        ObjectName::IngestManifest(JobId(7)),
+        ObjectName::IngestSst(JobId(7), SstId(7)),
+        ObjectName::ProbeRecord,
+        ObjectName::ProbeScratch(JobId(7)),
+    ]
 }
 
 fn is_shape(name: &str) -> bool {
@@ -115,12 +144,22 @@ mod tests {
 
     #[test]
     fn a_name_in_the_table_must_parse_and_a_reserved_one_must_not() {
-        let found = |line: &str| object_names(&[Source::new("rfcs/0002-x.md", line)]).len();
-        assert_eq!(found("| `manifest/<20 digits>.manifest` | state |"), 0);
-        assert_eq!(found("| `compacted/<ULID>.sst` | a table |"), 0);
+        let table: String = every_name()
+            .iter()
+            .map(|name| format!("| `{name}` | x |\n"))
+            .collect::<String>()
+            .replace(ULID, "<ULID>")
+            .replace(DIGITS, "<20 digits>");
+        let found = |line: &str| {
+            object_names(&[Source::new("rfcs/0002-x.md", &format!("{table}{line}"))]).len()
+        };
+        assert_eq!(found(""), 0);
         assert_eq!(found("| `manifest/<20 digits>.sst` | state |"), 1);
         assert_eq!(found("| `blobs/<ULID>.blob` | reserved |"), 0);
         assert_eq!(found("| `compacted/<ULID>.sst` | reserved |"), 1);
+        let short = table.replacen("| `wal/<20 digits>.sst` | x |\n", "", 1);
+        assert_eq!(object_names(&[Source::new("rfcs/0002-x.md", &short)]).len(), 1);
+        assert_eq!(object_names(&[]).len(), 1, "the table itself is missing");
     }
 
     #[test]
