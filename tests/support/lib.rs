@@ -1,1 +1,10 @@
-//! Shared parts of the tests.
+//! Shared parts of the tests: a deterministic simulation of many processes in one thread, a store
+//! that fails in every way a real one does, a model to compare with, and stores that record or
+//! serve (RFC 0008).
+
+#![forbid(unsafe_code)]
+
+pub mod faults;
+pub mod model;
+pub mod recording;
+pub mod sim;

@@ -1,0 +1,273 @@
+//! The shared objects, the dice, and the books.
+
+use super::plan::{Fault, FaultPlan};
+use super::store::FaultStore;
+use crate::sim::{ProcessId, Rng, SimHandle};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use siltstone::store::{Listed, PutAnswer, Store, lies_under};
+use siltstone_base::{Error, ErrorKind, ObjectName, UnixMillis};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// At which point of a store operation the process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashPoint {
+    /// Before the request leaves.
+    Before,
+    /// The store has done it; the answer never arrives.
+    AnswerLost,
+    /// The answer has arrived; what the same poll makes of it still happens, nothing after.
+    After,
+}
+
+#[derive(Clone)]
+struct Object {
+    bytes: Bytes,
+    created: Duration,
+    modified: UnixMillis,
+}
+
+struct State {
+    objects: BTreeMap<ObjectName, Object>,
+    rng: Rng,
+    plan: FaultPlan,
+    counts: BTreeMap<Fault, u64>,
+    operations: BTreeMap<ProcessId, u64>,
+    crash: Option<(ProcessId, u64, CrashPoint)>,
+    /// Objects whose last read was flipped: the next one is right.
+    flipped: BTreeSet<ObjectName>,
+    down_until: Duration,
+    denied: bool,
+    under_way: u64,
+}
+
+/// The object store of a simulated world.
+pub struct Bucket {
+    sim: SimHandle,
+    state: Mutex<State>,
+}
+
+/// How one request fares.
+pub(super) struct Passage {
+    /// On the way there, and back.
+    pub(super) there: Duration,
+    pub(super) back: Duration,
+    /// Refused whatever it is.
+    pub(super) error: Option<Error>,
+    /// When the process is to die in it.
+    pub(super) crash: Option<CrashPoint>,
+}
+
+impl Bucket {
+    /// An empty store under `plan`, its dice drawn from the simulation's seed.
+    #[must_use]
+    pub fn new(sim: &SimHandle, plan: FaultPlan) -> Arc<Bucket> {
+        let state = State {
+            objects: BTreeMap::new(),
+            rng: sim.split_rng(),
+            plan,
+            counts: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            crash: None,
+            flipped: BTreeSet::new(),
+            down_until: Duration::ZERO,
+            denied: false,
+            under_way: 0,
+        };
+        Arc::new(Bucket { sim: sim.clone(), state: Mutex::new(state) })
+    }
+
+    /// The store as `process` sees it.
+    #[must_use]
+    pub fn store(self: &Arc<Self>, process: ProcessId) -> Arc<dyn Store> {
+        Arc::new(FaultStore::new(Arc::clone(self), process))
+    }
+
+    pub(super) fn sim(&self) -> &SimHandle {
+        &self.sim
+    }
+
+    /// Ends all faults: those that have struck stay, what is under way still lands.
+    pub fn heal(&self) {
+        let mut state = self.state.lock();
+        state.plan = FaultPlan::none();
+        state.down_until = Duration::ZERO;
+        state.denied = false;
+    }
+
+    /// Other faults from now on.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        self.state.lock().plan = plan;
+    }
+
+    /// Refuses every request for want of permission, or stops doing so.
+    pub fn set_denied(&self, denied: bool) {
+        self.state.lock().denied = denied;
+    }
+
+    /// Lets everything fail for `duration`.
+    pub fn break_for(&self, duration: Duration) {
+        self.state.lock().down_until = self.sim.elapsed() + duration;
+    }
+
+    /// Kills `process` in its `operation`-th store operation, counted from 1.
+    pub fn crash_at(&self, process: ProcessId, operation: u64, point: CrashPoint) {
+        self.state.lock().crash = Some((process, operation, point));
+    }
+
+    /// Store operations that `process` has begun: reads, creates, listings, deletes; an upload's
+    /// beginning, each of its chunks, and its end.
+    #[must_use]
+    pub fn operations(&self, process: ProcessId) -> u64 {
+        self.state.lock().operations.get(&process).copied().unwrap_or(0)
+    }
+
+    /// How often each fault has struck.
+    #[must_use]
+    pub fn injected(&self) -> BTreeMap<Fault, u64> {
+        self.state.lock().counts.clone()
+    }
+
+    /// Late requests that have not landed yet.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.state.lock().under_way
+    }
+
+    /// Every object, as it really is.
+    #[must_use]
+    pub fn objects(&self) -> Vec<(ObjectName, Bytes)> {
+        let state = self.state.lock();
+        state.objects.iter().map(|(name, object)| (*name, object.bytes.clone())).collect()
+    }
+
+    /// Puts an object there from outside, over what was.
+    pub fn insert(&self, name: ObjectName, bytes: Bytes) {
+        let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
+        self.state.lock().objects.insert(name, Object { bytes, created, modified });
+    }
+
+    /// Takes an object away from outside. Whether it was there.
+    pub fn remove(&self, name: ObjectName) -> bool {
+        self.state.lock().objects.remove(&name).is_some()
+    }
+
+    /// Opens the books for one request of `process`: its number, its way, whether it dies.
+    pub(super) fn begin(&self, process: ProcessId) -> Passage {
+        let now = self.sim.elapsed();
+        let mut state = self.state.lock();
+        let number = state.operations.entry(process).or_default();
+        *number += 1;
+        let number = *number;
+        let crash = match state.crash {
+            Some((doomed, at, point)) if doomed == process && at == number => Some(point),
+            _ => None,
+        };
+        let (low, high) = state.plan.latency;
+        let mut there = state.rng.between(low, high);
+        let back = state.rng.between(low, high);
+        if state.strikes(Fault::Stall) {
+            there += state.rng.between(Duration::from_secs(1), Duration::from_secs(20));
+        }
+        if now >= state.down_until && state.strikes(Fault::BrownOut) {
+            let (low, high) = state.plan.brown_out;
+            state.down_until = now + state.rng.between(low, high);
+        }
+        let error = if state.denied {
+            Some(Error::new(ErrorKind::Denied, "the store refused the credentials"))
+        } else if now < state.down_until {
+            Some(Error::unavailable("the store is down (503)"))
+        } else {
+            None
+        };
+        Passage { there, back, error, crash }
+    }
+
+    /// Whether `fault` strikes now; books it.
+    pub(super) fn strikes(&self, fault: Fault) -> bool {
+        self.state.lock().strikes(fault)
+    }
+
+    /// The first of `faults` that strikes.
+    pub(super) fn first_to_strike(&self, faults: &[Fault]) -> Option<Fault> {
+        let mut state = self.state.lock();
+        faults.iter().copied().find(|fault| state.strikes(*fault))
+    }
+
+    /// A delay for what lands late; it counts as under way until [`Bucket::landed`].
+    pub(super) fn sends_late(&self) -> Duration {
+        let mut state = self.state.lock();
+        state.under_way += 1;
+        let (low, high) = state.plan.lateness;
+        state.rng.between(low, high)
+    }
+
+    pub(super) fn landed(&self) {
+        self.state.lock().under_way -= 1;
+    }
+
+    pub(super) fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
+        let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
+        match self.state.lock().objects.entry(name) {
+            Entry::Occupied(_) => PutAnswer::Exists,
+            Entry::Vacant(free) => {
+                free.insert(Object { bytes, created, modified });
+                PutAnswer::Created
+            }
+        }
+    }
+
+    pub(super) fn read(&self, name: ObjectName) -> Option<Bytes> {
+        self.state.lock().objects.get(&name).map(|object| object.bytes.clone())
+    }
+
+    /// The bytes, perhaps with a bit flipped: never twice in a row for one object.
+    pub(super) fn perhaps_flipped(&self, name: ObjectName, bytes: Bytes) -> Bytes {
+        let mut state = self.state.lock();
+        if state.flipped.remove(&name) || bytes.is_empty() || !state.strikes(Fault::GetFlippedBit) {
+            return bytes;
+        }
+        state.flipped.insert(name);
+        let bit = state.rng.below(bytes.len() as u64 * 8);
+        let mut damaged = bytes.to_vec();
+        if let Some(byte) = damaged.get_mut((bit / 8) as usize) {
+            *byte ^= 1 << (bit % 8);
+        }
+        Bytes::from(damaged)
+    }
+
+    pub(super) fn listing(&self, prefix: &str, after: Option<ObjectName>) -> Vec<Listed> {
+        let now = self.sim.elapsed();
+        let mut state = self.state.lock();
+        let hidden_since = if state.strikes(Fault::ListStale) {
+            now.saturating_sub(state.plan.staleness)
+        } else {
+            Duration::MAX
+        };
+        let shown = state.objects.iter().filter(|(name, object)| {
+            object.created <= hidden_since
+                && lies_under(**name, prefix)
+                && after.is_none_or(|after| **name > after)
+        });
+        shown
+            .map(|(name, object)| Listed {
+                name: *name,
+                bytes: object.bytes.len() as u64,
+                modified: object.modified,
+            })
+            .collect()
+    }
+}
+
+impl State {
+    fn strikes(&mut self, fault: Fault) -> bool {
+        let strikes = self.rng.chance(self.plan.rate(fault));
+        if strikes {
+            *self.counts.entry(fault).or_default() += 1;
+        }
+        strikes
+    }
+}

@@ -1,0 +1,177 @@
+//! Which faults there are, and how often each strikes.
+
+use crate::sim::Rng;
+use std::time::Duration;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// A request takes seconds.
+    Stall,
+    /// A create is not applied and the answer is an error.
+    PutLostOnTheWay,
+    /// A create is applied and its answer is lost.
+    PutAnswerLost,
+    /// A create is answered with an error and lands seconds or minutes later, whoever is dead then.
+    PutLandsLate,
+    /// A create is answered "exists" with nothing stored (a bare 409).
+    PutFalseExists,
+    /// The client sends a create twice and reports a conflict with itself.
+    PutResent,
+    /// A read fails.
+    GetError,
+    /// A read ends early; the seam turns that into an error.
+    GetShort,
+    /// A read comes with one bit flipped; the next read of the object is right.
+    GetFlippedBit,
+    /// A listing fails.
+    ListError,
+    /// A listing lacks the newest objects. Breaks the contract of the seam: only for tests that say
+    /// so ([`FaultPlan::with_stale_lists`]).
+    ListStale,
+    /// A delete fails and does nothing.
+    DeleteLost,
+    /// A delete succeeds and its answer is lost.
+    DeleteAnswerLost,
+    /// A delete is answered with an error and lands later.
+    DeleteLate,
+    /// Handing over a chunk of an upload fails.
+    UploadPartError,
+    /// Completing an upload fails, and it did nothing.
+    UploadLost,
+    /// Completing an upload succeeds and its answer is lost.
+    UploadAnswerLost,
+    /// Completing an upload is answered with an error and lands later.
+    UploadLate,
+    /// Everything fails for a while.
+    BrownOut,
+}
+
+impl Fault {
+    /// Every kind.
+    pub const ALL: [Fault; 19] = [
+        Fault::Stall,
+        Fault::PutLostOnTheWay,
+        Fault::PutAnswerLost,
+        Fault::PutLandsLate,
+        Fault::PutFalseExists,
+        Fault::PutResent,
+        Fault::GetError,
+        Fault::GetShort,
+        Fault::GetFlippedBit,
+        Fault::ListError,
+        Fault::ListStale,
+        Fault::DeleteLost,
+        Fault::DeleteAnswerLost,
+        Fault::DeleteLate,
+        Fault::UploadPartError,
+        Fault::UploadLost,
+        Fault::UploadAnswerLost,
+        Fault::UploadLate,
+        Fault::BrownOut,
+    ];
+
+    /// Whether a store that keeps the contract can do this.
+    #[must_use]
+    pub fn keeps_the_contract(self) -> bool {
+        self != Fault::ListStale
+    }
+}
+
+/// How often each fault strikes, in a thousand requests it can strike, and how slow the store is.
+#[derive(Clone, Debug)]
+pub struct FaultPlan {
+    rates: [u32; Fault::ALL.len()],
+    /// Shortest and longest way of a request, one direction.
+    pub latency: (Duration, Duration),
+    /// Shortest and longest delay of what lands late.
+    pub lateness: (Duration, Duration),
+    /// Shortest and longest brown-out.
+    pub brown_out: (Duration, Duration),
+    /// How long an object can be missing from listings.
+    pub staleness: Duration,
+}
+
+impl FaultPlan {
+    /// No faults, a fast store.
+    #[must_use]
+    pub fn none() -> FaultPlan {
+        FaultPlan {
+            rates: [0; Fault::ALL.len()],
+            latency: (Duration::from_millis(1), Duration::from_millis(10)),
+            lateness: (Duration::from_secs(1), Duration::from_secs(300)),
+            brown_out: (Duration::from_secs(1), Duration::from_secs(20)),
+            staleness: Duration::from_secs(5),
+        }
+    }
+
+    /// A plan for one seed: each fault that the contract allows is off in half of the plans, and
+    /// otherwise strikes 1 to 60 times in a thousand; the store is fast or slow.
+    #[must_use]
+    pub fn random(rng: &mut Rng) -> FaultPlan {
+        let mut plan = FaultPlan::none();
+        for fault in Fault::ALL {
+            let (on, rate) = (rng.chance(500), 1 + rng.below(60) as u32);
+            // A brown-out hits many requests at once.
+            let rate = if fault == Fault::BrownOut { rate.div_ceil(10) } else { rate };
+            if on && fault.keeps_the_contract() {
+                plan = plan.with(fault, rate);
+            }
+        }
+        let slow = rng.below(4);
+        plan.latency.1 = Duration::from_millis(10 + 40 * slow * slow);
+        plan.lateness.1 = Duration::from_secs(2 + rng.below(600));
+        plan
+    }
+
+    /// The same, with `fault` striking `per_mille` times in a thousand.
+    #[must_use]
+    pub fn with(mut self, fault: Fault, per_mille: u32) -> FaultPlan {
+        if let Some(rate) = self.rates.get_mut(fault as usize) {
+            *rate = per_mille;
+        }
+        self
+    }
+
+    /// The same, with listings that lack what is newer than [`FaultPlan::staleness`], at times.
+    #[must_use]
+    pub fn with_stale_lists(self, per_mille: u32) -> FaultPlan {
+        self.with(Fault::ListStale, per_mille)
+    }
+
+    /// How often `fault` strikes, in a thousand.
+    #[must_use]
+    pub fn rate(&self, fault: Fault) -> u32 {
+        self.rates.get(fault as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fault_has_a_rate_of_its_own() {
+        for (position, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!(fault as usize, position);
+            let plan = FaultPlan::none().with(fault, 7);
+            for other in Fault::ALL {
+                assert_eq!(plan.rate(other), if other == fault { 7 } else { 0 });
+            }
+        }
+    }
+
+    #[test]
+    fn random_plans_keep_the_contract_and_use_every_fault_in_time() {
+        let mut rng = Rng::new(3);
+        let plans: Vec<_> = (0..100).map(|_| FaultPlan::random(&mut rng)).collect();
+        for fault in Fault::ALL {
+            let used = plans.iter().filter(|plan| plan.rate(fault) > 0).count();
+            if fault.keeps_the_contract() {
+                assert!((20..80).contains(&used), "{fault:?} in {used} plans");
+            } else {
+                assert_eq!(used, 0);
+            }
+        }
+    }
+}

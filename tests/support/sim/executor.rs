@@ -1,0 +1,528 @@
+//! The executor: who runs next, what time it is, and what has happened.
+
+use super::env;
+use super::random::Rng;
+use super::timer::Sleep;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone::Env;
+use siltstone::UnixMillis;
+use siltstone::env::Effects;
+use siltstone::store::Store;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+/// Events kept for the report of a failure.
+const RECENT_EVENTS: usize = 60;
+
+/// A process of the simulation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProcessId(u32);
+
+impl ProcessId {
+    /// The network and what lies behind it: what was sent goes on here when its sender is dead.
+    /// Never killed, never paused.
+    pub const NETWORK: ProcessId = ProcessId(0);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TaskId(u64);
+
+/// When a run counts as hanging.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Polls of tasks in one [`SimHandle::block_on`].
+    pub steps: u64,
+    /// Virtual time in one [`SimHandle::block_on`].
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { steps: 2_000_000, time: Duration::from_secs(3600) }
+    }
+}
+
+/// Why a run ended without its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Its process was killed.
+    Killed,
+    /// Nothing can run and no timer is set: somebody waits for what nobody will do.
+    Deadlock,
+    /// [`Limits::steps`] was reached: tasks run without getting anywhere.
+    TooManySteps,
+    /// [`Limits::time`] was reached: retries without an end.
+    TooLong,
+}
+
+impl Stopped {
+    /// Whether the program hangs; being killed is not its fault.
+    #[must_use]
+    pub fn is_hang(self) -> bool {
+        self != Stopped::Killed
+    }
+}
+
+struct Process {
+    name: &'static str,
+    alive: bool,
+    paused: bool,
+    skew_millis: i64,
+}
+
+struct Task {
+    process: ProcessId,
+    name: &'static str,
+    /// Taken out while it is polled.
+    future: Option<BoxFuture<'static, ()>>,
+    waker: Waker,
+    queued: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Event {
+    at: Duration,
+    process: ProcessId,
+    what: &'static str,
+    detail: u64,
+}
+
+struct State {
+    seed: u64,
+    rng: Rng,
+    limits: Limits,
+    now: Duration,
+    processes: BTreeMap<ProcessId, Process>,
+    tasks: BTreeMap<TaskId, Task>,
+    ready: Vec<TaskId>,
+    timers: BTreeMap<(Duration, u64), Waker>,
+    /// Numbers tasks, timers and processes.
+    next_number: u64,
+    /// Processes that die when the poll under way has ended.
+    dying: Vec<ProcessId>,
+    steps: u64,
+    trace: u64,
+    recent: VecDeque<Event>,
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn is_alive(&self, process: ProcessId) -> bool {
+        self.processes.get(&process).is_some_and(|process| process.alive)
+    }
+
+    fn may_run(&self, task: TaskId) -> bool {
+        let process = self.tasks.get(&task).and_then(|task| self.processes.get(&task.process));
+        process.is_some_and(|process| process.alive && !process.paused)
+    }
+
+    fn wake(&mut self, id: TaskId) {
+        if let Some(task) = self.tasks.get_mut(&id)
+            && !task.queued
+        {
+            task.queued = true;
+            self.ready.push(id);
+        }
+    }
+
+    /// Folds an event into the trace (FNV-1a over its numbers and its name).
+    fn note(&mut self, process: ProcessId, what: &'static str, detail: u64) {
+        let at = self.now;
+        let numbers = [at.as_nanos() as u64, u64::from(process.0), detail];
+        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(what.bytes());
+        for byte in bytes {
+            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+        if self.recent.len() == RECENT_EVENTS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Event { at, process, what, detail });
+    }
+
+    /// Takes one of the tasks that can run, by the seed.
+    fn pick(&mut self) -> Option<(TaskId, BoxFuture<'static, ()>, Waker)> {
+        loop {
+            let candidates: Vec<usize> = (0..self.ready.len())
+                .filter(|at| self.ready.get(*at).is_some_and(|task| self.may_run(*task)))
+                .collect();
+            let drawn = self.rng.below(candidates.len() as u64) as usize;
+            let id = self.ready.swap_remove(*candidates.get(drawn)?);
+            let task = self.tasks.get_mut(&id)?;
+            task.queued = false;
+            let (process, name, waker) = (task.process, task.name, task.waker.clone());
+            if let Some(future) = task.future.take() {
+                self.note(process, name, id.0);
+                return Some((id, future, waker));
+            }
+        }
+    }
+
+    /// Jumps to the next timer, but not past `horizon`. The wakers of all that is due then.
+    fn advance(&mut self, horizon: Duration) -> Vec<Waker> {
+        let Some(((due, _), _)) = self.timers.first_key_value() else { return vec![] };
+        let due = *due;
+        if due > horizon {
+            return vec![];
+        }
+        self.now = self.now.max(due);
+        let later = self.timers.split_off(&(due, u64::MAX));
+        std::mem::replace(&mut self.timers, later).into_values().collect()
+    }
+}
+
+struct TaskWaker {
+    sim: SimHandle,
+    task: TaskId,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.sim.0.lock().wake(self.task);
+    }
+}
+
+/// The owner of a simulation: dropping it ends every process. Everything else is done through the
+/// handle it dereferences to.
+pub struct Sim(SimHandle);
+
+/// Access to a simulation. Cheap to clone.
+#[derive(Clone)]
+pub struct SimHandle(Arc<Mutex<State>>);
+
+impl Deref for Sim {
+    type Target = SimHandle;
+
+    fn deref(&self) -> &SimHandle {
+        &self.0
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.report());
+        }
+        // Tasks hold the simulation, and it holds them.
+        let all: Vec<ProcessId> = self.0.0.lock().processes.keys().copied().collect();
+        for process in all {
+            self.0.end_process(process);
+        }
+    }
+}
+
+impl fmt::Debug for SimHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.lock();
+        f.debug_struct("Sim").field("seed", &state.seed).field("now", &state.now).finish()
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Sim {
+    /// An empty world.
+    #[must_use]
+    pub fn new(seed: u64) -> Sim {
+        let network = Process { name: "network", alive: true, paused: false, skew_millis: 0 };
+        Sim(SimHandle(Arc::new(Mutex::new(State {
+            seed,
+            rng: Rng::new(seed),
+            limits: Limits::default(),
+            now: Duration::ZERO,
+            processes: BTreeMap::from([(ProcessId::NETWORK, network)]),
+            tasks: BTreeMap::new(),
+            ready: Vec::new(),
+            timers: BTreeMap::new(),
+            next_number: 0,
+            dying: Vec::new(),
+            steps: 0,
+            trace: 0xcbf2_9ce4_8422_2325,
+            recent: VecDeque::new(),
+        }))))
+    }
+}
+
+impl SimHandle {
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.0.lock().seed
+    }
+
+    /// A stream of randomness of its own, for a workload or a store.
+    #[must_use]
+    pub fn split_rng(&self) -> Rng {
+        self.0.lock().rng.split()
+    }
+
+    /// Sets the limits of each [`SimHandle::block_on`].
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.lock().limits = limits;
+    }
+
+    /// A new process, whose wall clock is `skew_millis` off the world's.
+    #[must_use]
+    pub fn process(&self, name: &'static str, skew_millis: i64) -> ProcessId {
+        let mut state = self.0.lock();
+        let id = ProcessId(state.number() as u32);
+        let process = Process { name, alive: true, paused: false, skew_millis };
+        state.processes.insert(id, process);
+        id
+    }
+
+    /// The seam of `process` over `store`.
+    #[must_use]
+    pub fn env(&self, process: ProcessId, store: Arc<dyn Store>) -> Env {
+        self.effects(process).with_store(store)
+    }
+
+    /// [`SimHandle::env`] without a store.
+    #[must_use]
+    pub fn effects(&self, process: ProcessId) -> Effects {
+        env::effects(self, process, self.split_rng())
+    }
+
+    /// Virtual time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.lock().now
+    }
+
+    /// The world's wall clock: what a store stamps objects with.
+    #[must_use]
+    pub fn wall_clock(&self) -> UnixMillis {
+        env::wall_clock(self.elapsed(), 0)
+    }
+
+    /// Completes after `duration` of virtual time.
+    pub fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(Sleep::new(self.clone(), duration))
+    }
+
+    pub(crate) fn skew_millis(&self, process: ProcessId) -> i64 {
+        self.0.lock().processes.get(&process).map_or(0, |process| process.skew_millis)
+    }
+
+    /// Sets a process's clock off, as an administrator or a bad battery does.
+    pub fn set_skew_millis(&self, process: ProcessId, skew_millis: i64) {
+        if let Some(process) = self.0.lock().processes.get_mut(&process) {
+            process.skew_millis = skew_millis;
+        }
+    }
+
+    /// Adds a task. In a dead process nothing runs: the task is dropped.
+    pub fn spawn(
+        &self,
+        process: ProcessId,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let mut state = self.0.lock();
+        if !state.is_alive(process) {
+            drop(state);
+            return;
+        }
+        let id = TaskId(state.number());
+        let waker = Waker::from(Arc::new(TaskWaker { sim: self.clone(), task: id }));
+        let future: Option<BoxFuture<'static, ()>> = Some(Box::pin(task));
+        state.tasks.insert(id, Task { process, name, future, waker, queued: false });
+        state.wake(id);
+    }
+
+    /// Whether the process has not been killed.
+    #[must_use]
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.0.lock().is_alive(process)
+    }
+
+    /// Kills a process: its tasks are dropped, nothing of it runs again.
+    pub fn kill(&self, process: ProcessId) {
+        if process != ProcessId::NETWORK {
+            self.end_process(process);
+        }
+    }
+
+    fn end_process(&self, process: ProcessId) {
+        let mut state = self.0.lock();
+        let Some(dead) = state.processes.get_mut(&process) else { return };
+        if !std::mem::replace(&mut dead.alive, false) {
+            return;
+        }
+        state.note(process, "killed", 0);
+        let ids: Vec<TaskId> =
+            state.tasks.iter().filter(|(_, t)| t.process == process).map(|(id, _)| *id).collect();
+        state.ready.retain(|task| !ids.contains(task));
+        let tasks: Vec<Task> = ids.iter().filter_map(|id| state.tasks.remove(id)).collect();
+        // Outside the lock: what is dropped may wake, spawn, or cancel a timer.
+        drop(state);
+        drop(tasks);
+    }
+
+    /// Kills a process once the poll that is under way has ended.
+    pub fn kill_after_this_step(&self, process: ProcessId) {
+        self.0.lock().dying.push(process);
+    }
+
+    /// Stops a process without ending it (SIGSTOP): its timers pass, its requests go on.
+    pub fn pause(&self, process: ProcessId) {
+        self.set_paused(process, true);
+    }
+
+    /// Lets a paused process go on (SIGCONT).
+    pub fn resume(&self, process: ProcessId) {
+        self.set_paused(process, false);
+    }
+
+    fn set_paused(&self, process: ProcessId, paused: bool) {
+        if let Some(process) = self.0.lock().processes.get_mut(&process) {
+            process.paused = paused;
+        }
+    }
+
+    pub(crate) fn add_timer(&self, at: Duration, waker: Waker) -> (Duration, u64) {
+        let mut state = self.0.lock();
+        let key = (at, state.number());
+        state.timers.insert(key, waker);
+        key
+    }
+
+    pub(crate) fn remove_timer(&self, key: (Duration, u64)) {
+        let removed = self.0.lock().timers.remove(&key);
+        drop(removed);
+    }
+
+    /// Folds an event into the trace hash.
+    pub fn note(&self, process: ProcessId, what: &'static str, detail: u64) {
+        self.0.lock().note(process, what, detail);
+    }
+
+    /// The hash of everything that happened. Equal for equal seeds.
+    #[must_use]
+    pub fn trace_hash(&self) -> u64 {
+        self.0.lock().trace
+    }
+
+    /// Polls so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.0.lock().steps
+    }
+
+    /// Seed, time and the latest events, for the report of a failure.
+    #[must_use]
+    pub fn report(&self) -> String {
+        let state = self.0.lock();
+        let mut text = format!("seed {} at {:?}, {} steps\n", state.seed, state.now, state.steps);
+        for event in &state.recent {
+            let process = state.processes.get(&event.process).map_or("?", |p| p.name);
+            let number = event.process.0;
+            let (at, what, detail) = (event.at, event.what, event.detail);
+            text.push_str(&format!("  {at:?} {process}#{number} {what} {detail:x}\n"));
+        }
+        text
+    }
+
+    /// Runs one task that can run, else jumps to the next timer up to `horizon`. False when
+    /// neither is there.
+    fn step(&self, horizon: Duration) -> bool {
+        let picked = self.0.lock().pick();
+        let Some((id, mut future, waker)) = picked else {
+            let due = self.0.lock().advance(horizon);
+            let any = !due.is_empty();
+            for waker in due {
+                waker.wake();
+            }
+            return any;
+        };
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut state = self.0.lock();
+        state.steps += 1;
+        let mut ended = Some(future);
+        match polled {
+            Poll::Ready(()) => drop(state.tasks.remove(&id)),
+            // Its entry is gone when its process was killed meanwhile.
+            Poll::Pending => {
+                if let Some(task) = state.tasks.get_mut(&id) {
+                    task.future = ended.take();
+                }
+            }
+        }
+        let dying = std::mem::take(&mut state.dying);
+        drop(state);
+        drop(ended);
+        for process in dying {
+            self.kill(process);
+        }
+        true
+    }
+
+    /// Runs the world until `future`, a task of `process`, is done.
+    ///
+    /// # Errors
+    /// How it stopped without a result.
+    pub fn block_on<T: Send + 'static>(
+        &self,
+        process: ProcessId,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Stopped> {
+        let slot = Arc::new(Mutex::new(None));
+        let fill = Arc::clone(&slot);
+        self.spawn(process, "main", async move {
+            let result = future.await;
+            *fill.lock() = Some(result);
+        });
+        let (limits, started, steps) = {
+            let state = self.0.lock();
+            (state.limits, state.now, state.steps)
+        };
+        let horizon = started + limits.time;
+        loop {
+            if let Some(result) = slot.lock().take() {
+                return Ok(result);
+            }
+            if !self.is_alive(process) {
+                return Err(Stopped::Killed);
+            }
+            if self.steps() - steps >= limits.steps {
+                return Err(Stopped::TooManySteps);
+            }
+            if !self.step(horizon) {
+                let waits = !self.0.lock().timers.is_empty();
+                return Err(if waits { Stopped::TooLong } else { Stopped::Deadlock });
+            }
+        }
+    }
+
+    /// Runs the world for `duration` of virtual time.
+    ///
+    /// # Errors
+    /// [`Stopped::TooManySteps`] when it does not get that far.
+    pub fn run_for(&self, duration: Duration) -> Result<(), Stopped> {
+        let (until, limit) = {
+            let state = self.0.lock();
+            (state.now + duration, state.steps + state.limits.steps)
+        };
+        while self.step(until) {
+            if self.steps() >= limit {
+                return Err(Stopped::TooManySteps);
+            }
+        }
+        let mut state = self.0.lock();
+        state.now = state.now.max(until);
+        Ok(())
+    }
+}

@@ -1,0 +1,15 @@
+//! A deterministic simulation: many processes on one thread, virtual time, every choice drawn from
+//! one seed.
+//!
+//! Tasks belong to a *process*. Of the tasks that can run, the seed picks the next; when none can,
+//! the clock jumps to the next timer. Killing a process drops its tasks and lets nothing of it run
+//! again; pausing one is what SIGSTOP is to a real process. Every step is folded into a hash: equal
+//! seeds must give equal hashes, or something undetermined has slipped in.
+
+mod env;
+mod executor;
+mod random;
+mod timer;
+
+pub use executor::{Limits, ProcessId, Sim, SimHandle, Stopped};
+pub use random::Rng;
