@@ -196,6 +196,16 @@ impl Collect {
         }
     }
 
+    /// Tables that may be deleted at once, up to `limit`, the one of the present action first: their
+    /// order is free, that of numbered names is not. Report each by [`Collect::on_deleted`], in this
+    /// order.
+    #[must_use]
+    pub fn deletable_at_once(&self, limit: usize) -> Vec<ObjectName> {
+        let Phase::Delete(names) = &self.phase else { return Vec::new() };
+        let tables = names.iter().rev().copied();
+        tables.take_while(|name| matches!(name, ObjectName::Compacted(_))).take(limit).collect()
+    }
+
     /// The answer to [`CollectAction::Delete`]: whether it succeeded. A numbered name that could
     /// not be deleted ends the round's numbered deletes, so that those go in ascending order.
     pub fn on_deleted(&mut self, succeeded: bool) {

@@ -1,7 +1,7 @@
 //! A reader that keeps up with a database (rule M4).
 //!
 //! ```text
-//! poll ─► probe manifest V + 1 ──hit──► look ─► maybe a newer state ─┐
+//! poll ─► read manifest V + 1 ──hit──► look ─► maybe a newer state ──┐
 //!   │          └──nothing────────────────────────────────────────────┤
 //!   └─ a listing is due ─► look ─► list the WAL's boundary ──────────┤
 //!                                      └─ at or past me ─► start again
@@ -15,9 +15,10 @@
 
 use super::look::{Look, LookAction};
 use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use crate::edit::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::{ManifestId, WalId};
+use siltstone_base::WalId;
 use std::sync::Arc;
 
 /// WAL objects that a walk meets before it confirms and hands out: bounds what the driver holds,
@@ -49,8 +50,7 @@ enum Phase {
     Idle,
     /// From the newest manifest again, wherever the reader stood.
     Start(Look),
-    Probe,
-    /// Before the boundary is listed (`true`), or a probe's hit is confirmed.
+    /// For a newer state; `true`: with a listing, and the place is checked after.
     Look(Look, bool),
     /// Is the place where the reader stands still there?
     CheckPlace,
@@ -120,12 +120,13 @@ impl Follow {
             return;
         }
         let due = (self.cheap_polls_left == 0 || long_pause) && self.rules.has(Rule::ListSometimes);
+        let known = self.known.clone();
         if due {
             self.cheap_polls_left = self.list_every - 1;
-            self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), true);
+            self.phase = Phase::Look(Look::new(known, self.rules), true);
         } else {
             self.cheap_polls_left = self.cheap_polls_left.saturating_sub(1);
-            self.phase = Phase::Probe;
+            self.phase = Phase::Look(Look::probe(known, self.rules), false);
         }
     }
 
@@ -138,10 +139,6 @@ impl Follow {
                 LookAction::Request(request) => FollowAction::Request(request),
                 LookAction::Done(_) => FollowAction::Idle,
             },
-            Phase::Probe => {
-                let known = self.known.as_ref().map_or(ManifestId::NONE, |known| known.id);
-                FollowAction::Request(ManifestRequest::Read(known.next()))
-            }
             Phase::CheckPlace | Phase::ConfirmWalk(_) => FollowAction::ListWalBoundary,
             Phase::Walk => FollowAction::ReadWal(self.at),
             Phase::Failed(failure) => FollowAction::Failed(*failure),
@@ -155,21 +152,6 @@ impl Follow {
                 look.on_answer(answer);
                 self.settle_look()
             }
-            Phase::Probe => match answer {
-                ManifestAnswer::Read(None) => {
-                    self.start_walk();
-                    Vec::new()
-                }
-                ManifestAnswer::Read(Some(read)) if !self.rules.has(Rule::ConfirmHits) => {
-                    self.advance(read, false)
-                }
-                // The newest of all, and proven: the hit says only that there is one.
-                ManifestAnswer::Read(Some(_)) => {
-                    self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), false);
-                    Vec::new()
-                }
-                _ => Vec::new(),
-            },
             _ => Vec::new(),
         }
     }
@@ -239,6 +221,10 @@ impl Follow {
                 self.phase = Phase::Idle;
                 Vec::new()
             }
+            LookAction::Done(Some(newest)) if self.is_other(&newest) => {
+                self.phase = Phase::Failed(Refusal::from(Conflict::OtherDatabase).into());
+                Vec::new()
+            }
             LookAction::Done(Some(newest)) if start => {
                 self.known = Some(newest.clone());
                 self.at = newest.replay_from;
@@ -247,6 +233,11 @@ impl Follow {
             }
             LookAction::Done(Some(newest)) => self.advance(newest, check_place),
         }
+    }
+
+    /// Whether another database lives here now (rule F8).
+    fn is_other(&self, newest: &Manifest) -> bool {
+        self.known.as_ref().is_some_and(|known| known.database != newest.database)
     }
 
     /// Takes over a newer state; what it has in tables need not be read from the WAL.

@@ -45,9 +45,14 @@ impl Look {
         Look { known, rules, phase: Phase::List }
     }
 
-    /// Looks by reading the next number instead of listing, which is wrong (rule F4).
-    pub(super) fn by_probing(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
-        Look { known, rules, phase: Phase::Probe }
+    /// The cheap look: reads the next number, and looks properly only when something is there. A
+    /// miss ends it with what is known, which is no proof: the next number may have been freed. So
+    /// one look in N, the first after a long pause, and every look that something depends on is a
+    /// plain one (rules M4, F4).
+    #[must_use]
+    pub fn probe(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
+        let phase = if known.is_some() { Phase::Probe } else { Phase::List };
+        Look { known, rules, phase }
     }
 
     /// What to do now.
@@ -80,7 +85,7 @@ impl Look {
                 }
             }
             (Phase::Probe, ManifestAnswer::Read(None)) => self.phase = Phase::Done,
-            (Phase::Probe, ManifestAnswer::Read(read)) => self.known = read,
+            (Phase::Probe, ManifestAnswer::Read(Some(_))) => self.phase = Phase::List,
             (Phase::Verify(_), ManifestAnswer::Listed(listing)) => self.on_verified(listing),
             _ => {}
         }
@@ -123,6 +128,19 @@ mod tests {
         let mut look = Look::new(None, Rules::ALL);
         look.on_answer(listed(None, 0));
         assert_eq!(look.action(), LookAction::Done(None));
+    }
+
+    #[test]
+    fn a_probe_that_misses_costs_one_read_and_a_hit_is_looked_at() {
+        let mut miss = Look::probe(Some(numbered(7)), Rules::ALL);
+        assert_eq!(miss.action(), LookAction::Request(ManifestRequest::Read(ManifestId(8))));
+        miss.on_answer(ManifestAnswer::Read(None));
+        assert_eq!(miss.action(), LookAction::Done(Some(numbered(7))));
+
+        let mut hit = Look::probe(Some(numbered(7)), Rules::ALL);
+        hit.on_answer(ManifestAnswer::Read(Some(numbered(8))));
+        let list = ManifestRequest::List { after: ManifestId(7) };
+        assert_eq!(hit.action(), LookAction::Request(list));
     }
 
     /// The listed number was freed, and a sleeper's object in it was read.

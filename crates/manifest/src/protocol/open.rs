@@ -316,7 +316,7 @@ impl OpenWriter {
         } else if self.rules.has(Rule::ConfirmByList) {
             self.phase = Phase::Confirm(Look::new(known, self.rules), fence);
         } else {
-            self.phase = Phase::Confirm(Look::by_probing(known, self.rules), fence);
+            self.phase = Phase::Confirm(Look::probe(known, self.rules), fence);
         }
     }
 
@@ -337,6 +337,11 @@ impl OpenWriter {
     fn still_newest(&mut self, newest: Option<Arc<Manifest>>) -> bool {
         let Some(claimed) = &mut self.claimed else { return false };
         match newest {
+            // Rule F8: made anew at the same place, another database may have the same epoch.
+            Some(newest) if newest.database != claimed.known.database => {
+                self.phase = Phase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
+                false
+            }
             Some(newest) if newest.writer_epoch == claimed.epoch => {
                 claimed.known = newest;
                 true

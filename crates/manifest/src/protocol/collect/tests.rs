@@ -308,3 +308,19 @@ fn a_failed_delete_keeps_numbered_names_ascending() {
     assert_eq!(world.store.wal.len(), 0);
     assert!(world.store.manifests.contains_key(&ManifestId(1)));
 }
+
+#[test]
+fn tables_may_go_at_once_and_numbered_names_may_not() {
+    let mut world = World::new();
+    world.tables = [97, 98, 99].map(SstId).to_vec();
+    let mut collect = world.collect(Rules::ALL);
+    world.step_to(&mut collect, |action| matches!(action, CollectAction::Delete(_)));
+    assert_eq!(collect.deletable_at_once(9), vec![]);
+    world.step_to(&mut collect, |action| {
+        matches!(action, CollectAction::Delete(ObjectName::Compacted(_)))
+    });
+    let both = [97, 98].map(|id| ObjectName::Compacted(SstId(id))).to_vec();
+    assert_eq!(collect.deletable_at_once(2), both);
+    (0..3).for_each(|_| collect.on_deleted(true));
+    assert!(matches!(collect.action(), CollectAction::Done(_)));
+}

@@ -1,6 +1,6 @@
 use super::*;
 use crate::protocol::testing::TinyStore;
-use siltstone_base::Epoch;
+use siltstone_base::{Epoch, ManifestId};
 
 /// Runs the reader until it is idle; gives what became visible.
 fn drive(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
@@ -170,4 +170,17 @@ fn without_a_database_a_reader_is_idle() {
     let mut follow = Follow::new(1, Rules::ALL);
     assert_eq!(drive(&mut store, &mut follow), vec![]);
     assert_eq!(follow.manifest(), None);
+}
+
+/// F8: destroyed and made anew at one place.
+#[test]
+fn a_reader_does_not_slip_into_another_database() {
+    let mut store = TinyStore::new();
+    let mut follow = reader(&mut store, 1);
+    let other = Manifest { database: siltstone_base::DatabaseId(5), ..crate::testing::empty() };
+    let other = Manifest { id: ManifestId(2), ..other };
+    store.manifests = [(other.id, Arc::new(other))].into();
+    assert_eq!(poll(&mut store, &mut follow), vec![]);
+    let gone = Failure::Refused(Conflict::OtherDatabase.into());
+    assert_eq!(follow.action(), FollowAction::Failed(gone));
 }

@@ -277,3 +277,19 @@ fn a_claim_ends_the_older_writers_commits() {
     let refused = store.commit(Edit::FlushL0(flush));
     assert_eq!(refused, Err(Refusal::Fenced { by: Epoch(2) }));
 }
+
+/// F8: destroyed and made anew at one place; the epoch is the same number.
+#[test]
+fn another_database_with_the_same_epoch_is_not_ones_own() {
+    let mut store = TinyStore::new();
+    let mut open = opener(&store, 1, 1, Rules::ALL);
+    let fence = store.step_to_fence(&mut open);
+    let mut other = Manifest::clone(&store.newest());
+    other.database = siltstone_base::DatabaseId(5);
+    other.id = other.id.plus(4);
+    store.manifests = [(other.id, Arc::new(other))].into();
+    store.wal.clear();
+    store.create_fence(fence);
+    let gone = Failure::Refused(Conflict::OtherDatabase.into());
+    assert_eq!(store.finish(&mut open), Err(gone));
+}
