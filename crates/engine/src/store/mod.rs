@@ -7,6 +7,7 @@
 
 pub mod conditional;
 pub mod counting;
+pub mod local;
 pub mod memory;
 pub mod ranges;
 pub mod retry;

@@ -1,0 +1,179 @@
+//! Objects as files in a local folder.
+//!
+//! Our own, rather than a general store over a file system: an acknowledged object must survive a
+//! power cut (file and folder are synced before the answer), a cold read must cost one system call
+//! (files stay open and are read at offsets), and a process that dies must leave nothing that
+//! another takes for an object (files are written under a staging name). `folder` has the order of
+//! the steps. The file system must have hard links, and name clashes among them must be decided by
+//! one machine: local disks do; on network file systems it is the server's promise.
+
+mod errors;
+mod files;
+mod folder;
+mod staging;
+#[cfg(test)]
+mod tests;
+
+use super::{Listed, PutAnswer, Store, Upload};
+use crate::env::Effects;
+use bytes::Bytes;
+use files::{Files, SystemFiles};
+use folder::Folder;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ObjectName, Result};
+use staging::StagedFile;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A store in a local folder, which need not exist before the first write.
+pub struct LocalStore {
+    folder: Arc<Folder>,
+    effects: Effects,
+}
+
+impl LocalStore {
+    /// The store in `root`; a relative path is taken from the present working directory once and
+    /// for all. Looks, in the background, for staged files that killed processes left behind.
+    ///
+    /// # Errors
+    /// Invalid for an empty path, or where there is no working directory.
+    pub fn new(root: &Path, effects: Effects) -> Result<Arc<LocalStore>> {
+        LocalStore::over(root, effects, Arc::new(SystemFiles))
+    }
+
+    fn over(root: &Path, effects: Effects, files: Arc<dyn Files>) -> Result<Arc<LocalStore>> {
+        let root = std::path::absolute(root).map_err(|error| {
+            Error::invalid("the database's path is empty or cannot be made absolute")
+                .with("path", root.display())
+                .caused_by(error)
+        })?;
+        let folder = Arc::new(Folder::new(root, files));
+        let (sweeping, now) = (Arc::clone(&folder), effects.clock.now());
+        effects.spawn.spawn_blocking("sweep staging", Box::new(move || sweeping.sweep(now)));
+        Ok(Arc::new(LocalStore { folder, effects }))
+    }
+
+    fn staged_name(&self) -> String {
+        staging::new_name(self.effects.clock.now(), self.effects.random.next_u64())
+    }
+}
+
+impl fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file://{}", self.folder.root().display())
+    }
+}
+
+impl Store for LocalStore {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("read", move || folder.read(name, range)).await? }
+            .boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.folder.read(name, range))
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+        async move {
+            let create = move || folder.create(name, &bytes, &staged);
+            let answer = self.effects.blocking("create", create).await;
+            answer.unwrap_or_else(PutAnswer::Ambiguous)
+        }
+        .boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+        async move {
+            let stage = move || folder.stage(name, &staged);
+            let file = Some(self.effects.blocking("stage", stage).await??);
+            let upload: Box<dyn Upload> = Box::new(LocalUpload {
+                folder: Arc::clone(&self.folder),
+                effects: self.effects.clone(),
+                name,
+                file,
+            });
+            Ok(upload)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("list", move || folder.list(prefix, after)).await? }
+            .boxed()
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("delete", move || folder.delete(name)).await? }.boxed()
+    }
+}
+
+struct LocalUpload {
+    folder: Arc<Folder>,
+    effects: Effects,
+    name: ObjectName,
+    /// Gone once a write has failed, or was dropped on its way.
+    file: Option<StagedFile>,
+}
+
+impl LocalUpload {
+    fn take(&mut self) -> Result<StagedFile> {
+        self.file.take().ok_or_else(|| {
+            Error::internal("an upload goes on after a write failed").with("object", self.name)
+        })
+    }
+}
+
+impl Upload for LocalUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let mut file = self.take()?;
+            let write = move || {
+                let written = file.write(&chunk);
+                (written.map_err(|error| errors::explain(error, &file.path())), file)
+            };
+            let (written, file) = self.effects.blocking("write", write).await?;
+            written?;
+            self.file = Some(file);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let (file, folder, name) = (self.take()?, Arc::clone(&self.folder), self.name);
+            let complete = move || folder.complete(name, file);
+            self.effects.blocking("complete", complete).await?
+        }
+        .boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let effects = self.effects.clone();
+            effects.blocking("abort", move || drop(self.file)).await
+        }
+        .boxed()
+    }
+}

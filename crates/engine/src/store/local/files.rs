@@ -1,0 +1,112 @@
+//! The few file operations that the folder store is made of, behind a trait, so that a test can
+//! record their order and let any of them fail.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// A file that is being written under a staging name.
+#[derive(Debug)]
+pub(super) struct Staged {
+    pub(super) file: File,
+    pub(super) path: PathBuf,
+}
+
+/// One line of a folder.
+#[derive(Debug)]
+pub(super) struct FolderEntry {
+    /// Text, or `None` for a name that is no UTF-8 and so none of ours.
+    pub(super) name: Option<String>,
+    pub(super) is_folder: bool,
+    pub(super) bytes: u64,
+    pub(super) modified: SystemTime,
+}
+
+/// File operations. Each is one system call or a few.
+pub(super) trait Files: Send + Sync {
+    /// A new file for writing; it must not exist.
+    fn create_new(&self, path: &Path) -> io::Result<Staged>;
+    /// Appends.
+    fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
+    /// Brings the file's bytes to the disk.
+    fn sync_file(&self, staged: &Staged) -> io::Result<()>;
+    /// A second name for a file; fails when the name is taken.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Another name for a file, over what had it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Takes a name away.
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+    /// Brings a folder's names to the disk.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+    /// A new folder.
+    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    /// A file for reading, and its length.
+    fn open(&self, path: &Path) -> io::Result<(File, u64)>;
+    /// What stands in a folder, in no order.
+    fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>>;
+}
+
+/// The operating system's.
+#[derive(Debug)]
+pub(super) struct SystemFiles;
+
+impl Files for SystemFiles {
+    fn create_new(&self, path: &Path) -> io::Result<Staged> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Staged { file, path: path.to_owned() })
+    }
+
+    fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
+        staged.file.write_all(bytes)
+    }
+
+    fn sync_file(&self, staged: &Staged) -> io::Result<()> {
+        staged.file.sync_data()
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
+        let file = File::open(path)?;
+        let bytes = file.metadata()?.len();
+        Ok((file, bytes))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            // Gone between the two calls: it was not there.
+            let metadata = match entry.metadata() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            entries.push(FolderEntry {
+                name: entry.file_name().into_string().ok(),
+                is_folder: metadata.is_dir(),
+                bytes: metadata.len(),
+                modified: metadata.modified()?,
+            });
+        }
+        Ok(entries)
+    }
+}
