@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use siltstone_base::{
     BlockAddr, Cursor, Entry, Kind, MergeOperator, Result, Seq, SstId, Step, UnixMillis,
 };
+use std::cell::Cell;
 use std::cmp::Reverse;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// An entry with bytes of its own.
@@ -86,6 +88,7 @@ pub(crate) struct Rows {
     random: u64,
     /// Of 8 moves, so many lack a block.
     lacks: u64,
+    moves: Rc<Cell<u32>>,
 }
 
 impl Rows {
@@ -94,13 +97,20 @@ impl Rows {
     }
 
     pub(crate) fn lacking(rows: Vec<Row>, seed: u64, lacks: u64) -> Rows {
-        Rows { rows: sorted(rows), at: None, pending: None, random: seed, lacks }
+        let rows = sorted(rows);
+        Rows { rows, at: None, pending: None, random: seed, lacks, moves: Rc::default() }
+    }
+
+    /// How often it was asked to move, also after it has gone into a merge.
+    pub(crate) fn moves(&self) -> Rc<Cell<u32>> {
+        Rc::clone(&self.moves)
     }
 
     fn go(&mut self, to: Move) -> Result<Step> {
         if let Some(pending) = &self.pending {
             assert_eq!(pending, &to, "a pending move is repeated as it was");
         }
+        self.moves.set(self.moves.get() + 1);
         self.random = self.random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         if (self.random >> 32) % 8 < self.lacks {
             self.pending = Some(to);

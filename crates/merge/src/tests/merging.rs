@@ -180,6 +180,22 @@ fn a_seek_names_the_blocks_of_all_its_sources() {
     assert!(merge.entry().is_none());
 }
 
+/// A driver may give a block out once: asked again, a source that is placed would lack it again.
+#[test]
+fn a_source_that_is_placed_is_not_asked_again() {
+    let placed = Rows::new(vec![put("a", 1, "")]);
+    let slow = Rows::lacking(vec![put("b", 2, "")], 5, 6);
+    let (moves_of_placed, moves_of_slow) = (placed.moves(), slow.moves());
+    let mut merge = Merge::new(vec![placed, slow], Direction::Forward);
+    for round in 1..=20 {
+        let before = moves_of_slow.get();
+        assert_eq!(driven(|| merge.seek_first()).unwrap(), Step::Ready);
+        assert_eq!(moves_of_placed.get(), round, "a new seek asks it once");
+        assert!(moves_of_slow.get() > before);
+    }
+    assert!(moves_of_slow.get() > 40, "it did lack blocks");
+}
+
 #[test]
 fn of_equals_the_newer_source_counts() {
     let sources = || {
