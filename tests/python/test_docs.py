@@ -30,7 +30,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert blocks, f"{page.name} shows nothing that runs"
     names: dict[str, object] = {"__name__": "example"}
     for block in blocks:
-        exec(compile(block, str(page), "exec"), names)  # noqa: S102
+        exec(compile(block, str(page), "exec"), names)
 
 
 def test_a_wrong_example_is_found_with_its_line() -> None:
@@ -39,7 +39,7 @@ def test_a_wrong_example_is_found_with_its_line() -> None:
     blocks = examples(text)
     assert len(blocks) == 2
     names: dict[str, object] = {}
-    exec(compile(blocks[0], "page.md", "exec"), names)  # noqa: S102
+    exec(compile(blocks[0], "page.md", "exec"), names)
     with pytest.raises(AssertionError) as failure:
-        exec(compile(blocks[1], "page.md", "exec"), names)  # noqa: S102
+        exec(compile(blocks[1], "page.md", "exec"), names)
     assert failure.traceback[-1].lineno == 11  # from 0
