@@ -57,8 +57,9 @@ rules! {
     /// F6: acknowledgements go out in id order. Without it A acknowledges an object above the
     /// fence that takes a smaller id.
     AcknowledgeInOrder,
-    /// F3: id i goes out once every id up to i - W is committed. With "once i - W is" A's create
-    /// of 1 hangs, B fences 1 and goes on from 3; A's 2 lands, so A sends 4; C replays it.
+    /// F3: id i goes out once every id up to i - W is committed. With a count of what is under way,
+    /// W = 2: A's create of 1 hangs, B fences 1 and goes on from 3; A's 2 lands, so A sends 3 and
+    /// 4; C replays one of them above B's rows.
     WindowOverPrefix,
     /// M3: after creating a manifest the boundary is listed. Without it a claim or a checkpoint
     /// lands in a freed slot and is believed.

@@ -90,6 +90,21 @@ fn a_table_whose_name_is_not_reserved_is_refused() {
     assert!(!Edit::FlushL0(unreserved).in_effect(&base));
 }
 
+/// R1, R2: what the rules add, seen by dropping each.
+#[test]
+fn reservations_are_checked_and_end_by_takeover() {
+    let base = manifest();
+    let mut unreserved = flush(&base);
+    unreserved.layers[0][0].id = SstId(99);
+    let unchecked = Rules::ALL.without(Rule::CheckReservation);
+    assert!(Edit::FlushL0(unreserved).apply_with(&base, unchecked).is_ok());
+
+    let next = Edit::ClaimWriter(claim(2, 9));
+    assert!(!next.apply(&base).unwrap().reserved.contains(&SstId(50)));
+    let piling = Rules::ALL.without(Rule::TakeoverVoidsNames);
+    assert!(next.apply_with(&base, piling).unwrap().reserved.contains(&SstId(50)));
+}
+
 /// M2 (model): compaction took the table away; "is it there?" would add it again.
 #[test]
 fn a_flush_is_recognised_after_compaction_took_its_table() {

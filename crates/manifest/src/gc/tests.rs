@@ -146,3 +146,12 @@ fn a_zombie_below_the_boundary_is_dead_at_once() {
     let verdict = dead(&evidence(listed, 10), Rules::ALL);
     assert_eq!(verdict.deletes, vec![ObjectName::Manifest(ManifestId(2))]);
 }
+
+/// R1: without the rule a table is deleted between its upload and its commit.
+#[test]
+fn reserved_names_live_by_the_rule_alone() {
+    let found = evidence(table_names(&[50]), 10);
+    assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
+    let without = Rules::ALL.without(Rule::HonourReservations);
+    assert_eq!(dead(&found, without).deletes, vec![ObjectName::Compacted(SstId(50))]);
+}

@@ -77,12 +77,12 @@ impl WalWindow {
     #[must_use]
     pub fn may_send(&self) -> Option<WalId> {
         let next = self.prefix.plus(self.sent.len() as u64 + 1);
-        let within = if self.rules.has(Rule::WindowOverPrefix) {
-            (self.sent.len() as u64) < self.width
+        let counted = if self.rules.has(Rule::WindowOverPrefix) {
+            self.sent.len()
         } else {
-            self.landed(next.minus(self.width))
+            self.sent.iter().filter(|slot| slot.state != State::Committed).count()
         };
-        (self.ended.is_none() && within).then_some(next)
+        (self.ended.is_none() && (counted as u64) < self.width).then_some(next)
     }
 
     /// Takes the id of [`WalWindow::may_send`]: its first try goes out now.
@@ -168,16 +168,6 @@ impl WalWindow {
     fn slot_mut(&mut self, id: WalId) -> Option<&mut Slot> {
         let at = id.get().checked_sub(self.prefix.get() + 1)?;
         self.sent.get_mut(usize::try_from(at).ok()?)
-    }
-
-    fn landed(&self, id: WalId) -> bool {
-        match id.get().checked_sub(self.prefix.get() + 1) {
-            None => true,
-            Some(at) => {
-                let slot = usize::try_from(at).ok().and_then(|at| self.sent.get(at));
-                slot.is_some_and(|slot| slot.state == State::Committed)
-            }
-        }
     }
 
     fn commit(&mut self, id: WalId) -> Vec<WindowEvent> {
@@ -323,5 +313,38 @@ mod tests {
         assert_eq!(window.on_outcome(WalId(11), PutOutcome::Committed), second);
         let third = vec![WindowEvent::Acknowledged(WalId(12))];
         assert_eq!(window.on_boundary(WalId(12), WalId(2)), third);
+    }
+
+    /// F6: without the order A acknowledges an object above the fence.
+    #[test]
+    fn out_of_order_acknowledgement_is_what_the_rule_prevents() {
+        let rules = Rules::ALL.without(Rule::AcknowledgeInOrder);
+        let mut window = WalWindow::new(Epoch(2), WalId(10), 2, rules);
+        sent(&mut window);
+        let early = vec![WindowEvent::Acknowledged(WalId(11))];
+        assert_eq!(window.on_outcome(WalId(11), PutOutcome::Committed), early);
+        window.on_outcome(WalId(10), PutOutcome::Committed);
+        assert_eq!(window.committed(), WalId(11));
+    }
+
+    /// F3 (model): counting what is under way, A sends 12 while 10 hangs; a fence at 10 points there.
+    #[test]
+    fn a_window_that_counts_goes_past_a_fence() {
+        let rules = Rules::ALL.without(Rule::WindowOverPrefix);
+        let mut window = WalWindow::new(Epoch(2), WalId(10), 2, rules);
+        sent(&mut window);
+        window.on_outcome(WalId(11), PutOutcome::Committed);
+        assert_eq!(window.may_send(), Some(WalId(12)));
+    }
+
+    /// F6: without the check a conflict in a freed slot passes for a loss.
+    #[test]
+    fn an_unchecked_conflict_claims_too_much() {
+        let rules = Rules::ALL.without(Rule::CheckWalConflict);
+        let mut window = WalWindow::new(Epoch(2), WalId(10), 1, rules);
+        sent(&mut window);
+        window.on_outcome(WalId(10), PutOutcome::Unknown);
+        let lost = WindowEvent::Fenced { by: Some(Epoch(3)), lost: Some(WalId(10)) };
+        assert_eq!(window.on_outcome(WalId(10), PutOutcome::Lost(NEWER)), vec![lost]);
     }
 }

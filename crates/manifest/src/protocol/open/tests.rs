@@ -293,3 +293,17 @@ fn another_database_with_the_same_epoch_is_not_ones_own() {
     let gone = Failure::Refused(Conflict::OtherDatabase.into());
     assert_eq!(store.finish(&mut open), Err(gone));
 }
+
+/// F5: one's own fence is kept too: the older writer may be asleep before that very id.
+#[test]
+fn ones_own_fence_is_kept_after_an_unclean_end() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut forgetful = opener(&store, 2, 1, without(Rule::KeepOwnFence));
+    let forgotten = store.clone().finish(&mut forgetful).unwrap();
+    assert!(!forgotten.keep.contains(&forgotten.fence));
+    let writer = store.open(2, 1).unwrap();
+    store.flush(&writer, writer.fence.next_id.get());
+    store.free_wal();
+    assert_eq!(store.read_wal(writer.fence.id), fence_object(writer.fence));
+}
