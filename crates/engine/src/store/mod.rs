@@ -9,8 +9,11 @@ pub mod conditional;
 pub mod counting;
 pub mod local;
 pub mod memory;
+pub mod options;
 pub mod ranges;
+mod remote;
 pub mod retry;
+pub mod url;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
