@@ -46,7 +46,8 @@ fn no_bits_mean_perhaps_and_no_keys_mean_no() {
 }
 
 /// Upper bounds on false answers, somewhat above what was measured when the format was frozen
-/// (6 bits: 5.7 %, 10 bits: 0.97 %, 16 bits: 0.08 %), so that a change to probes or block choice shows.
+/// (6 bits: 5.7 %, 10 bits: 0.97 %, 16 bits: 0.08 %), so that a change to probes or to the choice
+/// of blocks shows.
 #[test]
 fn false_answers_stay_rare() {
     for (bits, most) in [(6, 0.069), (10, 0.012), (16, 0.0012)] {

@@ -139,7 +139,11 @@ fn check_gets(bytes: &[u8], table: &Table, model: &[Owned], probes: &[(Vec<u8>, 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn a_table_equals_a_sorted_list(
