@@ -81,7 +81,7 @@ dist/.built: $(WHEEL_SOURCES) | $(VENV)/.made
 # the same version, which pip would otherwise keep.
 $(VENV)/.installed: dist/.built
 	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		"$$wheel[dev,spark,demo]"
+		"$$wheel[dev,demo]"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 		dist/*.whl
 	@touch $@
@@ -113,14 +113,14 @@ lint: tools $(VENV)/.installed ## Formatting, clippy, ruff, mypy
 	$(BIN)/mypy
 
 .PHONY: sim
-sim: tools ## The simulation over SEEDS=n seeds
-	SILTSTONE_SEEDS=$(SEEDS) $(CARGO) test --release --locked -p siltstone-tests --test simulation \
-		-- --nocapture
+sim: tools ## The simulation over SEEDS=n seeds, from FIRST_SEED=m on
+	SEEDS=$(SEEDS) $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 
 .PHONY: soak
-soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, and KILLS=n kills of real processes
-	$(MAKE) sim SEEDS=2000
-	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py -q
+soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state, KILLS=n kills of real processes
+	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
+	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
+	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py
 
 .PHONY: fbs
 fbs: tools ## Regenerate the FlatBuffers code from fbs/
