@@ -1,1 +1,73 @@
-//! Under construction.
+//! `siltstone._native`: the Python binding (RFC 0009). It converts arguments, calls the engine,
+//! and converts results; it decides nothing. One verb or type per file.
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `process` | the runtime of this process, forks, the registry of what is open |
+//! | `held` | engine handles that a forked child leaks instead of touching |
+//! | `wait` | waiting without the interpreter, looking for signals |
+//! | `exit` | what happens before the interpreter goes |
+//! | `error` | engine errors to Python exceptions |
+//! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
+//! | `source` | the reads that Database, Reader and Snapshot share |
+//! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
+//! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
+//! | `unbuilt` | what the surface names and the engine cannot do yet |
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod array;
+mod batch;
+mod bytes;
+mod column;
+mod commit;
+mod database;
+mod duration;
+mod error;
+mod exit;
+mod get;
+mod get_many;
+mod held;
+mod open;
+mod options;
+mod process;
+mod put;
+mod range;
+mod reader;
+mod scan;
+mod snapshot;
+mod source;
+mod stats;
+mod stream;
+mod unbuilt;
+mod wait;
+mod write;
+
+use pyo3::prelude::*;
+
+/// The module's content. It declares that it does not need the interpreter lock for its own
+/// consistency: every class is frozen, and what changes in it stands behind a lock of its own.
+#[pymodule(gil_used = false)]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<array::ArrowArray>()?;
+    module.add_class::<batch::WriteBatch>()?;
+    module.add_class::<commit::Commit>()?;
+    module.add_class::<database::Database>()?;
+    module.add_class::<reader::Reader>()?;
+    module.add_class::<scan::Scan>()?;
+    module.add_class::<snapshot::Snapshot>()?;
+    module.add_class::<stream::ArrowStream>()?;
+    module.add_function(wrap_pyfunction!(open::open, module)?)?;
+    module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
+    module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
+    module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
+    module.add_function(wrap_pyfunction!(stats::stat_names, module)?)?;
+    module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
+    module.add_function(wrap_pyfunction!(error::error_of_kind, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::at_exit, module)?)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    process::watch_forks(module)?;
+    exit::register(module)
+}

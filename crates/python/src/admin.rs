@@ -1,0 +1,117 @@
+//! Looking at a database without opening it.
+
+use crate::open::{env, text_of};
+use crate::options::options;
+use crate::process::Process;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+use siltstone::ManifestId;
+use siltstone::admin::Manifest;
+
+/// A dict of the pairs given.
+macro_rules! dict {
+    ($py:expr; $($name:ident: $value:expr),+ $(,)?) => {{
+        let dict = PyDict::new($py);
+        $(dict.set_item(stringify!($name), $value)?;)+
+        dict
+    }};
+}
+
+/// One table. A macro, since the type of a descriptor has no name in the engine's surface.
+macro_rules! table {
+    ($py:expr, $table:expr) => {
+        dict! { $py;
+            id: $table.id.to_string(),
+            object_bytes: $table.object_bytes,
+            tail_offset: $table.tail_offset,
+            checksum: $table.checksum,
+            first_key: PyBytes::new($py, &$table.first_key),
+            last_key: PyBytes::new($py, &$table.last_key),
+            entries: $table.entries,
+            tombstones: $table.tombstones,
+            min_seq: $table.min_seq.get(),
+            max_seq: $table.max_seq.get(),
+        }
+    };
+}
+
+/// The manifest `id`, or the newest, as plain dicts and lists.
+#[pyfunction]
+pub(crate) fn manifest<'py>(
+    py: Python<'py>,
+    url: &str,
+    id: Option<u64>,
+    store_options: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    let deadline = options(&PyDict::new(py))?.deadline;
+    let found = siltstone::admin::manifest(&env, id.map(ManifestId), deadline);
+    describe(py, &*wait(py, process, found)?)
+}
+
+fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, PyDict>> {
+    let settings = &manifest.settings;
+    Ok(dict! { py;
+        id: manifest.id.get(),
+        database: manifest.database.to_string(),
+        initialized: manifest.initialized,
+        destroyed_at_ms: manifest.destroyed_at.map(|at| at.0),
+        settings: dict! { py;
+            codec: &settings.codec,
+            filter: &settings.filter,
+            merge_operator: settings.merge_operator.as_deref(),
+            key_schema: settings.key_schema.as_deref(),
+        },
+        writer_epoch: manifest.writer_epoch.get(),
+        closed_cleanly: manifest.closed_cleanly(),
+        widest_window: manifest.widest_window,
+        replay_from: manifest.replay_from.get(),
+        wal_id_last_seen: manifest.wal_id_last_seen.get(),
+        flushed_seq: manifest.flushed_seq.get(),
+        floor: manifest.floor.get(),
+        compactor_epoch: manifest.compactor_epoch.get(),
+        reserved: manifest.reserved.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        l0: layers(py, manifest)?,
+        runs: runs(py, manifest)?,
+        checkpoints: checkpoints(py, manifest)?,
+        pending_ingests: manifest.pending_ingests.len(),
+        adopted_ingests: manifest.adopted_ingests.len(),
+    })
+}
+
+fn layers<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let layers = manifest.l0.iter().map(|layer| {
+        let tables = PyList::empty(py);
+        for table in &layer.tables {
+            tables.append(table!(py, table))?;
+        }
+        Ok(dict! { py; order: layer.order, tables: tables })
+    });
+    layers.collect()
+}
+
+fn runs<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let runs = manifest.runs.iter().map(|run| {
+        let tables = PyList::empty(py);
+        for table in &run.tables {
+            tables.append(table!(py, table))?;
+        }
+        Ok(dict! { py; id: run.id, tables: tables })
+    });
+    runs.collect()
+}
+
+fn checkpoints<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let checkpoints = manifest.checkpoints.iter().map(|checkpoint| {
+        Ok(dict! { py;
+            id: checkpoint.id.to_string(),
+            manifest_id: checkpoint.manifest_id.get(),
+            created_at_ms: checkpoint.created_at.0,
+            expires_at_ms: checkpoint.expires_at.map(|at| at.0),
+            name: checkpoint.name.as_deref(),
+        })
+    });
+    checkpoints.collect()
+}

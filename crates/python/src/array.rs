@@ -1,0 +1,72 @@
+//! Arrow arrays as answers.
+
+use arrow_array::builder::GenericBinaryBuilder;
+use arrow_array::{Array, ArrayRef, OffsetSizeTrait};
+use arrow_schema::Field;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+use pyo3_arrow::ffi::to_array_pycapsules;
+use siltstone::Value;
+use std::sync::Arc;
+
+/// An Arrow array that any library reads through `__arrow_c_array__`.
+#[pyclass(frozen, module = "siltstone")]
+pub(crate) struct ArrowArray {
+    array: ArrayRef,
+}
+
+#[pymethods]
+impl ArrowArray {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let field = Arc::new(Field::new("", self.array.data_type().clone(), true));
+        Ok(to_array_pycapsules(py, field, &self.array, requested_schema)?)
+    }
+
+    fn __len__(&self) -> usize {
+        self.array.len()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<siltstone.ArrowArray {} of {}>", self.array.data_type(), self.array.len())
+    }
+}
+
+/// `values` as an array of the library that `asked` belongs to, where that is known.
+pub(crate) fn answer<'py>(
+    py: Python<'py>,
+    asked: &Bound<'py, PyAny>,
+    values: Vec<Option<Value>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = Bound::new(py, ArrowArray { array: binary(&values) })?.into_any();
+    let library: String = asked.get_type().module()?.extract()?;
+    match library.split('.').next() {
+        Some("pyarrow") => py.import("pyarrow")?.call_method1("array", (array,)),
+        Some("arro3") => {
+            py.import("arro3.core")?.getattr("Array")?.call_method1("from_arrow", (array,))
+        }
+        _ => Ok(array),
+    }
+}
+
+/// A binary array; a large one where 32-bit offsets would overflow.
+fn binary(values: &[Option<Value>]) -> ArrayRef {
+    let bytes = values.iter().flatten().map(|value| value.len()).sum();
+    if i32::try_from(bytes).is_ok() {
+        build::<i32>(values, bytes)
+    } else {
+        build::<i64>(values, bytes)
+    }
+}
+
+fn build<O: OffsetSizeTrait>(values: &[Option<Value>], bytes: usize) -> ArrayRef {
+    let mut builder = GenericBinaryBuilder::<O>::with_capacity(values.len(), bytes);
+    for value in values {
+        builder.append_option(value.as_deref());
+    }
+    Arc::new(builder.finish())
+}

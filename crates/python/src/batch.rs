@@ -1,0 +1,180 @@
+//! `WriteBatch`: operations for one atomic commit.
+
+use crate::bytes::BytesArg;
+use crate::commit::Commit;
+use crate::database::Database;
+use crate::duration::duration;
+use crate::error::{self, Raise};
+use crate::unbuilt::unbuilt;
+use crate::write::accept_batch;
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::prelude::*;
+use siltstone::{Batch, Error, UnixMillis};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Operations collected for one atomic commit.
+#[pyclass(frozen, module = "siltstone")]
+pub(crate) struct WriteBatch {
+    state: Mutex<State>,
+    /// Set for a batch from `Database.batch()`.
+    database: Option<Py<Database>>,
+}
+
+struct State {
+    batch: Batch,
+    /// Set once a `with` block ended: nothing may be added any more.
+    ended: bool,
+    commit: Option<Py<Commit>>,
+}
+
+impl WriteBatch {
+    pub(crate) fn bound_to(database: Py<Database>) -> Self {
+        WriteBatch { database: Some(database), ..WriteBatch::new() }
+    }
+
+    /// The operations, for as long as the guard lives.
+    ///
+    /// # Errors
+    /// Invalid while another thread uses the batch.
+    pub(crate) fn with<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Batch) -> PyResult<T>,
+    ) -> PyResult<T> {
+        work(&self.lock(py)?.batch)
+    }
+
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        self.state
+            .try_lock()
+            .ok_or_else(|| error::invalid(py, "a write batch is used by one thread at a time"))
+    }
+
+    fn add(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut Batch) -> siltstone::Result<()>,
+    ) -> PyResult<()> {
+        let mut state = self.lock(py)?;
+        if state.ended {
+            return Err(error::invalid(py, "the batch's with block has ended; make another batch"));
+        }
+        operation(&mut state.batch).raise(py)
+    }
+}
+
+#[pymethods]
+impl WriteBatch {
+    /// An empty batch.
+    #[new]
+    fn new() -> Self {
+        let state = State { batch: Batch::new(), ended: false, commit: None };
+        WriteBatch { state: Mutex::new(state), database: None }
+    }
+
+    /// Sets `key` to `value`, for `ttl` where given (counted from now).
+    #[pyo3(signature = (key, value, *, ttl=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let expires_at = life.map(expiry).transpose().raise(py)?;
+        self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
+    }
+
+    /// Deletes `key`; that it was absent is no error.
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.add(py, |batch| batch.delete(key.as_ref()))
+    }
+
+    /// Forgets every operation.
+    fn clear(&self, py: Python<'_>) -> PyResult<()> {
+        self.add(py, |batch| {
+            batch.clear();
+            Ok(())
+        })
+    }
+
+    /// Bytes of the operations, encoded: what `max_batch_bytes` counts.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.lock(py)?.batch.as_bytes().len())
+    }
+
+    /// The commit, once the `with` block of a batch from `Database.batch()` ended well.
+    #[getter]
+    fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
+        Ok(self.lock(py)?.commit.as_ref().map(|commit| commit.clone_ref(py)))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.lock(py)?.batch.ops() as usize)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        if slf.get().database.is_none() {
+            let text = "only a batch from Database.batch() commits at the end of its with block";
+            return Err(error::invalid(slf.py(), text));
+        }
+        Ok(slf)
+    }
+
+    /// Commits when the block ended well, discards otherwise.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let mut state = self.lock(py)?;
+        let again = std::mem::replace(&mut state.ended, true);
+        if !kind.is_none() || again {
+            return Ok(());
+        }
+        let Some(database) = &self.database else { return Ok(()) };
+        let batch = std::mem::take(&mut state.batch);
+        let commit = accept_batch(py, database.get(), &batch)?;
+        state.commit = Some(Py::new(py, commit)?);
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        match self.state.try_lock() {
+            Some(state) => format!("<siltstone.WriteBatch of {}>", state.batch.ops()),
+            None => "<siltstone.WriteBatch in use>".to_owned(),
+        }
+    }
+}
+
+unbuilt!(WriteBatch: merge, delete_range);
+
+/// The time to live that the argument says.
+///
+/// # Errors
+/// TypeError for what is no duration; Invalid for one that is not above zero.
+pub(crate) fn time_to_live(ttl: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let life = duration(ttl, "ttl")?;
+    if life.is_zero() {
+        return Err(error::invalid(ttl.py(), "ttl must be above 0; to remove a key, delete it"));
+    }
+    Ok(life)
+}
+
+/// When something written now expires. A batch belongs to no database yet, so the time is taken
+/// here.
+#[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
+fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let at = now.checked_add(life).map(|at| at.as_nanos().div_ceil(1_000_000));
+    let at = at.and_then(|at| u64::try_from(at).ok());
+    at.map(UnixMillis).ok_or_else(|| Error::invalid("the time to live is too long"))
+}

@@ -1,0 +1,150 @@
+//! Arrow columns of byte strings as arguments: binary, large binary, fixed-size binary, text, and
+//! the views of both.
+
+use crate::error;
+use crate::get_many::PackedKey;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_buffer::Buffer;
+use arrow_schema::DataType;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
+use siltstone::Value;
+
+/// Whether the object speaks the Arrow PyCapsule interface.
+pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
+}
+
+/// One column, in one or more chunks.
+pub(crate) struct Column {
+    chunks: Vec<ArrayRef>,
+}
+
+impl Column {
+    /// # Errors
+    /// TypeError for a column that holds no byte strings.
+    pub(crate) fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Column> {
+        let (chunks, _) = object.extract::<AnyArray>()?.into_chunked_array()?.into_inner();
+        for chunk in &chunks {
+            check_type(chunk.data_type())?;
+        }
+        Ok(Column { chunks })
+    }
+
+    /// Rows.
+    pub(crate) fn len(&self) -> usize {
+        self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
+
+    /// Every row; `None` for a null.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        self.chunks.iter().flat_map(rows)
+    }
+
+    /// The rows that are not null, in one buffer.
+    pub(crate) fn packed_keys(&self) -> Vec<PackedKey> {
+        let mut bytes = Vec::new();
+        for row in self.rows().flatten() {
+            bytes.extend_from_slice(row);
+        }
+        let buffer = Buffer::from_vec(bytes);
+        let mut from = 0;
+        let packed = self.rows().flatten().map(|row| {
+            let key = PackedKey::new(buffer.clone(), from, from + row.len());
+            from += row.len();
+            key
+        });
+        packed.collect()
+    }
+
+    /// `values` of the rows that are not null, with `None` where this column has a null.
+    pub(crate) fn nulls_kept(&self, values: Vec<Option<Value>>) -> Vec<Option<Value>> {
+        if self.len() == values.len() {
+            return values;
+        }
+        let mut values = values.into_iter();
+        self.rows().map(|row| row.and_then(|_| values.next().flatten())).collect()
+    }
+}
+
+/// Calls `row` with every key and value of a table, record batch or stream that has the columns
+/// `key` and `value`.
+///
+/// # Errors
+/// Invalid for missing columns and nulls; TypeError for other types; those of `row`.
+pub(crate) fn each_row(
+    table: &Bound<'_, PyAny>,
+    mut row: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    let py = table.py();
+    let reader = table.extract::<AnyRecordBatch>()?.into_reader()?;
+    let schema = reader.schema();
+    for name in ["key", "value"] {
+        if schema.column_with_name(name).is_none() {
+            let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let text = format!("a column {name:?} is missing; the columns are {known:?}");
+            return Err(error::invalid(py, text));
+        }
+    }
+    let mut position = 0;
+    for batch in reader {
+        let batch = batch.map_err(pyo3_arrow::error::PyArrowError::from)?;
+        let (keys, values) = (column(&batch, "key")?, column(&batch, "value")?);
+        for (key, value) in rows(keys).zip(rows(values)) {
+            let key = key.ok_or_else(|| null(py, "key", position))?;
+            let value = value.ok_or_else(|| null(py, "value", position))?;
+            row(key, value)?;
+            position += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The exception for a null where there must be a byte string.
+pub(crate) fn null(py: Python<'_>, column: &str, position: usize) -> PyErr {
+    error::invalid(py, format!("{column} {position} is null: a null is neither a key nor a value"))
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<&'a ArrayRef> {
+    let found = batch.column_by_name(name);
+    let column = found.ok_or_else(|| PyTypeError::new_err(format!("no column {name:?}")))?;
+    check_type(column.data_type())?;
+    Ok(column)
+}
+
+fn check_type(data_type: &DataType) -> PyResult<()> {
+    match data_type {
+        DataType::Binary
+        | DataType::LargeBinary
+        | DataType::FixedSizeBinary(_)
+        | DataType::BinaryView
+        | DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View => Ok(()),
+        other => Err(PyTypeError::new_err(format!(
+            "an Arrow column of keys or values holds binary or text, not {other}: cast it"
+        ))),
+    }
+}
+
+/// Rows of one chunk. Types were checked; any other has no rows.
+fn rows(chunk: &ArrayRef) -> Box<dyn Iterator<Item = Option<&[u8]>> + '_> {
+    match chunk.data_type() {
+        DataType::Binary => Box::new(chunk.as_binary::<i32>().iter()),
+        DataType::LargeBinary => Box::new(chunk.as_binary::<i64>().iter()),
+        DataType::FixedSizeBinary(_) => Box::new(chunk.as_fixed_size_binary().iter()),
+        DataType::BinaryView => Box::new(chunk.as_binary_view().iter()),
+        DataType::Utf8 => text(chunk.as_string::<i32>().iter()),
+        DataType::LargeUtf8 => text(chunk.as_string::<i64>().iter()),
+        DataType::Utf8View => text(chunk.as_string_view().iter()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+fn text<'a>(
+    rows: impl Iterator<Item = Option<&'a str>> + 'a,
+) -> Box<dyn Iterator<Item = Option<&'a [u8]>> + 'a> {
+    Box::new(rows.map(|row| row.map(str::as_bytes)))
+}

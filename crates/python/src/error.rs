@@ -1,0 +1,66 @@
+//! Engine errors as Python exceptions. The class is found by the kind's name in
+//! `siltstone.exceptions`, so the mapping is total as long as every kind has a class there; a test
+//! walks all kinds.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyModule};
+use siltstone::{Error, ErrorKind};
+
+/// A result of the engine, on its way to Python.
+pub(crate) trait Raise<T> {
+    /// The value, or the exception of the error's kind.
+    fn raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> Raise<T> for siltstone::Result<T> {
+    fn raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| exception(py, &error))
+    }
+}
+
+/// The exception for an engine error.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    make(py, error).unwrap_or_else(|failure| failure)
+}
+
+fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
+    let classes = CLASSES
+        .get_or_try_init(py, || PyModule::import(py, "siltstone.exceptions").map(Bound::unbind))?;
+    let context = PyDict::new(py);
+    for (name, value) in error.context() {
+        context.set_item(name, value)?;
+    }
+    let facts = PyDict::new(py);
+    facts.set_item("operation", error.operation())?;
+    facts.set_item("context", context)?;
+    let class = classes.bind(py).getattr(error.kind().name())?;
+    Ok(PyErr::from_value(class.call((error.to_string(),), Some(&facts))?))
+}
+
+/// An `Invalid` that names the argument.
+pub(crate) fn invalid(py: Python<'_>, text: impl Into<String>) -> PyErr {
+    exception(py, &Error::invalid(text))
+}
+
+/// A `Closed`.
+pub(crate) fn closed(py: Python<'_>, text: &str) -> PyErr {
+    exception(py, &Error::new(ErrorKind::Closed, text))
+}
+
+/// The names of all error kinds. Each is a class of `siltstone.exceptions`.
+#[pyfunction]
+pub(crate) fn error_kinds() -> Vec<&'static str> {
+    ErrorKind::ALL.iter().map(|kind| kind.name()).collect()
+}
+
+/// The exception that an engine error of this kind becomes, with one fact in its context.
+#[pyfunction]
+pub(crate) fn error_of_kind(py: Python<'_>, kind: &str, text: &str) -> PyResult<Py<PyAny>> {
+    let found = ErrorKind::ALL.into_iter().find(|candidate| candidate.name() == kind);
+    let kind = found.ok_or_else(|| PyValueError::new_err(format!("no error kind {kind:?}")))?;
+    let error = Error::new(kind, text).during("example").with("kind", kind.name());
+    Ok(exception(py, &error).into_value(py).into_any())
+}

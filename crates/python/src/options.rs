@@ -1,0 +1,102 @@
+//! Options: named values to the engine's table and back.
+
+use crate::duration::seconds;
+use crate::error::{self, Raise};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyString};
+use siltstone::{Error, OptionKind, OptionValue, Options};
+
+/// The engine's options with `named` set.
+///
+/// # Errors
+/// Invalid for an unknown name, a wrong type or a value out of range, naming the option and its
+/// range; Unsupported for options of parts not built yet.
+pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
+    let py = named.py();
+    let mut options = Options::default();
+    for (name, value) in named.iter() {
+        let name: String = name.extract()?;
+        let value = option_value(&name, &value)?;
+        options.set(&name, value).raise(py)?;
+    }
+    options.validate().raise(py)?;
+    Ok(options)
+}
+
+fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    if value.is_none() {
+        return Ok(OptionValue::Nothing);
+    }
+    if let Ok(on) = value.cast::<PyBool>() {
+        return Ok(OptionValue::Bool(on.is_true()));
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(OptionValue::Text(text.to_string()));
+    }
+    let is_real = value.is_instance_of::<PyFloat>() || value.is_instance_of::<PyDelta>();
+    // Whatever counts as an integer, numpy's among it.
+    if !is_real && let Ok(number) = value.call_method0("__index__") {
+        return match number.extract::<u64>() {
+            Ok(number) => Ok(OptionValue::Int(number)),
+            Err(_) => Err(refused(name, value, "an option is out of range")?),
+        };
+    }
+    match seconds(value)? {
+        Some(seconds) => Ok(OptionValue::Seconds(seconds)),
+        None => Err(refused(name, value, "an option has a value of the wrong type")?),
+    }
+}
+
+/// The engine's refusal for values that its [`OptionValue`] cannot even hold.
+fn refused(name: &str, value: &Bound<'_, PyAny>, text: &str) -> PyResult<PyErr> {
+    let py = value.py();
+    let info = Options::info(name).raise(py)?;
+    let given = value.repr()?.to_string();
+    let error = Error::invalid(text).with("option", name).with("given", given);
+    Ok(error::exception(py, &error.with("range", info.range())))
+}
+
+fn to_python<'py>(py: Python<'py>, value: OptionValue) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match value {
+        OptionValue::Seconds(seconds) => PyFloat::new(py, seconds).into_any(),
+        OptionValue::Int(number) => number.into_pyobject(py)?.into_any(),
+        OptionValue::Bool(on) => PyBool::new(py, on).to_owned().into_any(),
+        OptionValue::Text(text) => PyString::new(py, &text).into_any(),
+        OptionValue::Nothing => py.None().into_bound(py),
+    })
+}
+
+/// `named`, checked and in plain types: seconds as floats, counts as integers.
+#[pyfunction]
+pub(crate) fn check_options<'py>(named: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
+    let py = named.py();
+    let options = options(named)?;
+    let checked = PyDict::new(py);
+    for name in named.keys() {
+        let value = options.get(&name.extract::<String>()?);
+        checked.set_item(name, value.map(|value| to_python(py, value)).transpose()?)?;
+    }
+    Ok(checked)
+}
+
+/// One tuple an option: name, kind, default, range in words, meaning.
+#[pyfunction]
+#[expect(clippy::type_complexity, reason = "a row of a table, taken apart on the Python side")]
+pub(crate) fn option_table<'py>(
+    py: Python<'py>,
+) -> PyResult<Vec<(&'static str, &'static str, Bound<'py, PyAny>, String, &'static str)>> {
+    let defaults = Options::default();
+    let rows = Options::TABLE.iter().map(|info| {
+        let kind = match info.kind {
+            OptionKind::Duration => "seconds",
+            OptionKind::Bytes => "bytes",
+            OptionKind::Count => "count",
+            OptionKind::Bool => "bool",
+            OptionKind::Text => "text",
+            OptionKind::Rate => "per second",
+        };
+        let default = defaults.get(info.name).unwrap_or(OptionValue::Nothing);
+        Ok((info.name, kind, to_python(py, default)?, info.range(), info.doc))
+    });
+    rows.collect()
+}

@@ -1,0 +1,168 @@
+//! What this process has: one runtime, and the databases that are open.
+//!
+//! A fork leaves a child with one thread. Any lock that another thread held stays taken for ever,
+//! and the runtime has no workers. So a child never touches what its parent made: a hook counts a
+//! generation up, everything made before is recognised by its generation and leaked, and the
+//! child makes its own on first use.
+
+use crate::database::Opened;
+use crate::error;
+use parking_lot::{Mutex, RwLock};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::{Error, ErrorKind};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+/// Threads that drive requests. Two, because a node runs dozens of such processes.
+const WORKERS: usize = 2;
+/// Ceiling of the threads that do blocking file work.
+const MAX_BLOCKING_THREADS: usize = 16;
+/// How long the end of the process waits for blocking file work that is under way.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// How many forks lie between the first process and this one.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// This process's, or that of the process it was forked from. Taken only by threads that hold the
+/// interpreter lock and never across giving it up; `os.fork` is called with the interpreter lock
+/// held, so no other thread can have it at that moment.
+static CURRENT: Mutex<Option<&'static Process>> = Mutex::new(None);
+
+/// What one process has. Leaked: a fork may not drop it, and there is one per process.
+pub(crate) struct Process {
+    generation: u64,
+    handle: Handle,
+    runtime: Mutex<Option<Runtime>>,
+    /// Held for reading while a future is polled, for writing while the runtime goes. `true` once
+    /// it is gone: then nothing may be polled.
+    over: RwLock<bool>,
+    open: Mutex<Vec<Weak<Opened>>>,
+    closing: Mutex<Vec<JoinHandle<()>>>,
+    failures: Mutex<Vec<Error>>,
+}
+
+impl Process {
+    /// This process's, made on first use.
+    ///
+    /// # Errors
+    /// Unavailable when threads cannot be started; Closed when the interpreter is exiting.
+    pub(crate) fn current(py: Python<'_>) -> PyResult<&'static Process> {
+        let mut current = CURRENT.lock();
+        if let Some(process) = *current
+            && !process.is_stale()
+        {
+            if *process.over.read() {
+                return Err(error::closed(py, "the interpreter is exiting"));
+            }
+            return Ok(process);
+        }
+        let process = Process::start().map_err(|cause| {
+            let text = "the runtime's threads could not be started";
+            error::exception(py, &Error::new(ErrorKind::Unavailable, text).caused_by(cause))
+        })?;
+        let process: &'static Process = Box::leak(Box::new(process));
+        *current = Some(process);
+        Ok(process)
+    }
+
+    /// This process's, if there is one.
+    pub(crate) fn existing(_py: Python<'_>) -> Option<&'static Process> {
+        CURRENT.lock().filter(|process| !process.is_stale())
+    }
+
+    fn start() -> std::io::Result<Process> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(WORKERS)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
+            .thread_name("siltstone-io")
+            .enable_all()
+            .build()?;
+        Ok(Process {
+            generation: GENERATION.load(Ordering::Relaxed),
+            handle: runtime.handle().clone(),
+            runtime: Mutex::new(Some(runtime)),
+            over: RwLock::new(false),
+            open: Mutex::default(),
+            closing: Mutex::default(),
+            failures: Mutex::default(),
+        })
+    }
+
+    /// Whether a fork lies between making this and now.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.generation != GENERATION.load(Ordering::Relaxed)
+    }
+
+    /// The runtime's handle.
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Runs `poll` unless the runtime is gone; then the calling thread stays here for ever, since
+    /// it must not touch an interpreter that is being torn down.
+    pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> T {
+        let over = self.over.read();
+        if *over {
+            drop(over);
+            loop {
+                std::thread::park();
+            }
+        }
+        poll()
+    }
+
+    /// Notes a database that must be closed at exit.
+    pub(crate) fn note_open(&self, opened: Weak<Opened>) {
+        let mut open = self.open.lock();
+        open.retain(|other| other.strong_count() > 0);
+        open.push(opened);
+    }
+
+    /// Notes a close that runs in the background.
+    pub(crate) fn note_closing(&self, task: JoinHandle<()>) {
+        let mut closing = self.closing.lock();
+        closing.retain(|other| !other.is_finished());
+        closing.push(task);
+    }
+
+    /// Notes that a close in the background failed, to be told at exit.
+    pub(crate) fn note_failure(&self, error: Error) {
+        self.failures.lock().push(error);
+    }
+
+    /// What was noted.
+    pub(crate) fn take_failures(&self) -> Vec<Error> {
+        std::mem::take(&mut self.failures.lock())
+    }
+
+    /// What is open, and what is being closed in the background; both lists are empty after.
+    pub(crate) fn take_open(&self) -> (Vec<Weak<Opened>>, Vec<JoinHandle<()>>) {
+        (std::mem::take(&mut self.open.lock()), std::mem::take(&mut self.closing.lock()))
+    }
+
+    /// Ends the runtime. Threads that wait are parked for ever.
+    pub(crate) fn end(&self) {
+        *self.over.write() = true;
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_timeout(SHUTDOWN_GRACE);
+        }
+    }
+}
+
+/// Has the interpreter count forks.
+pub(crate) fn watch_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let hooks = PyDict::new(py);
+    hooks.set_item("after_in_child", wrap_pyfunction!(after_fork, module)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
+    Ok(())
+}
+
+/// Called by the interpreter in a forked child.
+#[pyfunction]
+fn after_fork() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}

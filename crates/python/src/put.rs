@@ -1,0 +1,67 @@
+//! `put` and `delete`, and the item operators: small writes, accepted with the interpreter lock
+//! held.
+
+use crate::batch::time_to_live;
+use crate::bytes::BytesArg;
+use crate::commit::Commit;
+use crate::database::Database;
+use crate::error::Raise;
+use crate::unbuilt::unsupported;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use siltstone::Accept;
+
+#[pymethods]
+impl Database {
+    /// Sets `key` to `value`. Visible at once, durable later.
+    #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_seq=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+        if_absent: bool,
+        if_seq: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Commit> {
+        if if_absent {
+            return Err(unsupported(py, "Database.put(if_absent=True)"));
+        }
+        if if_seq.is_some() {
+            return Err(unsupported(py, "Database.put(if_seq=…)"));
+        }
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        self.accept(py, |database| database.put(key.as_ref(), value.as_ref(), life))
+    }
+
+    /// Deletes `key`; that it was absent is no error.
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<Commit> {
+        self.accept(py, |database| database.delete(key.as_ref()))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {
+        self.accept(py, |database| database.put(key.as_ref(), value.as_ref(), None)).map(drop)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.accept(py, |database| database.delete(key.as_ref())).map(drop)
+    }
+}
+
+impl Database {
+    /// Makes the write until it is accepted; waits where the engine answers with pressure.
+    pub(crate) fn accept(
+        &self,
+        py: Python<'_>,
+        write: impl Fn(&siltstone::Database) -> siltstone::Result<Accept>,
+    ) -> PyResult<Commit> {
+        let held = self.held();
+        let engine = held.get(py)?;
+        loop {
+            match write(engine).raise(py)? {
+                Accept::Accepted(commit) => return Ok(Commit::new(held.process(), commit)),
+                Accept::Pressure(room) => wait(py, held.process(), room)?,
+            }
+        }
+    }
+}

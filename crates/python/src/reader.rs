@@ -1,0 +1,137 @@
+//! `Reader`: follows a database that another process may be writing.
+
+use crate::error::closed;
+use crate::held::Held;
+use crate::open::{env, shown};
+use crate::process::Process;
+use crate::source::{Source, reads};
+use crate::stats;
+use crate::wait::wait;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::store::options::StoreOptions;
+use siltstone::{Options, ReaderOptions, Result, ScanRange};
+use std::sync::Arc;
+
+/// What it takes to open the reader again in another process.
+pub(crate) struct Place {
+    pub(crate) url: String,
+    pub(crate) options: Options,
+    pub(crate) store_options: StoreOptions,
+}
+
+/// A reader of a database.
+#[pyclass(frozen, weakref, module = "siltstone")]
+pub(crate) struct Reader {
+    place: Place,
+    /// The options as the caller named them, for pickling.
+    named: Py<PyDict>,
+    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
+    /// never across giving it up, so a forked child finds it free.
+    held: Mutex<Option<Arc<Held<siltstone::Reader>>>>,
+}
+
+impl Reader {
+    pub(crate) fn open(
+        py: Python<'_>,
+        place: Place,
+        named: &Bound<'_, PyDict>,
+    ) -> PyResult<Reader> {
+        let held = connect(py, &place)?;
+        let named = named.copy()?.unbind();
+        Ok(Reader { place, named, held: Mutex::new(Some(Arc::new(held))) })
+    }
+
+    /// Takes the handle out, for good.
+    fn take(&self) -> Option<Arc<Held<siltstone::Reader>>> {
+        self.held.lock().take()
+    }
+}
+
+fn connect(py: Python<'_>, place: &Place) -> PyResult<Held<siltstone::Reader>> {
+    let process = Process::current(py)?;
+    let env = env(py, process, &place.url, &place.store_options)?;
+    let how = ReaderOptions { options: place.options.clone(), merge_operator: None };
+    Ok(Held::new(process, wait(py, process, siltstone::Reader::open(env, how))?))
+}
+
+impl Source for Reader {
+    type Engine = siltstone::Reader;
+    type Guard<'a> = Arc<Held<siltstone::Reader>>;
+
+    fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>> {
+        let held = self.held.lock().clone();
+        let held = held.ok_or_else(|| closed(py, "the reader was closed"))?;
+        if !held.is_stale() {
+            return Ok(held);
+        }
+        let fresh = Arc::new(connect(py, &self.place)?);
+        if let Some(current) = &mut *self.held.lock() {
+            *current = Arc::clone(&fresh);
+        }
+        Ok(fresh)
+    }
+
+    fn open_scan(engine: &siltstone::Reader, range: ScanRange) -> Result<siltstone::Scan> {
+        engine.scan(range)
+    }
+}
+
+reads!(Reader);
+
+#[pymethods]
+impl Reader {
+    /// Looks for newer data now, rather than at the next poll.
+    fn refresh(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held(py)?;
+        wait(py, held.process(), held.get(py)?.refresh())
+    }
+
+    /// What the handle holds and has done.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        stats::stats(py, &self.held(py)?.get(py)?.stats().to_pairs())
+    }
+
+    /// The figures of `stats` by name, as floats.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        stats::metrics(py, &self.held(py)?.get(py)?.stats().to_pairs())
+    }
+
+    /// Ends the handle. Doing it twice is fine.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.take() {
+            Some(held) if !held.is_stale() => wait(py, held.process(), held.get(py)?.close()),
+            _ => Ok(()),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().held(slf.py())?;
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<siltstone.Reader {:?}>", shown(&self.place.url))
+    }
+
+    /// URL and options travel; store options do not: they come from the environment where the
+    /// reader is opened again.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let again = py.import("siltstone.opening")?.getattr("reopen_reader")?;
+        Ok((again, (shown(&self.place.url), self.named.bind(py).clone())))
+    }
+}
+
+/// A function, and the arguments to call it with.
+type Reduced<'py> = (Bound<'py, PyAny>, (String, Bound<'py, PyDict>));

@@ -1,0 +1,177 @@
+//! The reads that Database, Reader and Snapshot share. Each read method exists once, here.
+
+use crate::get_many::PackedKey;
+use crate::held::Held;
+use pyo3::prelude::*;
+use siltstone::{Answer, Result, ScanRange, Value};
+use std::ops::Deref;
+
+/// What the engine's three readable handles have in common.
+pub(crate) trait Readable: Send + Sync + 'static {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
+    /// The values of `keys`, in their order.
+    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>>;
+}
+
+macro_rules! readable {
+    ($($engine:ident),+) => {$(
+        impl Readable for siltstone::$engine {
+            fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+                siltstone::$engine::get(self, key)
+            }
+
+            fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+                siltstone::$engine::get_many(self, keys)
+            }
+        }
+    )+};
+}
+
+readable!(Database, Reader, Snapshot);
+
+/// A Python class that reads.
+pub(crate) trait Source {
+    /// The engine's handle behind it.
+    type Engine: Readable;
+    /// Access to it: a plain reference where the handle never changes.
+    type Guard<'a>: Deref<Target = Held<Self::Engine>>
+    where
+        Self: 'a;
+
+    /// The handle.
+    ///
+    /// # Errors
+    /// Closed; for a reader in a forked child, what opening it anew gives.
+    fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>>;
+
+    /// Begins a scan.
+    ///
+    /// # Errors
+    /// Closed, Fenced.
+    fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
+}
+
+/// The read methods of one class.
+macro_rules! reads {
+    ($class:ident) => {
+        #[pymethods]
+        impl $class {
+            /// The value of `key`, or `default`.
+            #[pyo3(signature = (key, default=None))]
+            fn get<'py>(
+                &self,
+                py: Python<'py>,
+                key: $crate::bytes::BytesArg<'_>,
+                default: Option<Bound<'py, PyAny>>,
+            ) -> PyResult<Option<Bound<'py, PyAny>>> {
+                Ok($crate::get::get(py, self, key.as_ref())?.or(default))
+            }
+
+            fn __getitem__<'py>(
+                &self,
+                py: Python<'py>,
+                key: $crate::bytes::BytesArg<'_>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                $crate::get::get(py, self, key.as_ref())?
+                    .ok_or_else(|| $crate::get::absent(py, key.as_ref()))
+            }
+
+            fn __contains__(
+                &self,
+                py: Python<'_>,
+                key: $crate::bytes::BytesArg<'_>,
+            ) -> PyResult<bool> {
+                $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
+            }
+
+            /// The values of `keys`, in their order.
+            fn get_many<'py>(
+                &self,
+                py: Python<'py>,
+                keys: &Bound<'py, PyAny>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                $crate::get_many::get_many(py, self, keys)
+            }
+
+            /// Iterates over keys and values of a range.
+            #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
+            fn scan(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+                reverse: bool,
+                limit: Option<Bound<'_, PyAny>>,
+            ) -> PyResult<$crate::scan::Scan> {
+                let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
+                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+            }
+
+            /// As `scan`.
+            #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
+            fn items(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+                reverse: bool,
+                limit: Option<Bound<'_, PyAny>>,
+            ) -> PyResult<$crate::scan::Scan> {
+                let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
+                $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
+            }
+
+            /// Iterates over the keys of a range.
+            #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
+            fn keys(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+                reverse: bool,
+                limit: Option<Bound<'_, PyAny>>,
+            ) -> PyResult<$crate::scan::Scan> {
+                let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
+                $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
+            }
+
+            /// Iterates over the values of a range.
+            #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
+            fn values(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+                reverse: bool,
+                limit: Option<Bound<'_, PyAny>>,
+            ) -> PyResult<$crate::scan::Scan> {
+                let range = $crate::range::range(py, start, end, prefix, reverse, limit)?;
+                $crate::scan::open(py, self, range, $crate::scan::Yields::Values)
+            }
+
+            fn __iter__(&self, py: Python<'_>) -> PyResult<$crate::scan::Scan> {
+                let everything = siltstone::ScanRange::default();
+                $crate::scan::open(py, self, everything, $crate::scan::Yields::Keys)
+            }
+
+            fn __len__(&self) -> PyResult<usize> {
+                Err(pyo3::exceptions::PyTypeError::new_err($crate::source::NO_LENGTH))
+            }
+
+            fn __bool__(&self) -> bool {
+                true
+            }
+        }
+    };
+}
+pub(crate) use reads;
+
+/// Why there is no `len`.
+pub(crate) const NO_LENGTH: &str = "a database has no len(): counting means reading every key, \
+     since older versions and deletions lie in several layers; use sum(1 for _ in db), or the \
+     estimate in stats().table_rows";

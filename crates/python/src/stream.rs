@@ -1,0 +1,196 @@
+//! `ArrowStream`: a scan as a stream of Arrow record batches. The columns that a scan fills have
+//! Arrow's layout already; their buffers move into arrays.
+
+use crate::error;
+use crate::held::Held;
+use crate::wait::{SIGNAL_INTERVAL, poll_for};
+use arrow_array::{ArrayRef, BinaryArray, StructArray};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
+use siltstone::{Column, Fill, Rows};
+use std::sync::Arc;
+use std::thread::ThreadId;
+
+/// Rows of a record batch unless the caller says otherwise.
+pub(crate) const DEFAULT_BATCH_ROWS: u64 = 65_536;
+/// Bytes at which a record batch ends: far below the 2 GiB that 32-bit offsets reach, and few
+/// enough that a batch stays in memory with room for others.
+const BATCH_BYTES: usize = 64 << 20;
+
+/// The rows of a scan, to be read once through `__arrow_c_stream__`.
+#[pyclass(frozen, module = "siltstone")]
+pub(crate) struct ArrowStream {
+    batches: Mutex<Option<Batches>>,
+}
+
+impl ArrowStream {
+    /// A stream of what `scan` has left; an empty one for `None`.
+    pub(crate) fn new(scan: Option<Held<siltstone::Scan>>, batch_rows: usize) -> Self {
+        let maker = std::thread::current().id();
+        let batches = Batches { scan, batch_rows, hint: Hint::default(), maker };
+        ArrowStream { batches: Mutex::new(Some(batches)) }
+    }
+
+    /// The stream's capsule. It can be taken once.
+    pub(crate) fn capsule<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let batches = self.batches.lock().take();
+        let batches = batches
+            .ok_or_else(|| error::invalid(py, "an Arrow stream of a scan can be read once"))?;
+        let reader = Box::new(ArrayIterator::new(batches, row_field()));
+        Ok(to_stream_pycapsule(py, reader, requested_schema)?)
+    }
+}
+
+#[pymethods]
+impl ArrowStream {
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        self.capsule(py, requested_schema)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Ok(to_schema_pycapsule(py, row_field().as_ref())?)
+    }
+
+    fn __repr__(&self) -> &'static str {
+        "<siltstone.ArrowStream key: binary, value: binary>"
+    }
+}
+
+fn row_fields() -> Fields {
+    let column = |name| Field::new(name, DataType::Binary, true);
+    Fields::from(vec![column("key"), column("value")])
+}
+
+/// A record batch crosses the interface as an array of structs.
+fn row_field() -> FieldRef {
+    Arc::new(Field::new("", DataType::Struct(row_fields()), false))
+}
+
+/// The scan as record batches. Pulled by a foreign library, on any thread, with the interpreter
+/// lock or without it.
+struct Batches {
+    scan: Option<Held<siltstone::Scan>>,
+    batch_rows: usize,
+    hint: Hint,
+    /// The thread that made the stream: the only one where taking the interpreter lock is known
+    /// not to wait for somebody who waits for us.
+    maker: ThreadId,
+}
+
+/// Sizes of the last batch: the next one is likely as large.
+#[derive(Default)]
+struct Hint {
+    rows: usize,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl Hint {
+    fn empty_rows(&self) -> Rows {
+        let column = |bytes| {
+            let mut offsets = Vec::with_capacity(self.rows + 1);
+            offsets.push(0);
+            Column { offsets, bytes: Vec::with_capacity(bytes) }
+        };
+        Rows { keys: column(self.key_bytes), values: column(self.value_bytes) }
+    }
+}
+
+impl Batches {
+    /// The next batch; an empty one at the end.
+    fn fill(&mut self) -> Result<Rows, ArrowError> {
+        let mut rows = self.hint.empty_rows();
+        let Some(held) = &mut self.scan else { return Ok(rows) };
+        let process = held.process();
+        let Some(scan) = held.peek_mut() else {
+            return Err(ArrowError::ExternalError(
+                "this scan was opened before a fork and belongs to the parent process".into(),
+            ));
+        };
+        loop {
+            match scan.fill(&mut rows, self.batch_rows, BATCH_BYTES).map_err(external)? {
+                Fill::Full | Fill::End => break,
+                Fill::NeedsBlocks => {
+                    let mut fetch = scan.fetch();
+                    loop {
+                        if let Some(done) = poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
+                            done.map_err(external)?;
+                            break;
+                        }
+                        check_signals(self.maker)?;
+                    }
+                }
+            }
+        }
+        self.hint = Hint {
+            rows: rows.len(),
+            key_bytes: rows.keys.bytes.len(),
+            value_bytes: rows.values.bytes.len(),
+        };
+        Ok(rows)
+    }
+}
+
+impl Iterator for Batches {
+    type Item = Result<ArrayRef, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let filled = check_signals(self.maker).and_then(|()| self.fill());
+        match filled {
+            Ok(rows) if rows.is_empty() => {
+                self.scan = None;
+                None
+            }
+            Ok(rows) => Some(into_array(rows)),
+            Err(error) => {
+                self.scan = None;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+fn into_array(rows: Rows) -> Result<ArrayRef, ArrowError> {
+    let keys = into_binary(rows.keys)?;
+    let values = into_binary(rows.values)?;
+    Ok(Arc::new(StructArray::try_new(row_fields(), vec![keys, values], None)?))
+}
+
+/// Moves a column's buffers into an array.
+fn into_binary(column: Column) -> Result<ArrayRef, ArrowError> {
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
+    Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), None)?))
+}
+
+fn external(error: siltstone::Error) -> ArrowError {
+    ArrowError::ExternalError(Box::new(error))
+}
+
+/// An error when somebody wants the program to stop. The exception cannot cross the foreign
+/// library, so the interpreter is asked to raise it again.
+fn check_signals(maker: ThreadId) -> Result<(), ArrowError> {
+    if std::thread::current().id() != maker {
+        return Ok(());
+    }
+    Python::attach(|py| {
+        let Err(interrupt) = py.check_signals() else { return Ok(()) };
+        if interrupt.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+            let again = py.import("_thread").and_then(|m| m.call_method0("interrupt_main"));
+            again.map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
+        }
+        Err(ArrowError::ExternalError(Box::new(interrupt)))
+    })
+}

@@ -1,0 +1,73 @@
+//! Waiting for the engine: without the interpreter, and looking for signals.
+
+use crate::error::Raise;
+use crate::process::Process;
+use pyo3::prelude::*;
+use siltstone::Result;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// How often a wait looks for signals: Ctrl-C must end it within a second.
+pub(crate) const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Wakes the thread that polls.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits for `work` with the interpreter given up.
+///
+/// # Errors
+/// Those of `work`; what a signal handler raised (KeyboardInterrupt): then `work` is dropped.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    process: &'static Process,
+    work: impl Future<Output = Result<T>> + Send,
+) -> PyResult<T> {
+    let mut work = pin!(work);
+    loop {
+        let done = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
+        match done {
+            Some(done) => return done.raise(py),
+            None => py.check_signals()?,
+        }
+    }
+}
+
+/// Polls `work` on this thread until it is done (its output) or `limit` has passed (`None`).
+pub(crate) fn poll_for<F: Future + ?Sized>(
+    process: &Process,
+    mut work: Pin<&mut F>,
+    limit: Duration,
+) -> Option<F::Output> {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let until = now() + limit;
+    loop {
+        let polled = process.while_alive(|| {
+            let _entered = process.handle().enter();
+            work.as_mut().poll(&mut context)
+        });
+        if let Poll::Ready(done) = polled {
+            return Some(done);
+        }
+        let left = until.saturating_duration_since(now());
+        if left.is_zero() {
+            return None;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "paces signal checks of a real thread, no logic")]
+fn now() -> Instant {
+    Instant::now()
+}

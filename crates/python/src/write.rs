@@ -1,0 +1,133 @@
+//! `write` and `put_many`: many operations as one atomic batch.
+
+use crate::batch::WriteBatch;
+use crate::bytes::BytesArg;
+use crate::column::{Column, each_row, is_arrow, null};
+use crate::commit::Commit;
+use crate::database::Database;
+use crate::error::{self, Raise};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use siltstone::Batch;
+
+/// Batches up to so many bytes are accepted with the interpreter lock held.
+const BYTES_WITH_LOCK: usize = 64 << 10;
+
+#[pymethods]
+impl Database {
+    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
+    /// as one atomic batch.
+    fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
+        if let Ok(batch) = batch.cast::<WriteBatch>() {
+            return batch.get().with(py, |batch| accept_batch(py, self, batch));
+        }
+        if !is_arrow(batch)? {
+            let name = batch.get_type().name()?;
+            return Err(PyTypeError::new_err(format!(
+                "expected a WriteBatch or Arrow data with the columns key and value, not {name}"
+            )));
+        }
+        let mut growing = Growing::for_database(py, self)?;
+        each_row(batch, |key, value| growing.put(py, key, value))?;
+        accept_batch(py, self, &growing.batch)
+    }
+
+    /// Sets every key to the value beside it, as one atomic batch.
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        values: &Bound<'_, PyAny>,
+    ) -> PyResult<Commit> {
+        let mut growing = Growing::for_database(py, self)?;
+        match (is_arrow(keys)?, is_arrow(values)?) {
+            (true, true) => {
+                growing.columns(py, &Column::from_python(keys)?, &Column::from_python(values)?)?
+            }
+            (false, false) => growing.sequences(keys, values)?,
+            _ => {
+                return Err(PyTypeError::new_err(
+                    "keys and values must both be Arrow arrays, or both be sequences of bytes",
+                ));
+            }
+        }
+        accept_batch(py, self, &growing.batch)
+    }
+}
+
+/// A batch under construction that refuses to outgrow what the database takes.
+struct Growing {
+    batch: Batch,
+    max_bytes: usize,
+}
+
+impl Growing {
+    fn for_database(py: Python<'_>, database: &Database) -> PyResult<Growing> {
+        let max_bytes = database.held().get(py)?.options().max_batch_bytes;
+        Ok(Growing { batch: Batch::new(), max_bytes })
+    }
+
+    fn put(&mut self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
+        self.batch.put(key, value, None).raise(py)?;
+        if self.batch.as_bytes().len() > self.max_bytes {
+            let text = format!(
+                "the data is over max_batch_bytes ({} bytes): write it in several batches, or use \
+                 load(), which takes any amount",
+                self.max_bytes
+            );
+            return Err(error::invalid(py, text));
+        }
+        Ok(())
+    }
+
+    fn columns(&mut self, py: Python<'_>, keys: &Column, values: &Column) -> PyResult<()> {
+        if keys.len() != values.len() {
+            return Err(lengths_differ(py, keys.len(), values.len()));
+        }
+        for (position, (key, value)) in keys.rows().zip(values.rows()).enumerate() {
+            let key = key.ok_or_else(|| null(py, "key", position))?;
+            let value = value.ok_or_else(|| null(py, "value", position))?;
+            self.put(py, key, value)?;
+        }
+        Ok(())
+    }
+
+    fn sequences(&mut self, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        let py = keys.py();
+        let (mut keys, mut values) = (keys.try_iter()?, values.try_iter()?);
+        let mut rows = 0;
+        loop {
+            let (key, value) = match (keys.next().transpose()?, values.next().transpose()?) {
+                (Some(key), Some(value)) => (key, value),
+                (None, None) => return Ok(()),
+                (key, value) => {
+                    let more = usize::from(key.is_some());
+                    let most = usize::from(value.is_some());
+                    return Err(lengths_differ(
+                        py,
+                        rows + more + keys.count(),
+                        rows + most + values.count(),
+                    ));
+                }
+            };
+            self.put(
+                py,
+                key.extract::<BytesArg<'_>>()?.as_ref(),
+                value.extract::<BytesArg<'_>>()?.as_ref(),
+            )?;
+            rows += 1;
+        }
+    }
+}
+
+fn lengths_differ(py: Python<'_>, keys: usize, values: usize) -> PyErr {
+    error::invalid(py, format!("there are {keys} keys and {values} values"))
+}
+
+/// Commits `batch`; gives the interpreter lock up for a large one.
+pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -> PyResult<Commit> {
+    if batch.as_bytes().len() <= BYTES_WITH_LOCK {
+        return database.accept(py, |engine| engine.write(batch));
+    }
+    database.accept(py, |engine| py.detach(|| engine.write(batch)))
+}

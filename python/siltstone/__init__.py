@@ -1,0 +1,77 @@
+"""Siltstone: an embedded, ordered key-value store that lives in an object store.
+
+    import siltstone
+
+    with siltstone.open("s3://bucket/db") as db:
+        db[b"layer"] = b"stone"             # visible at once, durable soon
+        db.put(b"key", b"value").wait()     # durable
+        for key, value in db.scan(prefix=b"la"):
+            print(key, value)
+
+One writer, any number of readers, in processes of their own; there is no server to run.
+"""
+
+from __future__ import annotations
+
+from siltstone import admin
+from siltstone._native import (
+    ArrowArray,
+    ArrowStream,
+    Commit,
+    Database,
+    Reader,
+    Scan,
+    Snapshot,
+    WriteBatch,
+    __version__,
+)
+from siltstone.exceptions import (
+    Closed,
+    Conflict,
+    Corruption,
+    Denied,
+    Error,
+    Expired,
+    Fenced,
+    Internal,
+    Invalid,
+    NotFound,
+    Timeout,
+    Unavailable,
+    Unsupported,
+)
+from siltstone.opening import clone, destroy, open, open_reader
+from siltstone.options import Options
+from siltstone.stats import Stats
+
+__all__ = [
+    "ArrowArray",
+    "ArrowStream",
+    "Closed",
+    "Commit",
+    "Conflict",
+    "Corruption",
+    "Database",
+    "Denied",
+    "Error",
+    "Expired",
+    "Fenced",
+    "Internal",
+    "Invalid",
+    "NotFound",
+    "Options",
+    "Reader",
+    "Scan",
+    "Snapshot",
+    "Stats",
+    "Timeout",
+    "Unavailable",
+    "Unsupported",
+    "WriteBatch",
+    "__version__",
+    "admin",
+    "clone",
+    "destroy",
+    "open",
+    "open_reader",
+]

@@ -1,0 +1,115 @@
+"""Options of a handle: flat names over the engine's one table."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypedDict, Unpack
+
+from siltstone import _native
+
+__all__ = ["OptionValues", "Options", "named_options"]
+
+Seconds = timedelta | float
+"""A duration: ``timedelta``, or seconds."""
+
+
+class OptionValues(TypedDict, total=False):
+    """What `Options` takes. Its docstring tells meaning, range and default of each."""
+
+    flush_interval: Seconds
+    flush_bytes: int
+    max_parallel_writes: int
+    max_wal_puts_per_second: float | None
+    l0_sst_size_bytes: int
+    l0_manifest_commit_interval: Seconds
+    max_memtable_bytes: int
+    manifest_poll_interval: Seconds
+    max_batch_bytes: int
+    block_bytes: int
+    compression: Literal["none", "lz4", "zstd"]
+    filter_bits_per_key: int
+    block_cache_bytes: int
+    metadata_cache_bytes: int
+    read_durable_only: bool
+    deadline: Seconds
+
+
+class Options(Mapping[str, Any]):
+    """Named options, checked when made; everything not named has its default.
+
+    A mapping of what was named, with durations as float seconds. Attributes answer defaults too.
+    Unknown names, wrong types and values out of range raise `Invalid` (a ValueError) that names the
+    option and its range.
+    """
+
+    __slots__ = ("_named",)
+
+    def __init__(self, **options: Unpack[OptionValues]) -> None:
+        self._named: dict[str, Any] = _native.check_options(dict(options))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._named[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._named)
+
+    def __len__(self) -> int:
+        return len(self._named)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _DEFAULTS:
+            return self._named.get(name, _DEFAULTS[name])
+        raise AttributeError(f"there is no option {name!r}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *_DEFAULTS]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and self._named == other._named
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._named.items())))
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={value!r}" for name, value in self._named.items())
+        return f"Options({named})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_from_dict, (self._named,))
+
+
+def named_options(options: Options | Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options that were named, in plain types.
+
+    :raises Invalid: as `Options`.
+    :raises TypeError: for what is no mapping.
+    """
+    if options is None:
+        return {}
+    if isinstance(options, Options):
+        return dict(options)
+    if not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise TypeError(f"options takes siltstone.Options or a dict, not {kind}")
+    return _native.check_options(dict(options))
+
+
+def _from_dict(named: dict[str, Any]) -> Options:
+    return Options(**named)
+
+
+_TABLE = _native.option_table()
+_DEFAULTS: dict[str, Any] = {name: default for name, _, default, _, _ in _TABLE}
+
+
+def _documentation() -> str:
+    lines = [Options.__doc__ or ""]
+    for name, kind, default, span, meaning in _TABLE:
+        lines.append(f"\n    {name} ({kind}; {span}; default {default!r})")
+        lines.extend(textwrap.wrap(meaning, 92, initial_indent=" " * 8, subsequent_indent=" " * 8))
+    return "\n".join(lines) + "\n"
+
+
+Options.__doc__ = _documentation()
