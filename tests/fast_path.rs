@@ -32,7 +32,10 @@ fn puts_need_no_task_and_warm_gets_allocate_nothing() {
         for k in 0..KEYS {
             // Every layer covers all keys' range, few of the keys.
             if k % LAYERS == layer || k == 0 || k == KEYS - 1 {
-                assert!(matches!(db.put(&key(k), &[layer as u8; 100], None), Ok(Accept::Accepted(_))));
+                assert!(matches!(
+                    db.put(&key(k), &[layer as u8; 100], None),
+                    Ok(Accept::Accepted(_))
+                ));
             }
         }
         runtime.block_on(db.flush_memtable()).unwrap();

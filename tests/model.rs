@@ -165,7 +165,10 @@ impl World {
                 let keys: Vec<_> = ks.iter().map(|k| key(*k)).collect();
                 let got = self.db.get_many(keys.clone()).unwrap().wait().await.unwrap();
                 let want: Vec<_> = keys.iter().map(|k| self.map.get(k).cloned()).collect();
-                assert_eq!(got.iter().map(|v| v.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>(), want);
+                assert_eq!(
+                    got.iter().map(|v| v.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>(),
+                    want
+                );
             }
             Op::Scan(start, end, reverse, limit) => {
                 let range = ScanRange {

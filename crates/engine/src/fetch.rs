@@ -27,6 +27,8 @@ pub(crate) struct ReadContext {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) deadline: Duration,
+    /// Whether this is the writer's.
+    pub(crate) writes: bool,
 }
 
 /// Whether fetched blocks stay in the cache.
@@ -37,8 +39,8 @@ pub(crate) enum Fill {
 }
 
 impl ReadContext {
-    /// The bytes of `range`. A table that is gone is NotFound: the caller knows whether its view
-    /// of the manifest is old or the database is damaged.
+    /// The bytes of `range`. A table that is gone is NotFound in a reader, whose view may be old,
+    /// and Corruption in the writer, whose tables nobody may take away.
     async fn read(&self, descriptor: &SstDescriptor, range: Range<u64>) -> Result<Bytes> {
         let name = ObjectName::Compacted(descriptor.id);
         if range.start >= range.end || range.end > descriptor.object_bytes {
@@ -49,9 +51,9 @@ impl ReadContext {
             Some(Ok(found)) => found,
             _ => with_retries(&self.env, self.deadline, "read table", get).await?,
         };
+        let kind = if self.writes { ErrorKind::Corruption } else { ErrorKind::NotFound };
         found.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "a table that the manifest names is gone")
-                .with("object", name)
+            Error::new(kind, "a table that the manifest names is gone").with("object", name)
         })
     }
 
@@ -138,5 +140,7 @@ fn slice(bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<Bytes> {
     if from > to || to > bytes.len() {
         return Err(Error::corruption("a read came back shorter than asked for"));
     }
-    Ok(bytes.slice(from..to))
+    let part = bytes.slice(from..to);
+    // A block may live in the cache for long, and would keep the whole of a joined read alive.
+    Ok(if part.len() < bytes.len() { Bytes::copy_from_slice(&part) } else { part })
 }

@@ -32,7 +32,8 @@ impl Objects {
     }
 
     /// Newest manifest above `after`, and the boundary: both in one request, since the boundary
-    /// lies under the same prefix.
+    /// lies under the same prefix. A listing may lack the newest (some stores' are stale for a
+    /// while), so the number after what it shows is read until there is none.
     pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
         let mut listing = Listing::default();
         for object in self.list(prefix::MANIFEST).await? {
@@ -44,7 +45,13 @@ impl Objects {
                 _ => {}
             }
         }
-        Ok(listing)
+        loop {
+            let next = listing.newest.unwrap_or(after).max(listing.boundary).next();
+            match self.get(ObjectName::Manifest(next)).await? {
+                Some(_) => listing.newest = Some(next),
+                None => return Ok(listing),
+            }
+        }
     }
 
     /// The WAL's boundary.

@@ -174,9 +174,15 @@ impl<'a> Opening<'a> {
             PutOutcome::NotApplied => PutOutcome::NotApplied,
             PutOutcome::Unknown => PutOutcome::Unknown,
             PutOutcome::Lost(bytes) => {
-                let object =
-                    wal::decode(bytes, fence.id).map_err(|error| error.with("object", name))?;
-                PutOutcome::Lost(self.meet(fence.id, object))
+                let object = match wal::decode(bytes, fence.id) {
+                    Ok(object) => Some(object),
+                    // Damaged on the way, or for good: a read of its own tells.
+                    Err(_) => self.objects.wal(fence.id).await?,
+                };
+                PutOutcome::Lost(match object {
+                    Some(object) => self.meet(fence.id, object),
+                    None => WalSeen::Vanished,
+                })
             }
         })
     }
@@ -253,6 +259,7 @@ fn start(
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: how.merge_operator,
         deadline: options.deadline,
+        writes: true,
     };
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let levels = Levels::of_manifest(&recovered.manifest, &Levels::default(), &budget)?;

@@ -7,10 +7,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone::store::{Listed, PutAnswer, Store, lies_under};
 use siltstone_base::{Error, ErrorKind, ObjectName, UnixMillis};
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How long after a flipped read an object's reads are right: longer than a read and its retries.
+const FLIP_PAUSE: Duration = Duration::from_secs(60);
 
 /// At which point of a store operation the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +40,9 @@ struct State {
     counts: BTreeMap<Fault, u64>,
     operations: BTreeMap<ProcessId, u64>,
     crash: Option<(ProcessId, u64, CrashPoint)>,
-    /// Objects whose last read was flipped: the next one is right.
-    flipped: BTreeSet<ObjectName>,
+    /// Objects of which a read was flipped, and until when their reads are right: also where many
+    /// read one object at once, a re-read is.
+    flipped: BTreeMap<ObjectName, Duration>,
     down_until: Duration,
     denied: bool,
     under_way: u64,
@@ -72,7 +76,7 @@ impl Bucket {
             counts: BTreeMap::new(),
             operations: BTreeMap::new(),
             crash: None,
-            flipped: BTreeSet::new(),
+            flipped: BTreeMap::new(),
             down_until: Duration::ZERO,
             denied: false,
             under_way: 0,
@@ -224,13 +228,15 @@ impl Bucket {
         self.state.lock().objects.get(&name).map(|object| object.bytes.clone())
     }
 
-    /// The bytes, perhaps with a bit flipped: never twice in a row for one object.
+    /// The bytes, perhaps with a bit flipped: never twice for one object within [`FLIP_PAUSE`].
     pub(super) fn perhaps_flipped(&self, name: ObjectName, bytes: Bytes) -> Bytes {
         let mut state = self.state.lock();
-        if state.flipped.remove(&name) || bytes.is_empty() || !state.strikes(Fault::GetFlippedBit) {
+        let now = self.sim.elapsed();
+        let spared = state.flipped.get(&name).is_some_and(|until| now < *until);
+        if spared || bytes.is_empty() || !state.strikes(Fault::GetFlippedBit) {
             return bytes;
         }
-        state.flipped.insert(name);
+        state.flipped.insert(name, now + FLIP_PAUSE);
         let bit = state.rng.below(bytes.len() as u64 * 8);
         let mut damaged = bytes.to_vec();
         if let Some(byte) = damaged.get_mut((bit / 8) as usize) {

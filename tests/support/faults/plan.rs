@@ -22,7 +22,7 @@ pub enum Fault {
     GetError,
     /// A read ends early; the seam turns that into an error.
     GetShort,
-    /// A read comes with one bit flipped; the next read of the object is right.
+    /// A read comes with one bit flipped; further reads of the object are right for a while.
     GetFlippedBit,
     /// A listing fails.
     ListError,

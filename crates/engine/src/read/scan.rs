@@ -7,7 +7,7 @@ use crate::fetch::{self, ReadContext};
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, SstId, Step};
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_memtable::MemCursor;
 use siltstone_merge::{Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};
@@ -274,7 +274,7 @@ impl Scan {
                     State::Ended => Ok(()),
                 }
             };
-            env.deadline(deadline, "scan", work).await
+            env.deadline(deadline, "scan", work).await.map_err(expired)
         })
     }
 
@@ -352,6 +352,15 @@ impl Scan {
         self.state = State::Running(Box::new(visible), None);
         Ok(())
     }
+}
+
+/// A reader's scan without a checkpoint may lose its tables to a collector.
+fn expired(error: Error) -> Error {
+    if error.kind() != ErrorKind::NotFound {
+        return error;
+    }
+    let text = "a table of this scan's view was collected meanwhile; scan again";
+    Error::new(ErrorKind::Expired, text).caused_by(error)
 }
 
 /// Where a scan of `range` enters `table`.

@@ -1,0 +1,197 @@
+//! Crash enumeration: fixed workloads, and for every store operation n of each the process dies
+//! before it, after it with the answer lost, and after it. Whatever n, the next opener must find
+//! everything that was acknowledged, as a prefix of what was accepted, and nothing else.
+
+use parking_lot::Mutex;
+use siltstone::{
+    Accept, Batch, Database, Env, Fill, OpenOptions, Options, Result, Rows, Scan, ScanRange, Seq,
+};
+use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
+use siltstone_tests::model::{Model, View};
+use siltstone_tests::sim::{Sim, Stopped};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the dying process did, as far as it got.
+#[derive(Default)]
+struct Done {
+    accepted: Vec<(Seq, Vec<u8>)>,
+    acknowledged: Seq,
+}
+
+type Books = Arc<Mutex<Done>>;
+
+fn options() -> Options {
+    Options {
+        flush_interval: Duration::from_millis(20),
+        l0_sst_size_bytes: 4096,
+        block_bytes: 256,
+        l0_manifest_commit_interval: Duration::ZERO,
+        manifest_poll_interval: Duration::from_millis(50),
+        ..Options::default()
+    }
+}
+
+async fn open(env: &Env) -> Result<Database> {
+    Database::open(env.clone(), OpenOptions { options: options(), ..OpenOptions::default() }).await
+}
+
+async fn write(db: &Database, books: &Books, round: u32, wait: bool) -> Result<()> {
+    let mut batch = Batch::new();
+    for k in 0..3u32 {
+        batch.put(
+            format!("key{:02}", (round * 7 + k) % 20).as_bytes(),
+            &[round as u8; 40],
+            None,
+        )?;
+    }
+    batch.delete(format!("key{:02}", (round * 5) % 20).as_bytes())?;
+    let Accept::Accepted(commit) = db.write(&batch)? else { return Ok(()) };
+    let first = commit.seq().minus(u64::from(batch.ops()) - 1);
+    books.lock().accepted.push((first, batch.as_bytes().to_vec()));
+    if wait {
+        commit.wait(None).await?;
+        books.lock().acknowledged = commit.seq();
+    }
+    Ok(())
+}
+
+/// Few writes, each waited for; a flush; a clean close.
+async fn waiting(env: Env, books: Books) -> Result<()> {
+    let db = open(&env).await?;
+    for round in 0..6 {
+        write(&db, &books, round, true).await?;
+    }
+    db.flush_memtable().await?;
+    for round in 6..9 {
+        write(&db, &books, round, true).await?;
+    }
+    db.close().await
+}
+
+/// Many writes in flight, flushes on the way, no waits but at the end.
+async fn streaming(env: Env, books: Books) -> Result<()> {
+    let db = open(&env).await?;
+    for round in 0..60 {
+        write(&db, &books, round, false).await?;
+        if round % 10 == 9 {
+            env.clock.sleep(Duration::from_millis(25)).await;
+        }
+    }
+    let last = db.snapshot()?.seq();
+    db.flush().await?;
+    books.lock().acknowledged = last;
+    db.flush_memtable().await?;
+    db.close().await
+}
+
+/// Opened, closed and opened again; then dropped without a close.
+async fn reopening(env: Env, books: Books) -> Result<()> {
+    for round in 0..3 {
+        let db = open(&env).await?;
+        write(&db, &books, round, true).await?;
+        if round < 2 {
+            db.close().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn rows_of(mut scan: Scan) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let (mut rows, mut all) = (Rows::new(), Vec::new());
+    loop {
+        let filled = scan.fill(&mut rows, 100, 1 << 20)?;
+        all.extend(
+            (0..rows.len())
+                .filter_map(|row| rows.row(row).map(|(key, value)| (key.to_vec(), value.to_vec()))),
+        );
+        rows.clear();
+        match filled {
+            Fill::End => return Ok(all),
+            Fill::Full => {}
+            Fill::NeedsBlocks => scan.fetch().await?,
+        }
+    }
+}
+
+/// Runs `workload`, dying as told; then another process opens and looks. Answers how many store
+/// operations the first process made.
+fn run<F: Future<Output = Result<()>> + Send + 'static>(
+    workload: fn(Env, Books) -> F,
+    crash: Option<(u64, CrashPoint)>,
+) -> u64 {
+    let sim = Sim::new(7);
+    let bucket = Bucket::new(&sim, FaultPlan::none());
+    let books = Books::default();
+    let dying = sim.process("dying", 0);
+    if let Some((operation, point)) = crash {
+        bucket.crash_at(dying, operation, point);
+    }
+    let env = sim.env(dying, bucket.store(dying));
+    match sim.block_on(dying, workload(env, Arc::clone(&books))) {
+        Ok(ended) => ended.expect("a healthy store"),
+        Err(Stopped::Killed) => {}
+        Err(stopped) => panic!("crash {crash:?}: the workload hangs: {stopped:?}"),
+    }
+    let operations = bucket.operations(dying);
+    sim.kill(dying);
+
+    let next = sim.process("next", 0);
+    let env = sim.env(next, bucket.store(next));
+    let recovered = sim.block_on(next, async move {
+        let db = open(&env).await?;
+        let snapshot = db.snapshot()?;
+        let rows = rows_of(snapshot.scan(ScanRange::all())).await?;
+        // It must also be able to go on.
+        let books = Books::default();
+        write(&db, &books, 99, true).await?;
+        db.close().await?;
+        Ok::<_, siltstone::Error>((snapshot.seq(), rows))
+    });
+    let (seq, rows) = match recovered {
+        Ok(Ok(recovered)) => recovered,
+        other => panic!("crash {crash:?}: the next opener fails: {other:?}"),
+    };
+    let books = books.lock();
+    assert!(seq >= books.acknowledged, "crash {crash:?}: {} lost, {seq} found", books.acknowledged);
+    let mut model = Model::default();
+    let mut ends = vec![Seq::NONE];
+    for (first, bytes) in &books.accepted {
+        ends.push(model.apply(*first, bytes).expect("a batch"));
+    }
+    assert!(ends.contains(&seq), "crash {crash:?}: {seq} is not the end of a batch");
+    let expected = model.scan(None, None, false, View::at(seq)).expect("no operator");
+    assert_eq!(rows, expected, "crash {crash:?}: not a prefix");
+    operations
+}
+
+fn enumerate<F: Future<Output = Result<()>> + Send + 'static>(
+    name: &str,
+    workload: fn(Env, Books) -> F,
+) {
+    let operations = run(workload, None);
+    let mut points = 0;
+    for operation in 1..=operations {
+        for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
+            run(workload, Some((operation, point)));
+            points += 1;
+        }
+    }
+    assert!(operations > 10, "{name}: {operations} operations are no workload");
+    println!("{name}: {operations} store operations, {points} crashes, 0 lost");
+}
+
+#[test]
+fn every_crash_of_waiting_writes() {
+    enumerate("waiting", waiting);
+}
+
+#[test]
+fn every_crash_of_streaming_writes() {
+    enumerate("streaming", streaming);
+}
+
+#[test]
+fn every_crash_of_reopening() {
+    enumerate("reopening", reopening);
+}

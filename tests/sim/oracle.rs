@@ -1,0 +1,157 @@
+//! What must be true: the histories of all writers, and what was promised of them.
+
+use parking_lot::Mutex;
+use siltstone::{Batch, Seq};
+use siltstone_tests::model::{Model, View};
+use std::collections::BTreeMap;
+
+pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// One writer that was opened.
+#[derive(Default)]
+struct Opened {
+    /// What it recovered.
+    from: Seq,
+    /// Everything at or below `from`, and all it accepted itself, in order.
+    history: Vec<(Seq, Vec<u8>)>,
+    last: Seq,
+    acknowledged: Seq,
+}
+
+#[derive(Default)]
+struct Books {
+    writers: BTreeMap<u64, Opened>,
+    /// What readers saw, to be held against the history that won.
+    seen: Vec<(Seq, Rows)>,
+    violations: Vec<String>,
+    opens: u64,
+    acks: u64,
+}
+
+/// The books of one run.
+#[derive(Default)]
+pub(crate) struct Oracle(Mutex<Books>);
+
+impl Oracle {
+    /// A writer of `epoch` came up with everything up to `at`. Answers what its content must be.
+    pub(crate) fn opened(&self, epoch: u64, at: Seq) -> Model {
+        let mut books = self.0.lock();
+        books.opens += 1;
+        let mut history = Vec::new();
+        let mut violation = None;
+        if let Some((before, parent)) = books.writers.range(..epoch).next_back() {
+            history.clone_from(&parent.history);
+            history.retain(|(first, _)| *first <= at);
+            let end = history.iter().map(|(first, bytes)| last_of(*first, bytes)).max();
+            if end.unwrap_or_default() != at {
+                violation = Some(format!(
+                    "epoch {epoch} recovered up to {at}, which is no end of a batch of epoch {before}"
+                ));
+            } else if at < parent.acknowledged {
+                violation = Some(format!(
+                    "epoch {epoch} recovered up to {at}; epoch {before} had acknowledged {}",
+                    parent.acknowledged
+                ));
+            }
+        } else if at != Seq::NONE {
+            violation = Some(format!("epoch {epoch} recovered up to {at} out of nothing"));
+        }
+        if books.writers.contains_key(&epoch) {
+            violation = Some(format!("epoch {epoch} was opened twice"));
+        }
+        books.violations.extend(violation);
+        let model = model_of(&history);
+        let opened = Opened { from: at, history, last: at, acknowledged: Seq::NONE };
+        books.writers.insert(epoch, opened);
+        model
+    }
+
+    /// The writer of `epoch` accepted a batch whose last operation has number `last`.
+    pub(crate) fn accepted(&self, epoch: u64, batch: &Batch, last: Seq) {
+        let first = last.minus(u64::from(batch.ops()) - 1);
+        let mut books = self.0.lock();
+        let Some(writer) = books.writers.get_mut(&epoch) else { return };
+        let gap = first != writer.last.next();
+        writer.last = last;
+        writer.history.push((first, batch.as_bytes().to_vec()));
+        if gap {
+            books.violations.push(format!("epoch {epoch}: number {first} does not follow"));
+        }
+    }
+
+    /// Everything up to `seq` was said to be durable by the writer of `epoch`.
+    pub(crate) fn acknowledged(&self, epoch: u64, seq: Seq) {
+        let mut books = self.0.lock();
+        books.acks += 1;
+        let Some(writer) = books.writers.get_mut(&epoch) else { return };
+        writer.acknowledged = writer.acknowledged.max(seq);
+        // A later writer that is open already must have it (rule F6).
+        let acknowledged = writer.acknowledged;
+        let later = books.writers.range(epoch + 1..).next().map(|(e, w)| (*e, w.from));
+        if let Some((later, from)) = later
+            && acknowledged > from
+        {
+            books.violations.push(format!(
+                "epoch {epoch} acknowledged {acknowledged} after epoch {later} had recovered {from}"
+            ));
+        }
+    }
+
+    /// What the writer of `epoch` must see now.
+    pub(crate) fn expected(&self, epoch: u64) -> Model {
+        let books = self.0.lock();
+        books.writers.get(&epoch).map(|writer| model_of(&writer.history)).unwrap_or_default()
+    }
+
+    /// A reader saw these rows at `seq`.
+    pub(crate) fn seen(&self, seq: Seq, rows: Rows) {
+        self.0.lock().seen.push((seq, rows));
+    }
+
+    /// Something that must not be.
+    pub(crate) fn violation(&self, what: String) {
+        self.0.lock().violations.push(what);
+    }
+
+    /// Holds everything that was seen and acknowledged against the history that won.
+    pub(crate) fn settle(&self) -> Vec<String> {
+        let mut books = self.0.lock();
+        let Some((_, winner)) = books.writers.last_key_value() else {
+            return std::mem::take(&mut books.violations);
+        };
+        let model = model_of(&winner.history);
+        let last = winner.last;
+        let mut found = Vec::new();
+        for (seq, rows) in &books.seen {
+            if *seq > last {
+                found.push(format!("a reader saw {seq}; the history that won ends at {last}"));
+            } else if all_rows(&model, *seq) != *rows {
+                found.push(format!("a reader's view at {seq} is not that of the history that won"));
+            }
+        }
+        books.violations.extend(found);
+        std::mem::take(&mut books.violations)
+    }
+
+    pub(crate) fn opens_and_acks(&self) -> (u64, u64) {
+        let books = self.0.lock();
+        (books.opens, books.acks)
+    }
+}
+
+fn last_of(first: Seq, bytes: &[u8]) -> Seq {
+    first.plus(siltstone_base::BatchOps::new(bytes).count() as u64).minus(1)
+}
+
+fn model_of(history: &[(Seq, Vec<u8>)]) -> Model {
+    let mut model = Model::default();
+    for (first, bytes) in history {
+        model.apply(*first, bytes).expect("an accepted batch decodes");
+    }
+    model
+}
+
+/// All of a model at `seq`.
+pub(crate) fn all_rows(model: &Model, seq: Seq) -> Rows {
+    model.scan(None, None, false, View::at(seq)).expect("no operator is needed")
+}
