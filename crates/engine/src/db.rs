@@ -92,13 +92,14 @@ impl Database {
 
     fn writer(&self) -> Result<&Arc<Writer>> {
         let writer = &self.inner.writer;
+        // First why it died: its tasks end the phase too, and Fenced says more than Closed.
+        if let Some(dead) = writer.dead() {
+            return Err(dead);
+        }
         if writer.phase() != Phase::Open {
             return Err(crate::write::commit::closed());
         }
-        match writer.dead() {
-            Some(dead) => Err(dead),
-            None => Ok(writer),
-        }
+        Ok(writer)
     }
 
     /// The value of `key`.
