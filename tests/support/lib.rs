@@ -6,5 +6,6 @@
 
 pub mod faults;
 pub mod model;
+pub mod moto;
 pub mod recording;
 pub mod sim;

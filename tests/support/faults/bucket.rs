@@ -22,7 +22,8 @@ pub enum CrashPoint {
     Before,
     /// The store has done it; the answer never arrives.
     AnswerLost,
-    /// The answer has arrived; what the same poll makes of it still happens, nothing after.
+    /// The answer has arrived. What the poll that takes it makes of it in memory still happens;
+    /// no further request leaves.
     After,
 }
 

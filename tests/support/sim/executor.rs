@@ -343,10 +343,11 @@ impl SimHandle {
         state.wake(id);
     }
 
-    /// Whether the process has not been killed.
+    /// Whether the process has not been killed, nor is about to be when this step ends.
     #[must_use]
     pub fn is_alive(&self, process: ProcessId) -> bool {
-        self.0.lock().is_alive(process)
+        let state = self.0.lock();
+        state.is_alive(process) && !state.dying.contains(&process)
     }
 
     /// Kills a process: its tasks are dropped, nothing of it runs again.

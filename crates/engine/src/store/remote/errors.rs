@@ -146,6 +146,7 @@ fn by_text(text: &str) -> (ErrorKind, &'static str) {
         Some(401 | 403) => {
             (ErrorKind::Denied, "the store refused the credentials or the permission")
         }
+        Some(404) => (ErrorKind::NotFound, "the bucket does not exist"),
         Some(300..=399) => {
             (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`")
         }

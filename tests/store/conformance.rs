@@ -1,0 +1,98 @@
+//! The contract, held by every store.
+
+use crate::contract;
+use siltstone::env::Effects;
+use siltstone::store::local::LocalStore;
+use siltstone::store::memory::MemoryStore;
+use siltstone::store::options::StoreOptions;
+use siltstone::store::{PutAnswer, Store, url};
+use siltstone::task;
+use siltstone_base::{ObjectName, WalId};
+use siltstone_tests::faults::{Bucket, FaultPlan};
+use siltstone_tests::moto::Moto;
+use siltstone_tests::recording::RecordingStore;
+use siltstone_tests::sim::Sim;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) fn runtime() -> (Runtime, Effects) {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let effects = task::tokio_effects(runtime.handle().clone());
+    (runtime, effects)
+}
+
+/// A store in moto's bucket, or why there is none.
+pub(crate) fn over_moto(moto: &Moto, path: &str, effects: &Effects) -> Arc<dyn Store> {
+    let endpoint = moto.endpoint();
+    let options = [
+        ("endpoint", endpoint.as_str()),
+        ("allow_http", "true"),
+        ("region", "us-east-1"),
+        ("access_key_id", "test-key"),
+        ("secret_access_key", "test-secret"),
+    ];
+    let options: StoreOptions =
+        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    url::parse(&format!("s3://{BUCKET}/{path}"), &options, [], effects).unwrap()
+}
+
+pub(crate) const BUCKET: &str = "quarry";
+
+#[test]
+fn memory_keeps_the_contract() {
+    let (runtime, _) = runtime();
+    runtime.block_on(contract::check(MemoryStore::unnamed()));
+}
+
+#[test]
+fn a_local_folder_keeps_the_contract() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let store = LocalStore::new(folder.path(), effects).unwrap();
+    // Strangers: files that are no objects, in places where objects stand.
+    for stranger in ["manifest", "wal/boundary", "compacted/deep/er"] {
+        std::fs::create_dir_all(folder.path().join(stranger)).unwrap();
+    }
+    for stranger in ["manifest/notes.txt", "wal/1.sst", "compacted/deep/er/x", "README"] {
+        std::fs::write(folder.path().join(stranger), b"not ours").unwrap();
+    }
+    runtime.block_on(contract::check(store));
+    assert!(folder.path().join("manifest/notes.txt").exists());
+}
+
+#[test]
+fn the_simulated_store_keeps_the_contract_once_it_is_healed() {
+    let sim = Sim::new(1);
+    let mut rng = sim.split_rng();
+    let bucket = Bucket::new(&sim, FaultPlan::random(&mut rng));
+    bucket.heal();
+    let process = sim.process("client", 0);
+    sim.block_on(process, contract::check(bucket.store(process))).unwrap();
+    assert!(bucket.injected().is_empty());
+}
+
+#[test]
+fn a_recorded_store_keeps_the_contract() {
+    let (runtime, _) = runtime();
+    runtime.block_on(contract::check(RecordingStore::new(MemoryStore::unnamed())));
+}
+
+#[test]
+fn s3_keeps_the_contract() {
+    let moto = match Moto::start(BUCKET) {
+        Ok(moto) => moto,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let (runtime, effects) = runtime();
+    let root = over_moto(&moto, "", &effects);
+    let deep = over_moto(&moto, "deep/er", &effects);
+    let beside = over_moto(&moto, "deep/er2", &effects);
+    runtime.block_on(async {
+        // What stands beside a database is not in it, however alike the paths are.
+        let answer = beside.put_if_absent(ObjectName::Wal(WalId(77)), "x".into()).await;
+        assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
+        contract::check(Arc::clone(&deep)).await;
+        contract::check(root).await;
+    });
+    assert_eq!(format!("{deep:?}"), "s3://quarry/deep/er");
+}

@@ -1,0 +1,297 @@
+//! The real S3 client against a server that misbehaves by script: what reaches the caller, and how
+//! many requests it took.
+
+use crate::conformance::runtime;
+use parking_lot::Mutex;
+use siltstone::store::options::StoreOptions;
+use siltstone::store::{PutAnswer, Store, url};
+use siltstone_base::name::prefix;
+use siltstone_base::{ErrorKind, ManifestId, ObjectName, SstId, WalId};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// What the server does with one request.
+#[derive(Clone)]
+enum Reply {
+    /// Sends these bytes and closes.
+    Raw(String),
+    /// Closes without a word.
+    Reset,
+}
+
+struct Server {
+    store: Arc<dyn Store>,
+    requests: Arc<Mutex<Vec<String>>>,
+    runtime: Runtime,
+}
+
+const WAL: ObjectName = ObjectName::Wal(WalId(1));
+const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
+
+fn status(status: &str, body: &str) -> Reply {
+    let length = body.len();
+    Reply::Raw(format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    ))
+}
+
+/// An answer to a read: the range as the header tells it, and the body as it really is.
+fn part(range: &str, announced: usize, body: &str) -> Reply {
+    Reply::Raw(format!(
+        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {range}\r\nETag: \"e\"\r\n\
+         Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nContent-Length: {announced}\r\n\
+         Connection: close\r\n\r\n{body}"
+    ))
+}
+
+fn created() -> Reply {
+    Reply::Raw(
+        "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into(),
+    )
+}
+
+/// Reads one request: the head, and the body that its length announces.
+fn read_request(stream: &mut TcpStream) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 65536];
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.to_ascii_lowercase();
+            let length = length.split("content-length: ").nth(1).unwrap_or("0");
+            let length: usize = length.split("\r\n").next()?.parse().ok()?;
+            if body.len() >= length {
+                return Some(head.to_owned());
+            }
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+/// A server that follows `script` and then repeats its last line.
+#[allow(clippy::disallowed_methods, reason = "a server is a thread of its own")]
+fn serve(script: Vec<Reply>) -> Server {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let requests = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let Some(head) = read_request(&mut stream) else { continue };
+            let number = {
+                let mut seen = seen.lock();
+                seen.push(head);
+                seen.len() - 1
+            };
+            if let Reply::Raw(text) = &script[number.min(script.len() - 1)] {
+                let _ = stream.write_all(text.as_bytes());
+            }
+        }
+    });
+    let options: StoreOptions = [
+        ("endpoint", endpoint.as_str()),
+        ("allow_http", "true"),
+        ("access_key_id", "canary-id"),
+        ("secret_access_key", "canary-secret"),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect();
+    let (runtime, effects) = runtime();
+    let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
+    Server { store, requests, runtime }
+}
+
+impl Server {
+    fn put(&self) -> PutAnswer {
+        self.runtime.block_on(self.store.put_if_absent(WAL, "body".into()))
+    }
+
+    fn get(&self, range: Option<std::ops::Range<u64>>) -> siltstone::Result<Option<bytes::Bytes>> {
+        self.runtime.block_on(self.store.get(TABLE, range))
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.lock().len()
+    }
+}
+
+#[test]
+fn a_create_is_conditional_and_sent_once_whatever_comes_back() {
+    let missing = "<Error><Code>NoSuchBucket</Code></Error>";
+    let cases = [
+        (created(), "created"),
+        (status("412 Precondition Failed", ""), "exists"),
+        (status("409 Conflict", "ConditionalRequestConflict"), "exists"),
+        (status("403 Forbidden", "no"), "refused Denied"),
+        (status("404 Not Found", missing), "refused NotFound"),
+        (status("501 Not Implemented", ""), "refused Unsupported"),
+        (status("400 Bad Request", "<Code>ExpiredToken</Code>"), "refused Denied"),
+        (status("500 Internal Server Error", ""), "ambiguous Unavailable"),
+        (status("503 Slow Down", ""), "ambiguous Unavailable"),
+        (status("429 Too Many Requests", ""), "ambiguous Unavailable"),
+        (status("408 Request Timeout", ""), "ambiguous Unavailable"),
+        (Reply::Reset, "ambiguous Unavailable"),
+    ];
+    for (reply, expected) in cases {
+        let server = serve(vec![reply]);
+        let answer = match server.put() {
+            PutAnswer::Created => "created".to_owned(),
+            PutAnswer::Exists => "exists".to_owned(),
+            PutAnswer::Refused(error) => format!("refused {}", error.kind().name()),
+            PutAnswer::Ambiguous(error) => format!("ambiguous {}", error.kind().name()),
+        };
+        assert_eq!(answer, expected);
+        assert_eq!(server.requests(), 1, "{expected}: sent more than once");
+        let head = server.requests.lock()[0].to_ascii_lowercase();
+        assert!(head.starts_with("put /quarry/db/wal/00000000000000000001.sst"), "{head}");
+        assert!(head.contains("if-none-match: *"), "{head}");
+    }
+}
+
+#[test]
+fn reads_are_repeated_below_the_seam() {
+    let server = serve(vec![status("503 Slow Down", ""), Reply::Reset, part("0-3/100", 4, "abcd")]);
+    assert_eq!(server.get(Some(0..4)).unwrap().as_deref(), Some(&b"abcd"[..]));
+    assert_eq!(server.requests(), 3);
+    let head = server.requests.lock()[2].to_ascii_lowercase();
+    assert!(head.contains("range: bytes=0-3"), "{head}");
+}
+
+#[test]
+fn a_short_body_is_read_again_and_then_corruption() {
+    // The body is consistent with its length, and not what was asked for.
+    let short = part("0-3/100", 2, "ab");
+    let server = serve(vec![short.clone(), part("0-3/100", 4, "abcd")]);
+    assert_eq!(server.get(Some(0..4)).unwrap().as_deref(), Some(&b"abcd"[..]));
+    let server = serve(vec![short]);
+    assert_eq!(server.get(Some(0..4)).unwrap_err().kind(), ErrorKind::Corruption);
+    assert_eq!(server.requests(), 2);
+}
+
+#[test]
+fn an_object_that_ends_before_the_range_is_corruption() {
+    // Clipped by the server, as the protocol has it.
+    let server = serve(vec![part("2-3/4", 2, "cd")]);
+    assert_eq!(server.get(Some(2..9)).unwrap_err().kind(), ErrorKind::Corruption);
+    // Wholly past the end: the length is asked for, and proves it.
+    let beyond = status("416 Range Not Satisfiable", "");
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"e\"\r\n\
+                Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nConnection: close\r\n\r\n";
+    let server = serve(vec![beyond.clone(), Reply::Raw(head.to_owned())]);
+    assert_eq!(server.get(Some(6..9)).unwrap_err().kind(), ErrorKind::Corruption);
+    // A 416 for an object that is long enough proves nothing.
+    let long = head.replace("Content-Length: 4", "Content-Length: 400");
+    let server = serve(vec![beyond, Reply::Raw(long)]);
+    assert_eq!(server.get(Some(6..9)).unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_range_that_was_not_asked_for_is_not_taken() {
+    let whole = Reply::Raw(
+        "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nETag: \"e\"\r\n\
+         Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nConnection: close\r\n\r\nabcd"
+            .to_owned(),
+    );
+    for reply in [part("5-6/100", 2, "xy"), whole] {
+        let server = serve(vec![reply]);
+        assert!(server.get(Some(0..2)).is_err());
+    }
+}
+
+#[test]
+fn a_missing_bucket_is_told_from_a_missing_object() {
+    let server = serve(vec![status("404 Not Found", "<Code>NoSuchKey</Code>")]);
+    assert_eq!(server.get(None).unwrap(), None);
+    let server = serve(vec![status("404 Not Found", "<Code>NoSuchBucket</Code>")]);
+    let error = server.get(None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("s3://quarry"), "{error}");
+    let listed = server.runtime.block_on(server.store.list(prefix::WAL, None));
+    assert_eq!(listed.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn refused_credentials_are_told_at_once_and_not_shown() {
+    let body = "<Code>SignatureDoesNotMatch</Code><Secret>canary-secret</Secret>";
+    let server = serve(vec![status("403 Forbidden", body)]);
+    let error = server.get(None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert_eq!(server.requests(), 1);
+    let text = format!("{error} {error:?}");
+    assert!(text.contains("SignatureDoesNotMatch"), "{text}");
+    assert!(!text.contains("canary-secret"), "{text}");
+}
+
+#[test]
+fn listings_are_filtered_and_sorted_here() {
+    let object = |key: &str| {
+        format!(
+            "<Contents><Key>{key}</Key><LastModified>2023-11-14T22:13:20.000Z</LastModified>\
+             <ETag>e</ETag><Size>7</Size></Contents>"
+        )
+    };
+    let manifest = |id: u64| object(&format!("db/manifest/{id:020}.manifest"));
+    // Out of order, twice, before what was asked for, strangers, of another database.
+    let contents = [
+        manifest(9),
+        manifest(3),
+        manifest(9),
+        manifest(1),
+        object("db/manifest/notes.txt"),
+        object("db2/manifest/00000000000000000005.manifest"),
+        object("db/wal/00000000000000000004.sst"),
+    ]
+    .concat();
+    let body = format!(
+        "<?xml version=\"1.0\"?><ListBucketResult>{contents}<IsTruncated>false</IsTruncated>\
+         </ListBucketResult>"
+    );
+    let server = serve(vec![status("200 OK", &body)]);
+    let after = Some(ObjectName::Manifest(ManifestId(2)));
+    let listed = server.runtime.block_on(server.store.list(prefix::MANIFEST, after)).unwrap();
+    let ids: Vec<_> = listed.iter().map(|object| object.name).collect();
+    assert_eq!(ids, [3, 9].map(|id| ObjectName::Manifest(ManifestId(id))));
+    assert!(listed.iter().all(|object| object.bytes == 7));
+    assert!(listed.iter().all(|object| object.modified.0 == 1_700_000_000_000));
+    // A listing that breaks off is an error, never a part.
+    let server = serve(vec![Reply::Raw(format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\nConnection: close\r\n\r\n{body}"
+    ))]);
+    let listed = server.runtime.block_on(server.store.list(prefix::MANIFEST, None));
+    assert_eq!(listed.unwrap_err().kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_single_delete_needs_no_bulk_protocol() {
+    let server = serve(vec![status("204 No Content", "")]);
+    server.runtime.block_on(server.store.delete(WAL)).unwrap();
+    assert!(server.requests.lock()[0].starts_with("DELETE /quarry/db/wal/"));
+    let server = serve(vec![status("404 Not Found", "<Code>NoSuchKey</Code>")]);
+    server.runtime.block_on(server.store.delete(WAL)).unwrap();
+}
+
+#[test]
+fn nobody_there_is_unavailable() {
+    let endpoint = {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        format!("http://{}", listener.local_addr().unwrap())
+    };
+    let options: StoreOptions =
+        [("endpoint", endpoint.as_str()), ("allow_http", "true"), ("skip_signature", "true")]
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+    let (runtime, effects) = runtime();
+    let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
+    let error = runtime.block_on(store.get(WAL, None)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    let answer = runtime.block_on(store.put_if_absent(WAL, "x".into()));
+    assert!(matches!(answer, PutAnswer::Ambiguous(_)), "{answer:?}");
+}

@@ -1,0 +1,21 @@
+//! Tests of the store seam (RFC 0008): one contract for every store, the outcome of conditional
+//! creates, the real client against a misbehaving server, the simulation itself.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "a test that panics has failed, as it should"
+)]
+
+mod conditional;
+mod conformance;
+mod contract;
+mod faults;
+mod http;
+mod races;
+mod scripted;
+mod simulation;
+mod strace;
+mod urls;

@@ -1,0 +1,73 @@
+//! From URLs to stores.
+
+use crate::conformance::runtime;
+use siltstone::store::options::StoreOptions;
+use siltstone::store::{PutAnswer, Store, url};
+use siltstone_base::{ErrorKind, ObjectName, Result, WalId};
+use std::sync::Arc;
+
+const NAME: ObjectName = ObjectName::Wal(WalId(1));
+
+fn parse(url: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Store>> {
+    let (_runtime, effects) = runtime();
+    let options: StoreOptions =
+        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    url::parse(url, &options, [], &effects)
+}
+
+#[test]
+fn stores_show_where_they_are_and_no_secrets() {
+    let s3 = [("access_key_id", "canary-id"), ("secret_access_key", "canary-secret")];
+    let store = parse("s3://quarry/a/b/", &s3).unwrap();
+    assert_eq!(format!("{store:?}"), "s3://quarry/a/b");
+    let azure = [("account_name", "acme"), ("access_key", "Y2FuYXJ5LXNlY3JldA==")];
+    let store = parse("az://box/x", &azure).unwrap();
+    assert_eq!(format!("{store:?}"), "az://box/x");
+    let store = parse("gs://pail/x", &[("skip_signature", "true")]).unwrap();
+    assert_eq!(format!("{store:?}"), "gs://pail/x");
+    assert_eq!(format!("{:?}", parse("memory://m", &[]).unwrap()), "memory://m");
+    assert_eq!(format!("{:?}", parse("file:///v/a%20b", &[]).unwrap()), "file:///v/a b");
+}
+
+#[test]
+fn wrong_urls_and_options_are_invalid_and_named() {
+    let cases: [(&str, &[(&str, &str)], &str); 9] = [
+        ("ftp://host/x", &[], "ftp"),
+        ("s3://", &[], "no bucket"),
+        ("s3:///path", &[], "no bucket"),
+        ("s3://b/../x", &[], "double dot"),
+        ("memory://", &[], "needs a name"),
+        ("file://host/x", &[], "no host"),
+        ("memory://m", &[("region", "x")], "`region`"),
+        ("/some/path", &[("endpoint", "x")], "`endpoint`"),
+        ("s3://b/x", &[("sceret_access_key", "canary")], "`sceret_access_key`"),
+    ];
+    for (url, options, word) in cases {
+        let error = parse(url, options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{url}");
+        let text = error.to_string();
+        assert!(text.contains(word), "{url}: {text}");
+        assert!(!text.contains("canary"), "{text}");
+    }
+    let error = parse("s3://b/x", &[("wal_url", "s3://w")]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+#[test]
+fn memory_is_shared_by_name_and_local_paths_agree() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().display().to_string();
+    let file = format!("file://{plain}");
+    for (here, there) in [("memory://shared", "memory://shared"), (&*plain, &*file)] {
+        let open = |url| url::parse(url, &StoreOptions::default(), [], &effects).unwrap();
+        let (here, there) = (open(here), open(there));
+        runtime.block_on(async {
+            let answer = here.put_if_absent(NAME, "x".into()).await;
+            assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
+            assert_eq!(there.get(NAME, None).await.unwrap().as_deref(), Some(&b"x"[..]));
+            let answer = there.put_if_absent(NAME, "y".into()).await;
+            assert!(matches!(answer, PutAnswer::Exists), "{answer:?}");
+        });
+    }
+}
