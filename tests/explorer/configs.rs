@@ -1,0 +1,118 @@
+//! What is explored, as data.
+
+use crate::actor::Actor;
+use crate::collector::Collector;
+use crate::compactor::Compactor;
+use crate::model::Config;
+use crate::pinner::Pinner;
+use crate::reader::Reader;
+use crate::world::Faults;
+use crate::writer::{Plan, Writer};
+use siltstone_manifest::Rules;
+
+/// Whether a configuration runs with every test run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// Seconds.
+    Small,
+    /// Minutes.
+    Large,
+}
+
+/// Nothing goes wrong.
+pub(crate) const NONE: Faults =
+    Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0 };
+
+/// A writer that appends `records`, flushes when `flush_at` of its own are durable, and closes.
+pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool) -> Actor {
+    Writer::actor(Plan { width, records, flush_at: flush_at.to_vec(), close, careless: false })
+}
+
+/// Every configuration.
+pub(crate) fn all() -> Vec<(Config, Size)> {
+    let small = small().into_iter().map(|config| (config, Size::Small));
+    small.chain(large().into_iter().map(|config| (config, Size::Large))).collect()
+}
+
+fn config(name: &'static str, actors: Vec<Actor>, faults: Faults) -> Config {
+    Config { name, rules: Rules::ALL, actors, faults, prelude: &[] }
+}
+
+fn small() -> Vec<Config> {
+    let plain = |width, records, flush_at| writer(width, records, flush_at, false);
+    let reader = |polls| Reader::actor(polls, Rules::ALL);
+    vec![
+        config(
+            "2 writers, one lost answer, one late create",
+            vec![plain(2, 2, &[]), plain(2, 1, &[])],
+            Faults { late: 1, unanswered: 1, retried: 1, ..NONE },
+        ),
+        config(
+            "3 writers of different widths, one crash",
+            vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(2, 1, &[])],
+            Faults { crashes: 1, ..NONE },
+        ),
+        config(
+            "2 writers, flush, close, collector",
+            vec![writer(1, 1, &[1], true), plain(1, 1, &[1]), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, following reader, collector",
+            vec![writer(2, 2, &[1], true), reader(2), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, reader with checkpoint, collector",
+            vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, 2 compactors, collector",
+            vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+            NONE,
+        ),
+    ]
+}
+
+fn large() -> Vec<Config> {
+    let plain = |width, records, flush_at| writer(width, records, flush_at, false);
+    let reader = |polls| Reader::actor(polls, Rules::ALL);
+    vec![
+        config(
+            "3 writers, flush, collector",
+            vec![plain(1, 1, &[]), plain(1, 1, &[1]), plain(1, 1, &[]), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "2 writers, flush, collector, every fault once",
+            vec![plain(1, 1, &[]), plain(2, 1, &[0]), Collector::actor(1)],
+            Faults { crashes: 1, unanswered: 1, retried: 1, late: 1, refused: 1 },
+        ),
+        config(
+            "4 writers, one late create",
+            vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(1, 0, &[]), plain(2, 1, &[])],
+            Faults { late: 1, ..NONE },
+        ),
+        config(
+            "2 writers, following reader, collector",
+            vec![plain(2, 2, &[]), plain(1, 1, &[0]), reader(1), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, reader with checkpoint, 2 collectors",
+            vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, compactor, checkpoint, collector",
+            vec![plain(1, 1, &[1]), Compactor::actor(), Pinner::actor(false), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer, 2 compactors, collector, faults",
+            vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+            Faults { crashes: 1, late: 1, unanswered: 1, ..NONE },
+        ),
+    ]
+}

@@ -1,0 +1,228 @@
+//! Each rule left out in turn, with the smallest configuration found that shows what it is for.
+
+use crate::actor::Actor;
+use crate::collector::Collector;
+use crate::compactor::Compactor;
+use crate::configs::{NONE, writer};
+use crate::model::{Config, Go};
+use crate::pinner::Pinner;
+use crate::reader::Reader;
+use crate::world::Faults;
+use crate::writer::{Plan, Writer};
+use siltstone_manifest::{Rule, Rules};
+
+/// What shows that a rule is needed.
+pub(crate) struct Drop {
+    /// The rule.
+    pub(crate) rule: Rule,
+    /// Rules behind which this one is a second line: it shows only once they are gone as well.
+    pub(crate) behind: &'static [Rule],
+    /// Processes; a reader learns its rules from the set.
+    actors: fn(Rules) -> Vec<Actor>,
+    faults: Faults,
+    prelude: &'static [Go],
+}
+
+impl Drop {
+    fn new(rule: Rule, actors: fn(Rules) -> Vec<Actor>) -> Drop {
+        Drop { rule, behind: &[], actors, faults: NONE, prelude: &[] }
+    }
+
+    fn behind(self, behind: &'static [Rule]) -> Drop {
+        Drop { behind, ..self }
+    }
+
+    fn with(self, faults: Faults) -> Drop {
+        Drop { faults, ..self }
+    }
+
+    fn after(self, prelude: &'static [Go]) -> Drop {
+        Drop { prelude, ..self }
+    }
+
+    /// The configuration without the rule.
+    pub(crate) fn config(&self) -> Config {
+        self.without(std::iter::once(&self.rule).chain(self.behind))
+    }
+
+    /// The configuration with the rule, and without those behind which it stands.
+    pub(crate) fn control(&self) -> Config {
+        self.without(self.behind.iter())
+    }
+
+    fn without<'a>(&self, dropped: impl Iterator<Item = &'a Rule>) -> Config {
+        let rules = dropped.fold(Rules::ALL, |rules, rule| rules.without(*rule));
+        Config {
+            name: "",
+            rules,
+            actors: (self.actors)(rules),
+            faults: self.faults,
+            prelude: self.prelude,
+        }
+    }
+}
+
+const LATE: Faults = Faults { late: 1, ..NONE };
+const CRASH: Faults = Faults { crashes: 1, ..NONE };
+const LOST: Faults = Faults { unanswered: 1, ..NONE };
+
+/// A writer of the simplest kind: one record at a time, no close.
+fn plain(width: u64, records: usize, flush_at: &[usize]) -> Actor {
+    writer(width, records, flush_at, false)
+}
+
+/// Steps of an opening: start, claim, check the slot.
+const CLAIMED: usize = 3;
+
+/// One for each rule.
+pub(crate) fn all() -> Vec<Drop> {
+    let mut all = fencing();
+    all.extend(kept_fences());
+    all.extend(acknowledging());
+    all.extend(manifests());
+    all.extend(collecting());
+    all
+}
+
+fn fencing() -> Vec<Drop> {
+    let appenders = |_: Rules| vec![plain(2, 2, &[]), plain(2, 1, &[])];
+    // A's first record hangs; B finds its id free. The record lands, C recovers it and puts it
+    // into a table, its id is freed, and B's fence takes it.
+    let overtaken: fn(Rules) -> Vec<Actor> =
+        |_| vec![plain(2, 1, &[]), plain(2, 1, &[]), plain(2, 0, &[0]), Collector::actor(1)];
+    const A_SENT: &[Go] = &[Go::Steps(0, 8), Go::Steps(1, CLAIMED + 3)];
+    vec![
+        Drop::new(Rule::StopAtNewerEpoch, |_| vec![plain(1, 1, &[]), plain(1, 1, &[])])
+            .behind(&[Rule::LookBeforeFence]),
+        Drop::new(Rule::JumpOverOlderFence, appenders),
+        Drop::new(Rule::ReplayPointOutsideGap, |_| {
+            vec![plain(2, 1, &[]), plain(2, 1, &[0]), plain(2, 1, &[])]
+        }),
+        Drop::new(Rule::SkipTheWindow, appenders),
+        Drop::new(Rule::WidestWindow, |_| vec![plain(2, 2, &[]), plain(1, 1, &[])]),
+        Drop::new(Rule::LookBeforeFence, |_| {
+            let idle = || plain(2, 0, &[]);
+            vec![plain(2, 1, &[]), idle(), idle(), idle(), plain(2, 2, &[0]), Collector::actor(1)]
+        })
+        .after(&[
+            Go::Steps(0, 7),
+            Go::Steps(1, CLAIMED + 2),
+            Go::Steps(2, CLAIMED + 1),
+            Go::Steps(3, CLAIMED + 1),
+            Go::Steps(0, 1),
+            Go::Steps(4, CLAIMED + 5),
+        ]),
+        Drop::new(Rule::Confirm, overtaken).after(&[Go::Steps(0, 7), Go::Steps(1, CLAIMED + 3)]),
+        Drop::new(Rule::ConfirmByList, overtaken).after(A_SENT),
+    ]
+}
+
+fn kept_fences() -> Vec<Drop> {
+    vec![
+        Drop::new(Rule::KeepFencesMet, |_| {
+            vec![plain(1, 1, &[]), plain(1, 0, &[]), plain(1, 1, &[1]), Collector::actor(1)]
+        })
+        .after(&[Go::Steps(0, 8), Go::Steps(1, 9)]),
+        Drop::new(Rule::KeepOwnFence, |_| {
+            vec![plain(1, 1, &[]), plain(1, 1, &[1]), Collector::actor(1)]
+        }),
+        Drop::new(Rule::CleanCloseWaivesOnlyOwn, |_| {
+            let closes = writer(1, 0, &[], true);
+            vec![plain(1, 1, &[]), closes, plain(1, 1, &[1]), Collector::actor(1)]
+        })
+        .after(&[Go::Steps(0, 8), Go::Steps(1, 12)]),
+        Drop::new(Rule::CloseAfterConfirm, |_| {
+            let closes = writer(1, 0, &[], true);
+            vec![plain(1, 1, &[]), closes, plain(1, 1, &[1]), Collector::actor(1)]
+        })
+        .after(&[Go::Steps(0, 8), Go::Steps(1, CLAIMED)]),
+    ]
+}
+
+fn acknowledging() -> Vec<Drop> {
+    vec![
+        Drop::new(Rule::AcknowledgeInOrder, |_| vec![plain(2, 2, &[]), plain(2, 1, &[])]),
+        Drop::new(Rule::WindowOverPrefix, |_| {
+            vec![plain(2, 4, &[]), plain(2, 1, &[]), plain(2, 1, &[])]
+        }),
+        Drop::new(Rule::CheckWalConflict, |_| {
+            vec![plain(1, 1, &[]), plain(1, 0, &[]), plain(1, 0, &[0]), Collector::actor(1)]
+        })
+        .with(LOST)
+        .after(&[Go::Steps(0, 8), Go::Steps(1, CLAIMED + 3)]),
+        Drop::new(Rule::ConfirmHits, |rules| {
+            let writers = [plain(2, 3, &[]), plain(2, 0, &[]), plain(2, 0, &[0])];
+            let mut actors = Vec::from(writers);
+            actors.extend([Reader::actor(1, rules), Collector::actor(1)]);
+            actors
+        })
+        .after(&[
+            Go::Steps(0, 7),
+            Go::Steps(3, 5),
+            Go::Steps(0, 2),
+            Go::Steps(1, CLAIMED + 3),
+            Go::Steps(0, 2),
+            Go::Steps(2, CLAIMED + 6),
+        ]),
+        Drop::new(Rule::ListSometimes, |rules| {
+            let closes = writer(1, 1, &[1], true);
+            vec![closes, Reader::actor(0, rules), Collector::actor(1)]
+        }),
+    ]
+}
+
+fn manifests() -> Vec<Drop> {
+    vec![
+        Drop::new(Rule::CheckSlot, |_| {
+            vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
+        }),
+        Drop::new(Rule::VerifyBeforeBelieving, |_| {
+            vec![plain(1, 2, &[1, 2]), Pinner::actor(false), Collector::actor(1)]
+        })
+        .with(LATE),
+        Drop::new(Rule::SettleByReservation, |_| {
+            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        })
+        .with(LOST),
+        Drop::new(Rule::BoundaryFirst, |_| {
+            vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
+        }),
+        Drop::new(Rule::CheckReservation, |_| vec![careless(), Collector::actor(1)]),
+        Drop::new(Rule::TakeoverVoidsNames, |_| vec![plain(1, 1, &[1]), plain(1, 0, &[0])]),
+    ]
+}
+
+fn collecting() -> Vec<Drop> {
+    vec![
+        Drop::new(Rule::ManifestsKeepTables, |_| {
+            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        }),
+        Drop::new(Rule::CollectorOrder, |_| vec![plain(1, 1, &[1]), Collector::actor(1)]),
+        Drop::new(Rule::CollectorVerifies, |_| {
+            let collectors = [Collector::actor(1), Collector::actor(1)];
+            let mut actors = vec![plain(1, 2, &[1, 2]), Pinner::actor(false)];
+            actors.extend(collectors);
+            actors
+        })
+        .behind(&[Rule::VerifyBeforeBelieving])
+        .with(CRASH)
+        .after(&[Go::Steps(0, 7), Go::Steps(1, 7), Go::Crash(1), Go::Steps(0, 5)]),
+        Drop::new(Rule::RevokeFirst, |_| {
+            vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)]
+        }),
+        Drop::new(Rule::HonourReservations, |_| vec![plain(1, 1, &[1]), Collector::actor(1)]),
+        Drop::new(Rule::ClaimBeforeJobs, |_| {
+            let compactors = || Compactor::actor();
+            let mut actors = vec![plain(1, 1, &[1])];
+            actors.extend([compactors(), compactors(), compactors(), Collector::actor(1)]);
+            actors
+        })
+        .with(CRASH)
+        .after(&[Go::Steps(0, 12), Go::Steps(1, 6), Go::Crash(1)]),
+    ]
+}
+
+/// A writer that uploads under a name it never reserved: the commit refuses the table.
+fn careless() -> Actor {
+    Writer::actor(Plan { width: 1, records: 1, flush_at: vec![1], close: false, careless: true })
+}

@@ -1,0 +1,267 @@
+//! The truth, which no process knows: what the invariants are checked against.
+//!
+//! A manifest is real when it was created one past the newest real one; anything else landed in a
+//! freed slot. The history is told by recoveries: when the writer of an epoch opens, what it
+//! recovered must be what its predecessor recovered, then a prefix of what that one sent, with
+//! everything in it that was acknowledged. From then on that prefix is the predecessor's share for
+//! ever: nothing beyond it may be acknowledged, seen by a reader, or recovered.
+
+use crate::shared::fingerprint;
+use crate::world::{Object, Record, Store};
+use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstId};
+use siltstone_manifest::Manifest;
+use std::sync::Arc;
+
+/// One writer that opened.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Reign {
+    epoch: Epoch,
+    /// What it recovered.
+    base: Vec<Record>,
+    /// Records it sent, counted; they follow `base`.
+    sent: usize,
+    /// One past the last of them that it acknowledged.
+    acknowledged: usize,
+    /// How many of them the next writer recovered.
+    kept: Option<usize>,
+    /// One of them that it reported as certainly not written.
+    disowned: Option<usize>,
+}
+
+impl Reign {
+    fn record(&self, index: usize) -> Record {
+        Record { seq: (self.base.len() + index + 1) as u64, epoch: self.epoch }
+    }
+
+    /// The first `count` records of what it recovered and then sent.
+    fn history(&self, count: usize) -> impl Iterator<Item = Record> {
+        let own = (0..self.sent).map(|index| self.record(index));
+        self.base.iter().copied().chain(own).take(count)
+    }
+
+    fn problem(&self) -> Option<String> {
+        let epoch = self.epoch;
+        match (self.kept, self.disowned) {
+            (Some(kept), _) if self.acknowledged > kept => Some(format!(
+                "I1, F6: epoch {epoch} acknowledged its record {}, and a later recovery has only \
+                 {kept} of its records",
+                self.acknowledged
+            )),
+            (Some(kept), Some(disowned)) if disowned < kept => Some(format!(
+                "F6: epoch {epoch} reported its record {} as not written, and it was recovered",
+                disowned + 1
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The truth.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Ghost {
+    /// Fingerprints of the real manifests, by id.
+    chain: Vec<u64>,
+    /// The newest real manifest.
+    pub(crate) tip: Arc<Manifest>,
+    reigns: Vec<Reign>,
+    /// Tables that some real manifest added.
+    added: Vec<SstId>,
+    /// What every table ever uploaded holds.
+    contents: Vec<(SstId, Vec<Record>)>,
+}
+
+impl Ghost {
+    pub(crate) fn new(first: Arc<Manifest>) -> Ghost {
+        let chain = vec![fingerprint(&first)];
+        Ghost { chain, tip: first, reigns: Vec::new(), added: Vec::new(), contents: Vec::new() }
+    }
+
+    /// A manifest was created.
+    pub(crate) fn committed(&mut self, state: &Arc<Manifest>) -> Option<String> {
+        if state.id != self.tip.id.next() {
+            // A freed slot: part of nothing.
+            return None;
+        }
+        self.chain.push(fingerprint(state));
+        let before: Vec<SstId> = self.tip.tables().map(|table| table.id).collect();
+        let mut problem = None;
+        for table in state.tables().filter(|table| !before.contains(&table.id)) {
+            if self.added.contains(&table.id) {
+                problem = Some(format!("M2: table {} was added a second time", name(table.id)));
+            }
+            self.added.push(table.id);
+        }
+        self.tip = state.clone();
+        problem
+    }
+
+    /// A process takes `state` for a manifest that was committed.
+    pub(crate) fn believed(&self, state: &Manifest) -> Option<String> {
+        let at = usize::try_from(state.id.get()).ok()?.checked_sub(1)?;
+        let real = self.chain.get(at).is_some_and(|real| *real == fingerprint(state));
+        (!real).then(|| {
+            format!("M3: manifest {} landed in a freed slot and is taken for committed", state.id)
+        })
+    }
+
+    pub(crate) fn uploaded(&mut self, id: SstId, rows: &[Record]) {
+        if !self.contents.iter().any(|(known, _)| *known == id) {
+            self.contents.push((id, rows.to_vec()));
+            self.contents.sort();
+        }
+    }
+
+    /// What the tables of a state hold, oldest first.
+    pub(crate) fn rows(&self, state: &Manifest) -> Vec<Record> {
+        let mut rows: Vec<Record> = Vec::new();
+        for table in state.tables() {
+            let contents = self.contents.iter().find(|(id, _)| *id == table.id);
+            rows.extend(contents.iter().flat_map(|(_, rows)| rows));
+        }
+        rows.sort();
+        rows
+    }
+
+    /// What a state's tables and replayed WAL records give together (rule N4).
+    pub(crate) fn merged(&self, state: &Manifest, replayed: &[Record]) -> Vec<Record> {
+        let mut rows = self.rows(state);
+        let above = |record: &&Record| Seq(record.seq) > state.flushed_seq;
+        rows.extend(replayed.iter().filter(above));
+        rows
+    }
+
+    /// The writer of `epoch` opened with these records.
+    pub(crate) fn recovered(&mut self, epoch: Epoch, base: Vec<Record>) -> Option<String> {
+        let mut reign = Reign { epoch, base, sent: 0, acknowledged: 0, kept: None, disowned: None };
+        let Some(before) = self.reigns.last_mut() else {
+            let ghostly = !reign.base.is_empty();
+            self.reigns.push(reign);
+            return ghostly.then(|| "I2: what nobody had written was recovered".to_owned());
+        };
+        let base = &reign.base;
+        let same = before.history(base.len()).eq(base.iter().copied());
+        let prefix = same && base.len() >= before.base.len();
+        if before.epoch > epoch {
+            // Overtaken in the moment of opening: it read a prefix, and may acknowledge nothing.
+            reign.kept = Some(0);
+            self.reigns.insert(0, reign);
+            return (!same).then(|| format!("I4: epoch {epoch} recovered what is no prefix"));
+        }
+        let problem = if prefix {
+            before.kept = Some(base.len() - before.base.len());
+            before.problem()
+        } else {
+            Some(format!(
+                "I1, I4: epoch {epoch} recovered {}, where {} was written",
+                told(base.iter().copied()),
+                told(before.history(usize::MAX))
+            ))
+        };
+        self.reigns.push(reign);
+        problem
+    }
+
+    /// The next record of `epoch`, which it sends now.
+    pub(crate) fn sends(&mut self, epoch: Epoch) -> Record {
+        match self.reign(epoch) {
+            Some(reign) => {
+                reign.sent += 1;
+                reign.record(reign.sent - 1)
+            }
+            None => Record { seq: 0, epoch },
+        }
+    }
+
+    /// The writer of `epoch` acknowledges its record number `index`.
+    pub(crate) fn acknowledges(&mut self, epoch: Epoch, index: usize) -> Option<String> {
+        let reign = self.reign(epoch)?;
+        reign.acknowledged = reign.acknowledged.max(index + 1);
+        reign.problem()
+    }
+
+    /// The writer of `epoch` says that its record number `index` is nowhere.
+    pub(crate) fn disowns(&mut self, epoch: Epoch, index: usize) -> Option<String> {
+        let reign = self.reign(epoch)?;
+        reign.disowned = Some(index);
+        let acknowledged = reign.acknowledged > index;
+        let both = || format!("F6: epoch {epoch} acknowledged record {} and lost it", index + 1);
+        reign.problem().or_else(|| acknowledged.then(both))
+    }
+
+    /// Whether `view`, seen by somebody, is a prefix of the history.
+    pub(crate) fn is_history(&self, view: &[Record]) -> bool {
+        match self.reigns.last() {
+            None => view.is_empty(),
+            Some(reign) => reign.history(view.len()).eq(view.iter().copied()),
+        }
+    }
+
+    /// Everything that every later reader must see at least: what was acknowledged.
+    pub(crate) fn acknowledged(&self) -> usize {
+        self.reigns.last().map_or(0, |reign| reign.base.len() + reign.acknowledged)
+    }
+
+    /// A WAL object or a manifest that must stay is being deleted.
+    pub(crate) fn wrongly_deleted(&self, deleted: ObjectName) -> Option<String> {
+        let pinning = |one: &&siltstone_manifest::Checkpoint| match deleted {
+            ObjectName::Wal(id) => one.pins_wal(id),
+            ObjectName::Manifest(id) => one.manifest_id == id,
+            _ => false,
+        };
+        if self.tip.checkpoints.iter().find(pinning).is_some() {
+            return Some(format!("I6: {deleted} is deleted, which a present checkpoint pins"));
+        }
+        match deleted {
+            ObjectName::Wal(id) if id >= self.tip.replay_from => {
+                Some(format!("I6: {deleted} is deleted, which recovery reads"))
+            }
+            ObjectName::Wal(id) if self.tip.kept_fences.iter().any(|fence| fence.id == id) => {
+                Some(format!("F5: the kept fence {deleted} is deleted"))
+            }
+            ObjectName::Manifest(id) if id == self.tip.id => {
+                Some(format!("I6: {deleted} is deleted, the newest manifest"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A table that a manifest above the boundary, or one that a present checkpoint pins, names and
+    /// that is not there (rule M5).
+    pub(crate) fn missing(&self, store: &Store) -> Option<String> {
+        let boundary = store.manifest_boundary();
+        let pinned = |id: ManifestId| self.tip.checkpoints.iter().any(|one| one.manifest_id == id);
+        let states = store.0.iter().filter_map(|(name, object)| match (name, object) {
+            (ObjectName::Manifest(id), Object::Manifest(stored)) => {
+                let counts =
+                    (*id > boundary || pinned(*id)) && self.believed(&stored.state).is_none();
+                counts.then_some(&stored.state)
+            }
+            _ => None,
+        });
+        for state in states {
+            for table in state.tables() {
+                if !store.0.contains_key(&ObjectName::Compacted(table.id)) {
+                    let (table, id) = (name(table.id), state.id);
+                    return Some(format!("I6: manifest {id} names table {table}, which is gone"));
+                }
+            }
+        }
+        None
+    }
+
+    fn reign(&mut self, epoch: Epoch) -> Option<&mut Reign> {
+        self.reigns.iter_mut().find(|reign| reign.epoch == epoch)
+    }
+}
+
+/// A table's name, short.
+pub(crate) fn name(id: SstId) -> String {
+    format!("t{:x}", id.get())
+}
+
+/// Records in words: epoch and sequence number.
+pub(crate) fn told(records: impl Iterator<Item = Record>) -> String {
+    let each: Vec<String> =
+        records.map(|record| format!("{}@{}", record.seq, record.epoch)).collect();
+    format!("[{}]", each.join(" "))
+}

@@ -1,0 +1,113 @@
+//! The model that the search walks through: every step of every process, and what must hold.
+
+use crate::actor::Actor;
+use crate::ghost::told;
+use crate::search::Model;
+use crate::step::Step;
+use crate::world::{Faults, Out, World};
+use siltstone_base::DatabaseId;
+use siltstone_manifest::{Manifest, Rules, Settings};
+
+/// A configuration: processes, what may go wrong, which rules hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// Rules in force.
+    pub(crate) rules: Rules,
+    /// Processes.
+    pub(crate) actors: Vec<Actor>,
+    /// What may go wrong, and how often.
+    pub(crate) faults: Faults,
+    /// What has happened before the search begins: from a long story only the end is explored.
+    pub(crate) prelude: &'static [Go],
+}
+
+/// A part of a prelude.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Go {
+    /// The process takes so many steps, each as it goes when nothing goes wrong.
+    Steps(usize, usize),
+    /// The process crashes.
+    Crash(usize),
+}
+
+impl Config {
+    fn play(&self, world: World) -> World {
+        self.prelude.iter().fold(world, |world, go| match *go {
+            Go::Steps(me, count) => (0..count).fold(world, |world, _| one(world, me, false)),
+            Go::Crash(me) => one(world, me, true),
+        })
+    }
+}
+
+/// The world after a step of process `me`: its first, the plain one, or its last, a crash.
+fn one(world: World, me: usize, last: bool) -> World {
+    let mut steps = Vec::new();
+    if let Some(actor) = world.actors.get(me) {
+        actor.steps(&world, me, &mut steps);
+    }
+    let chosen = if last { steps.pop() } else { steps.into_iter().next() };
+    chosen.map_or(world, |(_, next)| next)
+}
+
+impl Model for Config {
+    type State = World;
+    type Step = Step;
+
+    fn initial(&self) -> World {
+        let first = Manifest::new_database(DatabaseId(1), Settings::default());
+        self.play(World::new(self.rules, first, self.actors.clone(), self.faults))
+    }
+
+    fn fingerprint(&self, state: &World) -> u64 {
+        state.fingerprint()
+    }
+
+    fn steps(&self, state: &World, out: &mut Out) {
+        for (me, actor) in state.actors.iter().enumerate() {
+            actor.steps(state, me, out);
+        }
+        state.network_steps(out);
+    }
+
+    fn violation(&self, state: &World) -> Option<String> {
+        state.broken.clone().or_else(|| wrong_view(state)).or_else(|| void_names(state))
+    }
+}
+
+/// A reader that serves what is no prefix of the history, or that never catches up.
+fn wrong_view(world: &World) -> Option<String> {
+    for (me, actor) in world.actors.iter().enumerate() {
+        let view = match &**actor {
+            Actor::Reader(reader) => reader.view(world),
+            Actor::Pinner(pinner) => pinner.view().to_vec(),
+            _ => continue,
+        };
+        if !world.ghost.is_history(&view) {
+            let view = told(view.iter().copied());
+            return Some(format!(
+                "I2, I4: reader {me} serves {view}, which recovery does not keep"
+            ));
+        }
+    }
+    let settled = |actor: &Actor| matches!(actor, Actor::Gone | Actor::Reader(_));
+    if world.network.is_empty() && world.actors.iter().all(|actor| settled(actor)) {
+        for (me, actor) in world.actors.iter().enumerate() {
+            if let Actor::Reader(reader) = &**actor
+                && !reader.catches_up(world)
+            {
+                return Some(format!("M4: reader {me} never sees all that was acknowledged"));
+            }
+        }
+    }
+    None
+}
+
+/// Rule R2: only the newest writer's names are reserved.
+fn void_names(world: &World) -> Option<String> {
+    let owner = |name: &siltstone_base::SstId| name.get() / 16;
+    let mut owners: Vec<u128> = world.ghost.tip.reserved.iter().map(owner).collect();
+    owners.dedup();
+    (owners.len() > 1).then(|| "R2: names of an older writer are still reserved".to_owned())
+}

@@ -1,0 +1,162 @@
+//! A reader that follows the database without a checkpoint.
+
+use crate::actor::{Actor, Call, manifest_steps};
+use crate::step::{Step, What};
+use crate::world::{Out, Record, Store, World};
+use siltstone_base::WalId;
+use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent};
+use siltstone_manifest::{Manifest, Rules};
+use std::sync::Arc;
+
+const ROLE: &str = "reader";
+/// One poll in so many is a listing.
+const LIST_EVERY: u32 = 2;
+
+/// A reader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reader {
+    polls: u8,
+    machine: Follow,
+    /// The state whose tables it reads.
+    state: Option<Arc<Manifest>>,
+    /// WAL records it was told to apply, in order.
+    applied: Vec<Record>,
+    /// Bodies met and not applied yet.
+    bodies: Vec<(WalId, Record)>,
+}
+
+impl Reader {
+    pub(crate) fn actor(polls: u8, rules: Rules) -> Actor {
+        Actor::Reader(Reader {
+            polls,
+            machine: Follow::new(LIST_EVERY, rules),
+            state: None,
+            applied: Vec::new(),
+            bodies: Vec::new(),
+        })
+    }
+
+    pub(crate) fn steps(&self, world: &World, me: usize, out: &mut Out) {
+        match self.machine.action() {
+            FollowAction::Request(request) => {
+                manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
+                    on(next, me, |reader, world| {
+                        if let Ok(answer) = answer {
+                            let events = reader.machine.on_answer(answer);
+                            reader.take(world, events);
+                        }
+                    });
+                });
+            }
+            FollowAction::ReadWal(id) => {
+                let (what, _) = world.store.wal(id);
+                world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
+                    on(next, me, |reader, world| reader.read_wal(world, id));
+                });
+            }
+            FollowAction::ListWalBoundary => {
+                let boundary = world.store.wal_boundary();
+                world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
+                    on(next, me, |reader, world| {
+                        let events = reader.machine.on_wal_boundary(boundary);
+                        reader.take(world, events);
+                    });
+                });
+            }
+            FollowAction::Idle if self.polls > 0 => {
+                world.then(out, Step::of(me, ROLE, What::Polls), |next| {
+                    on(next, me, |reader, _| {
+                        reader.polls -= 1;
+                        reader.machine.poll(false);
+                    });
+                });
+            }
+            FollowAction::Idle | FollowAction::Failed(_) => {}
+        }
+    }
+
+    /// What it serves: tables, then the WAL records above them.
+    pub(crate) fn view(&self, world: &World) -> Vec<Record> {
+        self.state.as_ref().map_or_else(Vec::new, |state| world.ghost.merged(state, &self.applied))
+    }
+
+    /// Whether, left alone with the store as it is, it comes to serve what was acknowledged.
+    pub(crate) fn catches_up(&self, world: &World) -> bool {
+        let mut reader = self.clone();
+        let mut scratch = world.clone();
+        for _ in 0..=LIST_EVERY {
+            reader.machine.poll(false);
+            while reader.step_alone(&mut scratch) {}
+        }
+        reader.view(world).len() >= world.ghost.acknowledged()
+    }
+
+    /// One step with nobody else about; whether there was one to do.
+    fn step_alone(&mut self, world: &mut World) -> bool {
+        match self.machine.action() {
+            FollowAction::Request(request) => {
+                let Some(answer) = world.store.answer(&request) else { return false };
+                let events = self.machine.on_answer(answer);
+                self.take(world, events);
+            }
+            FollowAction::ReadWal(id) => self.read_wal(world, id),
+            FollowAction::ListWalBoundary => {
+                let events = self.machine.on_wal_boundary(Store::wal_boundary(&world.store));
+                self.take(world, events);
+            }
+            FollowAction::Idle | FollowAction::Failed(_) => return false,
+        }
+        true
+    }
+
+    fn read_wal(&mut self, world: &mut World, id: WalId) {
+        let (what, record) = world.store.wal(id);
+        if let Some(record) = record {
+            self.bodies.retain(|(met, _)| *met != id);
+            self.bodies.push((id, record));
+        }
+        let events = self.machine.on_wal(what);
+        self.take(world, events);
+    }
+
+    fn take(&mut self, world: &mut World, events: Vec<FollowEvent>) {
+        for event in events {
+            match event {
+                FollowEvent::Newer(state) => {
+                    self.state = Some(state);
+                }
+                FollowEvent::StartAgain(state) => {
+                    self.applied.clear();
+                    self.state = Some(state);
+                }
+                FollowEvent::Apply(ids) => {
+                    for id in ids {
+                        let body = self.bodies.iter().find(|(met, _)| *met == id);
+                        self.applied.extend(body.map(|(_, record)| *record));
+                    }
+                }
+            }
+        }
+        if !matches!(
+            self.machine.action(),
+            FollowAction::ReadWal(_) | FollowAction::ListWalBoundary
+        ) {
+            self.bodies.clear();
+        }
+        if let Some(state) = &self.state {
+            let believed = world.ghost.believed(state);
+            world.break_if(believed);
+        }
+    }
+}
+
+fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Reader, &mut World)) {
+    let Some(Actor::Reader(mut reader)) = world.actors.get(me).map(|actor| (**actor).clone())
+    else {
+        return;
+    };
+    change(&mut reader, world);
+    if let Some(actor) = world.actor(me) {
+        *actor = Actor::Reader(reader);
+    }
+}

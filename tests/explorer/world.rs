@@ -1,0 +1,281 @@
+//! The state that is explored: a store, requests under way, processes, and the truth.
+
+use crate::actor::Actor;
+use crate::ghost::Ghost;
+use crate::shared::{Shared, fingerprint};
+use crate::step::{Step, What};
+use siltstone_base::{Epoch, JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_manifest::gc::{JobReservation, ListedObject};
+use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalSeen};
+use siltstone_manifest::{Manifest, Rules};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A write: its place in the history and the writer that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Record {
+    /// Sequence number.
+    pub(crate) seq: u64,
+    /// Epoch of the writer.
+    pub(crate) epoch: Epoch,
+}
+
+/// Whose bytes: the process that sends them. Together with the bytes it stands for the attempt id.
+pub(crate) type Owner = u8;
+
+/// What a name holds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Object {
+    Manifest(Stored),
+    Data { owner: Owner, record: Record },
+    Fence { owner: Owner, epoch: Epoch, next_id: WalId },
+    Table(Vec<Record>),
+    Job { owner: Owner, job: JobId, outputs: Vec<SstId>, inputs: Vec<SstId> },
+    Boundary,
+}
+
+/// A manifest object. Ordered by its hash, so that requests under way can be kept sorted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stored {
+    pub(crate) owner: Owner,
+    pub(crate) state: Arc<Manifest>,
+}
+
+impl PartialOrd for Stored {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Stored {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |stored: &Stored| (stored.owner, stored.state.id, fingerprint(&stored.state));
+        key(self).cmp(&key(other))
+    }
+}
+
+/// The object store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Store(pub(crate) BTreeMap<ObjectName, Object>);
+
+impl Store {
+    pub(crate) fn manifest(&self, id: ManifestId) -> Option<&Arc<Manifest>> {
+        match self.0.get(&ObjectName::Manifest(id)) {
+            Some(Object::Manifest(stored)) => Some(&stored.state),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn listing(&self, after: ManifestId) -> Listing {
+        let ids = self.0.keys().filter_map(|name| match name {
+            ObjectName::Manifest(id) => Some(*id),
+            _ => None,
+        });
+        Listing { newest: ids.filter(|id| *id > after).max(), boundary: self.manifest_boundary() }
+    }
+
+    pub(crate) fn manifest_boundary(&self) -> ManifestId {
+        let boundaries = self.0.keys().filter_map(|name| match name {
+            ObjectName::ManifestBoundary(id) => Some(*id),
+            _ => None,
+        });
+        boundaries.max().unwrap_or_default()
+    }
+
+    pub(crate) fn wal_boundary(&self) -> WalId {
+        let boundaries = self.0.keys().filter_map(|name| match name {
+            ObjectName::WalBoundary(id) => Some(*id),
+            _ => None,
+        });
+        boundaries.max().unwrap_or_default()
+    }
+
+    /// What a GET of a WAL name says, and the record in it.
+    pub(crate) fn wal(&self, id: WalId) -> (WalSeen, Option<Record>) {
+        self.0.get(&ObjectName::Wal(id)).map_or((WalSeen::Absent, None), seen)
+    }
+
+    /// Every object; all are as old as can be: age only ever delays a delete, so the hardest store
+    /// is one in which everything is old enough.
+    pub(crate) fn listed(&self) -> Vec<ListedObject> {
+        let listed = |name: &ObjectName| ListedObject { name: *name, modified: UnixMillis(0) };
+        self.0.keys().map(listed).collect()
+    }
+
+    pub(crate) fn jobs(&self) -> Vec<JobReservation> {
+        let records = self.0.values().filter_map(|object| match object {
+            Object::Job { job, outputs, .. } => {
+                Some(JobReservation { job: *job, outputs: outputs.clone() })
+            }
+            _ => None,
+        });
+        records.collect()
+    }
+
+    /// Answers a read or a listing; `None` for a create.
+    pub(crate) fn answer(&self, request: &ManifestRequest) -> Option<ManifestAnswer> {
+        match request {
+            ManifestRequest::Create(_) => None,
+            ManifestRequest::List { after } => Some(ManifestAnswer::Listed(self.listing(*after))),
+            ManifestRequest::Read(id) => Some(ManifestAnswer::Read(self.manifest(*id).cloned())),
+        }
+    }
+}
+
+/// What a WAL object looks like to a walk, and the record in it.
+pub(crate) fn seen(object: &Object) -> (WalSeen, Option<Record>) {
+    match object {
+        Object::Data { record, .. } => (WalSeen::Data { epoch: record.epoch }, Some(*record)),
+        Object::Fence { epoch, next_id, .. } => {
+            (WalSeen::Fence { epoch: *epoch, next_id: *next_id }, None)
+        }
+        _ => (WalSeen::Foreign, None),
+    }
+}
+
+/// A request whose caller no longer waits, and which may take effect at any later time, or never.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Pending {
+    Create(ObjectName, Object),
+    Delete(ObjectName),
+}
+
+/// What may still go wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Faults {
+    /// Processes that may still die.
+    pub(crate) crashes: u8,
+    /// Creates that land though their answer is lost.
+    pub(crate) unanswered: u8,
+    /// Creates that land and whose answer, to a retry below us, is "exists".
+    pub(crate) retried: u8,
+    /// Requests that are given up unanswered and may take effect later.
+    pub(crate) late: u8,
+    /// Creates that are refused as a conflict with nothing there, and deletes that fail.
+    pub(crate) refused: u8,
+}
+
+/// One state.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) rules: Rules,
+    pub(crate) store: Shared<Store>,
+    pub(crate) network: Shared<Vec<Pending>>,
+    pub(crate) actors: Vec<Shared<Actor>>,
+    pub(crate) ghost: Shared<Ghost>,
+    pub(crate) faults: Faults,
+    /// The first invariant that the last step broke.
+    pub(crate) broken: Option<String>,
+}
+
+/// Successors of one state.
+pub(crate) type Out = Vec<(Step, World)>;
+
+impl World {
+    pub(crate) fn new(rules: Rules, first: Manifest, actors: Vec<Actor>, faults: Faults) -> World {
+        let first = Arc::new(first);
+        let mut store = Store::default();
+        let stored = Stored { owner: Owner::MAX, state: first.clone() };
+        store.0.insert(ObjectName::Manifest(first.id), Object::Manifest(stored));
+        World {
+            rules,
+            store: Shared::new(store),
+            network: Shared::new(Vec::new()),
+            actors: actors.into_iter().map(Shared::new).collect(),
+            ghost: Shared::new(Ghost::new(first)),
+            faults,
+            broken: None,
+        }
+    }
+
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut parts = Vec::with_capacity(self.actors.len() + 4);
+        parts.extend(self.actors.iter().map(Shared::hash));
+        parts.push(self.store.hash());
+        parts.push(self.network.hash());
+        parts.push(self.ghost.hash());
+        let faults = &self.faults;
+        let left = [faults.crashes, faults.unanswered, faults.retried, faults.late, faults.refused];
+        parts.push(left.into_iter().fold(0, |sum, one| sum * 256 + u64::from(one)));
+        parts.push(u64::from(self.broken.is_some()));
+        fingerprint(&parts)
+    }
+
+    /// A successor: this state after `change`.
+    pub(crate) fn then(&self, out: &mut Out, step: Step, change: impl FnOnce(&mut World)) {
+        let mut next = self.clone();
+        change(&mut next);
+        next.store.seal();
+        next.network.seal();
+        next.ghost.seal();
+        next.actors.iter_mut().for_each(Shared::seal);
+        out.push((step, next));
+    }
+
+    pub(crate) fn actor(&mut self, me: usize) -> Option<&mut Actor> {
+        self.actors.get_mut(me).map(Shared::edit)
+    }
+
+    /// Records what is wrong; the first thing counts.
+    pub(crate) fn break_if(&mut self, problem: Option<String>) {
+        if self.broken.is_none() {
+            self.broken = problem;
+        }
+    }
+
+    /// Creates an object whose name is free.
+    pub(crate) fn land(&mut self, name: ObjectName, object: Object) {
+        if let Object::Manifest(stored) = &object {
+            let problem = self.ghost.edit().committed(&stored.state);
+            self.break_if(problem);
+        }
+        if let (ObjectName::Compacted(id), Object::Table(rows)) = (&name, &object) {
+            self.ghost.edit().uploaded(*id, rows);
+        }
+        let checks = matches!(object, Object::Manifest(_));
+        self.store.edit().0.insert(name, object);
+        if checks {
+            let problem = self.ghost.missing(&self.store);
+            self.break_if(problem);
+        }
+    }
+
+    pub(crate) fn delete(&mut self, name: ObjectName) {
+        self.store.edit().0.remove(&name);
+        let problem = self.ghost.wrongly_deleted(name);
+        self.break_if(problem);
+        let problem = self.ghost.missing(&self.store);
+        self.break_if(problem);
+    }
+
+    /// Leaves a request to the network.
+    pub(crate) fn post(&mut self, pending: Pending) {
+        let network = self.network.edit();
+        if let Err(place) = network.binary_search(&pending) {
+            network.insert(place, pending);
+        }
+    }
+
+    /// Requests that take effect now, though nobody waits for them.
+    pub(crate) fn network_steps(&self, out: &mut Out) {
+        for (place, pending) in self.network.iter().enumerate() {
+            match pending {
+                Pending::Create(name, object) if !self.store.0.contains_key(name) => {
+                    self.then(out, Step::network(What::Lands(*name)), |world| {
+                        world.network.edit().remove(place);
+                        world.land(*name, object.clone());
+                    });
+                }
+                // No effect: as good as one that never arrives.
+                Pending::Create(..) => {}
+                Pending::Delete(name) if self.store.0.contains_key(name) => {
+                    self.then(out, Step::network(What::DeleteLands(*name)), |world| {
+                        world.network.edit().remove(place);
+                        world.delete(*name);
+                    });
+                }
+                Pending::Delete(_) => {}
+            }
+        }
+    }
+}
