@@ -2,18 +2,11 @@
 
 use crate::oracle::{Oracle, Rows, all_rows};
 use parking_lot::Mutex;
-use siltstone::store::conditional;
 use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader,
     ReaderOptions, Scan, ScanRange, Snapshot,
 };
-use siltstone_base::name::prefix;
-use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, PutOutcome, UnixMillis};
-use siltstone_manifest::gc::ListedObject;
-use siltstone_manifest::protocol::{
-    Collect, CollectAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
-};
-use siltstone_manifest::{Manifest, Rules, codec};
+use siltstone_tests::gc;
 use siltstone_tests::model::{Model, View};
 use siltstone_tests::sim::{ProcessId, Rng, SimHandle};
 use std::collections::BTreeMap;
@@ -349,97 +342,9 @@ pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Resu
     while !world.stopped() {
         world.sim.sleep(Duration::from_millis(50 + rng.below(900))).await;
         // Whatever a round could not do, a later one does.
-        if let Ok(deleted) = round(&env).await {
+        if let Ok(deleted) = gc::round(&env).await {
             world.collected.fetch_add(deleted, Ordering::Relaxed);
         }
     }
     Ok(())
-}
-
-async fn round(env: &Env) -> Result<u64, Error> {
-    let mut look = Look::new(None, Rules::ALL);
-    let newest = loop {
-        match look.action() {
-            LookAction::Request(request) => look.on_answer(perform(env, request).await?),
-            LookAction::Done(None) => return Ok(0),
-            LookAction::Done(Some(newest)) => break newest,
-        }
-    };
-    let database = newest.database;
-    let everything = UnixMillis(u64::MAX);
-    let mut machine = Collect::new(newest, env.clock.now(), everything, Rules::ALL);
-    loop {
-        match machine.action() {
-            CollectAction::Request(request) => machine.on_answer(perform(env, request).await?),
-            CollectAction::ListObjects => machine.on_objects(list_all(env).await?),
-            CollectAction::ReadJobs => machine.on_jobs(vec![], vec![]),
-            CollectAction::CreateBoundary(name) => {
-                let attempt = AttemptId(env.random_u128());
-                let id = match name {
-                    ObjectName::ManifestBoundary(id) => id.get(),
-                    ObjectName::WalBoundary(id) => id.get(),
-                    _ => return Err(Error::internal("no boundary")),
-                };
-                let object = ObjectId(env.random_u128());
-                let bytes = codec::encode_boundary(id, database, object, attempt);
-                let created = conditional::create(env, name, bytes, attempt).await;
-                machine.on_boundary(match created.outcome {
-                    PutOutcome::Committed => PutOutcome::Committed,
-                    PutOutcome::Lost(_) => PutOutcome::Lost(()),
-                    PutOutcome::NotApplied => PutOutcome::NotApplied,
-                    PutOutcome::Unknown => PutOutcome::Unknown,
-                });
-            }
-            CollectAction::Delete(name) => machine.on_deleted(env.store.delete(name).await.is_ok()),
-            CollectAction::Done(report) => return Ok(report.deleted),
-        }
-    }
-}
-
-async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
-    let mut all = Vec::new();
-    for prefix in [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED] {
-        let listed = env.store.list(prefix, None).await?;
-        all.extend(listed.into_iter().map(|o| ListedObject { name: o.name, modified: o.modified }));
-    }
-    Ok(all)
-}
-
-async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
-    Ok(match request {
-        ManifestRequest::Create(state) => {
-            let attempt = AttemptId(env.random_u128());
-            let object = ObjectId(env.random_u128());
-            let bytes = state.encode(object, attempt)?;
-            let name = ObjectName::Manifest(state.id);
-            let created = conditional::create(env, name, bytes, attempt).await;
-            ManifestAnswer::Created(match created.outcome {
-                PutOutcome::Committed => PutOutcome::Committed,
-                PutOutcome::Lost(_) => PutOutcome::Lost(()),
-                PutOutcome::NotApplied => PutOutcome::NotApplied,
-                PutOutcome::Unknown => PutOutcome::Unknown,
-            })
-        }
-        ManifestRequest::List { after } => {
-            let listed = env.store.list(prefix::MANIFEST, None).await?;
-            let mut listing = Listing { newest: None, boundary: ManifestId::NONE };
-            for object in listed {
-                match object.name {
-                    ObjectName::Manifest(id) if id > after => {
-                        listing.newest = listing.newest.max(Some(id));
-                    }
-                    ObjectName::ManifestBoundary(id) => {
-                        listing.boundary = listing.boundary.max(id);
-                    }
-                    _ => {}
-                }
-            }
-            ManifestAnswer::Listed(listing)
-        }
-        ManifestRequest::Read(id) => {
-            let bytes = env.store.get(ObjectName::Manifest(id), None).await?;
-            let decoded = bytes.map(|bytes| Manifest::decode(&bytes)).transpose()?;
-            ManifestAnswer::Read(decoded.map(|(_, manifest)| Arc::new(manifest)))
-        }
-    })
 }

@@ -208,6 +208,11 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
         if !outcome.violations.is_empty() {
             println!("seed {seed}:\n  {}", outcome.violations.join("\n  "));
             failed.push(seed);
+            // For planted mistakes: how soon one is found.
+            if std::env::var_os("UNTIL_FOUND").is_some() {
+                println!("found after {} seeds", seed - first + 1);
+                break;
+            }
         }
     }
     println!(

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod faults;
+pub mod gc;
 pub mod model;
 pub mod moto;
 pub mod recording;

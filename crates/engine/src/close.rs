@@ -41,6 +41,9 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
 /// The last handle was dropped without a close: the tasks send what is buffered and end.
 pub(crate) fn abandon(writer: &Arc<Writer>) {
     if refuse_writes(writer) {
+        if cfg!(mutation = "abandon_drops") {
+            writer.end(&closed());
+        }
         writer.set_phase(Phase::DrainWal);
     }
 }

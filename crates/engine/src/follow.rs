@@ -9,9 +9,9 @@ use crate::objects::{Objects, seen};
 use crate::open::{check_settings, unknown_record};
 use crate::options::Options;
 use crate::reader::View;
+use crate::rules;
 use crate::tree::{Levels, Tree};
 use siltstone_base::{Error, Result, Seq, WalId};
-use siltstone_manifest::Rules;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{WalObject, WalRecord};
@@ -60,7 +60,7 @@ impl Follower {
     ) -> Result<(Follower, View)> {
         let objects = Objects { env: context.env.clone(), limit: options.deadline };
         let mut follower = Follower {
-            machine: Follow::new(LIST_EVERY, Rules::ALL),
+            machine: Follow::new(LIST_EVERY, rules::in_force()),
             requests: ManifestRequests::new(&objects),
             objects,
             bodies: BTreeMap::new(),

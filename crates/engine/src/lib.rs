@@ -39,6 +39,7 @@ mod open;
 mod options;
 mod read;
 mod reader;
+mod rules;
 mod stats;
 pub mod store;
 pub mod task;

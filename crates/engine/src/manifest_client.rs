@@ -1,6 +1,7 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
 use crate::objects::Objects;
+use crate::rules;
 use crate::store::conditional;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -10,7 +11,7 @@ use siltstone_base::{
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{Edit, Manifest, Rules};
+use siltstone_manifest::{Edit, Manifest};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ pub(crate) async fn look(
     objects: &Objects,
     known: Option<Arc<Manifest>>,
 ) -> Result<Option<Arc<Manifest>>> {
-    let mut machine = Look::new(known, Rules::ALL);
+    let mut machine = Look::new(known, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
@@ -112,7 +113,7 @@ pub(crate) async fn look(
 
 /// Brings the first manifest of a database into being; somebody else's when that came first.
 pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
-    let mut machine = Commit::found(initial, Rules::ALL);
+    let mut machine = Commit::found(initial, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
@@ -185,7 +186,7 @@ impl ManifestClient {
     /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; Corruption.
     pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
         let _turn = self.turn.lock().await;
-        let mut machine = Commit::new(edit, self.newest_known(), Rules::ALL);
+        let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
         let mut requests = ManifestRequests::new(&self.objects);
         let mut pause = FIRST_PAUSE;
         loop {

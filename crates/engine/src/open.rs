@@ -9,6 +9,7 @@ use crate::fetch::ReadContext;
 use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
+use crate::rules;
 use crate::store::conditional;
 use crate::store::counting::{Requests, count};
 use crate::tree::Levels;
@@ -22,7 +23,7 @@ use siltstone_base::{
 use siltstone_manifest::protocol::{
     OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
 };
-use siltstone_manifest::{KeptFence, Manifest, Rules, Settings};
+use siltstone_manifest::{KeptFence, Manifest, Settings};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{self, WalObject, WalRecord, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
@@ -105,7 +106,7 @@ impl<'a> Opening<'a> {
         Opening {
             objects,
             database: newest.database,
-            machine: OpenWriter::new(options, newest, Rules::ALL),
+            machine: OpenWriter::new(options, newest, rules::in_force()),
             requests: ManifestRequests::new(objects),
             bodies: BTreeMap::new(),
             fencing: None,
@@ -131,7 +132,19 @@ impl<'a> Opening<'a> {
                     let outcome = self.create_fence(fence).await?;
                     self.machine.on_fence(outcome);
                 }
+                #[cfg(not(mutation = "replay_past_the_fence"))]
                 OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
+                #[cfg(mutation = "replay_past_the_fence")]
+                OpenAction::Done(mut recovered) => {
+                    // Planted: what lies beyond the fence is taken for part of the log.
+                    for id in recovered.fence.id.get() + 1..recovered.fence.next_id.get() {
+                        if let Some(object) = self.objects.wal(WalId(id)).await? {
+                            recovered.replay.push((WalId(id), object.epoch));
+                            self.bodies.insert(WalId(id), object);
+                        }
+                    }
+                    return Ok((recovered, self.bodies));
+                }
                 OpenAction::Failed(failure) => return Err(failure.into()),
             }
         }
@@ -264,7 +277,8 @@ fn start(
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let levels = Levels::of_manifest(&recovered.manifest, &Levels::default(), &budget)?;
     let first = recovered.fence.next_id;
-    let window = WalWindow::new(recovered.epoch, first, options.max_parallel_writes, Rules::ALL);
+    let window =
+        WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let writer = Writer::new(Start {
         env,
         epoch: recovered.epoch,
