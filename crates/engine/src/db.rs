@@ -2,51 +2,17 @@
 
 use crate::answer::{Accept, Answer};
 use crate::close;
-use crate::open;
+use crate::open::{self, OpenOptions};
 use crate::options::Options;
 use crate::read::{self, Scan, ScanRange, Snapshot};
 use crate::stats::Stats;
 use crate::value::Value;
 use crate::writer::{Phase, Writer};
 use crate::{Batch, Env};
-use siltstone_base::{Error, MergeOperator, Result, UnixMillis};
+use siltstone_base::{Error, Result, UnixMillis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How to open a database for writing.
-#[derive(Clone)]
-pub struct OpenOptions {
-    /// Make the database where there is none; otherwise that is NotFound.
-    pub create: bool,
-    /// Fence a writer that did not close cleanly; otherwise that is Conflict, naming its epoch.
-    pub take_over: bool,
-    /// Everything else.
-    pub options: Options,
-    /// The merge operator, by whose name the database was made.
-    pub merge_operator: Option<Arc<dyn MergeOperator>>,
-}
-
-impl Default for OpenOptions {
-    fn default() -> Self {
-        OpenOptions {
-            create: true,
-            take_over: true,
-            options: Options::default(),
-            merge_operator: None,
-        }
-    }
-}
-
-impl fmt::Debug for OpenOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions")
-            .field("create", &self.create)
-            .field("take_over", &self.take_over)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
 
 /// The one writer of a database. Cheap to clone; all clones are one handle, used from any thread.
 ///

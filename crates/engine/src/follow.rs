@@ -8,7 +8,6 @@ use crate::manifest_client::ManifestRequests;
 use crate::objects::{Objects, seen};
 use crate::open::{check_settings, unknown_record};
 use crate::options::Options;
-use crate::reader::View;
 use crate::rules;
 use crate::tree::{Levels, Tree};
 use siltstone_base::{Error, Result, Seq, WalId};
@@ -26,6 +25,14 @@ const LONG_PAUSE_INTERVALS: u32 = 10;
 /// Bytes of WAL rows in one memtable of a reader; whole memtables are let go once tables cover
 /// them.
 const SEGMENT_BYTES: usize = 8 << 20;
+
+/// What reads work on: replaced whole by every refresh that found something.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) seq: Seq,
+    pub(crate) manifest_id: u64,
+}
 
 /// Where a reader stands.
 pub(crate) struct Follower {

@@ -49,8 +49,9 @@ mod write;
 mod writer;
 
 pub use answer::{Accept, Answer};
-pub use db::{Database, OpenOptions};
+pub use db::Database;
 pub use env::Env;
+pub use open::OpenOptions;
 pub use options::{OptionInfo, OptionKind, OptionValue, Options};
 pub use read::{Column, Fill, Rows, Scan, ScanRange, Snapshot};
 pub use reader::{Reader, ReaderOptions};

@@ -3,6 +3,7 @@
 use crate::objects::Objects;
 use crate::rules;
 use crate::store::conditional;
+use crate::write::durability::Durability;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use siltstone_base::{
@@ -12,7 +13,7 @@ use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -130,24 +131,23 @@ pub(crate) struct ManifestClient {
     database: DatabaseId,
     known: RwLock<Arc<Manifest>>,
     turn: tokio::sync::Mutex<()>,
-    /// Whose commits these are: a dead handle stops trying.
-    owner: OnceLock<Weak<crate::writer::Writer>>,
+    /// The handle's end stops the trying.
+    durability: Arc<Durability>,
 }
 
 impl ManifestClient {
-    pub(crate) fn new(objects: Objects, newest: Arc<Manifest>) -> Self {
+    pub(crate) fn new(
+        objects: Objects,
+        newest: Arc<Manifest>,
+        durability: &Arc<Durability>,
+    ) -> Self {
         ManifestClient {
             objects,
             database: newest.database,
             known: RwLock::new(newest),
             turn: tokio::sync::Mutex::new(()),
-            owner: OnceLock::new(),
+            durability: Arc::clone(durability),
         }
-    }
-
-    pub(crate) fn belongs_to(&self, writer: &Arc<crate::writer::Writer>) {
-        // Set once, by the opener.
-        let _ = self.owner.set(Arc::downgrade(writer));
     }
 
     pub(crate) fn objects(&self) -> &Objects {
@@ -201,8 +201,7 @@ impl ManifestClient {
             match requests.perform(request).await {
                 Ok(answer) => machine.on_answer(answer),
                 Err(error) if may_pass(&error) => {
-                    let owner = self.owner.get().and_then(Weak::upgrade);
-                    if let Some(dead) = owner.and_then(|writer| writer.dead()) {
+                    if let Some(dead) = self.durability.failure() {
                         return Err(dead);
                     }
                     let env = &self.objects.env;

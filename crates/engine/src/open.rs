@@ -3,16 +3,17 @@
 
 use crate::admin::no_database;
 use crate::cache::{BlockCache, MetadataBudget};
-use crate::db::OpenOptions;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
+use crate::options::Options;
 use crate::rules;
 use crate::store::conditional;
 use crate::store::counting::{Requests, count};
 use crate::tree::Levels;
+use crate::write::durability::Durability;
 use crate::write::wal::WalTask;
 use crate::writer::{Start, UnflushedWal, Writer};
 use bytes::Bytes;
@@ -27,11 +28,46 @@ use siltstone_manifest::{KeptFence, Manifest, Settings};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{self, WalObject, WalRecord, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";
+
+/// How to open a database for writing.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Make the database where there is none; otherwise that is NotFound.
+    pub create: bool,
+    /// Fence a writer that did not close cleanly; otherwise that is Conflict, naming its epoch.
+    pub take_over: bool,
+    /// Everything else.
+    pub options: Options,
+    /// The merge operator, by whose name the database was made.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            create: true,
+            take_over: true,
+            options: Options::default(),
+            merge_operator: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("create", &self.create)
+            .field("take_over", &self.take_over)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
 
 /// See [`crate::Database::open`].
 pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
@@ -279,12 +315,14 @@ fn start(
     let first = recovered.fence.next_id;
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
+    let durability = Arc::new(Durability::new(replayed.last_seq));
     let writer = Writer::new(Start {
         env,
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
         first_wal: first,
-        manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest)),
+        manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest), &durability),
+        durability,
         context,
         budget,
         levels,
@@ -294,7 +332,6 @@ fn start(
         unflushed_wal: replayed.unflushed,
         options,
     });
-    writer.manifests.belongs_to(&writer);
     let wal = WalTask::new(&writer, window);
     writer.env.spawn.spawn("wal", Box::pin(wal.run()));
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));

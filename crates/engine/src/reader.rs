@@ -5,11 +5,10 @@ use crate::answer::Answer;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::env::Env;
 use crate::fetch::ReadContext;
-use crate::follow::Follower;
+use crate::follow::{Follower, View};
 use crate::options::Options;
 use crate::read::{self, Pin, Scan, ScanRange};
 use crate::stats::Stats;
-use crate::tree::Tree;
 use crate::value::Value;
 use crate::write::commit::closed;
 use parking_lot::RwLock;
@@ -53,14 +52,6 @@ pub(crate) struct Shared {
     view: RwLock<View>,
     follower: tokio::sync::Mutex<Follower>,
     closed: AtomicBool,
-}
-
-/// What reads work on: replaced whole by every refresh that found something.
-#[derive(Clone)]
-pub(crate) struct View {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) seq: Seq,
-    pub(crate) manifest_id: u64,
 }
 
 impl Drop for Inner {
