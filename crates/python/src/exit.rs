@@ -4,7 +4,7 @@
 use crate::database::Opened;
 use crate::error::exception;
 use crate::process::Process;
-use crate::wait::{SIGNAL_INTERVAL, poll_for};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use futures::future::{join, join_all};
 use pyo3::prelude::*;
 use std::pin::pin;
@@ -32,8 +32,9 @@ pub(crate) fn at_exit(py: Python<'_>) -> PyResult<()> {
     let mut all = pin!(join(join_all(closes), join_all(closing)));
     let ended = loop {
         match py.detach(|| poll_for(process, all.as_mut(), SIGNAL_INTERVAL)) {
-            Some(ended) => break Ok(ended),
-            None => {
+            Polled::Done(ended) => break Ok(ended),
+            Polled::Over => return Ok(()),
+            Polled::Later => {
                 if let Err(interrupt) = py.check_signals() {
                     break Err(interrupt);
                 }

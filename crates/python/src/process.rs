@@ -55,7 +55,7 @@ impl Process {
             && !process.is_stale()
         {
             if *process.over.read() {
-                return Err(error::closed(py, "the interpreter is exiting"));
+                return Err(over(py));
             }
             return Ok(process);
         }
@@ -101,17 +101,10 @@ impl Process {
         &self.handle
     }
 
-    /// Runs `poll` unless the runtime is gone; then the calling thread stays here for ever, since
-    /// it must not touch an interpreter that is being torn down.
-    pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> T {
+    /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
+    pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         let over = self.over.read();
-        if *over {
-            drop(over);
-            loop {
-                std::thread::park();
-            }
-        }
-        poll()
+        if *over { None } else { Some(poll()) }
     }
 
     /// Notes a database that must be closed at exit.
@@ -143,13 +136,18 @@ impl Process {
         (std::mem::take(&mut self.open.lock()), std::mem::take(&mut self.closing.lock()))
     }
 
-    /// Ends the runtime. Threads that wait are parked for ever.
+    /// Ends the runtime. Whoever waits is told that it is over.
     pub(crate) fn end(&self) {
         *self.over.write() = true;
         if let Some(runtime) = self.runtime.lock().take() {
             runtime.shutdown_timeout(SHUTDOWN_GRACE);
         }
     }
+}
+
+/// The exception for calls that come after the end.
+pub(crate) fn over(py: Python<'_>) -> PyErr {
+    error::closed(py, "the interpreter is exiting: what was open has been closed")
 }
 
 /// Has the interpreter count forks.

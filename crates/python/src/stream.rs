@@ -3,7 +3,7 @@
 
 use crate::error;
 use crate::held::Held;
-use crate::wait::{SIGNAL_INTERVAL, poll_for};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
@@ -116,9 +116,7 @@ impl Batches {
         let Some(held) = &mut self.scan else { return Ok(rows) };
         let process = held.process();
         let Some(scan) = held.peek_mut() else {
-            return Err(ArrowError::ExternalError(
-                "this scan was opened before a fork and belongs to the parent process".into(),
-            ));
+            return Err(refused("this scan was opened before a fork, in the parent process"));
         };
         loop {
             match scan.fill(&mut rows, self.batch_rows, BATCH_BYTES).map_err(external)? {
@@ -126,11 +124,11 @@ impl Batches {
                 Fill::NeedsBlocks => {
                     let mut fetch = scan.fetch();
                     loop {
-                        if let Some(done) = poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
-                            done.map_err(external)?;
-                            break;
+                        match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
+                            Polled::Done(done) => break done.map_err(external)?,
+                            Polled::Later => check_signals(self.maker)?,
+                            Polled::Over => return Err(refused("the interpreter is exiting")),
                         }
-                        check_signals(self.maker)?;
                     }
                 }
             }
@@ -177,6 +175,10 @@ fn into_binary(column: Column) -> Result<ArrayRef, ArrowError> {
 
 fn external(error: siltstone::Error) -> ArrowError {
     ArrowError::ExternalError(Box::new(error))
+}
+
+fn refused(text: &'static str) -> ArrowError {
+    ArrowError::ExternalError(text.into())
 }
 
 /// An error when somebody wants the program to stop. The exception cannot cross the foreign

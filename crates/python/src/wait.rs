@@ -1,7 +1,7 @@
 //! Waiting for the engine: without the interpreter, and looking for signals.
 
 use crate::error::Raise;
-use crate::process::Process;
+use crate::process::{Process, over};
 use pyo3::prelude::*;
 use siltstone::Result;
 use std::future::Future;
@@ -26,7 +26,8 @@ impl Wake for Unpark {
 /// Waits for `work` with the interpreter given up.
 ///
 /// # Errors
-/// Those of `work`; what a signal handler raised (KeyboardInterrupt): then `work` is dropped.
+/// Those of `work`; what a signal handler raised (KeyboardInterrupt), and Closed once the runtime
+/// has ended: then `work` is dropped.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     process: &'static Process,
@@ -34,20 +35,30 @@ pub(crate) fn wait<T: Send>(
 ) -> PyResult<T> {
     let mut work = pin!(work);
     loop {
-        let done = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
-        match done {
-            Some(done) => return done.raise(py),
-            None => py.check_signals()?,
+        match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
+            Polled::Done(done) => return done.raise(py),
+            Polled::Later => py.check_signals()?,
+            Polled::Over => return Err(over(py)),
         }
     }
 }
 
-/// Polls `work` on this thread until it is done (its output) or `limit` has passed (`None`).
+/// What polling for a while came to.
+pub(crate) enum Polled<T> {
+    /// The output.
+    Done(T),
+    /// Nothing yet.
+    Later,
+    /// The runtime has ended: there will be nothing.
+    Over,
+}
+
+/// Polls `work` on this thread until it is done or `limit` has passed.
 pub(crate) fn poll_for<F: Future + ?Sized>(
     process: &Process,
     mut work: Pin<&mut F>,
     limit: Duration,
-) -> Option<F::Output> {
+) -> Polled<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let until = now() + limit;
@@ -56,12 +67,14 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
             let _entered = process.handle().enter();
             work.as_mut().poll(&mut context)
         });
-        if let Poll::Ready(done) = polled {
-            return Some(done);
+        match polled {
+            Some(Poll::Ready(done)) => return Polled::Done(done),
+            Some(Poll::Pending) => {}
+            None => return Polled::Over,
         }
         let left = until.saturating_duration_since(now());
         if left.is_zero() {
-            return None;
+            return Polled::Later;
         }
         std::thread::park_timeout(left);
     }

@@ -1,0 +1,364 @@
+"""Misuse: each row raises the class named, with a text that helps, and leaves the database whole."""
+
+from __future__ import annotations
+
+import math
+import os
+from datetime import timedelta
+
+import pytest
+
+import siltstone
+from siltstone import _native
+
+
+@pytest.mark.parametrize("kind", _native.error_kinds())
+def test_every_kind_of_error_has_its_class(kind: str) -> None:
+    error = _native.error_of_kind(kind, "some text")
+    assert type(error) is getattr(siltstone, kind)
+    assert isinstance(error, siltstone.Error)
+    assert error.operation == "example"
+    assert error.context == {"kind": kind}
+    assert str(error) == f"example: some text (kind: {kind})"
+
+
+def test_no_class_is_without_a_kind() -> None:
+    classes = {
+        name
+        for name in siltstone.exceptions.__all__
+        if name != "Error"
+    }
+    assert classes == set(_native.error_kinds())
+
+
+@pytest.mark.parametrize(
+    ("error", "bases"),
+    [
+        (siltstone.Timeout, (siltstone.Unavailable, TimeoutError)),
+        (siltstone.Invalid, (ValueError,)),
+        (siltstone.NotFound, (FileNotFoundError,)),
+        (siltstone.Denied, (PermissionError,)),
+    ],
+)
+def test_errors_are_what_python_expects(error, bases) -> None:
+    assert all(issubclass(error, base) for base in bases)
+
+
+def sized(length: int) -> bytes:
+    return bytes(length)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        # A01: limits are enforced before anything is queued
+        (lambda db: db.put(b"", b"v"), siltstone.Invalid, "key"),
+        (lambda db: db.put(sized(65_536), b"v"), siltstone.Invalid, "65535|65,535"),
+        (lambda db: db.get(b""), siltstone.Invalid, "key"),
+        (lambda db: db.get_many([b"a", b""]), siltstone.Invalid, "key"),
+        (lambda db: db.delete(b""), siltstone.Invalid, "key"),
+        (lambda db: db.put_many([b"a", b""], [b"1", b"2"]), siltstone.Invalid, "key"),
+        (lambda db: db.put(b"k", sized(65 << 20)), siltstone.Invalid, "max_batch_bytes"),
+        (
+            lambda db: db.put_many([b"%d" % i for i in range(66)], [sized(1 << 20)] * 66),
+            siltstone.Invalid,
+            "load",
+        ),
+        (lambda db: db.put_many([b"a"], []), siltstone.Invalid, "1 keys and 0 values"),
+        (lambda db: db.put_many([], [b"a", b"b"]), siltstone.Invalid, "0 keys and 2 values"),
+        # A03: ranges
+        (lambda db: db.scan(b"a", prefix=b"a"), siltstone.Invalid, "prefix"),
+        (lambda db: db.scan(limit=-1), siltstone.Invalid, "limit"),
+        (lambda db: db.scan(limit=2**64), siltstone.Invalid, "limit"),
+        (lambda db: db.scan(limit=1.5), TypeError, "limit"),
+        (lambda db: db.scan("a"), TypeError, "encode"),
+        (lambda db: db.scan().to_arrow(0), siltstone.Invalid, "batch_rows"),
+        # A04: types
+        (lambda db: db.put("k", b"v"), TypeError, "encode"),
+        (lambda db: db.put(b"k", "v"), TypeError, "encode"),
+        (lambda db: db.put(b"k", None), TypeError, "NoneType"),
+        (lambda db: db.put(1, b"v"), TypeError, "int"),
+        (lambda db: db.put(b"k"), TypeError, "value"),
+        (lambda db: db.get("k"), TypeError, "encode"),
+        (lambda db: db["k"], TypeError, "encode"),
+        (lambda db: "k" in db, TypeError, "encode"),
+        (lambda db: db.get_many(["k"]), TypeError, "encode"),
+        (lambda db: db.get_many(b"keys"), TypeError, "int"),
+        (lambda db: db.get_many(7), TypeError, "iter"),
+        (lambda db: db.put(b"k", memoryview(b"abcdef")[::2]), BufferError, "contiguous"),
+        (lambda db: db.put(b"k", b"v", ttl=0), siltstone.Invalid, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=-1), siltstone.Invalid, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=math.nan), siltstone.Invalid, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=math.inf), siltstone.Invalid, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=1e300), siltstone.Invalid, "ttl|time to live"),
+        (lambda db: db.put(b"k", b"v", ttl=1e18), siltstone.Invalid, "time to live"),
+        (lambda db: db.put(b"k", b"v", ttl="1"), TypeError, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=True), TypeError, "ttl"),
+        (lambda db: db.put(b"k", b"v", ttl=timedelta(-1)), siltstone.Invalid, "ttl"),
+        (lambda db: db.put(b"k", b"v").wait(-1), siltstone.Invalid, "timeout"),
+        (lambda db: db.put(b"k", b"v").wait("1"), TypeError, "timeout"),
+        (lambda db: db.write(b"batch"), TypeError, "WriteBatch"),
+        (lambda db: db.write([(b"a", b"b")]), TypeError, "WriteBatch"),
+        (lambda _: siltstone.WriteBatch().put("k", b"v"), TypeError, "encode"),
+        (lambda _: siltstone.WriteBatch().put(b"", b"v"), siltstone.Invalid, "key"),
+        (lambda _: siltstone.WriteBatch().put(b"k", b"v", ttl=0), siltstone.Invalid, "ttl"),
+        (lambda _: siltstone.WriteBatch().__enter__(), siltstone.Invalid, "Database.batch"),
+    ],
+)
+def test_misuse_is_told(db, call, error, text) -> None:
+    db[b"before"] = b"1"
+    with pytest.raises(error, match=text):
+        call(db)
+    # Nothing of it came through, but for the commits whose waiting was misused.
+    assert [key for key in db if key != b"k"] == [b"before"]
+    db[b"after"] = b"2"
+    assert db[b"after"] == b"2"
+
+
+def test_limits_are_reached_not_only_passed(db) -> None:
+    longest = sized(65_535)
+    db[longest] = b"v"
+    assert db[longest] == b"v"
+    commit = db.write(siltstone.WriteBatch())
+    commit.wait()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("flush_interval", -1),
+        ("flush_interval", math.nan),
+        ("flush_interval", math.inf),
+        ("flush_interval", "1"),
+        ("flush_interval", True),
+        ("flush_interval", None),
+        ("flush_interval", b"1"),
+        ("flush_interval", timedelta(seconds=-1)),
+        ("flush_bytes", 0),
+        ("flush_bytes", -1),
+        ("flush_bytes", 2**64),
+        ("flush_bytes", 1.5),
+        ("flush_bytes", True),
+        ("max_parallel_writes", 0),
+        ("max_parallel_writes", 65),
+        ("compression", "brotli"),
+        ("compression", 1),
+        ("read_durable_only", 1),
+        ("deadline", 0),
+        ("deadline", object()),
+    ],
+)
+def test_wrong_options_name_themselves_and_their_range(memory_url, name, value) -> None:
+    for wrong in (
+        lambda: siltstone.Options(**{name: value}),
+        lambda: siltstone.open(memory_url, options={name: value}),
+        lambda: siltstone.open_reader(memory_url, options={name: value}),
+    ):
+        with pytest.raises(siltstone.Invalid, match=name) as caught:
+            wrong()
+        if name != "compression":
+            assert "range" in str(caught.value)
+
+
+def test_unknown_options_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"flush_intervall.*flush_interval"):
+        siltstone.Options(flush_intervall=1)
+    with pytest.raises(siltstone.Unsupported, match="disk_cache_path"):
+        siltstone.Options(disk_cache_path="/x")
+    with pytest.raises(siltstone.Unsupported, match="wal_enabled"):
+        siltstone.Options(wal_enabled=False)
+    with pytest.raises(siltstone.Invalid, match="max_memtable_bytes"):
+        siltstone.Options(max_memtable_bytes=4096, l0_sst_size_bytes=1 << 20)
+
+
+@pytest.mark.parametrize("options", [5, "flush_interval=1", [("flush_bytes", 1)]])
+def test_options_are_a_mapping(memory_url: str, options) -> None:
+    with pytest.raises(TypeError, match="options"):
+        siltstone.open(memory_url, options=options)
+
+
+def test_closed_handles_raise_closed(memory_url: str) -> None:
+    db = siltstone.open(memory_url)
+    db.put(b"a", b"1")
+    batch, scan = db.batch(), db.scan()
+    commit = db.put(b"b", b"2")
+    db.close()
+    db.close()
+    for call in (
+        lambda: db.get(b"a"),
+        lambda: db[b"a"],
+        lambda: b"a" in db,
+        lambda: db.get_many([b"a"]),
+        lambda: db.put(b"a", b"1"),
+        lambda: db.delete(b"a"),
+        lambda: db.scan(),
+        lambda: iter(db),
+        lambda: db.flush(),
+        lambda: db.snapshot(),
+        lambda: db.write(siltstone.WriteBatch()),
+        lambda: db.put_many([b"a"], [b"1"]),
+    ):
+        with pytest.raises(siltstone.Closed):
+            call()
+    with pytest.raises(siltstone.Closed), batch:
+        batch.put(b"c", b"3")
+    assert commit.durable
+    commit.wait()
+    assert list(scan) == [(b"a", b"1")]
+
+
+def test_a_closed_reader_raises_closed(memory_url: str) -> None:
+    siltstone.open(memory_url).close()
+    reader = siltstone.open_reader(memory_url)
+    reader.close()
+    reader.close()
+    for call in (reader.stats, reader.refresh, reader.scan, lambda: reader.get(b"a")):
+        with pytest.raises(siltstone.Closed):
+            call()
+
+
+def test_a_fenced_writer_says_so(memory_url: str) -> None:
+    old = siltstone.open(memory_url)
+    old.put(b"a", b"1").wait()
+    with siltstone.open(memory_url) as new:
+        new.put(b"a", b"2").wait()
+        with pytest.raises(siltstone.Fenced):
+            old.put(b"a", b"3").wait()
+        with pytest.raises(siltstone.Fenced):
+            old.put(b"a", b"4")
+        assert new[b"a"] == b"2"
+        with pytest.raises(siltstone.Fenced):
+            old.close()
+
+
+def test_take_over_has_to_be_allowed(memory_url: str) -> None:
+    with siltstone.open(memory_url) as db:
+        db.put(b"a", b"1").wait()
+        with pytest.raises(siltstone.Conflict, match="epoch"):
+            siltstone.open(memory_url, take_over=False)
+        db.put(b"b", b"1").wait()
+    with siltstone.open(memory_url, take_over=False) as db:
+        assert list(db) == [b"a", b"b"]
+
+
+def test_what_is_not_there_is_not_found(url: str) -> None:
+    for call in (
+        lambda: siltstone.open(url, create=False),
+        lambda: siltstone.open_reader(url),
+        lambda: siltstone.admin.manifest(url),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call()
+    siltstone.open(url).close()
+    with pytest.raises(siltstone.NotFound, match="999"):
+        siltstone.admin.manifest(url, 999)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["ftp://host/path", "s3://", "memory://", "a\0b", "file://host/path"],
+)
+def test_urls_that_name_no_store_are_invalid(wrong: str) -> None:
+    with pytest.raises(ValueError):
+        siltstone.open(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"bytes"])
+def test_a_url_is_text(wrong) -> None:
+    with pytest.raises(TypeError):
+        siltstone.open(wrong)
+
+
+def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
+    for name in ("with space", "ümlaut", "new\nline", "%2e%2e", "a" * 200):
+        with siltstone.open(tmp_path / name) as db:
+            db[b"k"] = b"v"
+        assert os.path.isdir(tmp_path / name)
+        with siltstone.open(tmp_path / name, create=False) as db:
+            assert db[b"k"] == b"v"
+
+
+@pytest.mark.parametrize(
+    ("call", "feature"),
+    [
+        (lambda db, _: db.merge(b"a", b"1"), "merge"),
+        (lambda db, _: db.delete_range(b"a", b"b"), "delete_range"),
+        (lambda db, _: db.transaction(isolation="serializable"), "transaction"),
+        (lambda db, _: db.checkpoint(scope="all"), "checkpoint"),
+        (lambda db, _: db.load([]), "load"),
+        (lambda db, _: db.ingest(None), "ingest"),
+        (lambda db, _: db.compact(), "compact"),
+        (lambda db, _: db.put(b"a", b"1", if_absent=True), "if_absent"),
+        (lambda db, _: db.put(b"a", b"1", if_seq=4), "if_seq"),
+        (lambda _, __: siltstone.WriteBatch().merge(b"a", b"1"), "merge"),
+        (lambda _, __: siltstone.WriteBatch().delete_range(b"a", b"b"), "delete_range"),
+        (lambda _, url: siltstone.open(url, merge_operator="max"), "merge_operator"),
+        (lambda _, url: siltstone.open_reader(url, checkpoint="x"), "checkpoint"),
+        (lambda _, url: siltstone.open_reader(url, version=1), "version"),
+        (lambda _, url: siltstone.open_reader(url, merge_operator="max"), "merge_operator"),
+        (lambda _, url: siltstone.clone(url, parent=url), "clone"),
+        (lambda _, url: siltstone.destroy(url), "destroy"),
+        (lambda _, url: siltstone.admin.create_checkpoint(url, name="x"), "create_checkpoint"),
+        (lambda _, url: siltstone.admin.gc(url, dry_run=True), "gc"),
+        (lambda _, url: siltstone.admin.restore(url, "x"), "restore"),
+        (lambda _, url: siltstone.admin.export(url, "x"), "export"),
+    ],
+)
+def test_what_is_not_built_says_so_by_name(db, memory_url, call, feature) -> None:
+    with pytest.raises(siltstone.Unsupported, match=feature):
+        call(db, memory_url)
+
+
+class Raising:
+    """A sequence that raises in the middle."""
+
+    def __len__(self) -> int:
+        raise ZeroDivisionError
+
+    def __iter__(self):
+        yield b"a"
+        raise ZeroDivisionError
+
+
+def test_errors_of_the_callers_iterators_come_through(db) -> None:
+    with pytest.raises(ZeroDivisionError):
+        db.get_many(Raising())
+    with pytest.raises(ZeroDivisionError):
+        db.put_many(Raising(), [b"1", b"2"])
+    with pytest.raises(ZeroDivisionError):
+        db.put_many([b"1", b"2"], Raising())
+    assert list(db) == []
+
+
+def test_an_iterator_may_use_the_database(db) -> None:
+    def keys():
+        for i in range(50):
+            db[b"inner%d" % i] = b"v"
+            yield b"outer%02d" % i
+
+    assert db.get_many(keys()) == [None] * 50
+    db.put_many(keys(), [b"w"] * 50)
+    assert db[b"outer49"] == b"w"
+    assert db[b"inner49"] == b"v"
+
+
+def test_subclasses_of_bytes_are_bytes(db) -> None:
+    class Key(bytes):
+        def __len__(self) -> int:
+            raise ZeroDivisionError
+
+    db[Key(b"k")] = Key(b"v")
+    assert db[b"k"] == b"v"
+
+
+def test_a_used_scan_is_not_an_arrow_stream(db) -> None:
+    for i in range(40):
+        db[b"%02d" % i] = b"v"
+    scan = db.scan()
+    next(scan)
+    with pytest.raises(siltstone.Invalid, match="iterated"):
+        scan.to_arrow()
+    stream = db.scan().to_arrow()
+    stream.__arrow_c_stream__()
+    with pytest.raises(siltstone.Invalid, match="once"):
+        stream.__arrow_c_stream__()
