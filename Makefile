@@ -99,7 +99,8 @@ demo: tools java $(VENV)/.installed ## Real data through Spark into a database a
 .PHONY: test
 test: tools java $(VENV)/.installed ## Everything: Rust tests, Python tests, the demo on a tenth of its rows
 	@# The environment comes first on the PATH: some Rust tests start a Python of their own.
-	PATH="$(BIN):$$PATH" $(CARGO) test --release --locked --workspace --exclude siltstone-python
+	PATH="$(BIN):$$PATH" SILTSTONE_REQUIRE_MOTO=1 \
+		$(CARGO) test --release --locked --workspace --exclude siltstone-python
 	$(BIN)/python -m pytest tests/python
 
 # --- Checks and long runs ------------------------------------------------------------------------

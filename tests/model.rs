@@ -3,13 +3,18 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Codec, Commit, Database, Env, Fill, OpenOptions, Options, Reader, ReaderOptions,
     Rows, Scan, ScanRange, task,
 };
+use siltstone_tests::moto::Moto;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -223,30 +228,61 @@ impl World {
     }
 }
 
+/// A workload on `env`, every answer compared.
+async fn check(env: Env, ops: &[Op], options: Options) {
+    let db = Database::open(env.clone(), World::how(&options)).await.unwrap();
+    let mut world = World { env, options, db, map: Map::new(), snapshots: vec![] };
+    for op in ops {
+        world.run(op).await;
+    }
+    world.check_snapshots().await;
+    world.run(&Op::Reopen).await;
+    world.run(&Op::Scan(None, None, false, None)).await;
+    world.run(&Op::Scan(None, None, true, None)).await;
+    world.check_snapshots().await;
+    world.check_reader().await;
+    world.db.close().await.unwrap();
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn the_engine_equals_an_ordered_map(ops in ops(), options in options()) {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let env = task::tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
-            let db = Database::open(env.clone(), World::how(&options)).await.unwrap();
-            let mut world = World { env, options, db, map: Map::new(), snapshots: vec![] };
-            for op in &ops {
-                world.run(op).await;
-            }
-            world.check_snapshots().await;
-            world.run(&Op::Reopen).await;
-            world.run(&Op::Scan(None, None, false, None)).await;
-            world.run(&Op::Scan(None, None, true, None)).await;
-            world.check_snapshots().await;
-            world.check_reader().await;
-            world.db.close().await.unwrap();
-        });
+        let runtime = runtime();
+        let env = task::tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
+        runtime.block_on(check(env, &ops, options));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_it_does_in_a_local_folder(ops in ops(), options in options()) {
+        let runtime = runtime();
+        let folder = tempfile::tempdir().unwrap();
+        let effects = task::tokio_effects(runtime.handle().clone());
+        let store = LocalStore::new(folder.path(), effects.clone()).unwrap();
+        runtime.block_on(check(effects.clone().with_store(store), &ops, options));
+    }
+}
+
+/// The same over S3's protocol: a few histories, each in a path of its own.
+#[test]
+fn so_it_does_over_s3() {
+    let Some(moto) = Moto::start_or_skip("model") else { return };
+    let runtime = runtime();
+    let effects = task::tokio_effects(runtime.handle().clone());
+    let mut runner = TestRunner::deterministic();
+    for case in 0..6 {
+        let store = moto.store("model", &format!("case{case}"), &effects);
+        let ops = ops().new_tree(&mut runner).unwrap().current();
+        let options = options().new_tree(&mut runner).unwrap().current();
+        runtime.block_on(check(effects.clone().with_store(store), &ops, options));
     }
 }

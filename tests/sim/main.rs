@@ -44,7 +44,7 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
         // Listings that lack the newest break the seam's contract. Manifests are found all the
         // same, by probing past what was listed; a boundary is not, so nothing is freed meanwhile.
         let allowed = fault.keeps_the_contract() || !collecting;
-        let often = if fault.keeps_the_contract() { 700 } else { 950 };
+        let often = if rate > 95 || !fault.keeps_the_contract() { 950 } else { 700 };
         if allowed && rng.chance(often) {
             plan = plan.with(fault, rate);
         }

@@ -4,8 +4,7 @@ use crate::contract;
 use siltstone::env::Effects;
 use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::options::StoreOptions;
-use siltstone::store::{PutAnswer, Store, url};
+use siltstone::store::{PutAnswer, Store};
 use siltstone::task;
 use siltstone_base::{ObjectName, WalId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
@@ -21,19 +20,9 @@ pub(crate) fn runtime() -> (Runtime, Effects) {
     (runtime, effects)
 }
 
-/// A store in moto's bucket, or why there is none.
+/// A store in moto's bucket.
 pub(crate) fn over_moto(moto: &Moto, path: &str, effects: &Effects) -> Arc<dyn Store> {
-    let endpoint = moto.endpoint();
-    let options = [
-        ("endpoint", endpoint.as_str()),
-        ("allow_http", "true"),
-        ("region", "us-east-1"),
-        ("access_key_id", "test-key"),
-        ("secret_access_key", "test-secret"),
-    ];
-    let options: StoreOptions =
-        options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    url::parse(&format!("s3://{BUCKET}/{path}"), &options, [], effects).unwrap()
+    moto.store(BUCKET, path, effects)
 }
 
 pub(crate) const BUCKET: &str = "quarry";
@@ -79,10 +68,7 @@ fn a_recorded_store_keeps_the_contract() {
 
 #[test]
 fn s3_keeps_the_contract() {
-    let moto = match Moto::start(BUCKET) {
-        Ok(moto) => moto,
-        Err(reason) => return eprintln!("skipped: {reason}"),
-    };
+    let Some(moto) = Moto::start_or_skip(BUCKET) else { return };
     let (runtime, effects) = runtime();
     let root = over_moto(&moto, "", &effects);
     let deep = over_moto(&moto, "deep/er", &effects);

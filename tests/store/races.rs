@@ -72,10 +72,7 @@ fn in_a_local_folder() {
 
 #[test]
 fn in_s3() {
-    let moto = match Moto::start(BUCKET) {
-        Ok(moto) => moto,
-        Err(reason) => return eprintln!("skipped: {reason}"),
-    };
+    let Some(moto) = Moto::start_or_skip(BUCKET) else { return };
     let (runtime, effects) = runtime();
     let stores: Vec<_> = (0..4).map(|_| over_moto(&moto, "race", &effects)).collect();
     race(runtime.handle(), 20, &stores);

@@ -1,9 +1,13 @@
 //! An S3 server for tests: moto, in a Python process of its own, on a loopback port.
 
+use siltstone::env::Effects;
+use siltstone::store::options::StoreOptions;
+use siltstone::store::{Store, url};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 /// Serves S3 until it is dropped.
 #[derive(Debug)]
@@ -37,6 +41,43 @@ impl Moto {
             }
         }
         Err(format!("no moto server ({})", reasons.join("; ")))
+    }
+
+    /// [`Moto::start`], or `None` with the reason printed where there is no moto. Where
+    /// `SILTSTONE_REQUIRE_MOTO` is set, as `make test` does, that is a failure.
+    #[must_use]
+    pub fn start_or_skip(bucket: &str) -> Option<Moto> {
+        match Moto::start(bucket) {
+            Ok(moto) => Some(moto),
+            Err(reason) => {
+                let required = std::env::var_os("SILTSTONE_REQUIRE_MOTO").is_some();
+                assert!(!required, "{reason}");
+                eprintln!("skipped: {reason}");
+                None
+            }
+        }
+    }
+
+    /// The store at `path` in `bucket`.
+    ///
+    /// # Panics
+    /// When the URL or an option is not accepted.
+    #[must_use]
+    pub fn store(&self, bucket: &str, path: &str, effects: &Effects) -> Arc<dyn Store> {
+        let endpoint = self.endpoint();
+        let options = [
+            ("endpoint", endpoint.as_str()),
+            ("allow_http", "true"),
+            ("region", "us-east-1"),
+            ("access_key_id", "test-key"),
+            ("secret_access_key", "test-secret"),
+        ];
+        let options: StoreOptions =
+            options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        match url::parse(&format!("s3://{bucket}/{path}"), &options, [], effects) {
+            Ok(store) => store,
+            Err(error) => unreachable!("{error}"),
+        }
     }
 
     fn start_with(python: &Path) -> Result<Moto, String> {
