@@ -34,11 +34,11 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
         // Few requests are deletes or uploads; a brown-out hits many requests at once.
         let rate = match fault {
             Fault::BrownOut => rate.div_ceil(20),
-            Fault::DeleteLost | Fault::DeleteAnswerLost | Fault::DeleteLate => rate * 8,
-            Fault::UploadPartError
-            | Fault::UploadLost
-            | Fault::UploadAnswerLost
-            | Fault::UploadLate => rate * 3,
+            Fault::DeleteLost | Fault::DeleteAnswerLost => rate * 4,
+            Fault::DeleteLate => rate * 10,
+            Fault::UploadPartError => rate * 2,
+            Fault::UploadLost | Fault::UploadAnswerLost => rate * 3,
+            Fault::UploadLate => rate * 5,
             _ => rate,
         };
         // Listings that lack the newest break the seam's contract. Manifests are found all the
@@ -75,7 +75,7 @@ fn run(seed: u64) -> Outcome {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
     let mut rng = sim.split_rng();
-    let collecting = rng.chance(700);
+    let collecting = rng.chance(650);
     let bucket = Bucket::new(&sim, plan(&mut rng, collecting));
     let world = World::new((*sim).clone(), options(&mut rng));
 
