@@ -86,8 +86,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>>;
 
     /// Every object whose name starts with `prefix` (one of [`siltstone_base::name::prefix`]) and
-    /// sorts after `after`, sorted, both by the order of [`ObjectName`]. Names that are not ours are
-    /// left out.
+    /// sorts after `after`, sorted, both by the order of [`ObjectName`]. Strangers' names are left
+    /// out.
     fn list(
         &self,
         prefix: &'static str,
