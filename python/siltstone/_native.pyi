@@ -14,6 +14,27 @@ from typing import Any, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, f
 
 from siltstone.stats import Stats
 
+__all__ = [
+    "ArrowArray",
+    "ArrowStream",
+    "Commit",
+    "Database",
+    "Reader",
+    "Scan",
+    "Snapshot",
+    "WriteBatch",
+    "__version__",
+    "at_exit",
+    "check_options",
+    "error_kinds",
+    "error_of_kind",
+    "manifest",
+    "open",
+    "open_reader",
+    "option_table",
+    "stat_names",
+]
+
 __version__: str
 
 class _Buffer(Protocol):
@@ -263,7 +284,7 @@ class Scan(Iterator[_Row], Generic[_Row]):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def __class_getitem__(cls, _item: Any, /) -> Any: ...
+    def __class_getitem__(cls, _item: Any) -> Any: ...
 
 @final
 class ArrowStream:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import siltstone
+from siltstone import _native
+from siltstone.options import OptionValues
 
 
 def test_a_database_is_a_mapping(db) -> None:
@@ -142,9 +144,7 @@ def test_a_snapshot_does_not_change_and_outlives_the_database(memory_url: str) -
 @pytest.mark.parametrize("keys", [0, 1, 16, 17, 1000])
 def test_get_many_answers_in_the_order_of_the_keys(cold, keys: int) -> None:
     asked = [b"key%05d" % ((i * 7919) % 2500) for i in range(keys)]
-    expected = [
-        b"value" + key[3:] if int(key[3:]) < 2000 else None for key in asked
-    ]
+    expected = [b"value" + key[3:] if int(key[3:]) < 2000 else None for key in asked]
     assert cold.get_many(asked) == expected
     assert cold.get_many(iter(asked)) == expected
     assert cold.get_many(tuple(asked)) == expected
@@ -156,7 +156,9 @@ def test_cold_reads_wait_for_the_store(cold) -> None:
     assert b"key01999" in cold
     assert list(cold.keys(limit=3)) == [b"key00000", b"key00001", b"key00002"]
     assert [key for key, _ in cold.scan()] == [b"key%05d" % i for i in range(2000)]
-    assert [key for key, _ in cold.scan(reverse=True)] == [b"key%05d" % i for i in range(1999, -1, -1)]
+    assert [key for key, _ in cold.scan(reverse=True)] == [
+        b"key%05d" % i for i in range(1999, -1, -1)
+    ]
     assert cold.stats().get_requests > 0
 
 
@@ -302,9 +304,6 @@ def test_options_answer_defaults_and_compare(db) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    from siltstone import _native
-    from siltstone.options import OptionValues
-
     names = [name for name, *_ in _native.option_table()]
     assert sorted(OptionValues.__annotations__) == sorted(names)
     for name, _, default, span, _ in _native.option_table():

@@ -133,7 +133,10 @@ def test_streams_and_chunks_are_written(db) -> None:
     table = pa.table({"key": keys, "value": values})
     db.write(pa.concat_tables([table[:300], table[300:]]).to_reader())
     assert pa.table(db.scan()).equals(table)
-    chunks = pa.chunked_array([keys[:10], keys[10:]]), pa.chunked_array([values[:700], values[700:]])
+    chunks = (
+        pa.chunked_array([keys[:10], keys[10:]]),
+        pa.chunked_array([values[:700], values[700:]]),
+    )
     db.put_many(*chunks)
     assert pa.table(db.scan()).equals(table)
 
@@ -149,8 +152,16 @@ def test_what_a_scan_gives_can_be_written(full, memory_url: str) -> None:
     [
         (pa.table({"key": [b"a"]}), siltstone.Invalid, "value"),
         (pa.table({"k": [b"a"], "value": [b"a"]}), siltstone.Invalid, "key"),
-        (pa.table({"key": [b"a", None], "value": [b"a", b"b"]}), siltstone.Invalid, "key 1 is null"),
-        (pa.table({"key": [b"a"], "value": pa.array([None], pa.binary())}), siltstone.Invalid, "null"),
+        (
+            pa.table({"key": [b"a", None], "value": [b"a", b"b"]}),
+            siltstone.Invalid,
+            "key 1 is null",
+        ),
+        (
+            pa.table({"key": [b"a"], "value": pa.array([None], pa.binary())}),
+            siltstone.Invalid,
+            "null",
+        ),
         (pa.table({"key": [1], "value": [b"a"]}), TypeError, "Int64"),
         (pa.table({"key": [b""], "value": [b"a"]}), siltstone.Invalid, "key"),
     ],
@@ -192,7 +203,7 @@ def test_damaged_blocks_reach_the_consumer_as_an_error(url: str, tmp_path) -> No
     with siltstone.open_reader(url) as reader:
         with pytest.raises(siltstone.Corruption):
             list(reader.scan())
-        with pytest.raises((OSError, pa.ArrowException), match="(?i)checksum|corrupt"):
+        with pytest.raises((OSError, pa.ArrowException), match=r"(?i)checksum|corrupt"):
             pa.table(reader.scan())
 
 

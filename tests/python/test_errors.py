@@ -1,9 +1,8 @@
-"""Misuse: each row raises the class named, with a text that helps, and leaves the database whole."""
+"""Misuse: each row raises the class named, with a text that helps, and harms nothing."""
 
 from __future__ import annotations
 
 import math
-import os
 from datetime import timedelta
 
 import pytest
@@ -23,11 +22,7 @@ def test_every_kind_of_error_has_its_class(kind: str) -> None:
 
 
 def test_no_class_is_without_a_kind() -> None:
-    classes = {
-        name
-        for name in siltstone.exceptions.__all__
-        if name != "Error"
-    }
+    classes = {name for name in siltstone.exceptions.__all__ if name != "Error"}
     assert classes == set(_native.error_kinds())
 
 
@@ -51,7 +46,7 @@ def sized(length: int) -> bytes:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        # A01: limits are enforced before anything is queued
+        # Limits, enforced before anything is queued.
         (lambda db: db.put(b"", b"v"), siltstone.Invalid, "key"),
         (lambda db: db.put(sized(65_536), b"v"), siltstone.Invalid, "65535|65,535"),
         (lambda db: db.get(b""), siltstone.Invalid, "key"),
@@ -66,14 +61,14 @@ def sized(length: int) -> bytes:
         ),
         (lambda db: db.put_many([b"a"], []), siltstone.Invalid, "1 keys and 0 values"),
         (lambda db: db.put_many([], [b"a", b"b"]), siltstone.Invalid, "0 keys and 2 values"),
-        # A03: ranges
+        # Ranges.
         (lambda db: db.scan(b"a", prefix=b"a"), siltstone.Invalid, "prefix"),
         (lambda db: db.scan(limit=-1), siltstone.Invalid, "limit"),
         (lambda db: db.scan(limit=2**64), siltstone.Invalid, "limit"),
         (lambda db: db.scan(limit=1.5), TypeError, "limit"),
         (lambda db: db.scan("a"), TypeError, "encode"),
         (lambda db: db.scan().to_arrow(0), siltstone.Invalid, "batch_rows"),
-        # A04: types
+        # Types.
         (lambda db: db.put("k", b"v"), TypeError, "encode"),
         (lambda db: db.put(b"k", "v"), TypeError, "encode"),
         (lambda db: db.put(b"k", None), TypeError, "NoneType"),
@@ -273,7 +268,7 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
     for name in ("with space", "ümlaut", "new\nline", "%2e%2e", "a" * 200):
         with siltstone.open(tmp_path / name) as db:
             db[b"k"] = b"v"
-        assert os.path.isdir(tmp_path / name)
+        assert (tmp_path / name).is_dir()
         with siltstone.open(tmp_path / name, create=False) as db:
             assert db[b"k"] == b"v"
 

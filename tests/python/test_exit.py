@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import time
+
 import pytest
 
 import siltstone
@@ -64,9 +67,6 @@ def test_an_exception_ends_it_the_same_way(python, url) -> None:
 
 
 def test_a_database_that_was_forgotten_is_closed(url: str) -> None:
-    import gc
-    import time
-
     db = siltstone.open(url, options={"flush_interval": 3600})
     db[b"a"] = b"1"
     del db

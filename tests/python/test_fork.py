@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
+import threading
 import warnings
 
 import pytest
@@ -80,8 +82,6 @@ def test_handles_can_be_dropped_in_the_child(url: str) -> None:
 
     def drop() -> str:
         nonlocal db
-        import gc
-
         del db
         handles.clear()
         gc.collect()
@@ -135,8 +135,6 @@ def test_forks_of_forks(url: str) -> None:
 
 def test_forked_while_threads_are_at_work(url: str) -> None:
     """Locks of the engine are taken at the moment of the fork, again and again."""
-    import threading
-
     with siltstone.open(url) as db:
         stop = threading.Event()
 

@@ -1,0 +1,120 @@
+"""Many threads on one handle, and handles that take one thread at a time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import siltstone
+
+
+def test_one_database_from_many_threads(url: str) -> None:
+    def work(thread: int) -> list[int]:
+        seqs = []
+        for i in range(300):
+            key = b"%d-%04d" % (thread, i)
+            seqs.append(db.put(key, key).seq)
+            assert db[key] == key
+            if i % 50 == 0:
+                db.flush()
+                assert len(list(db.scan(prefix=b"%d-" % thread))) == i + 1
+                assert db.get_many([b"%d-%04d" % (thread, j) for j in range(i + 1)])[-1] == key
+        return seqs
+
+    with siltstone.open(url, options={"l0_sst_size_bytes": 4096}) as db:
+        with ThreadPoolExecutor(8) as pool:
+            seqs = [seq for seqs in pool.map(work, range(8)) for seq in seqs]
+        assert sorted(seqs) == list(range(1, 2401))
+        assert sum(1 for _ in db) == 2400
+
+
+def test_a_batch_is_never_seen_in_part(db) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        i = 0
+        while not stop.is_set():
+            db.put_many([b"a", b"b"], [b"%d" % i] * 2)
+            i += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        for _ in range(200):
+            first, second = db.get_many([b"a", b"b"])
+            assert first == second
+            rows = dict(db.scan())
+            assert rows.get(b"a") == rows.get(b"b")
+        stop.set()
+        written.result()
+
+
+def test_one_scan_in_two_threads_tears_nothing(db) -> None:
+    db.put_many([b"%06d" % i for i in range(20_000)], [b"v"] * 20_000)
+    scan = db.scan()
+    seen: list[bytes] = []
+    refused = []
+
+    def pull() -> None:
+        while True:
+            try:
+                seen.append(next(scan)[0])
+            except siltstone.Invalid as error:
+                refused.append(str(error))
+            except StopIteration:
+                return
+
+    threads = [threading.Thread(target=pull) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [b"%06d" % i for i in range(20_000)]
+    assert all("one thread" in text for text in refused)
+
+
+def test_waiting_lets_other_threads_run(cold) -> None:
+    """A thread that waits for durable writes does not hold the interpreter."""
+    ticks = 0
+    stop = threading.Event()
+
+    def tick() -> None:
+        nonlocal ticks
+        while not stop.is_set():
+            ticks += 1
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    for i in range(50):
+        cold.put(b"%d" % i, b"v").wait()
+    stop.set()
+    thread.join()
+    assert ticks > 50
+
+
+def test_closing_wakes_those_who_wait(memory_url: str) -> None:
+    db = siltstone.open(memory_url)
+    outcomes = []
+
+    def write() -> None:
+        try:
+            while True:
+                db.put(b"k", b"v").wait()
+        except siltstone.Closed:
+            outcomes.append("Closed")
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    db.close()
+    for thread in threads:
+        thread.join(10)
+    assert outcomes == ["Closed"] * 4
+
+
+def test_many_open_scans(db) -> None:
+    db.put_many([b"%04d" % i for i in range(1000)], [b"v"] * 1000)
+    scans = [db.scan(b"%04d" % i) for i in range(1000)]
+    assert [next(scan)[0] for scan in scans] == [b"%04d" % i for i in range(1000)]
+    assert db.stats().snapshots == 1000
+    del scans
+    assert db.stats().snapshots == 0
