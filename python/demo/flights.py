@@ -406,7 +406,8 @@ def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
         after = db.get_many(keys)
     changed: dict[bytes, bytes] = {}
     for index, (key, old, new) in enumerate(zip(keys, before, after, strict=True)):
-        check(old is not None, f"{key!r} was never written")
+        if old is None:
+            raise DemoError(f"{key!r} was never written")
         wanted = delayed(old, minutes_of(index))
         if index < acknowledged:
             check(new == wanted, f"lost: update {index} of {key!r} was acknowledged")
