@@ -1,8 +1,8 @@
 //! Processes: what they have in common. A process drives the real machines as the engine does:
 //! `action()`, one request, `on_…()`.
 //!
-//! A read or a listing is one step: what it finds is fixed when it takes effect, and nobody can tell
-//! how long the answer was on its way from how long the process slept after it. A create is one
+//! A read or a listing is one step: what it finds is fixed when it takes effect, and nobody can
+//! tell how long the answer was on its way from how long the process slept after it. A create is one
 //! step when it is answered plainly; else the object is read back, in a step of its own, as the
 //! engine's conditional create does.
 

@@ -3,7 +3,7 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
-use crate::model::Config;
+use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::world::Faults;
@@ -75,44 +75,78 @@ fn small() -> Vec<Config> {
     ]
 }
 
+/// Longer stories. Some begin with what always happens: the first writer opens, its record is
+/// sent, durable, in a table.
 fn large() -> Vec<Config> {
+    let mut all = large_writers();
+    all.extend(large_collectors());
+    all
+}
+
+/// What has happened when the search begins.
+fn after(prelude: &'static [Go], config: Config) -> Config {
+    Config { prelude, ..config }
+}
+
+const OPEN: &[Go] = &[Go::Steps(0, 7)];
+const SENT: &[Go] = &[Go::Steps(0, 8)];
+const DURABLE: &[Go] = &[Go::Steps(0, 9)];
+const FLUSHED: &[Go] = &[Go::Steps(0, 12)];
+
+fn large_writers() -> Vec<Config> {
     let plain = |width, records, flush_at| writer(width, records, flush_at, false);
-    let reader = |polls| Reader::actor(polls, Rules::ALL);
+    let every = Faults { crashes: 1, unanswered: 1, retried: 1, late: 1, refused: 1 };
+    let three = config(
+        "3 writers, flush, collector",
+        vec![plain(1, 1, &[]), plain(1, 1, &[1]), plain(1, 1, &[]), Collector::actor(1)],
+        NONE,
+    );
+    let faults = config(
+        "2 writers, flush, collector, every fault once",
+        vec![plain(1, 1, &[]), plain(2, 1, &[0]), Collector::actor(1)],
+        every,
+    );
+    let four = config(
+        "4 writers, one late create",
+        vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(1, 0, &[]), plain(2, 1, &[])],
+        Faults { late: 1, ..NONE },
+    );
+    vec![three, after(SENT, faults), after(SENT, four)]
+}
+
+fn large_collectors() -> Vec<Config> {
+    let plain = |width, records, flush_at| writer(width, records, flush_at, false);
+    let reader = Reader::actor(1, Rules::ALL);
+    let follows = config(
+        "2 writers, following reader, collector",
+        vec![plain(2, 3, &[]), plain(1, 1, &[0]), reader, Collector::actor(1)],
+        NONE,
+    );
+    let pinned = config(
+        "writer, reader with checkpoint, 2 collectors",
+        vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1), Collector::actor(1)],
+        NONE,
+    );
+    let compacts = config(
+        "writer, compactor, checkpoint, collector",
+        vec![plain(1, 1, &[1]), Compactor::actor(), Pinner::actor(false), Collector::actor(1)],
+        NONE,
+    );
+    let two_compact = config(
+        "writer, 2 compactors, collector, faults",
+        vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+        Faults { crashes: 1, late: 1, unanswered: 1, ..NONE },
+    );
+    let all = config(
+        "2 writers, checkpoint, collector, faults",
+        vec![plain(1, 1, &[1]), plain(1, 1, &[0]), Pinner::actor(true), Collector::actor(1)],
+        Faults { late: 1, retried: 1, ..NONE },
+    );
     vec![
-        config(
-            "3 writers, flush, collector",
-            vec![plain(1, 1, &[]), plain(1, 1, &[1]), plain(1, 1, &[]), Collector::actor(1)],
-            NONE,
-        ),
-        config(
-            "2 writers, flush, collector, every fault once",
-            vec![plain(1, 1, &[]), plain(2, 1, &[0]), Collector::actor(1)],
-            Faults { crashes: 1, unanswered: 1, retried: 1, late: 1, refused: 1 },
-        ),
-        config(
-            "4 writers, one late create",
-            vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(1, 0, &[]), plain(2, 1, &[])],
-            Faults { late: 1, ..NONE },
-        ),
-        config(
-            "2 writers, following reader, collector",
-            vec![plain(2, 2, &[]), plain(1, 1, &[0]), reader(1), Collector::actor(1)],
-            NONE,
-        ),
-        config(
-            "writer, reader with checkpoint, 2 collectors",
-            vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1), Collector::actor(1)],
-            NONE,
-        ),
-        config(
-            "writer, compactor, checkpoint, collector",
-            vec![plain(1, 1, &[1]), Compactor::actor(), Pinner::actor(false), Collector::actor(1)],
-            NONE,
-        ),
-        config(
-            "writer, 2 compactors, collector, faults",
-            vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
-            Faults { crashes: 1, late: 1, unanswered: 1, ..NONE },
-        ),
+        after(SENT, follows),
+        after(DURABLE, pinned),
+        compacts,
+        after(FLUSHED, two_compact),
+        after(OPEN, all),
     ]
 }

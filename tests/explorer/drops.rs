@@ -177,9 +177,10 @@ fn manifests() -> Vec<Drop> {
             vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
         }),
         Drop::new(Rule::VerifyBeforeBelieving, |_| {
-            vec![plain(1, 2, &[1, 2]), Pinner::actor(false), Collector::actor(1)]
+            vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
         })
-        .with(LATE),
+        .with(LATE)
+        .after(&[Go::Steps(1, 4), Go::Steps(0, 9)]),
         Drop::new(Rule::SettleByReservation, |_| {
             vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
         })
