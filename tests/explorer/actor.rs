@@ -2,9 +2,9 @@
 //! `action()`, one request, `on_…()`.
 //!
 //! A read or a listing is one step: what it finds is fixed when it takes effect, and nobody can
-//! tell how long the answer was on its way from how long the process slept after it. A create is one
-//! step when it is answered plainly; else the object is read back, in a step of its own, as the
-//! engine's conditional create does.
+//! tell how long the answer was on its way from how long the process slept after it. A create is
+//! one step when it is answered plainly; else the object is read back, in a step of its own, as
+//! the engine's conditional create does.
 
 use crate::collector::Collector;
 use crate::compactor::Compactor;
