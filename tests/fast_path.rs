@@ -64,7 +64,8 @@ fn puts_need_no_task_and_warm_gets_allocate_nothing() {
         assert!(matches!(db.get(&key(k)), Ok(Answer::Ready(Some(value))) if value[0] == 9));
     }
     let for_puts = dhat::HeapStats::get().total_blocks - before;
-    // The encoded batch and the shared buffer; now and then a chunk of nodes or a larger WAL buffer.
+    // The encoded batch and the shared buffer; now and then a chunk of nodes, or a larger WAL
+    // buffer.
     assert!(for_puts <= u64::from(KEYS) * 5 / 2, "{for_puts} blocks for {KEYS} puts");
     drop(profiler);
 

@@ -39,7 +39,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         8 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Op::Put(k % 40, v)),
         3 => any::<u8>().prop_map(|k| Op::Delete(k % 40)),
-        3 => vec((any::<u8>().prop_map(|k| k % 40), any::<Option<u8>>()), 0..12).prop_map(Op::Batch),
+        3 => vec((any::<u8>().prop_map(|k| k % 40), any::<Option<u8>>()), 0..12)
+            .prop_map(Op::Batch),
         4 => any::<u8>().prop_map(|k| Op::Get(k % 44)),
         2 => vec(any::<u8>().prop_map(|k| k % 44), 0..20).prop_map(Op::GetMany),
         4 => (any::<Option<u8>>(), any::<Option<u8>>(), any::<bool>(), prop::option::of(0u64..6))

@@ -1,6 +1,5 @@
 //! Mistakes that others made and shipped, one test each, named after the mechanism. Every one fails
-//! when its mistake is planted (`tests/mutations.sh` builds them in, one at a time). The numbers are
-//! those of the list the project keeps of such mechanisms (CONTRIBUTING.md).
+//! when its mistake is planted (`tests/mutations.sh` builds them in, one at a time).
 
 use futures::FutureExt;
 use siltstone::{

@@ -45,7 +45,7 @@ impl Oracle {
             let end = history.iter().map(|(first, bytes)| last_of(*first, bytes)).max();
             if end.unwrap_or_default() != at {
                 violation = Some(format!(
-                    "epoch {epoch} recovered up to {at}, which is no end of a batch of epoch {before}"
+                    "epoch {epoch} recovered up to {at}, no end of a batch of epoch {before}"
                 ));
             } else if at < parent.acknowledged {
                 violation = Some(format!(

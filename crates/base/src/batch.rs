@@ -154,7 +154,8 @@ impl<'a> BatchOps<'a> {
         let kind = Kind::from_byte(tag & !EXPIRY_FLAG)?;
         let key_len = reader.length()?;
         if key_len == 0 || key_len > MAX_KEY_BYTES {
-            return Err(Error::corruption("impossible key length in a batch").with("bytes", key_len));
+            let error = Error::corruption("impossible key length in a batch");
+            return Err(error.with("bytes", key_len));
         }
         let value_len = reader.length()?;
         let expires_at =

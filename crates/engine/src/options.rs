@@ -161,8 +161,8 @@ impl Options {
             OptionKind::Duration,
             0.0,
             3600.0,
-            "Longest time a write waits in memory before its WAL object is sent. Shorter loses less \
-             when the process is killed and costs more PUTs; a write that somebody waits for is \
+            "Longest time a write waits in memory before its WAL object is sent. Shorter loses \
+             less when the process is killed and costs more PUTs; a write that somebody waits for is \
              sent at once whatever this says.",
         ),
         info(

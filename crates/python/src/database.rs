@@ -139,7 +139,7 @@ impl Database {
         stats::metrics(py, &self.held().get(py)?.stats().to_pairs())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Doing it twice is fine.
+    /// Makes everything durable, records a clean close, and ends the handle. Twice is fine.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));

@@ -25,7 +25,8 @@ pub(crate) struct Durability {
 struct Waiting {
     /// Set once: the handle is dead and no write will be acknowledged any more.
     failed: Option<Error>,
-    /// A trouble of the moment (a denied credential): told to those who wait now; the write goes on.
+    /// A trouble of the moment (a denied credential): told to those who wait now, while the write
+    /// goes on.
     trouble: Option<(u64, Error)>,
     next_ticket: u64,
     wakers: BTreeMap<(u64, u64), Waker>,

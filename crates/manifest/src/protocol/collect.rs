@@ -196,9 +196,9 @@ impl Collect {
         }
     }
 
-    /// Tables that may be deleted at once, up to `limit`, the one of the present action first: their
-    /// order is free, that of numbered names is not. Report each by [`Collect::on_deleted`], in this
-    /// order.
+    /// Tables that may be deleted at once, up to `limit`, the one of the present action first:
+    /// their order is free, that of numbered names is not. Report each by
+    /// [`Collect::on_deleted`], in this order.
     #[must_use]
     pub fn deletable_at_once(&self, limit: usize) -> Vec<ObjectName> {
         let Phase::Delete(names) = &self.phase else { return Vec::new() };

@@ -327,7 +327,8 @@ mod tests {
         assert_eq!(window.committed(), WalId(11));
     }
 
-    /// F3 (model): counting what is under way, A sends 12 while 10 hangs; a fence at 10 points there.
+    /// F3 (model): counting what is under way, A sends 12 while 10 hangs; a fence at 10 points
+    /// there.
     #[test]
     fn a_window_that_counts_goes_past_a_fence() {
         let rules = Rules::ALL.without(Rule::WindowOverPrefix);
