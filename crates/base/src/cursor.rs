@@ -2,8 +2,8 @@
 //!
 //! A cursor is synchronous. When the next entry lies in a block that is not in memory, the move
 //! answers [`Step::NeedBlock`] and leaves the cursor *pending*: whoever drives it fetches the
-//! block, makes it visible to the cursor's block source, and calls **the same move again with the same
-//! arguments** until it answers something else. Async code never enters below the driver.
+//! block, makes it visible to the cursor's block source, and calls **the same move again with the
+//! same arguments** until it answers something else. Async code never enters below the driver.
 
 use crate::entry::Entry;
 use crate::error::Result;

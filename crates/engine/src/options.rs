@@ -162,8 +162,8 @@ impl Options {
             0.0,
             3600.0,
             "Longest time a write waits in memory before its WAL object is sent. Shorter loses \
-             less when the process is killed and costs more PUTs; a write that somebody waits for is \
-             sent at once whatever this says.",
+             less when the process is killed and costs more PUTs; a write that somebody waits \
+             for is sent at once whatever this says.",
         ),
         info(
             "flush_bytes",
