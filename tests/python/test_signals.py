@@ -35,7 +35,16 @@ WAITS = {
     "scan in a C loop": "forever(lambda: list(db.scan()))",
     "keys in a C loop": "forever(lambda: max(db.keys()))",
     "get_many": "forever(lambda: db.get_many([b'%06d' % i for i in range(2000)]))",
-    "arrow": "import pyarrow as pa; forever(lambda: pa.table(db.scan().to_arrow(100)))",
+    # The consumer's error is caught, as a loop that tries again would: Ctrl-C comes through.
+    "arrow": """
+import pyarrow as pa
+def again():
+    try:
+        pa.table(db.scan().to_arrow(100))
+    except pa.ArrowException:
+        pass
+forever(again)
+""",
     "reopening": "forever(lambda: siltstone.open_reader(url).close())",
 }
 

@@ -8,6 +8,7 @@ use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use parking_lot::Mutex;
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
@@ -182,17 +183,20 @@ fn refused(text: &'static str) -> ArrowError {
 }
 
 /// An error when somebody wants the program to stop. The exception cannot cross the foreign
-/// library, so the interpreter is asked to raise it again.
+/// library; for Ctrl-C the interpreter is asked, last of all, to raise it again.
 fn check_signals(maker: ThreadId) -> Result<(), ArrowError> {
     if std::thread::current().id() != maker {
         return Ok(());
     }
     Python::attach(|py| {
         let Err(interrupt) = py.check_signals() else { return Ok(()) };
-        if interrupt.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
-            let again = py.import("_thread").and_then(|m| m.call_method0("interrupt_main"));
+        let text = interrupt.to_string();
+        if interrupt.is_instance_of::<PyKeyboardInterrupt>(py) {
+            drop(interrupt);
+            let again = py.import("_thread").and_then(|module| module.getattr("interrupt_main"));
+            let again = again.and_then(|interrupt_main| interrupt_main.call0());
             again.map_err(|error| ArrowError::ExternalError(Box::new(error)))?;
         }
-        Err(ArrowError::ExternalError(Box::new(interrupt)))
+        Err(ArrowError::ExternalError(text.into()))
     })
 }
