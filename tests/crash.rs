@@ -2,6 +2,16 @@
 //! before it, after it with the answer lost, and after it. Whatever n, the next opener must find
 //! everything that was acknowledged, as a prefix of what was accepted, and nothing else.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, Database, Env, Fill, OpenOptions, Options, Result, Rows, Scan, ScanRange, Seq,

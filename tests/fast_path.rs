@@ -1,6 +1,16 @@
 //! The two promises about the hot paths, checked rather than believed: a put needs no task and no
 //! channel, and a warm get allocates nothing, however many layers it passes.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
 use siltstone::store::memory::MemoryStore;
 use siltstone::{Accept, Answer, Database, OpenOptions, Options, task};
 use std::time::Duration;

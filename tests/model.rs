@@ -1,6 +1,16 @@
 //! The engine against an ordered map: random operations, random small options, every answer
 //! compared, in the writer, in snapshots, after reopening, and in a reader.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;

@@ -1,6 +1,16 @@
 //! Mistakes that others made and shipped, one test each, named after the mechanism. Every one fails
 //! when its mistake is planted (`tests/mutations.sh` builds them in, one at a time).
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
 use futures::FutureExt;
 use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result,
