@@ -19,8 +19,9 @@ macro_rules! rules {
 }
 
 rules! {
-    /// F2: an opener that meets an object of a newer epoch stops. Without it two writers run; one
-    /// is killed, and rows it acknowledged are gone.
+    /// F2: an opener that meets an object of a newer epoch stops. Without it, and without the
+    /// look before a fence (a second line of defence), two writers run; one is killed, and rows
+    /// it acknowledged are gone.
     StopAtNewerEpoch,
     /// F2: a walk that meets an older fence goes on at its `next_id`. Without it C's walk ends in
     /// the gap at 2, B acknowledges at 3, and C lacks it.
