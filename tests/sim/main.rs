@@ -1,7 +1,7 @@
 //! The whole engine under simulation: writers that overtake each other, a reader and a collector on
 //! one store that fails in every way, one thread, virtual time, one seed one trace.
 //!
-//! First safety under faults; then the faults stop and everything must end. `SEEDS` (default 100)
+//! First safety under faults; then the faults stop and everything must end. `SEEDS` (default 500)
 //! and `FIRST_SEED` (default 1) choose the seeds; a failing seed prints its number, and
 //! `FIRST_SEED=n SEEDS=1` runs it alone.
 
@@ -203,7 +203,7 @@ fn number(name: &str, default: u64) -> u64 {
 
 #[test]
 fn nothing_acknowledged_is_lost_and_everything_ends() {
-    let (first, seeds) = (number("FIRST_SEED", 1), number("SEEDS", 100));
+    let (first, seeds) = (number("FIRST_SEED", 1), number("SEEDS", 500));
     let mut struck: BTreeMap<Fault, u64> = BTreeMap::new();
     let (mut opens, mut acks, mut collected) = (0, 0, 0);
     let mut failed = Vec::new();
