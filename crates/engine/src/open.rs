@@ -172,11 +172,13 @@ impl<'a> Opening<'a> {
                 OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
                 #[cfg(mutation = "replay_past_the_fence")]
                 OpenAction::Done(mut recovered) => {
-                    // Planted: what lies beyond the fence is taken for part of the log.
-                    for id in recovered.fence.id.get() + 1..recovered.fence.next_id.get() {
-                        if let Some(object) = self.objects.wal(WalId(id)).await? {
-                            recovered.replay.push((WalId(id), object.epoch));
-                            self.bodies.insert(WalId(id), object);
+                    // Planted: what lies between a fence and where the log goes on counts.
+                    for fence in recovered.fences() {
+                        for id in (fence.id.get() + 1..fence.next_id.get()).map(WalId) {
+                            if let Some(object) = self.objects.wal(id).await? {
+                                recovered.replay.push((id, object.epoch));
+                                self.bodies.insert(id, object);
+                            }
                         }
                     }
                     return Ok((recovered, self.bodies));

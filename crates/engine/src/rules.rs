@@ -18,7 +18,10 @@ pub(crate) fn in_force() -> Rules {
     #[cfg(mutation = "fence_below_replay_point")]
     return Rules::ALL.without(Rule::LookBeforeFence).without(Rule::Confirm);
     #[cfg(mutation = "two_writers")]
-    return Rules::ALL.without(Rule::StopAtNewerEpoch).without(Rule::Confirm);
+    return Rules::ALL
+        .without(Rule::StopAtNewerEpoch)
+        .without(Rule::LookBeforeFence)
+        .without(Rule::Confirm);
     #[cfg(mutation = "acknowledge_early")]
     return Rules::ALL.without(Rule::AcknowledgeInOrder);
     #[cfg(mutation = "gap_not_skipped")]
