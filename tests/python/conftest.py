@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -11,6 +12,13 @@ from pathlib import Path
 import pytest
 
 import siltstone
+
+
+def pytest_configure() -> None:
+    """A job in a shell's background ignores Ctrl-C, and hands that on to its children: the tests
+    of Ctrl-C need the interpreter's own way."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
