@@ -317,10 +317,12 @@ fn bug_13_dropping_a_future_or_a_handle_loses_no_write() {
     let flushing = db.clone();
     let flush = Box::pin(async move { flushing.flush_memtable().await });
     drop(flush);
+    // Accepted, and in nobody's hands but the buffer's when the handle goes.
+    put(&db, "d").expect("accepted");
     drop(db);
     place.sim.run_for(Duration::from_secs(10)).expect("time goes on");
     place.sim.kill(a);
-    assert_eq!(place.recovered(), ["a", "b", "c"]);
+    assert_eq!(place.recovered(), ["a", "b", "c", "d"]);
 }
 
 /// 14: ranges that hold nothing, whichever way.

@@ -205,7 +205,8 @@ impl Scan {
             ahead: Mutex::default(),
         });
         let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
-        let empty = empty && !cfg!(mutation = "empty_range");
+        #[cfg(mutation = "empty_range")]
+        assert!(!empty, "planted: a range holds something");
         let state = if empty { State::Ended } else { State::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
         Scan { context, pin, range, blocks, state, left, _held: held }
