@@ -98,7 +98,7 @@ impl ReadContext {
                 let (Some(block), Some(range)) = (blocks.get(member), ranges.get(member)) else {
                     return Err(outside());
                 };
-                let part = slice(&bytes, group.range.start, range)?;
+                let part = own(group.slice(&bytes, range)?, &bytes);
                 decoded.push(self.decode(table, *block, part, range, fill).await?);
             }
             Ok(decoded)
@@ -134,13 +134,8 @@ impl ReadContext {
     }
 }
 
-fn slice(bytes: &Bytes, start: u64, range: &Range<u64>) -> Result<Bytes> {
-    let from = range.start.saturating_sub(start) as usize;
-    let to = range.end.saturating_sub(start) as usize;
-    if from > to || to > bytes.len() {
-        return Err(Error::corruption("a read came back shorter than asked for"));
-    }
-    let part = bytes.slice(from..to);
-    // A block may live in the cache for long, and would keep the whole of a joined read alive.
-    Ok(if part.len() < bytes.len() { Bytes::copy_from_slice(&part) } else { part })
+/// A part of a joined read to keep: a block may live in the cache for long, and as a slice would
+/// keep all of the read alive.
+fn own(part: Bytes, read: &Bytes) -> Bytes {
+    if part.len() < read.len() { Bytes::copy_from_slice(&part) } else { part }
 }
