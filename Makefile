@@ -17,6 +17,10 @@ CARGO ?= cargo
 # The simulation's seeds, and the kills of the soak.
 SEEDS ?= 100
 KILLS ?= 200
+# The comparison's rows, and which of its cases (part of their names; none: all, and the table is
+# written).
+ROWS ?= 1000000
+CASES ?=
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
 DEMO ?=
 
@@ -122,6 +126,13 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state, KILLS
 	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py
+
+.PHONY: bench
+bench: tools $(VENV)/.installed ## The comparison with the peers into benches/RESULTS.md; CASES=get only prints
+	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		"$$wheel[bench]"
+	$(BIN)/python -m pytest -q -p no:asyncio benches/python --rows $(ROWS) --cases '$(CASES)' \
+		$(if $(CASES),,--results benches/RESULTS.md)
 
 .PHONY: fbs
 fbs: tools ## Regenerate the FlatBuffers code from fbs/

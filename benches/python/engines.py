@@ -1,0 +1,361 @@
+"""What is compared: one class an engine, with the same loop of Python over each.
+
+A method runs many operations, so that the clock is read once for all of them. What an engine can
+prepare outside of the loop (bound methods, a held read transaction) it prepares outside. Peers are
+set up at their best, each setting with its reason here; Siltstone has its defaults.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+Rows = tuple[Sequence[bytes], Sequence[bytes]]
+"""Keys, and the values beside them."""
+
+
+class Engine(ABC):
+    """One store, opened on a folder of its own."""
+
+    name: str
+    module: str
+    imported = ""
+    """What a program imports to use it, where that is not `module`."""
+    share = 1.0
+    """Part of the operations that it gets: below 1 for what would take too long."""
+
+    @abstractmethod
+    def open(self, path: Path) -> None:
+        """Opens the database at `path`, made when it is not there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Ends the handle; what was written is kept."""
+
+    @abstractmethod
+    def put(self, rows: Rows) -> None:
+        """One commit a row."""
+
+    @abstractmethod
+    def put_many(self, batches: Sequence[Rows]) -> None:
+        """One atomic commit a batch."""
+
+    @abstractmethod
+    def get(self, keys: Sequence[bytes]) -> None:
+        """One call a key."""
+
+    @abstractmethod
+    def get_many(self, groups: Sequence[Sequence[bytes]]) -> None:
+        """One call a group."""
+
+    @abstractmethod
+    def scan(self, starts: Sequence[bytes], count: int) -> None:
+        """`count` rows from each start on, as a list of tuples."""
+
+    @abstractmethod
+    def scan_all(self, limit: int) -> int:
+        """Every row as a tuple, up to `limit`; how many there were."""
+
+    @abstractmethod
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What `get_many` returns, for checks."""
+
+    @abstractmethod
+    def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        """What a scan returns, for checks."""
+
+    @abstractmethod
+    def into_tables(self) -> None:
+        """Brings everything where the engine reads it best: flushed, and compacted if it can."""
+
+    def log(self) -> None:  # noqa: B027
+        """Brings everything into the log, as far as a killed process keeps it."""
+
+    def begin_reads(self) -> None:  # noqa: B027
+        """Takes what reads hold on to."""
+
+    def end_reads(self) -> None:  # noqa: B027
+        """Lets go of it."""
+
+    def state(self) -> str:
+        """Where the rows are, in words; empty where the engine does not say."""
+        return ""
+
+    def write_arrow(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """One atomic commit a record batch: taken apart where an engine knows no Arrow."""
+        for batch in batches:
+            self.put_many([(batch["key"].to_pylist(), batch["value"].to_pylist())])
+
+    def get_many_arrow(self, arrays: Sequence[pa.Array]) -> None:
+        """One call an array of keys, an array of values out."""
+        values, kind = self.values, pa.binary()
+        for array in arrays:
+            pa.array(values(array.to_pylist()), kind)
+
+    def scan_all_arrow(self, limit: int) -> int:
+        """Every row as Arrow, or as a tuple where an engine knows no Arrow."""
+        return self.scan_all(limit)
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Whether it can be compared here."""
+        return importlib.util.find_spec(cls.module) is not None
+
+    @classmethod
+    def version(cls) -> str:
+        """Version of the package."""
+        try:
+            return version(cls.module)
+        except PackageNotFoundError:  # built in place, not installed
+            return str(importlib.import_module(cls.module).__version__)
+
+
+def consume(iterator: Any) -> None:
+    """Runs an iterator to its end in C."""
+    deque(iterator, maxlen=0)
+
+
+class Siltstone(Engine):
+    """This package, default options only."""
+
+    name = module = "siltstone"
+
+    def open(self, path: Path) -> None:
+        import siltstone  # noqa: PLC0415
+
+        self.db = siltstone.open(path)
+
+    def close(self) -> None:
+        self.db.close()
+
+    def put(self, rows: Rows) -> None:
+        put = self.db.put
+        for key, value in zip(*rows, strict=True):
+            put(key, value)
+
+    def put_many(self, batches: Sequence[Rows]) -> None:
+        put_many = self.db.put_many
+        for keys, values in batches:
+            put_many(keys, values)
+
+    def write_arrow(self, batches: Sequence[pa.RecordBatch]) -> None:
+        write = self.db.write
+        for batch in batches:
+            write(batch)
+
+    def get(self, keys: Sequence[bytes]) -> None:
+        get = self.db.get
+        for key in keys:
+            get(key)
+
+    def get_many(self, groups: Sequence[Sequence[bytes]]) -> None:
+        get_many = self.db.get_many
+        for keys in groups:
+            get_many(keys)
+
+    def get_many_arrow(self, arrays: Sequence[pa.Array]) -> None:
+        get_many = self.db.get_many
+        for array in arrays:
+            get_many(array)
+
+    def scan(self, starts: Sequence[bytes], count: int) -> None:
+        scan = self.db.scan
+        for start in starts:
+            list(scan(start, limit=count))
+
+    def scan_all(self, limit: int) -> int:
+        consume(self.db.scan(limit=limit))
+        return limit
+
+    def scan_all_arrow(self, limit: int) -> int:
+        reader = pa.RecordBatchReader.from_stream(self.db.scan(limit=limit).to_arrow())
+        return sum(batch.num_rows for batch in reader)
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self.db.get_many(keys)
+
+    def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        return list(self.db.scan(start, limit=count))
+
+    def into_tables(self) -> None:
+        """Closing flushes: nothing to do before."""
+
+    def log(self) -> None:
+        self.db.flush()
+
+    def state(self) -> str:
+        stats = self.db.stats()
+        return (
+            f"{stats.memtable_entries:,} rows in memtables, {stats.table_rows:,} in "
+            f"{stats.l0_entries} L0 tables and {stats.sorted_runs} sorted runs"
+        )
+
+
+class Rocksdict(Engine):
+    """RocksDB. Raw mode: bytes in, bytes out, no type tags."""
+
+    name = module = "rocksdict"
+
+    def open(self, path: Path) -> None:
+        import rocksdict  # noqa: PLC0415
+
+        self.module_ = rocksdict
+        table = rocksdict.BlockBasedOptions()
+        # Everything fits: no read meets the page cache twice.
+        table.set_block_cache(rocksdict.Cache(1 << 30))
+        table.set_bloom_filter(10, block_based=False)
+        # The in-block hash saves the binary search of a get.
+        table.set_data_block_index_type(rocksdict.DataBlockIndexType.binary_and_hash())
+        table.set_format_version(5)
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_block_based_table_factory(table)
+        # The values do not compress; not trying is the fastest.
+        options.set_compression_type(rocksdict.DBCompressionType.none())
+        options.set_write_buffer_size(64 << 20)
+        options.set_max_write_buffer_number(4)
+        options.increase_parallelism(2)
+        # One thread writes: the plain skip list insert is cheaper than the concurrent one.
+        options.set_allow_concurrent_memtable_write(False)
+        self.db = rocksdict.Rdict(str(path), options)
+
+    def close(self) -> None:
+        self.db.close()
+
+    def put(self, rows: Rows) -> None:
+        put = self.db.put
+        for key, value in zip(*rows, strict=True):
+            put(key, value)
+
+    def put_many(self, batches: Sequence[Rows]) -> None:
+        make, write = self.module_.WriteBatch, self.db.write
+        for keys, values in batches:
+            batch = make(raw_mode=True)
+            put = batch.put
+            for key, value in zip(keys, values, strict=True):
+                put(key, value)
+            write(batch)
+
+    def get(self, keys: Sequence[bytes]) -> None:
+        get = self.db.get
+        for key in keys:
+            get(key)
+
+    def get_many(self, groups: Sequence[Sequence[bytes]]) -> None:
+        get = self.db.get
+        for keys in groups:
+            get(keys)
+
+    def scan(self, starts: Sequence[bytes], count: int) -> None:
+        items = self.db.items
+        for start in starts:
+            list(islice(items(from_key=start), count))
+
+    def scan_all(self, limit: int) -> int:
+        consume(islice(self.db.items(), limit))
+        return limit
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self.db.get(keys)
+
+    def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        return list(islice(self.db.items(from_key=start), count))
+
+    def into_tables(self) -> None:
+        self.db.flush()
+        self.db.compact_range(None, None)
+
+    def log(self) -> None:
+        self.db.flush_wal(sync=False)
+
+
+class Lmdb(Engine):
+    """LMDB. No sync, a writable map; a held read transaction, as its manual advises."""
+
+    name = module = "lmdb"
+
+    def open(self, path: Path) -> None:
+        import lmdb  # noqa: PLC0415
+
+        self.environment = lmdb.open(
+            str(path),
+            map_size=4 << 30,
+            sync=False,
+            metasync=False,
+            writemap=True,
+            map_async=True,
+            meminit=False,
+        )
+
+    def close(self) -> None:
+        self.environment.close()
+
+    def begin_reads(self) -> None:
+        self.transaction = self.environment.begin()
+        self.cursor = self.transaction.cursor()
+
+    def end_reads(self) -> None:
+        del self.cursor
+        self.transaction.abort()
+
+    def put(self, rows: Rows) -> None:
+        begin = self.environment.begin
+        for key, value in zip(*rows, strict=True):
+            transaction = begin(write=True)
+            transaction.put(key, value)
+            transaction.commit()
+
+    def put_many(self, batches: Sequence[Rows]) -> None:
+        begin = self.environment.begin
+        for keys, values in batches:
+            transaction = begin(write=True)
+            transaction.cursor().putmulti(zip(keys, values, strict=True))
+            transaction.commit()
+
+    def get(self, keys: Sequence[bytes]) -> None:
+        get = self.transaction.get
+        for key in keys:
+            get(key)
+
+    def get_many(self, groups: Sequence[Sequence[bytes]]) -> None:
+        getmulti = self.cursor.getmulti
+        for keys in groups:
+            getmulti(keys)
+
+    def scan(self, starts: Sequence[bytes], count: int) -> None:
+        set_range, iterate = self.cursor.set_range, self.cursor.iternext
+        for start in starts:
+            set_range(start)
+            list(islice(iterate(), count))
+
+    def scan_all(self, limit: int) -> int:
+        self.cursor.first()
+        consume(islice(self.cursor.iternext(), limit))
+        return limit
+
+    def values(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        found = dict(self.cursor.getmulti(keys))
+        return [found.get(key) for key in keys]
+
+    def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        self.cursor.set_range(start)
+        return list(islice(self.cursor.iternext(), count))
+
+    def into_tables(self) -> None:
+        """There is one tree, and no other place."""
+
+
+def engines() -> dict[str, Callable[[], Engine]]:
+    """The engines that are installed, Siltstone first."""
+    from slatedb_engine import Slatedb  # noqa: PLC0415
+
+    kinds = (Siltstone, Slatedb, Rocksdict, Lmdb)
+    return {kind.name: kind for kind in kinds if kind.installed()}

@@ -1,0 +1,31 @@
+"""What was measured: numbers by case and engine, and the texts beside them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+
+
+class Samples:
+    """Samples of one run. Times are nanoseconds an operation."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.limits: dict[str, float] = {}
+        """Bounds that only the run knows, by case."""
+        self.states: dict[str, str] = {}
+        """Where the engines kept the rows, by stage and engine."""
+
+    def add(self, case: str, engine: str, sample: float) -> None:
+        """One round of an engine."""
+        self._found[case, engine].append(sample)
+
+    def median(self, case: str, engine: str) -> float | None:
+        """The median of the rounds; None where there was none."""
+        found = self._found.get((case, engine))
+        return statistics.median(found) if found else None
+
+    def spread(self, case: str, engine: str) -> tuple[float, float] | None:
+        """The fastest and the slowest round."""
+        found = self._found.get((case, engine))
+        return (min(found), max(found)) if found else None

@@ -1,0 +1,166 @@
+"""The data, and the stages that a run goes through.
+
+    puts     an empty database an engine, for the writes of one row
+    arrow    an empty one again, for batches that come as Arrow
+    load     an empty one again, filled in batches: what all reads go to
+    left     as the load left it
+    tables   after closing and opening again, everything in tables, warmed by one full pass
+    apart    nothing open: programs of their own
+
+A stage is entered by all engines together, when the first case asks for it. Keys are random, values
+are random bytes (which no codec shrinks), both from one seed: every engine sees the same ones.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from engines import Engine, Rows, engines
+
+READ_STAGES = ("left", "tables")
+KEY_BYTES = 16
+VALUE_BYTES = 100
+VALUES = 1 << 16
+BATCH = 1000
+LOAD_SHARE = 0.1
+"""Part of the rows that an engine with a share below 1 gets loaded: fewer rows help its reads."""
+QUIET_SECONDS = 0.02
+
+
+class Work:
+    """Rows, engines and the stage they are in."""
+
+    def __init__(self, folder: Path, rows: int, names: list[str]) -> None:
+        source = random.Random(4)
+        self.folder, self.rows, self.random = folder, rows, source
+        self.keys = [source.randbytes(KEY_BYTES) for _ in range(rows)]
+        pool = [source.randbytes(VALUE_BYTES) for _ in range(min(VALUES, rows))]
+        self.values = [pool[i % len(pool)] for i in range(rows)]
+        kinds = engines()
+        self.engines: dict[str, Engine] = {name: kinds[name]() for name in names}
+        self.stage = ""
+        self.loaded = dict.fromkeys(names, 0)
+        self.states: dict[str, str] = {}
+
+    # --- what the cases work on ------------------------------------------------------------------
+
+    def share(self, engine: Engine, count: int, least: int = 1) -> int:
+        """How many of `count` operations an engine gets."""
+        return max(min(least, count), int(count * engine.share))
+
+    def target(self, engine: Engine) -> int:
+        """How many rows an engine is loaded with."""
+        return self.rows if engine.share == 1 else max(1, int(self.rows * LOAD_SHARE))
+
+    def slice(self, start: int, count: int) -> Rows:
+        """So many rows from a place on, in the order of the load, which is random."""
+        return self.keys[start : start + count], self.values[start : start + count]
+
+    def batches(self, start: int, count: int) -> list[Rows]:
+        """The same in batches of `BATCH`."""
+        ends = range(start, start + count, BATCH)
+        return [self.slice(at, min(BATCH, start + count - at)) for at in ends]
+
+    def arrow(self, start: int, count: int) -> list[pa.RecordBatch]:
+        """The same as record batches."""
+        return [
+            pa.record_batch(
+                {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+            )
+            for keys, values in self.batches(start, count)
+        ]
+
+    def present(self, engine: Engine, count: int) -> list[bytes]:
+        """Random keys that the engine holds."""
+        return self.random.choices(self.keys[: self.target(engine)], k=count)
+
+    def absent(self, count: int) -> list[bytes]:
+        """Random keys that no engine holds."""
+        return [self.random.randbytes(KEY_BYTES) for _ in range(count)]
+
+    # --- stages ----------------------------------------------------------------------------------
+
+    def enter(self, stage: str) -> None:
+        """Brings all engines into a stage; they go forward only."""
+        if stage == self.stage:
+            return
+        if stage == "tables":
+            self.enter("left")
+            self._into_tables()
+        elif stage == "left":
+            self.enter("load")
+            self._finish_load()
+        else:
+            self.close()
+            if stage != "apart":
+                self._open()
+        self.stage = stage
+        if stage in READ_STAGES:
+            for engine in self.engines.values():
+                engine.begin_reads()
+                if stage == "tables":
+                    engine.scan_all(self.target(engine))
+                self.check(engine)
+
+    def _open(self) -> None:
+        for engine in self.engines.values():
+            engine.open(self.folder / engine.name)
+
+    def _finish_load(self) -> None:
+        for engine in self.engines.values():
+            done, target = self.loaded[engine.name], self.target(engine)
+            engine.put_many(self.batches(done, target - done))
+            self.loaded[engine.name] = target
+
+    def _into_tables(self) -> None:
+        for engine in self.engines.values():
+            engine.end_reads()
+            engine.into_tables()
+            engine.close()
+        self._open()
+
+    def close(self) -> None:
+        """Closes and deletes what is open."""
+        if self.stage in ("", "apart"):
+            return
+        for engine in self.engines.values():
+            if self.stage in READ_STAGES:
+                engine.end_reads()
+            engine.close()
+            shutil.rmtree(self.folder / engine.name)
+        self.stage = ""
+
+    def check(self, engine: Engine) -> None:
+        """That the engine holds what it was given; and notes where it keeps it.
+
+        :raises ValueError: it does not.
+        """
+        target = self.target(engine)
+        places = self.random.sample(range(target), min(target, 200))
+        keys = [self.keys[place] for place in places]
+        held = engine.values([*keys, *self.absent(10)])
+        sorted_rows = sorted(zip(*self.slice(0, target), strict=True))
+        middle = len(sorted_rows) // 2
+        expected = sorted_rows[middle : middle + 50]
+        if (
+            held != [*[self.values[place] for place in places], *[None] * 10]
+            or engine.rows(expected[0][0], 50) != expected
+            or engine.scan_all(target) != target
+        ):
+            raise ValueError(f"{engine.name} does not hold what it was given ({self.stage})")
+        self.states[f"{self.stage}/{engine.name}"] = engine.state()
+
+    def settle(self) -> None:
+        """Waits, two seconds at most, until no background thread works: what one engine left to do
+        is not charged to the next one's round."""
+        until = time.monotonic() + 2
+        while time.monotonic() < until:
+            before = time.process_time()
+            time.sleep(QUIET_SECONDS)
+            if time.process_time() - before < QUIET_SECONDS / 10:
+                return

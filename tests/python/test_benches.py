@@ -1,0 +1,106 @@
+"""The comparison runs, on little data: every case, every engine that is installed, and the table is
+well formed. How fast it is says `make bench`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = [name for name in ("slatedb", "rocksdict", "lmdb") if importlib.util.find_spec(name)]
+READS = {
+    "get, present",
+    "get, absent",
+    "get_many of 100, a key",
+    "get_many of 100 as Arrow, a key",
+    "scan of 50 rows, a scan",
+    "full scan as tuples, a row",
+    "full scan as Arrow, a row",
+}
+OTHERS = {
+    ("put, one row", "empty"),
+    ("put_many of 1,000 rows, a row", "empty"),
+    ("write of 1,000 rows as Arrow, a row", "empty"),
+    ("open with 450,000 rows in the WAL", ""),
+    ("open of 1,000 rows", ""),
+    ("import in a new process", ""),
+    ("growth of the process, all workloads", ""),
+}
+
+
+def compare(*arguments: str) -> str:
+    """Runs the comparison; what it printed."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", "-p", "no:cacheprovider"),
+            *("benches/python", "--rows", "2000", "--rounds", "1", *arguments),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows of the table, by their heads."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines]
+    head, rule, *rows = cells
+    assert set("".join(rule)) <= set("-:|")
+    assert all(len(row) == len(head) for row in rows)
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The table of one run of everything."""
+    pytest.importorskip("pytest_benchmark")
+    path = tmp_path_factory.mktemp("benches") / "RESULTS.md"
+    compare("--results", str(path))
+    return path.read_text()
+
+
+def test_every_case_has_its_row(results: str) -> None:
+    found = {(row["case"], row["state"]) for row in table(results)}
+    assert found == OTHERS | {(case, state) for case in READS for state in ("as loaded", "in SSTs")}
+
+
+def test_every_engine_has_its_number(results: str) -> None:
+    for row in table(results):
+        assert row["siltstone"], row
+        if row["case"].startswith(("put", "write", "get", "scan", "full")):
+            for name in PEERS:
+                assert row[name], row
+                assert float(row[f"x {name}"]) > 0
+
+
+def test_every_bound_is_judged(results: str) -> None:
+    judged = [row for row in table(results) if row["must hold"]]
+    assert len(judged) >= 16
+    for row in judged:
+        verdicts = row["met"].split(", ")
+        assert len(verdicts) == len(row["must hold"].split("; "))
+        assert set(verdicts) <= {"met", "**not met**", "no peer"}
+
+
+def test_the_rows_are_where_the_states_say(results: str) -> None:
+    lines = [line for line in results.splitlines() if line.startswith("- siltstone, ")]
+    assert len(lines) == 2
+    assert lines[0].startswith("- siltstone, as loaded: 2,000 rows in memtables, 0 in 0 L0")
+    assert lines[1].startswith("- siltstone, in SSTs: 0 rows in memtables, 2,000 in 1 L0")
+
+
+def test_a_filter_runs_only_its_cases() -> None:
+    pytest.importorskip("pytest_benchmark")
+    text = compare("--cases", "get_absent,import", "--engines", "siltstone")
+    assert {row["case"] for row in table(text)} == {"get, absent", "import in a new process"}
