@@ -222,8 +222,8 @@ class Reader(_Reads):
     """A reader, from `siltstone.open_reader`: sees whole writes in commit order, as far as they are
     durable.
 
-    It pickles (URL and options travel, store options come from the environment at the other end),
-    and opens itself anew after a fork.
+    It pickles, and opens itself anew after a fork. URL and options travel; store options come from
+    the environment at the other end, or from the provider that it was opened with.
     """
 
     def refresh(self) -> None:
@@ -364,7 +364,10 @@ def open(
     store_options: dict[str, str | int | bool],
 ) -> Database: ...
 def open_reader(
-    url: str, named: dict[str, Any], store_options: dict[str, str | int | bool]
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    provider: str | None = None,
 ) -> Reader: ...
 def manifest(
     url: str, id: int | None, store_options: dict[str, str | int | bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from siltstone import _native
-from siltstone.opening import StoreOptions, Url, _not_built, _store, _text
+from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
     "compact",
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def manifest(
-    url: Url, id: int | None = None, *, store_options: StoreOptions | None = None
+    url: Url, id: int | None = None, *, store_options: StoreOptionsSource | None = None
 ) -> dict[str, Any]:
     """The manifest `id`, or the newest: the whole state of a database, as dicts and lists.
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from siltstone import _native
 from siltstone._native import Database, Reader
 from siltstone.exceptions import Unsupported
 from siltstone.options import Options, named_options
+from siltstone.providers import called, name_of, resolve
 
 __all__ = ["clone", "destroy", "open", "open_reader"]
 
@@ -20,6 +22,9 @@ process), or a path of a local folder."""
 StoreOptions = Mapping[str, str | int | bool]
 """Credentials, endpoint, region, as the object store's client names them. Environment variables
 work too. They are never shown in texts, logs or pickles."""
+StoreOptionsSource = StoreOptions | Callable[[], StoreOptions] | str
+"""Store options, or the function that gives them: itself, or its name, ``"module:function"``. It is
+called at each opening. A pickled reader carries the name, and calls it at the other end."""
 
 
 def open(
@@ -28,7 +33,7 @@ def open(
     create: bool = True,
     take_over: bool = True,
     options: Options | Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
+    store_options: StoreOptionsSource | None = None,
     merge_operator: object = None,
 ) -> Database:
     """Opens the database at `url` for writing. A database has one writer: this handle.
@@ -37,7 +42,7 @@ def open(
     :param take_over: fence a writer that did not close cleanly; otherwise that is Conflict, naming
         its epoch.
     :param options: `Options`, or a dict of the same names.
-    :param store_options: what the store is reached with.
+    :param store_options: what the store is reached with, or the function that gives it.
     :param merge_operator: not built yet.
     :raises NotFound: there is no database and `create` is off.
     :raises Conflict: the last writer did not close cleanly and `take_over` is off.
@@ -58,7 +63,7 @@ def open_reader(
     checkpoint: object = None,
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
-    store_options: StoreOptions | None = None,
+    store_options: StoreOptionsSource | None = None,
     merge_operator: object = None,
 ) -> Reader:
     """Opens a reader of the database at `url`: any number of them, in any process.
@@ -80,12 +85,31 @@ def open_reader(
         raise _not_built("open_reader(version=…)")
     if merge_operator is not None:
         raise _not_built("open_reader(merge_operator=…)")
-    return _native.open_reader(_text(url), named_options(options), _store(store_options))
+    place = _text(url)
+    if place and "://" not in place:
+        # It may be opened again, after a fork or a pickle, in another working directory.
+        place = str(Path(place).absolute())
+    provider = name_of(store_options)
+    return _native.open_reader(place, named_options(options), _store(store_options), provider)
 
 
-def reopen_reader(url: str, named: dict[str, Any]) -> Reader:
-    """What an unpickled reader calls: store options come from this process's environment."""
-    return _native.open_reader(url, named, {})
+def reopen_reader(url: str, named: dict[str, Any], provider: str | None = None) -> Reader:
+    """What an unpickled reader calls: store options come from the provider, or else from this
+    process's environment.
+
+    :raises Invalid: the provider cannot be imported here.
+    """
+    return _native.open_reader(url, named, _store(provider), provider)
+
+
+def reduced_reader(url: str, named: dict[str, Any], provider: str | None) -> tuple[Any, ...]:
+    """What a reader is pickled as.
+
+    :raises Invalid: its provider has no name that another process could import.
+    """
+    if provider is not None:
+        resolve(provider)
+    return (reopen_reader, (url, named, provider))
 
 
 def clone(
@@ -93,7 +117,7 @@ def clone(
     *,
     parent: Url,
     checkpoint: object = None,
-    store_options: StoreOptions | None = None,
+    store_options: StoreOptionsSource | None = None,
 ) -> None:
     """Not built yet: makes a writable copy that shares its parent's tables.
 
@@ -102,7 +126,9 @@ def clone(
     raise _not_built("clone")
 
 
-def destroy(url: Url, *, soft: bool = False, store_options: StoreOptions | None = None) -> None:
+def destroy(
+    url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
+) -> None:
     """Not built yet: deletes a database.
 
     :raises Unsupported: always.
@@ -122,12 +148,14 @@ def _text(url: Url) -> str:
     return text
 
 
-def _store(options: StoreOptions | None) -> dict[str, str | int | bool]:
+def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:
     if options is None:
         return {}
-    if not isinstance(options, Mapping):
-        raise TypeError(f"store_options takes a dict, not {type(options).__name__}")
-    return dict(options)
+    given = options if isinstance(options, Mapping) else called(options)
+    if not isinstance(given, Mapping):
+        taken = "a dict, or a function that gives one"
+        raise TypeError(f"store_options takes {taken}, not {type(given).__name__}")
+    return dict(given)
 
 
 _hooked_workers: set[int] = set()

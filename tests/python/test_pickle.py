@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import copy
+import functools
+import multiprocessing
+import os
 import pickle
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import providers_for_tests
 import siltstone
+
+CANARY = "cAnArY0123456789secret"
 
 
 def test_a_reader_travels_with_url_and_options(url: str) -> None:
@@ -70,3 +80,162 @@ def test_what_belongs_to_this_process_does_not_travel(db) -> None:
 def test_stats_travel(db) -> None:
     stats = db.stats()
     assert pickle.loads(pickle.dumps(stats)) == stats
+
+
+def test_a_relative_path_is_the_same_place_elsewhere(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with siltstone.open("what?is@this") as db:
+        db.put(b"a", b"1").wait()
+        reader = siltstone.open_reader("what?is@this")
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with reader, pickle.loads(pickle.dumps(reader)) as again:
+            assert again[b"a"] == b"1"
+
+
+def test_a_provider_travels_by_name(url: str) -> None:
+    siltstone.open(url).close()
+    for provider in (providers_for_tests.nothing, "providers_for_tests:nothing"):
+        with siltstone.open_reader(url, store_options=provider) as reader:
+            data = pickle.dumps(reader)
+            assert b"providers_for_tests:nothing" in data
+            with pickle.loads(data) as again:
+                assert pickle.dumps(again) == data
+    with siltstone.open(url, store_options=providers_for_tests.nothing) as db:
+        db.put(b"a", b"1").wait()
+        assert siltstone.admin.manifest(url, store_options=dict)
+
+
+def nested():
+    """A function that no name leads to."""
+
+    def provider() -> dict[str, str]:
+        return {}
+
+    return provider
+
+
+class Callable:
+    """An object that is called like a function."""
+
+    def __call__(self) -> dict[str, str]:
+        return {}
+
+
+@pytest.mark.parametrize("provider", [nested(), functools.partial(dict), Callable()])
+def test_a_provider_without_a_name_serves_here_and_does_not_travel(url: str, provider) -> None:
+    siltstone.open(url).close()
+    with siltstone.open_reader(url, store_options=provider) as reader:
+        assert reader.get(b"a") is None
+        with pytest.raises(siltstone.Invalid, match="cannot be imported"):
+            pickle.dumps(reader)
+
+
+@pytest.mark.parametrize(
+    "name", ["no_such_module:f", "os:no_such", "os", ":f", "os:", "os:sep", "os.path:join.x"]
+)
+def test_a_provider_that_is_not_there_is_named(url: str, name: str) -> None:
+    with pytest.raises(siltstone.Invalid, match="module:function") as caught:
+        siltstone.open(url, store_options=name)
+    assert caught.value.context == {"provider": name}
+    again = (siltstone.opening.reopen_reader, (url, {}, name))
+    with pytest.raises(siltstone.Invalid, match="module:function"):
+        again[0](*again[1])
+
+
+def test_a_provider_gives_a_dict(url: str) -> None:
+    with pytest.raises(TypeError, match="a function that gives one, not int"):
+        siltstone.open(url, store_options=providers_for_tests.wrong)
+
+
+@pytest.fixture
+def bucket():
+    """An object store on this machine, in a process of its own: its endpoint."""
+    pytest.importorskip("moto.server")
+    boto = pytest.importorskip("boto3")
+    program = Path(__file__).parents[1] / "support" / "serve_moto.py"
+    server = subprocess.Popen(
+        [sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        endpoint = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        client = boto.client(
+            "s3",
+            endpoint_url=endpoint,
+            region_name="r",
+            aws_access_key_id="a",
+            aws_secret_access_key="s",
+        )
+        client.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "r"})
+        client.close()
+        yield endpoint
+    finally:
+        server.stdin.close()
+        server.wait(10)
+        server.stdout.close()
+
+
+def test_no_pickle_carries_a_secret(bucket: str, python, monkeypatch) -> None:
+    """A reader goes to a process that has other credentials, by provider and by environment."""
+    monkeypatch.setenv("TEST_ENDPOINT", bucket)
+    monkeypatch.setenv("TEST_SECRET", CANARY)
+    options = providers_for_tests.from_environment()
+    place = "s3://bucket/db"
+    with siltstone.open(place, store_options=options) as db:
+        db.put(b"a", b"1").wait()
+    load = "import pickle, sys; print(pickle.loads(bytes.fromhex(sys.argv[1])).get(b'a'))"
+    aws = {
+        "AWS_ENDPOINT": bucket,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "r",
+        "AWS_ACCESS_KEY_ID": "other",
+        "AWS_SECRET_ACCESS_KEY": "other",
+    }
+    here = str(Path(__file__).parent)
+    provider = {
+        "TEST_SECRET": "other",
+        "PYTHONPATH": os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]),
+    }
+    for given, environment in (
+        (options, aws),
+        (providers_for_tests.from_environment, provider),
+    ):
+        with siltstone.open_reader(place, store_options=given) as reader:
+            for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+                data = pickle.dumps(reader, protocol)
+                for part in (CANARY, "AKIAPUBLICPART", bucket, "secret_access_key"):
+                    assert part.encode() not in data
+        status, out, err = python(load, data.hex(), **environment)
+        assert (status, out) == (0, "b'1'\n"), err
+
+
+def first_value(reader: siltstone.Reader) -> bytes | None:
+    return reader.get(b"a")
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_readers_go_to_pools_of_processes(url: str, method: str) -> None:
+    with siltstone.open(url) as db:
+        db.put(b"a", b"1").wait()
+        with (
+            siltstone.open_reader(url, options={"manifest_poll_interval": 0.5}) as reader,
+            ProcessPoolExecutor(2, multiprocessing.get_context(method)) as pool,
+        ):
+            assert list(pool.map(first_value, [reader] * 4)) == [b"1"] * 4
+
+
+def test_a_closure_over_a_reader_travels_as_spark_sends_it(url: str, python) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    with siltstone.open(url) as db:
+        db.put(b"a", b"1").wait()
+        with siltstone.open_reader(url) as reader:
+            data = cloudpickle.dumps(lambda key: reader.get(key))
+    load = "import pickle, sys; print(pickle.loads(bytes.fromhex(sys.argv[1]))(b'a'))"
+    status, out, err = python(load, data.hex())
+    assert (status, out) == (0, "b'1'\n"), err
+
+
+def test_a_closure_over_a_database_says_why_it_does_not_travel(db) -> None:
+    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    with pytest.raises((TypeError, pickle.PicklingError), match="one writer"):
+        cloudpickle.dumps(lambda key: db.get(key))

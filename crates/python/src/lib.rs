@@ -3,7 +3,7 @@
 //!
 //! | file | holds |
 //! | --- | --- |
-//! | `process` | the runtime of this process, forks, the registry of what is open |
+//! | `process` | the runtime of this process, forks, subinterpreters, what is open |
 //! | `held` | engine handles that a forked child leaks instead of touching |
 //! | `wait` | waiting without the interpreter, looking for signals |
 //! | `exit` | what happens before the interpreter goes |
@@ -50,6 +50,7 @@ use pyo3::prelude::*;
 /// consistency: every class is frozen, and what changes in it stands behind a lock of its own.
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    process::refuse_subinterpreters(module.py())?;
     module.add_class::<array::ArrowArray>()?;
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;

@@ -31,17 +31,21 @@ pub(crate) fn open(
     Ok(Database::new(process, engine, shown(url)))
 }
 
-/// Opens a reader.
+/// Opens a reader. `provider` names the function that `store_options` came from; it travels with
+/// a pickle, where they do not.
 #[pyfunction]
+#[pyo3(signature = (url, named, store_options, provider=None))]
 pub(crate) fn open_reader(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
+    provider: Option<String>,
 ) -> PyResult<Reader> {
     let options = options(named)?;
     let store_options = text_of(store_options)?;
-    Reader::open(py, Place { url: url.to_owned(), options, store_options }, named)
+    let place = Place { url: url.to_owned(), options, store_options, provider };
+    Reader::open(py, place, named)
 }
 
 /// The effects for a database at `place`, a URL or a path.
@@ -87,10 +91,11 @@ pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
 }
 
 /// The URL without what may be secret: user and password before the host, and everything from
-/// the first question mark on (signatures of shared links).
+/// the first question mark on (signatures of shared links). A path of a local folder is shown
+/// whole: there, these are letters like others.
 pub(crate) fn shown(url: &str) -> String {
-    let url = url.split('?').next().unwrap_or_default();
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split('?').next().unwrap_or_default();
     let (host, path) = match rest.split_once('/') {
         Some((host, path)) => (host, Some(path)),
         None => (rest, None),

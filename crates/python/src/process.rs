@@ -8,6 +8,7 @@
 use crate::database::Opened;
 use crate::error;
 use parking_lot::{Mutex, RwLock};
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::{Error, ErrorKind};
@@ -143,6 +144,32 @@ impl Process {
             runtime.shutdown_timeout(SHUTDOWN_GRACE);
         }
     }
+}
+
+/// The modules by which the interpreter tells which one of several it is: of Python 3.13 and newer,
+/// and of those before.
+const INTERPRETERS: [&str; 2] = ["_interpreters", "_xxsubinterpreters"];
+
+/// Refuses every interpreter of the process but the first. What this module keeps it keeps for the
+/// process; and the end of a second interpreter, which runs hooks of its own, would close what
+/// the first has open.
+///
+/// # Errors
+/// ImportError that says so, and the way out.
+pub(crate) fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
+    let module = INTERPRETERS.iter().find_map(|name| py.import(*name).ok());
+    // A Python without such a module has no way to make a second interpreter either.
+    let Some(module) = module else { return Ok(()) };
+    let current = module.call_method0("get_current")?;
+    if current.eq(module.call_method0("get_main")?)? {
+        return Ok(());
+    }
+    Err(PyImportError::new_err(
+        "siltstone cannot be imported in a subinterpreter: its threads and open databases belong \
+         to the whole process, and a second interpreter that ends would close the first one's; \
+         import it in the main interpreter, or use multiprocessing (under mod_wsgi: \
+         WSGIApplicationGroup %{GLOBAL})",
+    ))
 }
 
 /// The exception for calls that come after the end.

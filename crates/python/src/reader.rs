@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) options: Options,
     pub(crate) store_options: StoreOptions,
+    /// Name of the function that gave the store options, if one did.
+    pub(crate) provider: Option<String>,
 }
 
 /// A reader of a database.
@@ -125,13 +127,11 @@ impl Reader {
         format!("<siltstone.Reader {:?}>", shown(&self.place.url))
     }
 
-    /// URL and options travel; store options do not: they come from the environment where the
-    /// reader is opened again.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let again = py.import("siltstone.opening")?.getattr("reopen_reader")?;
-        Ok((again, (shown(&self.place.url), self.named.bind(py).clone())))
+    /// URL, options and the name of a provider travel; store options do not: they come from the
+    /// environment where the reader is opened again, or from the provider there.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
+        let Place { url, provider, .. } = &self.place;
+        reduced.call1((shown(url), self.named.bind(py), provider))
     }
 }
-
-/// A function, and the arguments to call it with.
-type Reduced<'py> = (Bound<'py, PyAny>, (String, Bound<'py, PyDict>));

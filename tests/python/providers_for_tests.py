@@ -1,0 +1,26 @@
+"""A provider of store options that another process can import by its name."""
+
+from __future__ import annotations
+
+import os
+
+
+def from_environment() -> dict[str, str | bool]:
+    """Store options as this process's environment tells them."""
+    return {
+        "endpoint": os.environ["TEST_ENDPOINT"],
+        "secret_access_key": os.environ["TEST_SECRET"],
+        "access_key_id": "AKIAPUBLICPART",
+        "region": "r",
+        "allow_http": True,
+    }
+
+
+def nothing() -> dict[str, str]:
+    """A store that needs no options."""
+    return {}
+
+
+def wrong() -> int:
+    """What no store can be reached with."""
+    return 3
