@@ -94,6 +94,31 @@ $(VENV)/.installed: dist/.built
 wheel: tools $(VENV)/.installed ## Build the wheel into dist/ and install it into .venv
 	@echo "dist: $$(basename dist/*.whl), installed into $(VENV)"
 
+# Wheels for other Linux machines than this one: linked by zig, so that they ask for no newer glibc
+# than that of 2014, and in a folder of their own, since they differ from what the tests build.
+WHEEL_MACHINES := x86_64 aarch64
+WHEEL_TARGET_DIR ?= $(or $(CARGO_TARGET_DIR),target)/wheels
+
+$(VENV)/.wheel-tools: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		'ziglang>=0.14,<1' 'pyelftools>=0.31,<1'
+	@touch $@
+
+.PHONY: wheels
+wheels: tools $(VENV)/.wheel-tools ## Wheels for x86-64 and aarch64 Linux into dist/linux/, checked
+	@for machine in $(WHEEL_MACHINES); do \
+		[ -d "$$(rustc --print target-libdir --target $$machine-unknown-linux-gnu)" ] || { \
+			echo "make: Rust's library for $$machine is missing." >&2; \
+			echo "rustup target add $$machine-unknown-linux-gnu" >&2; exit 1; }; \
+	done
+	rm -rf dist/linux
+	for machine in $(WHEEL_MACHINES); do \
+		CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) PATH="$(BIN):$$PATH" $(BIN)/maturin build \
+			--release --locked --strip --zig --target $$machine-unknown-linux-gnu \
+			--compatibility manylinux2014 --interpreter python3.11 --out dist/linux; \
+	done
+	$(BIN)/python tests/wheels/check.py dist/linux
+
 # --- The two commands ----------------------------------------------------------------------------
 
 .PHONY: demo
@@ -122,10 +147,11 @@ sim: tools ## The simulation over SEEDS=n seeds, from FIRST_SEED=m on
 	SEEDS=$(SEEDS) $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 
 .PHONY: soak
-soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state, KILLS=n kills of real processes
+soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state, KILLS=n kills, 10 million calls
 	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py
+	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 .PHONY: bench
 bench: tools $(VENV)/.installed ## The comparison with the peers into benches/RESULTS.md; CASES=get only prints

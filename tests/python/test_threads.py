@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -118,3 +120,47 @@ def test_many_open_scans(db) -> None:
     assert db.stats().snapshots == 1000
     del scans
     assert db.stats().snapshots == 0
+
+
+def test_every_kind_of_handle_is_shared_by_threads_that_switch_all_the_time(url: str) -> None:
+    """Nothing leans on a thread having the interpreter for long."""
+    keys = [b"%03d" % i for i in range(100)]
+
+    def work(seed: int) -> int:
+        chosen = random.Random(seed)
+        calls = 0
+        for _ in range(150):
+            key = chosen.choice(keys)
+            commit = db.put(key, key)
+            commits.append(commit)
+            assert chosen.choice(commits).seq > 0
+            for handle in (db, reader, snapshot):
+                assert handle.get(key) == key
+                assert handle.get_many([key, b"absent"]) == [key, None]
+                assert [found for found, _ in handle.scan(key, limit=1)] == [key]
+            try:
+                batch.put(key, key)
+                next(scan)
+            except (siltstone.Invalid, StopIteration):
+                pass
+            calls += 1
+        return calls
+
+    interval = sys.getswitchinterval()
+    try:
+        sys.setswitchinterval(1e-6)
+        with siltstone.open(url) as db:
+            db.put_many(keys, keys).wait()
+            commits = [db.put(keys[0], keys[0])]
+            with (
+                siltstone.open_reader(url, options={"manifest_poll_interval": 0.1}) as reader,
+                db.snapshot() as snapshot,
+                db.batch() as batch,
+                db.scan() as scan,
+                ThreadPoolExecutor(6) as pool,
+            ):
+                assert list(pool.map(work, range(6))) == [150] * 6
+            assert batch.commit.seq > max(commit.seq for commit in commits)
+            assert list(db) == keys
+    finally:
+        sys.setswitchinterval(interval)
