@@ -79,7 +79,7 @@ def judge(counted: dict[str, list[int]]) -> None:
     """
     assert len(set(counted["references"][1:])) == 1, counted["references"]
     quarter = len(counted["calls"]) // 4
-    for name, allowed in (("objects", 50), ("blocks", 1000), ("malloc", 50_000)):
+    for name, allowed in (("objects", 50), ("blocks", 1000), ("malloc", 100_000)):
         found = counted[name]
         grown = min(found[-quarter:]) - min(found[1 : quarter + 1])
         assert grown <= allowed, f"{name} grew by {grown}: {found}"
