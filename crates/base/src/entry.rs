@@ -29,6 +29,7 @@ impl Kind {
     ///
     /// # Errors
     /// Corruption for a number that no version has written.
+    #[inline]
     pub fn from_byte(byte: u8) -> Result<Kind> {
         match byte {
             1 => Ok(Kind::Put),

@@ -58,7 +58,7 @@ impl Default for Options {
             block_bytes: 16 << 10,
             compression: Codec::None,
             filter_bits_per_key: 10,
-            block_cache_bytes: 128 << 20,
+            block_cache_bytes: 512 << 20,
             metadata_cache_bytes: 64 << 20,
             read_durable_only: false,
             deadline: Duration::from_secs(30),

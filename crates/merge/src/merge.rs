@@ -203,7 +203,7 @@ impl<C: Cursor> Merge<C> {
             _ => return false,
         };
         let order = a_prefix.cmp(&b_prefix).then_with(|| {
-            let key = |source: usize| self.sources[source].entry().map(|entry| entry.key);
+            let key = |source: usize| self.sources[source].key().map(|(key, _)| key);
             key(a).cmp(&key(b)).then_with(|| b_seq.cmp(&a_seq)).then_with(|| a.cmp(&b))
         });
         match self.direction {
@@ -218,13 +218,16 @@ fn head_of<C: Cursor>(source: &C, step: Step) -> Result<Head> {
     if step == Step::End {
         return Ok(Head::Done);
     }
-    let entry = source.entry();
-    let entry = entry.ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
-    Ok(Head::On { prefix: key_prefix(entry.key), seq: entry.seq })
+    let (key, seq) =
+        source.key().ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
+    Ok(Head::On { prefix: key_prefix(key), seq })
 }
 
 /// The first 8 bytes as a number; unequal ones order as the keys do.
 fn key_prefix(key: &[u8]) -> u64 {
+    if let Some(first) = key.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
     let mut first = [0u8; 8];
     for (to, from) in first.iter_mut().zip(key) {
         *to = *from;
@@ -270,6 +273,13 @@ impl<C: Cursor> Cursor for Merge<C> {
             return None;
         }
         self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::entry)
+    }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        if self.state != State::Standing {
+            return None;
+        }
+        self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::key)
     }
 }
 

@@ -145,4 +145,11 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         }
         self.tables.get(self.at).and_then(|(_, table)| table.entry())
     }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        if self.stage != Stage::Idle {
+            return None;
+        }
+        self.tables.get(self.at).and_then(|(_, table)| table.key())
+    }
 }

@@ -68,14 +68,24 @@ impl<C: Cursor> Visible<C> {
     /// What the cursor answers; Invalid for operands without an operator; Unsupported for a range
     /// delete; what the operator answers. An error is final: every later call answers it again.
     pub fn advance(&mut self) -> Result<Step> {
+        self.each(|_, _| Ok(false))
+    }
+
+    /// Hands one key and value after another to `take`, until it answers that it wants no more.
+    /// [`Step::Ready`]: it wanted no more, and what it had last is the item at hand. Cheaper a row
+    /// than [`Visible::advance`], since a row is looked at once.
+    ///
+    /// # Errors
+    /// As [`Visible::advance`]; what `take` answers, which is final too.
+    pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Step> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         self.at = At::Nowhere;
-        self.run().inspect_err(|error| self.failed = Some(error.clone()))
+        self.run(take).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn run(&mut self) -> Result<Step> {
+    fn run(&mut self, mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Step> {
         loop {
             if self.move_first && !self.ended {
                 match self.move_cursor()? {
@@ -91,13 +101,16 @@ impl<C: Cursor> Visible<C> {
                 Direction::Backward => self.group.take_backward(&self.view, entry)?,
             };
             self.move_first = matches!(took, Took::Entry | Took::EntryIsItem | Took::EntryMadeItem);
-            match took {
-                Took::Entry | Took::NothingYet => continue,
-                Took::End => return Ok(Step::End),
-                Took::EntryIsItem => self.at = At::Cursor,
-                Took::EntryMadeItem | Took::ItemBefore => self.at = At::Group,
+            let (at, (key, value)) = match (took, entry) {
+                (Took::Entry | Took::NothingYet, _) => continue,
+                (Took::End, _) => return Ok(Step::End),
+                (Took::EntryIsItem, Some(entry)) => (At::Cursor, (entry.key, entry.value)),
+                _ => (At::Group, self.group.item()),
+            };
+            if !take(key, value)? {
+                self.at = at;
+                return Ok(Step::Ready);
             }
-            return Ok(Step::Ready);
         }
     }
 

@@ -233,4 +233,9 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         let (block, position) = self.standing()?;
         block.entry(position)
     }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        let (block, position) = self.standing()?;
+        Some((block.key(position), block.seq(position)))
+    }
 }

@@ -140,6 +140,10 @@ impl Cursor for Above {
     fn entry(&self) -> Option<Entry<'_>> {
         self.cursor.entry()
     }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        self.cursor.key()
+    }
 }
 
 macro_rules! forward_to_source {
@@ -156,6 +160,13 @@ macro_rules! forward_to_source {
                 match self {
                     Source::Memtable(cursor) => cursor.entry(),
                     Source::Run(cursor) => cursor.entry(),
+                }
+            }
+
+            fn key(&self) -> Option<(&[u8], Seq)> {
+                match self {
+                    Source::Memtable(cursor) => cursor.key(),
+                    Source::Run(cursor) => cursor.key(),
                 }
             }
         }
@@ -230,27 +241,31 @@ impl Scan {
 
     fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
         let State::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
-        while self.left > 0 {
-            if rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty()) {
-                return Ok(Fill::Full);
-            }
-            match visible.advance()? {
-                Step::Ready => {}
+        let left = &mut self.left;
+        let full = |rows: &Rows| {
+            rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty())
+        };
+        if *left > 0 && full(rows) {
+            return Ok(Fill::Full);
+        }
+        if *left > 0 {
+            let step = visible.each(|key, value| {
+                if !rows.push(key, value) {
+                    return Err(Error::invalid(
+                        "a batch of rows is over 2 GiB; ask for fewer bytes at a time",
+                    ));
+                }
+                *left -= 1;
+                Ok(*left > 0 && !full(rows))
+            })?;
+            match step {
+                Step::Ready if *left > 0 => return Ok(Fill::Full),
+                Step::Ready | Step::End => {}
                 Step::NeedBlock(addr) => {
                     *lacking = Some(addr);
                     return Ok(Fill::NeedsBlocks);
                 }
-                Step::End => break,
             }
-            let Some((key, value)) = visible.item() else {
-                return Err(Error::internal("a scan stands on no row"));
-            };
-            if !rows.push(key, value) {
-                return Err(Error::invalid(
-                    "a batch of rows is over 2 GiB; ask for fewer bytes at a time",
-                ));
-            }
-            self.left -= 1;
         }
         self.state = State::Ended;
         Ok(Fill::End)

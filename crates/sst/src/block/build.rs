@@ -10,6 +10,10 @@ use siltstone_base::bytes_io::put_varint;
 /// closes.
 const ROW_BYTES: usize = 8;
 
+/// Keys are stored whole unless sharing makes the block smaller by one part in so many: whole keys
+/// are searched where they lie, at no cost of decoding and no memory beside the block's.
+const SHARING_SAVES: usize = 16;
+
 /// One entry without its bytes.
 #[derive(Clone, Copy)]
 struct Row {
@@ -92,17 +96,55 @@ impl BlockBuilder {
         out.extend_from_slice(&shape.key_len.to_le_bytes());
         let widths = [shape.tag, shape.seq_width, shape.expiry_width, shape.value_width];
         out.extend_from_slice(&widths);
-        out.extend_from_slice(&[0, 0]);
+        let whole = self.keys_stay_whole(&shape);
+        let key_end_width = match (whole, shape.key_len) {
+            (true, 0) => width_of(self.whole_key_bytes as u64),
+            _ => 0,
+        };
+        out.extend_from_slice(&[u8::from(whole), key_end_width]);
 
         let keys_at = out.len();
-        self.encode_keys(shape.key_len != 0, out);
+        if whole {
+            self.encode_whole_keys(out);
+        } else {
+            self.encode_keys(shape.key_len != 0, out);
+        }
         let key_bytes = (out.len() - keys_at) as u32;
         if let Some(field) = out.get_mut(key_bytes_at..key_bytes_at + 4) {
             field.copy_from_slice(&key_bytes.to_le_bytes());
         }
 
+        if key_end_width > 0 {
+            let mut end = 0;
+            for row in &self.rows {
+                end += u64::from(row.key_len);
+                put(out, end, key_end_width);
+            }
+        }
         self.encode_columns(&shape, out);
         out.extend_from_slice(&self.values);
+    }
+
+    /// Whether sharing saves less than [`SHARING_SAVES`] of the block.
+    fn keys_stay_whole(&self, shape: &Shape) -> bool {
+        let lengths = if shape.key_len == 0 { self.rows.len() } else { 0 };
+        let shared = self.suffixes.len() + self.rows.len() + lengths;
+        let block = shared + self.values.len();
+        self.whole_key_bytes + lengths <= shared + block / SHARING_SAVES
+    }
+
+    fn encode_whole_keys(&self, out: &mut Vec<u8>) {
+        let mut rest = self.suffixes.as_slice();
+        let mut previous = out.len();
+        for row in &self.rows {
+            let shared = usize::from(row.shared);
+            let suffix_len = usize::from(row.key_len) - shared;
+            let (suffix, after) = rest.split_at_checked(suffix_len).unwrap_or((rest, &[]));
+            let start = out.len();
+            out.extend_from_within(previous..previous + shared);
+            out.extend_from_slice(suffix);
+            (previous, rest) = (start, after);
+        }
     }
 
     fn encode_keys(&self, fixed: bool, out: &mut Vec<u8>) {

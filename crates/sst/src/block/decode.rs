@@ -1,15 +1,11 @@
 //! From a block's bytes to a [`Block`], everything checked once and for all.
 
-use super::{Block, EXPIRY_FLAG, HEAD_BYTES, KeyEnds, MAX_WHOLE_KEY_BYTES};
+use super::keys::{KeyShape, Keys};
+use super::{Block, EXPIRY_FLAG, HEAD_BYTES, MAX_WHOLE_KEY_BYTES};
 use crate::packed::Column;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
-use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{Error, Kind, Result, Seq};
-
-/// Memory for whole keys that is reserved on the head's word alone; more is taken only as keys
-/// arrive.
-const TRUSTED_RESERVE_BYTES: usize = 1 << 20;
 
 /// The head's fields.
 struct Head {
@@ -24,6 +20,9 @@ struct Head {
     seq_width: u8,
     expiry_width: u8,
     value_width: u8,
+    /// Whether keys are stored whole.
+    whole: bool,
+    key_end_width: u8,
 }
 
 fn wrong(message: &'static str) -> Error {
@@ -38,8 +37,7 @@ fn wrong(message: &'static str) -> Error {
 /// cannot apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = Head::decode(&bytes)?;
-    let (block, keys) = head.lay_out(bytes, seq_override)?;
-    let block = fill_keys(block, &head, keys, seq_override.is_some())?;
+    let block = head.lay_out(bytes, seq_override)?;
     check_rows(&block)?;
     Ok(block)
 }
@@ -59,9 +57,17 @@ impl Head {
             seq_width: reader.u8()?,
             expiry_width: reader.u8()?,
             value_width: reader.u8()?,
+            whole: match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(wrong("unknown layout of a block's keys")),
+            },
+            key_end_width: reader.u8()?,
         };
-        if reader.u16()? != 0 {
-            return Err(wrong("reserved bytes of a block's head are set"));
+        // Ends stand exactly where keys are whole and their lengths vary.
+        let ends = head.whole && head.key_len == 0;
+        if head.key_end_width > 4 || (head.key_end_width > 0) != ends {
+            return Err(wrong("impossible width of key ends in a block"));
         }
         if head.seq_width > 7 || head.expiry_width > 8 || head.value_width > 4 {
             return Err(wrong("impossible column width in a block"));
@@ -79,9 +85,8 @@ impl Head {
         Ok(head)
     }
 
-    /// Places the columns, which must fill the block exactly. Answers a block without keys yet,
-    /// and the key region.
-    fn lay_out(&self, bytes: Bytes, seq_override: Option<Seq>) -> Result<(Block, Bytes)> {
+    /// Places the columns, which must fill the block exactly, and the keys.
+    fn lay_out(&self, bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
         let tag_width = u8::from(self.tag == 0);
         let mut at = HEAD_BYTES as u64 + self.key_bytes as u64;
         let mut column = |width: u8, base: u64| {
@@ -90,6 +95,7 @@ impl Head {
             at += self.entries as u64 * u64::from(width);
             (start, width, base)
         };
+        let key_ends = column(self.key_end_width, 0);
         let seqs = column(self.seq_width, self.seq_base);
         let tags = column(tag_width, u64::from(self.tag));
         let expiries = column(self.expiry_width, self.expiry_base);
@@ -100,87 +106,47 @@ impl Head {
         // What adds up to the length of memory fits a usize.
         let place =
             |(start, width, base): (u64, u8, u64)| Column { start: start as usize, width, base };
-        let keys = bytes.slice(HEAD_BYTES..HEAD_BYTES + self.key_bytes);
-        let block = Block {
+        let seqs = seq_override.map_or(place(seqs), |seq| Column::constant(seq.get()));
+        let seq = |row: usize| Seq(seqs.get(&bytes, row));
+        let shape = KeyShape {
             entries: self.entries,
-            keys: Vec::new(),
-            key_ends: KeyEnds::Fixed(self.key_len),
-            seqs: seq_override.map_or(place(seqs), |seq| Column::constant(seq.get())),
+            key_len: self.key_len,
+            whole_bytes: self.whole_key_bytes,
+            distinct: seq_override.is_some(),
+        };
+        let region = bytes.get(HEAD_BYTES..HEAD_BYTES + self.key_bytes).unwrap_or_default();
+        let keys = if !self.whole {
+            Keys::rebuild(&shape, region, seq)?
+        } else if region.len() == self.whole_key_bytes {
+            let ends = (self.key_end_width > 0).then(|| place(key_ends));
+            Keys::whole(&shape, &bytes, HEAD_BYTES, ends, seq)?
+        } else {
+            return Err(wrong("keys do not fill their region of a block"));
+        };
+        Ok(Block {
+            entries: self.entries,
+            keys,
+            seqs,
             tags: place(tags),
             expiries: place(expiries),
             value_ends: place(value_ends),
             value_len: self.value_bytes / self.entries,
             values: at as usize,
+            // A tag of 0 or with the expiry flag is of no kind.
+            every: Kind::from_byte(self.tag).ok(),
             bytes,
-        };
-        Ok((block, keys))
+        })
     }
-}
-
-/// Rebuilds the keys whole and checks that internal keys ascend strictly.
-///
-/// The stored form makes the order cheap to check: what a key shares with the one before it is
-/// skipped, so one byte decides, and only equal keys look at their sequence numbers.
-fn fill_keys(mut block: Block, head: &Head, region: Bytes, distinct: bool) -> Result<Block> {
-    let mut reader = Reader::new(&region);
-    let mut keys = Vec::with_capacity(head.whole_key_bytes.min(TRUSTED_RESERVE_BYTES));
-    let fixed = head.key_len != 0;
-    let mut ends = Vec::with_capacity(if fixed { 0 } else { head.entries });
-    let mut previous = 0..0;
-    for position in 0..head.entries {
-        let shared = reader.varint()? as usize;
-        let suffix_len = if fixed { head.key_len.checked_sub(shared) } else { None };
-        let suffix_len = match suffix_len {
-            Some(known) => known,
-            None if fixed => return Err(wrong("a key shares more than its length")),
-            None => reader.length()?,
-        };
-        let suffix = reader.take(suffix_len)?;
-        if shared > previous.len() || shared + suffix_len > MAX_KEY_BYTES {
-            return Err(wrong("impossible key in a block"));
-        }
-        // Empty only where the key before is shared whole: then this is an older version of it,
-        // or, at the first position, no key at all.
-        match (keys.get(previous.start + shared..previous.end).and_then(<[u8]>::first), suffix) {
-            (Some(before), [first, ..]) if before < first => {}
-            (None, [_, ..]) => {}
-            (None, []) if position > 0 && !distinct => {
-                if block.seq(position) >= block.seq(position - 1) {
-                    return Err(wrong("versions of a key are out of order in a block"));
-                }
-            }
-            _ => return Err(wrong("keys are out of order in a block")),
-        }
-        let start = keys.len();
-        keys.extend_from_within(previous.start..previous.start + shared);
-        keys.extend_from_slice(suffix);
-        previous = start..keys.len();
-        if keys.len() > head.whole_key_bytes {
-            break;
-        }
-        if !fixed {
-            ends.push(keys.len() as u32);
-        }
-    }
-    if keys.len() != head.whole_key_bytes || !reader.is_empty() {
-        return Err(wrong("keys do not fill their region of a block"));
-    }
-    block.keys = keys;
-    if !fixed {
-        block.key_ends = KeyEnds::Each(ends);
-    }
-    Ok(block)
 }
 
 /// Checks tags, sequence numbers, expiries and value ends, each column once.
 fn check_rows(block: &Block) -> Result<()> {
     let bytes = &block.bytes;
     let rows = |column: &Column| if column.width == 0 { 1 } else { block.entries };
-    for row in 0..rows(&block.seqs) {
-        let seq = block.seqs.base.checked_add(block.seqs.delta(bytes, row));
-        if seq.is_none_or(|seq| seq > Seq::MAX.get()) {
-            return Err(wrong("impossible sequence number in a block"));
-        }
+    let most = (0..rows(&block.seqs)).map(|row| block.seqs.delta(bytes, row)).max();
+    let most = block.seqs.base.checked_add(most.unwrap_or(0));
+    if most.is_none_or(|seq| seq > Seq::MAX.get()) {
+        return Err(wrong("impossible sequence number in a block"));
     }
     let mut tombstones = false;
     for row in 0..rows(&block.tags) {

@@ -1,0 +1,212 @@
+//! The keys of a block: where they lie, and the two layouts they may be stored in.
+//!
+//! ```text
+//! shared := (shared suffix_len? suffix)*    rebuilt whole in memory of their own
+//! whole  := key*                            read in place; where lengths vary, a column of ends
+//! ```
+
+use super::guess::Guess;
+use crate::packed::Column;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::limits::MAX_KEY_BYTES;
+use siltstone_base::{Error, Result, Seq};
+use std::cmp::Ordering;
+
+/// Memory for whole keys that is reserved on the head's word alone; more is taken only as keys
+/// arrive.
+const TRUSTED_RESERVE_BYTES: usize = 1 << 20;
+
+/// Decoded keys. They are asked for with the block's bytes, where they may lie.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    place: Place,
+    ends: Ends,
+    pub(crate) guess: Guess,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    /// In the block's bytes, from here on.
+    Stored(usize),
+    /// In memory of their own.
+    Rebuilt(Vec<u8>),
+}
+
+/// Where keys end, from the first one's start.
+#[derive(Clone, Debug)]
+enum Ends {
+    /// All keys have this length.
+    Fixed(usize),
+    /// One end per key.
+    Each(Vec<u32>),
+    /// One end per key, in the block's bytes.
+    Stored(Column),
+}
+
+/// What the head says of the keys.
+pub(crate) struct KeyShape {
+    pub(crate) entries: usize,
+    /// Length of every key, 0 where lengths vary.
+    pub(crate) key_len: usize,
+    /// Bytes of all keys written out whole.
+    pub(crate) whole_bytes: usize,
+    /// Whether no key may come twice.
+    pub(crate) distinct: bool,
+}
+
+fn wrong(message: &'static str) -> Error {
+    Error::corruption(message)
+}
+
+impl Keys {
+    /// Bytes of memory beside the block's.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let keys = match &self.place {
+            Place::Stored(_) => 0,
+            Place::Rebuilt(keys) => keys.capacity(),
+        };
+        let ends = match &self.ends {
+            Ends::Each(ends) => ends.capacity() * size_of::<u32>(),
+            Ends::Fixed(_) | Ends::Stored(_) => 0,
+        };
+        keys + ends
+    }
+
+    /// The key at `position`; empty past the end, which no key is.
+    #[inline]
+    pub(crate) fn get<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
+        let (start, end) = match &self.ends {
+            Ends::Fixed(len) => (position * len, (position + 1) * len),
+            Ends::Each(ends) => {
+                let end = |n: usize| ends.get(n).map_or(0, |end| *end as usize);
+                (if position == 0 { 0 } else { end(position - 1) }, end(position))
+            }
+            Ends::Stored(ends) => {
+                let end = |n: usize| ends.get(bytes, n) as usize;
+                (if position == 0 { 0 } else { end(position - 1) }, end(position))
+            }
+        };
+        match &self.place {
+            Place::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
+            Place::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
+        }
+    }
+
+    fn guessing(mut self, bytes: &[u8], entries: usize) -> Keys {
+        self.guess = Guess::new(self.get(bytes, 0), self.get(bytes, entries - 1), entries);
+        self
+    }
+
+    /// Keys that lie whole in `bytes` from `start` on; checks that internal keys ascend strictly.
+    ///
+    /// # Errors
+    /// Corruption when they do not, or do not fill their region.
+    pub(crate) fn whole(
+        shape: &KeyShape,
+        bytes: &[u8],
+        start: usize,
+        ends: Option<Column>,
+        seq: impl Fn(usize) -> Seq,
+    ) -> Result<Keys> {
+        let filled = match &ends {
+            Some(ends) => {
+                check_ends(ends, bytes, shape.entries)?;
+                ends.get(bytes, shape.entries - 1)
+            }
+            None => shape.key_len as u64 * shape.entries as u64,
+        };
+        if filled != shape.whole_bytes as u64 {
+            return Err(wrong("keys do not fill their region of a block"));
+        }
+        let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
+        let keys = Keys { place: Place::Stored(start), ends, guess: Guess::default() };
+        let mut before = keys.get(bytes, 0);
+        for position in 1..shape.entries {
+            let key = keys.get(bytes, position);
+            let ascends = match before.cmp(key) {
+                Ordering::Less => true,
+                Ordering::Equal => !shape.distinct && seq(position) < seq(position - 1),
+                Ordering::Greater => false,
+            };
+            if !ascends {
+                return Err(wrong("keys are out of order in a block"));
+            }
+            before = key;
+        }
+        Ok(keys.guessing(bytes, shape.entries))
+    }
+
+    /// Rebuilds keys that share what they have in common, and checks that internal keys ascend
+    /// strictly.
+    ///
+    /// The stored form makes the order cheap to check: what a key shares with the one before it is
+    /// skipped, so one byte decides, and only equal keys look at their sequence numbers.
+    ///
+    /// # Errors
+    /// As [`Keys::whole`].
+    pub(crate) fn rebuild(
+        shape: &KeyShape,
+        region: &[u8],
+        seq: impl Fn(usize) -> Seq,
+    ) -> Result<Keys> {
+        let mut reader = Reader::new(region);
+        let mut keys = Vec::with_capacity(shape.whole_bytes.min(TRUSTED_RESERVE_BYTES));
+        let fixed = shape.key_len != 0;
+        let mut ends = Vec::with_capacity(if fixed { 0 } else { shape.entries });
+        let mut previous = 0..0;
+        for position in 0..shape.entries {
+            let shared = reader.varint()? as usize;
+            let suffix_len = match (fixed, shape.key_len.checked_sub(shared)) {
+                (false, _) => reader.length()?,
+                (true, Some(known)) => known,
+                (true, None) => return Err(wrong("a key shares more than its length")),
+            };
+            let suffix = reader.take(suffix_len)?;
+            if shared > previous.len() || shared + suffix_len > MAX_KEY_BYTES {
+                return Err(wrong("impossible key in a block"));
+            }
+            // Empty only where the key before is shared whole: then this is an older version of
+            // it, or, at the first position, no key at all.
+            match (keys.get(previous.start + shared..previous.end).and_then(<[u8]>::first), suffix)
+            {
+                (Some(before), [first, ..]) if before < first => {}
+                (None, [_, ..]) => {}
+                (None, []) if position > 0 && !shape.distinct => {
+                    if seq(position) >= seq(position - 1) {
+                        return Err(wrong("versions of a key are out of order in a block"));
+                    }
+                }
+                _ => return Err(wrong("keys are out of order in a block")),
+            }
+            let start = keys.len();
+            keys.extend_from_within(previous.start..previous.start + shared);
+            keys.extend_from_slice(suffix);
+            previous = start..keys.len();
+            if keys.len() > shape.whole_bytes {
+                break;
+            }
+            if !fixed {
+                ends.push(keys.len() as u32);
+            }
+        }
+        if keys.len() != shape.whole_bytes || !reader.is_empty() {
+            return Err(wrong("keys do not fill their region of a block"));
+        }
+        let ends = if fixed { Ends::Fixed(shape.key_len) } else { Ends::Each(ends) };
+        let keys = Keys { place: Place::Rebuilt(keys), ends, guess: Guess::default() };
+        Ok(keys.guessing(&[], shape.entries))
+    }
+}
+
+/// Every key has 1 to [`MAX_KEY_BYTES`] bytes.
+fn check_ends(ends: &Column, bytes: &[u8], entries: usize) -> Result<()> {
+    let mut start = 0;
+    for row in 0..entries {
+        let end = ends.get(bytes, row);
+        if end <= start || end - start > MAX_KEY_BYTES as u64 {
+            return Err(wrong("impossible key in a block"));
+        }
+        start = end;
+    }
+    Ok(())
+}
