@@ -195,6 +195,12 @@ impl World {
                 };
                 let got = rows_of(self.db.scan(range.clone()).unwrap()).await;
                 assert_eq!(got, expected(&self.map, &range));
+                // The tests' blocks are small, so that a part is a few of them.
+                let mut in_parts = Vec::new();
+                for part in self.db.scan(range).unwrap().partition(100).await.unwrap() {
+                    in_parts.extend(rows_of(part).await);
+                }
+                assert_eq!(in_parts, got);
             }
             Op::Snapshot => {
                 self.snapshots.push((self.db.snapshot().unwrap(), self.map.clone()));

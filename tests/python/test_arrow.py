@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -55,6 +58,54 @@ def test_batches_hold_as_many_rows_as_asked(full, batch_rows: int) -> None:
     assert sum(sizes) == 2000
     assert all(size == min(batch_rows, 2000) for size in sizes[:-1])
     assert all(sizes)
+
+
+@pytest.fixture
+def long_url(tmp_path) -> str:
+    """A database of several parts (8 MiB of tables each), the newest rows in the memtable."""
+    url = str(tmp_path / "long")
+    with siltstone.open(url) as db:
+        keys = [b"%08d" % i for i in range(0, 240_000, 2)]
+        db.put_many(keys, [b"old" * 50] * len(keys))
+    with siltstone.open(url) as db:
+        keys = [b"%08d" % i for i in range(1, 240_000, 2)]
+        db.put_many(keys, [b"new" * 50] * len(keys))
+    return url
+
+
+def test_a_long_scan_read_by_threads_gives_rows_in_order(long_url: str) -> None:
+    with siltstone.open(long_url) as db:
+        db.put_many([b"%08d" % i for i in range(0, 240_000, 7)], [b"x"] * 34_286)
+        db.delete(b"00000008")
+        reader = pa.RecordBatchReader.from_stream(db.scan().to_arrow(batch_rows=10_000))
+        db.put(b"00000008", b"too late for the scan")
+        batches = list(reader)
+        table = pa.Table.from_batches(batches)
+        assert max(batch.num_rows for batch in batches) <= 10_000
+        expected = [row for row in db.items() if row[0] != b"00000008"]
+        assert table["key"].to_pylist() == [key for key, _ in expected]
+        assert table["value"].to_pylist() == [value for _, value in expected]
+        ranged = pa.table(db.scan(b"00010000", b"00230000").to_arrow())
+        keys = [key for key, _ in expected if b"00010000" <= key < b"00230000"]
+        assert ranged["key"].to_pylist() == keys
+
+
+def test_a_long_scan_may_be_left_in_the_middle(long_url: str) -> None:
+    for _ in range(20):
+        with siltstone.open_reader(long_url) as reader:
+            stream = pa.RecordBatchReader.from_stream(reader.scan().to_arrow(batch_rows=1000))
+            assert next(stream).num_rows == 1000
+            del stream
+    # A thread that nobody listens to ends with its next batch.
+    deadline = time.monotonic() + 10
+    while scan_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert scan_threads() == 0
+
+
+def scan_threads() -> int:
+    names = [task.joinpath("comm") for task in Path("/proc/self/task").iterdir()]
+    return sum(name.read_text() == "siltstone-scan\n" for name in names if name.exists())
 
 
 def test_batches_are_cut_by_bytes_too(memory_url: str) -> None:

@@ -53,6 +53,11 @@ impl<T> Held<T> {
         if self.is_stale() { None } else { self.value.as_mut() }
     }
 
+    /// The value, to hand it on; `None` in a forked child.
+    pub(crate) fn take(&mut self) -> Option<T> {
+        if self.is_stale() { None } else { self.value.take() }
+    }
+
     /// As [`Held::peek_mut`], to read.
     pub(crate) fn peek(&self) -> Option<&T> {
         if self.is_stale() { None } else { self.value.as_ref() }

@@ -10,7 +10,7 @@
 //! | `error` | engine errors to Python exceptions |
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
 //! | `source` | the reads that Database, Reader and Snapshot share |
-//! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
+//! | `database`, `reader`, `snapshot`, `scan`, `stream`, `parts`, `commit`, `batch` | one type each |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 
@@ -31,6 +31,7 @@ mod get_many;
 mod held;
 mod open;
 mod options;
+mod parts;
 mod process;
 mod put;
 mod range;

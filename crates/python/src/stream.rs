@@ -3,6 +3,8 @@
 
 use crate::error;
 use crate::held::Held;
+use crate::parts::{self, BatchSize, PART_BYTES, Parts, Waited};
+use crate::process::Process;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
@@ -13,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use pyo3_arrow::ffi::{ArrayIterator, to_schema_pycapsule, to_stream_pycapsule};
 use siltstone::{Column, Fill, Rows};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -32,7 +35,8 @@ impl ArrowStream {
     /// A stream of what `scan` has left; an empty one for `None`.
     pub(crate) fn new(scan: Option<Held<siltstone::Scan>>, batch_rows: usize) -> Self {
         let maker = std::thread::current().id();
-        let batches = Batches { scan, batch_rows, hint: Hint::default(), maker };
+        let input = scan.map(Input::Whole);
+        let batches = Batches { input, batch_rows, size: BatchSize::default(), maker };
         ArrowStream { batches: Mutex::new(Some(batches)) }
     }
 
@@ -83,63 +87,102 @@ fn row_field() -> FieldRef {
 /// The scan as record batches. Pulled by a foreign library, on any thread, with the interpreter
 /// lock or without it.
 struct Batches {
-    scan: Option<Held<siltstone::Scan>>,
+    /// `None` once it is over.
+    input: Option<Input>,
     batch_rows: usize,
-    hint: Hint,
+    size: BatchSize,
     /// The thread that made the stream: the only one where taking the interpreter lock is known
     /// not to wait for somebody who waits for us.
     maker: ThreadId,
 }
 
-/// Sizes of the last batch: the next one is likely as large.
-#[derive(Default)]
-struct Hint {
-    rows: usize,
-    key_bytes: usize,
-    value_bytes: usize,
-}
-
-impl Hint {
-    fn empty_rows(&self) -> Rows {
-        let column = |bytes| {
-            let mut offsets = Vec::with_capacity(self.rows + 1);
-            offsets.push(0);
-            Column { offsets, bytes: Vec::with_capacity(bytes) }
-        };
-        Rows { keys: column(self.key_bytes), values: column(self.value_bytes) }
-    }
+/// Where rows come from.
+enum Input {
+    /// A scan of which nothing was read yet.
+    Whole(Held<siltstone::Scan>),
+    /// A short one, read here.
+    Here(Held<siltstone::Scan>),
+    /// A long one, read by threads.
+    Threads(Held<Parts>),
 }
 
 impl Batches {
-    /// The next batch; an empty one at the end.
-    fn fill(&mut self) -> Result<Rows, ArrowError> {
-        let mut rows = self.hint.empty_rows();
-        let Some(held) = &mut self.scan else { return Ok(rows) };
-        let process = held.process();
-        let Some(scan) = held.peek_mut() else {
-            return Err(refused("this scan was opened before a fork, in the parent process"));
-        };
-        loop {
-            match scan.fill(&mut rows, self.batch_rows, BATCH_BYTES).map_err(external)? {
-                Fill::Full | Fill::End => break,
-                Fill::NeedsBlocks => {
-                    let mut fetch = scan.fetch();
-                    loop {
-                        match poll_for(process, fetch.as_mut(), SIGNAL_INTERVAL) {
-                            Polled::Done(done) => break done.map_err(external)?,
-                            Polled::Later => check_signals(self.maker)?,
-                            Polled::Over => return Err(refused("the interpreter is exiting")),
-                        }
+    /// The next batch; `None` at the end.
+    fn fill(&mut self) -> Result<Option<Rows>, ArrowError> {
+        check_signals(self.maker)?;
+        if let Some(Input::Whole(_)) = &self.input
+            && let Some(Input::Whole(scan)) = self.input.take()
+        {
+            self.input = Some(self.begin(scan)?);
+        }
+        match &mut self.input {
+            Some(Input::Here(scan)) => fill_here(scan, self.batch_rows, &mut self.size, self.maker),
+            Some(Input::Threads(parts)) => {
+                let parts = parts.peek_mut().ok_or_else(forked)?;
+                loop {
+                    match parts.next().map_err(external)? {
+                        Waited::Rows(rows) => return Ok(Some(rows)),
+                        Waited::End => return Ok(None),
+                        Waited::Later => check_signals(self.maker)?,
                     }
                 }
             }
+            Some(Input::Whole(_)) | None => Ok(None),
         }
-        self.hint = Hint {
-            rows: rows.len(),
-            key_bytes: rows.keys.bytes.len(),
-            value_bytes: rows.values.bytes.len(),
-        };
-        Ok(rows)
+    }
+
+    /// Decides how the scan is read: a long one in parts, by threads.
+    fn begin(&self, mut scan: Held<siltstone::Scan>) -> Result<Input, ArrowError> {
+        let process = scan.process();
+        if parts::threads() == 1 {
+            return Ok(Input::Here(scan));
+        }
+        let scan = scan.take().ok_or_else(forked)?;
+        let mut cutting = pin!(scan.partition(PART_BYTES));
+        let mut parts = wait_here(process, cutting.as_mut(), self.maker)?;
+        Ok(match parts.pop() {
+            Some(only) if parts.is_empty() => Input::Here(Held::new(process, only)),
+            last => {
+                parts.extend(last);
+                let parts = Parts::start(process, parts, self.batch_rows).map_err(external)?;
+                Input::Threads(Held::new(process, parts))
+            }
+        })
+    }
+}
+
+/// The next batch of a scan that is read on this thread.
+fn fill_here(
+    held: &mut Held<siltstone::Scan>,
+    batch_rows: usize,
+    size: &mut BatchSize,
+    maker: ThreadId,
+) -> Result<Option<Rows>, ArrowError> {
+    let process = held.process();
+    let scan = held.peek_mut().ok_or_else(forked)?;
+    let mut rows = size.empty_rows();
+    loop {
+        match scan.fill(&mut rows, batch_rows, BATCH_BYTES).map_err(external)? {
+            Fill::Full | Fill::End => break,
+            Fill::NeedsBlocks => wait_here(process, scan.fetch().as_mut(), maker)?,
+        }
+    }
+    size.note(&rows);
+    Ok((!rows.is_empty()).then_some(rows))
+}
+
+/// Waits on this thread, which may or may not hold the interpreter lock.
+fn wait_here<T>(
+    process: &'static Process,
+    mut work: Pin<&mut (impl Future<Output = siltstone::Result<T>> + ?Sized)>,
+    maker: ThreadId,
+) -> Result<T, ArrowError> {
+    loop {
+        match poll_for(process, work.as_mut(), SIGNAL_INTERVAL) {
+            Polled::Done(done) => return done.map_err(external),
+            Polled::Later => check_signals(maker)?,
+            Polled::Over => return Err(refused("the interpreter is exiting")),
+        }
     }
 }
 
@@ -147,19 +190,16 @@ impl Iterator for Batches {
     type Item = Result<ArrayRef, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let filled = check_signals(self.maker).and_then(|()| self.fill());
-        match filled {
-            Ok(rows) if rows.is_empty() => {
-                self.scan = None;
-                None
-            }
-            Ok(rows) => Some(into_array(rows)),
-            Err(error) => {
-                self.scan = None;
-                Some(Err(error))
-            }
+        let filled = self.fill().transpose();
+        if !matches!(filled, Some(Ok(_))) {
+            self.input = None;
         }
+        filled.map(|rows| rows.and_then(into_array))
     }
+}
+
+fn forked() -> ArrowError {
+    refused("this scan was opened before a fork, in the parent process")
 }
 
 fn into_array(rows: Rows) -> Result<ArrayRef, ArrowError> {

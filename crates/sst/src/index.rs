@@ -231,6 +231,21 @@ impl Index {
         (low < self.len()).then_some(low as u32)
     }
 
+    /// Keys that cut the table into parts of about `every` stored bytes, each with the bytes of the
+    /// part that it ends.
+    pub(crate) fn anchors(&self, every: u64) -> Vec<(Vec<u8>, u64)> {
+        let mut anchors = Vec::new();
+        let mut part = 0;
+        for (block, bounds) in self.offsets.windows(2).enumerate() {
+            part += bounds.last().zip(bounds.first()).map_or(0, |(end, start)| end - start);
+            if part >= every {
+                let key = [self.prefix.as_slice(), self.suffix(block)].concat();
+                anchors.push((key, std::mem::take(&mut part)));
+            }
+        }
+        anchors
+    }
+
     /// The last block's separator, put together.
     pub(crate) fn last_key(&self) -> Vec<u8> {
         let mut key = self.prefix.clone();

@@ -156,6 +156,14 @@ impl Table {
         self.index.range(block)
     }
 
+    /// Keys that cut the table into parts of about `every` stored bytes, ascending, each with the
+    /// stored bytes between it and the one before. They are separators of blocks, not necessarily
+    /// keys of entries.
+    #[must_use]
+    pub fn anchors(&self, every: u64) -> Vec<(Vec<u8>, u64)> {
+        self.index.anchors(every)
+    }
+
     /// The one block that can hold the first entry at or after `(key, seq)`, or `None` when every
     /// entry is before.
     ///

@@ -3,6 +3,7 @@
 
 mod get;
 mod many;
+mod partition;
 mod rows;
 mod scan;
 mod snapshot;

@@ -61,14 +61,14 @@ pub enum Fill {
 
 /// A one-shot iteration over a range at one moment. It holds what it reads until it is dropped.
 pub struct Scan {
-    context: ReadContext,
-    pin: Pin,
-    range: ScanRange,
+    pub(super) context: ReadContext,
+    pub(super) pin: Pin,
+    pub(super) range: ScanRange,
     blocks: Arc<ScanBlocks>,
     state: State,
     left: u64,
     /// Counts for the writer's floor while the scan lives.
-    _held: Option<Snapshot>,
+    pub(super) held: Option<Snapshot>,
 }
 
 enum State {
@@ -220,7 +220,7 @@ impl Scan {
         assert!(!empty, "planted: a range holds something");
         let state = if empty { State::Ended } else { State::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
-        Scan { context, pin, range, blocks, state, left, _held: held }
+        Scan { context, pin, range, blocks, state, left, held }
     }
 
     /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
@@ -295,8 +295,13 @@ impl Scan {
         })
     }
 
+    /// Whether nothing of it was read yet.
+    pub(super) fn is_untouched(&self) -> bool {
+        matches!(self.state, State::Opening)
+    }
+
     /// The tables that overlap the range.
-    fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+    pub(super) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
         self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
     }

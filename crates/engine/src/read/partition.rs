@@ -1,0 +1,98 @@
+//! Cuts a long scan into parts of about one size, which may be read side by side.
+
+use super::scan::{Scan, ScanRange};
+use crate::cache::TableHandle;
+use futures::future::try_join_all;
+use siltstone_base::Result;
+use std::sync::Arc;
+
+/// Parts at most: each costs a few hundred bytes and a seek in every table.
+const MAX_PARTS: u64 = 4096;
+/// Cuts are chosen among so many keys a part and table: the more, the more even the parts.
+const ANCHORS_PER_PART: u64 = 8;
+/// Metadata is loaded for up to so many tables, to cut inside of them. More tables than that give
+/// cuts enough at their ends.
+const MAX_TABLES_OPENED: usize = 64;
+
+impl Scan {
+    /// The same rows as scans of their own, in order: the rows of one part come before those of
+    /// the next. All read the moment that this scan is pinned to. Parts hold about `part_bytes` of
+    /// stored data in tables; rows that are only in memtables fall where they belong and do not
+    /// count.
+    ///
+    /// A scan that was begun, has a limit, goes backward, or is short stays whole.
+    ///
+    /// # Errors
+    /// As [`Scan::fetch`], while metadata is loaded.
+    pub async fn partition(self, part_bytes: u64) -> Result<Vec<Scan>> {
+        if self.range.reverse || self.range.limit.is_some() || !self.is_untouched() {
+            return Ok(vec![self]);
+        }
+        let handles: Vec<Arc<TableHandle>> = self.handles().cloned().collect();
+        let bytes: u64 = handles.iter().map(|handle| handle.descriptor.object_bytes).sum();
+        let part_bytes = part_bytes.max(bytes / MAX_PARTS).max(1);
+        if bytes <= part_bytes {
+            return Ok(vec![self]);
+        }
+        let mut anchors = Vec::new();
+        if handles.len() <= MAX_TABLES_OPENED {
+            let load = try_join_all(handles.iter().map(|handle| self.context.table(handle)));
+            let tables = self.context.env.deadline(self.context.deadline, "scan", load).await?;
+            for table in tables {
+                anchors.extend(table.anchors((part_bytes / ANCHORS_PER_PART).max(1)));
+            }
+        } else {
+            let end = |handle: &Arc<TableHandle>| {
+                (handle.descriptor.last_key.to_vec(), handle.descriptor.object_bytes)
+            };
+            anchors.extend(handles.iter().map(end));
+        }
+        Ok(self.cut(choose(anchors, part_bytes)))
+    }
+
+    /// Parts between the keys of `cuts`, which ascend.
+    fn cut(self, cuts: Vec<Vec<u8>>) -> Vec<Scan> {
+        let (start, end) = (self.range.start.clone(), self.range.end.clone());
+        let inside = |key: &Vec<u8>| {
+            start.as_ref().is_none_or(|start| start < key)
+                && end.as_ref().is_none_or(|end| key < end)
+        };
+        let mut bounds = vec![start.clone()];
+        bounds.extend(cuts.into_iter().filter(inside).map(Some));
+        let ends = bounds.iter().skip(1).cloned().chain([end.clone()]);
+        let part = |(start, end)| {
+            let range = ScanRange { start, end, ..ScanRange::default() };
+            Scan::new(self.context.clone(), self.pin.clone(), range, self.held.clone())
+        };
+        bounds.iter().cloned().zip(ends).map(part).collect()
+    }
+}
+
+/// Of `anchors`, keys with the bytes before each, those about `part_bytes` apart.
+fn choose(mut anchors: Vec<(Vec<u8>, u64)>, part_bytes: u64) -> Vec<Vec<u8>> {
+    anchors.sort_unstable();
+    let mut part = 0;
+    let mut cuts: Vec<Vec<u8>> = Vec::new();
+    for (key, bytes) in anchors {
+        part += bytes;
+        if part >= part_bytes && cuts.last().is_none_or(|last| *last < key) {
+            cuts.push(key);
+            part = 0;
+        }
+    }
+    cuts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_ascend_and_lie_a_part_apart() {
+        let key = |n: u8| vec![n];
+        let anchors = vec![(key(3), 5), (key(1), 5), (key(2), 5), (key(2), 5), (key(4), 5)];
+        assert_eq!(choose(anchors.clone(), 10), [key(2), key(3)]);
+        assert_eq!(choose(anchors.clone(), 5), [key(1), key(2), key(3), key(4)]);
+        assert!(choose(anchors, 1000).is_empty());
+    }
+}
