@@ -10,7 +10,8 @@
 //! | `error` | engine errors to Python exceptions |
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
 //! | `source` | the reads that Database, Reader and Snapshot share |
-//! | `database`, `reader`, `snapshot`, `scan`, `stream`, `parts`, `commit`, `batch` | one type each |
+//! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
+//! | `parts` | a long scan read by several threads |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 

@@ -78,13 +78,9 @@ impl Parts {
         for share in shares {
             let (sender, queue) = sync_channel(1);
             queues.push(queue);
-            std::thread::Builder::new()
-                .name("siltstone-scan".to_owned())
-                .spawn(move || read_share(process, share, batch_rows, &sender))
-                .map_err(|cause| {
-                    let text = "a thread for a scan could not be started";
-                    Error::new(ErrorKind::Unavailable, text).caused_by(cause)
-                })?;
+            process.start_thread("siltstone-scan", move || {
+                read_share(process, share, batch_rows, &sender);
+            })?;
         }
         Ok(Parts { queues, turn: 0, left })
     }

@@ -102,6 +102,21 @@ impl Process {
         &self.handle
     }
 
+    /// Runs `work` on a thread of its own, which must end when nobody waits for it any more.
+    ///
+    /// # Errors
+    /// Unavailable when the thread cannot be started.
+    pub(crate) fn start_thread(
+        &self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> siltstone::Result<()> {
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn(work).map(drop).map_err(|cause| {
+            Error::new(ErrorKind::Unavailable, "a thread could not be started").caused_by(cause)
+        })
+    }
+
     /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
     pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         let over = self.over.read();

@@ -242,9 +242,8 @@ impl Scan {
     fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
         let State::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
         let left = &mut self.left;
-        let full = |rows: &Rows| {
-            rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty())
-        };
+        let full =
+            |rows: &Rows| rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty());
         if *left > 0 && full(rows) {
             return Ok(Fill::Full);
         }
