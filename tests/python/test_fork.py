@@ -6,22 +6,22 @@ import gc
 import multiprocessing
 import os
 import threading
-import warnings
 
 import pytest
 
 import siltstone
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
+    # Newer Pythons warn that the runtime's threads do not come along: that is the test.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+]
 
 
 def in_child(work) -> str:
     """What `work` answers in a forked child."""
     receive, send = os.pipe()
-    with warnings.catch_warnings():
-        # Newer Pythons warn that the runtime's threads do not come along: that is the test.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
+    child = os.fork()
     if child == 0:
         try:
             answer = work()

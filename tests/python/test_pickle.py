@@ -213,6 +213,7 @@ def first_value(reader: siltstone.Reader) -> bytes | None:
     return reader.get(b"a")
 
 
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_readers_go_to_pools_of_processes(url: str, method: str) -> None:
     with siltstone.open(url) as db:

@@ -12,12 +12,10 @@ except ImportError:
     import _xxsubinterpreters as interpreters
 
 def create(shared):
-    for arguments in ((("legacy" if shared else "isolated"),), ()):
-        try:
-            return interpreters.create(*arguments)
-        except (TypeError, AttributeError):
-            pass
-    return interpreters.create(isolated=not shared)
+    try:
+        return interpreters.create("legacy" if shared else "isolated")
+    except TypeError:  # before Python 3.13
+        return interpreters.create(isolated=not shared)
 
 def tried(program, shared):
     second = create(shared)
