@@ -81,6 +81,9 @@ impl Batch {
     ) -> Result<()> {
         check_key(key)?;
         check_value(value)?;
+        if kind == Kind::Delete && !value.is_empty() {
+            return Err(Error::invalid("a tombstone has no value"));
+        }
         let ops = self.ops.checked_add(1);
         self.ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
         self.bytes.reserve(key.len() + value.len() + 2 * MAX_VARINT_BYTES + 9);
@@ -158,6 +161,10 @@ impl<'a> BatchOps<'a> {
             return Err(error.with("bytes", key_len));
         }
         let value_len = reader.length()?;
+        if kind == Kind::Delete && value_len != 0 {
+            // A table refuses it: found here, it does not get as far as a flush.
+            return Err(Error::corruption("a tombstone has a value").with("bytes", value_len));
+        }
         let expires_at =
             if tag & EXPIRY_FLAG == 0 { None } else { Some(UnixMillis(reader.u64()?)) };
         let key_offset = reader.position();
@@ -211,6 +218,16 @@ mod tests {
                 (Kind::Merge, b"m".to_vec(), b"1".to_vec(), None),
             ]
         );
+    }
+
+    #[test]
+    fn a_tombstone_has_no_value() {
+        let mut batch = Batch::new();
+        assert!(batch.push(Kind::Delete, b"k", b"v", None).is_err());
+        assert!(batch.is_empty());
+        let hostile = [Kind::Delete as u8, 1, 1, b'k', b'v'];
+        let kinds: Vec<_> = BatchOps::new(&hostile).map(|op| op.map_err(|e| e.kind())).collect();
+        assert_eq!(kinds, [Err(crate::ErrorKind::Corruption)]);
     }
 
     #[test]

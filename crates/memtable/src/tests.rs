@@ -53,7 +53,11 @@ fn keys() -> impl Strategy<Value = Vec<u8>> {
 fn ops() -> impl Strategy<Value = Op> {
     let kind = prop::sample::select(vec![Kind::Put, Kind::Delete, Kind::Merge]);
     let value = prop::collection::vec(any::<u8>(), 0..6);
-    (kind, keys(), value, prop::option::of(any::<u64>()))
+    (kind, keys(), value, prop::option::of(any::<u64>())).prop_map(|(kind, key, value, expiry)| {
+        // A tombstone has no value.
+        let value = if kind == Kind::Delete { Vec::new() } else { value };
+        (kind, key, value, expiry)
+    })
 }
 
 fn fill(batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {

@@ -14,6 +14,10 @@ const ZSTD_LEVEL: i32 = 1;
 /// slack covers the token and the literals of a last sequence.
 const LZ4_MAX_RATIO: u64 = 255;
 const LZ4_SLACK: u64 = 64;
+/// A Zstandard block takes 4 bytes at least (a head of 3, and a byte to repeat) and stands for at
+/// most 128 KiB (RFC 8878, 3.1.1.2).
+const ZSTD_BLOCK_BYTES: u64 = 4;
+const ZSTD_BLOCK_RAW_BYTES: u64 = 128 << 10;
 
 /// Compression of blocks. The numbers are stored; they never change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -134,9 +138,12 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
     }
     let reachable = match codec {
         Codec::Lz4 => (stored.len() as u64).saturating_mul(LZ4_MAX_RATIO).saturating_add(LZ4_SLACK),
-        _ => MAX_COMPRESSED_RAW_BYTES,
+        _ => (stored.len() as u64 / ZSTD_BLOCK_BYTES).saturating_mul(ZSTD_BLOCK_RAW_BYTES),
     };
-    if raw_bytes > reachable.min(MAX_COMPRESSED_RAW_BYTES) {
+    // A frame of ours says its length too: a claim that it does not repeat costs nothing.
+    let denied = codec == Codec::Zstd
+        && !matches!(zstd::zstd_safe::get_frame_content_size(&stored), Ok(Some(n)) if n == raw_bytes);
+    if denied || raw_bytes > reachable.min(MAX_COMPRESSED_RAW_BYTES) {
         return Err(Error::corruption("a block claims an impossible decompressed length")
             .with("claimed", raw_bytes)
             .with("stored", stored.len()));
