@@ -21,6 +21,15 @@ KILLS ?= 200
 # written).
 ROWS ?= 1000000
 CASES ?=
+# Seconds that each fuzz target runs, and what it is built with: coverage by LLVM, checks of
+# arithmetic. All of it works on stable Rust.
+FUZZ_SECONDS ?= 60
+FUZZ_FLAGS := -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
+	-C llvm-args=-sanitizer-coverage-inline-8bit-counters \
+	-C llvm-args=-sanitizer-coverage-pc-table \
+	-C llvm-args=-sanitizer-coverage-trace-compares \
+	-C debug-assertions -C overflow-checks -C codegen-units=1 --cfg fuzzing
+FUZZ_BUILT := $(or $(CARGO_TARGET_DIR),target)/fuzz
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
 DEMO ?=
 
@@ -146,9 +155,25 @@ lint: tools $(VENV)/.installed ## Formatting, clippy, ruff, mypy
 sim: tools ## The simulation over SEEDS=n seeds, from FIRST_SEED=m on
 	SEEDS=$(SEEDS) $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 
+# With a target for the compiler named, its flags do not reach build scripts.
+.PHONY: fuzz
+fuzz: tools ## Hostile bytes by libFuzzer, FUZZ_SECONDS=n for each target
+	host="$$(rustc -vV | sed -n 's/^host: //p')"; \
+	RUSTFLAGS="$(FUZZ_FLAGS)" $(CARGO) build --release --locked --target "$$host" \
+		--target-dir $(FUZZ_BUILT) -p siltstone-fuzz --features libfuzzer --bins; \
+	for source in fuzz/fuzz_targets/*.rs; do \
+		target="$$(basename "$$source" .rs)"; mkdir -p $(FUZZ_BUILT)/found/"$$target"; \
+		echo "fuzz: $$target"; \
+		$(FUZZ_BUILT)/"$$host"/release/"$$target" -max_total_time=$(FUZZ_SECONDS) -timeout=10 \
+			-rss_limit_mb=2048 -max_len=4096 -print_final_stats=1 -verbosity=0 \
+			-artifact_prefix=$(FUZZ_BUILT)/found/"$$target-" \
+			$(FUZZ_BUILT)/found/"$$target" tests/corpus/"$$target"; \
+	done
+
 .PHONY: soak
-soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state, KILLS=n kills, 10 million calls
+soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state and bit, KILLS=n kills, 10 million calls
 	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
+	HOSTILE=full $(CARGO) test --release --locked -p siltstone-tests --test hostile -- --nocapture
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py

@@ -7,7 +7,7 @@ Every call that waits gives the interpreter lock up, ends by the handle's `deadl
 and is interrupted by Ctrl-C.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, final, overload
@@ -33,6 +33,7 @@ __all__ = [
     "open_reader",
     "option_table",
     "stat_table",
+    "verify",
 ]
 
 __version__: str
@@ -382,6 +383,11 @@ def open_reader(
 ) -> Reader: ...
 def manifest(
     url: str, id: int | None, store_options: dict[str, str | int | bool]
+) -> dict[str, Any]: ...
+def verify(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
     """`named`, checked and in plain types."""

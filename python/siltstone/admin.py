@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from siltstone import _native
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
+    "Orphan",
+    "Problem",
+    "Report",
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
@@ -81,9 +86,105 @@ def probe(url: Url, **_: object) -> NoReturn:
     raise _not_built("admin.probe")
 
 
-def verify(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.verify")
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong in an object."""
+
+    object: str
+    """Its name below the database's root."""
+    offset: int | None
+    """From which byte of it on, where that is known."""
+    what: str
+    """What is wrong."""
+
+    def __str__(self) -> str:
+        place = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.object}{place}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """An object that nothing names: no problem, only garbage."""
+
+    object: str
+    """Its name below the database's root."""
+    bytes: int
+    """Its length."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `verify` found."""
+
+    database: str
+    """Identity of the database; all zeros when the newest manifest cannot be read."""
+    manifest_id: int
+    """The newest manifest, which was gone by."""
+    manifests: int
+    """Manifests that were read: the chain, and what checkpoints pin."""
+    checkpoints: int
+    """Present checkpoints, expired ones included."""
+    boundaries: int
+    """Boundary objects."""
+    tables: int
+    """Tables."""
+    blocks: int
+    """Data blocks in the tables."""
+    entries: int
+    """Entries in the tables: rows, older versions and tombstones."""
+    tombstones: int
+    """Tombstones among them."""
+    wal_objects: int
+    """WAL objects from the replay point on, fences included."""
+    fences: int
+    """Fences among them."""
+    batches: int
+    """Batches in the WAL."""
+    operations: int
+    """Operations in the batches."""
+    bytes_read: int
+    """Bytes that were read."""
+    orphans: tuple[Orphan, ...]
+    """Objects that nothing names."""
+    problems: tuple[Problem, ...]
+    """What is wrong, at most 1,000 of them."""
+    problem_count: int
+    """How many problems there are, those not listed included."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.problem_count == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same in plain types, and `ok`."""
+        return {"ok": self.ok, **asdict(self)}
+
+
+def verify(
+    url: Url,
+    *,
+    store_options: StoreOptions | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Report:
+    """Reads and checks every byte that the newest manifest and the present checkpoints name.
+
+    The chain of manifests: each decodes, none is missing, what only grows does. Boundaries. Every
+    table: checksums of blocks and of the whole object, the order of keys, bounds, counts against
+    properties, every key against the filter. The WAL from the replay point on: every object
+    decodes, epochs and sequence numbers are in order, none is missing. Works beside a writer, and
+    changes nothing; memory stays bounded whatever the size of the database.
+
+    :param progress: called a few times a second with the bytes read and the bytes to read, as far
+        as that is known.
+    :returns: counts, orphans, and what is wrong. Damage does not raise: look at `ok`.
+    :raises NotFound: there is no database here.
+    :raises Invalid, Denied, Unavailable, Timeout: as their texts say.
+    """
+    found = _native.verify(_text(url), _store(store_options), progress)
+    problems = tuple(Problem(*each) for each in found.pop("problems"))
+    orphans = tuple(Orphan(*each) for each in found.pop("orphans"))
+    return Report(problems=problems, orphans=orphans, **found)
 
 
 def restore(url: Url, checkpoint: object, **_: object) -> NoReturn:

@@ -2,7 +2,8 @@
 
 Keys and values are text in UTF-8, or hexadecimal with ``--hex``, or base64 with ``--base64``. Every
 command has ``--json``. An error is one line on standard error, and a non-zero exit: 1 in general, 2
-for a wrong call, 3 when the key asked for is absent.
+for a wrong call, 3 when the key asked for is absent. `verify` tells each problem in a line, and
+exits with 1.
 
 Tables are drawn on a terminal only; elsewhere it is ``name<TAB>value`` lines. ``NO_COLOR`` in the
 environment turns colours off.
@@ -333,6 +334,48 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
             rows[name] = len(value) if isinstance(value, list) else value
     shown = ((name, "none" if value is None else value) for name, value in rows.items())
     _print_table(f"manifest {state['id']}", shown)
+
+
+@main.command()
+@_as_json
+@click.pass_obj
+def verify(session: Session, as_json: bool) -> None:
+    """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
+    report = _verify(session)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        for problem in report.problems:
+            click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
+        counts = {name: value for name, value in report.to_dict().items() if name != "problems"}
+        _print_table("verify", {**counts, "orphans": len(report.orphans)})
+    if not report.ok:
+        raise SystemExit(1)
+
+
+def _verify(session: Session) -> siltstone.admin.Report:
+    """With a bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        return siltstone.admin.verify(session.url, store_options=session.store_options)
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("verify", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=max(done, total))
+
+        return siltstone.admin.verify(
+            session.url, store_options=session.store_options, progress=progress
+        )
 
 
 if __name__ == "__main__":

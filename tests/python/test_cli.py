@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import siltstone
 from siltstone.cli import main
 
-COMMANDS = ["get", "put", "delete", "scan", "stats", "manifest"]
+COMMANDS = ["get", "put", "delete", "scan", "stats", "manifest", "verify"]
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_the_list_of_commands_is_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["get", "a"], ["put", "a", "1"], ["scan"], ["stats"], ["manifest"]]
+    "command", [["get", "a"], ["put", "a", "1"], ["scan"], ["stats"], ["manifest"], ["verify"]]
 )
 def test_errors_are_one_line(run, tmp_path, command: list[str]) -> None:
     status, out, err = run(*command, path=str(tmp_path / "absent"))

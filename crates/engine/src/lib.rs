@@ -46,6 +46,7 @@ pub mod store;
 pub mod task;
 mod tree;
 mod value;
+pub mod verify;
 mod write;
 mod writer;
 

@@ -20,7 +20,8 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
+    /// Every object under `prefix`, whose names are known.
+    pub(crate) async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
         let list = || self.env.store.list(prefix, None);
         with_retries(&self.env, self.limit, "list", list).await
     }

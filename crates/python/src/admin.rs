@@ -1,13 +1,16 @@
 //! Looking at a database without opening it.
 
+use crate::error::Raise;
 use crate::open::{env, text_of};
 use crate::options::options;
-use crate::process::Process;
-use crate::wait::wait;
+use crate::process::{Process, over};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use siltstone::ManifestId;
 use siltstone::admin::Manifest;
+use siltstone::verify::{Progress, Report};
+use std::pin::pin;
 
 /// A dict of the pairs given.
 macro_rules! dict {
@@ -49,6 +52,57 @@ pub(crate) fn manifest<'py>(
     let deadline = options(&PyDict::new(py))?.deadline;
     let found = siltstone::admin::manifest(&env, id.map(ManifestId), deadline);
     describe(py, &*wait(py, process, found)?)
+}
+
+/// Reads and checks every byte. `progress` is called with bytes read and bytes to read, a few times
+/// a second.
+#[pyfunction]
+pub(crate) fn verify<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    let deadline = options(&PyDict::new(py))?.deadline;
+    let done = Progress::default();
+    let mut work = pin!(siltstone::verify::verify(&env, deadline, &done));
+    loop {
+        match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
+            Polled::Done(found) => return report(py, &found.raise(py)?),
+            Polled::Later => py.check_signals()?,
+            Polled::Over => return Err(over(py)),
+        }
+        if let Some(progress) = progress {
+            progress.call1(done.bytes())?;
+        }
+    }
+}
+
+fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {
+    let problems = report.problems.iter();
+    let problems = problems.map(|one| (one.object.to_string(), one.offset, one.what.clone()));
+    let orphans = report.orphans.iter().map(|one| (one.name.to_string(), one.bytes));
+    Ok(dict! { py;
+        database: report.database.to_string(),
+        manifest_id: report.manifest_id.get(),
+        manifests: report.manifests,
+        checkpoints: report.checkpoints,
+        boundaries: report.boundaries,
+        tables: report.tables,
+        blocks: report.blocks,
+        entries: report.entries,
+        tombstones: report.tombstones,
+        wal_objects: report.wal_objects,
+        fences: report.fences,
+        batches: report.batches,
+        operations: report.operations,
+        bytes_read: report.bytes_read,
+        orphans: orphans.collect::<Vec<_>>(),
+        problems: problems.collect::<Vec<_>>(),
+        problem_count: report.problem_count,
+    })
 }
 
 fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, PyDict>> {

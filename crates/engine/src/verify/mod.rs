@@ -1,0 +1,245 @@
+//! Reading and checking every byte that a database is made of: the newest manifest, the chain of
+//! manifests that led to it, what present checkpoints pin, the boundaries, every block of every
+//! table, and the WAL from the replay point on.
+//!
+//! ```text
+//! list everything ─► newest manifest ─► chain, checkpoints ─► boundaries ─► WAL ─► tables ─► orphans
+//! ```
+//! The listing comes first: whatever it shows and nobody names afterwards was garbage then. What is
+//! met is judged against the newest manifest; where the two disagree because a writer or a
+//! collector went on meanwhile, the newest manifest is read again before anything is called a
+//! problem. Nothing is written.
+//!
+//! Memory: [`PARALLEL_TABLES`] tables at a time, each with its index, its filter and
+//! [`CHUNK_BYTES`] of blocks (or one block, where that is larger); [`PARALLEL_OBJECTS`] manifests
+//! or WAL objects; and the names of the listing.
+
+mod manifests;
+mod report;
+mod table;
+mod wal;
+
+pub use report::{Orphan, Problem, Progress, Report};
+
+use crate::admin::no_database;
+use crate::env::Env;
+use crate::objects::Objects;
+use futures::StreamExt;
+use futures::stream;
+use siltstone_base::name::prefix;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
+use siltstone_manifest::Manifest;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Tables that are read at a time: enough to keep two cores and a network busy.
+const PARALLEL_TABLES: usize = 4;
+/// Manifests or WAL objects that are read ahead.
+const PARALLEL_OBJECTS: usize = 4;
+/// Bytes of a table that one request reads.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// Problems that a report lists; more are counted.
+const MOST_PROBLEMS: usize = 1000;
+
+/// Checks everything that the newest manifest and the present checkpoints name. `deadline` is for
+/// each request, not for the whole. `progress` is kept up to date for whoever looks at it.
+///
+/// # Errors
+/// NotFound where there is no database; Denied, Unavailable, Timeout from the store. What is
+/// damaged is no error: it stands in the report.
+pub async fn verify(env: &Env, deadline: Duration, progress: &Progress) -> Result<Report> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let mut verify = Verify {
+        objects,
+        progress,
+        listed: BTreeMap::new(),
+        report: Report::default(),
+        named: HashSet::new(),
+        states: Vec::new(),
+    };
+    verify.list().await?;
+    let newest = verify.newest().await?;
+    verify.boundaries().await?;
+    if let Some(newest) = newest {
+        verify.expect_bytes(&newest);
+        verify.chain(&newest).await?;
+        verify.checkpoints(&newest).await?;
+        verify.wal(&newest).await?;
+        verify.tables().await?;
+        verify.orphans(&newest);
+    }
+    Ok(verify.report)
+}
+
+/// A verification under way.
+struct Verify<'a> {
+    objects: Objects,
+    progress: &'a Progress,
+    /// Everything that was there at the start, and its length.
+    listed: BTreeMap<ObjectName, u64>,
+    report: Report,
+    /// Whatever somebody names, or may still come to name.
+    named: HashSet<ObjectName>,
+    /// The states whose tables and WAL are checked: the newest, then those that checkpoints pin.
+    states: Vec<Arc<Manifest>>,
+}
+
+impl Verify<'_> {
+    async fn list(&mut self) -> Result<()> {
+        let folders =
+            [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::INGEST];
+        for folder in folders {
+            let found = self.objects.list(folder).await?;
+            self.listed.extend(found.into_iter().map(|object| (object.name, object.bytes)));
+        }
+        Ok(())
+    }
+
+    /// The newest manifest, or `None` when it cannot be read: then there is nothing to go by.
+    async fn newest(&mut self) -> Result<Option<Arc<Manifest>>> {
+        let listing = self.objects.list_manifests(ManifestId::NONE).await?;
+        let Some(id) = listing.newest else {
+            return Err(no_database(&self.objects.env));
+        };
+        self.report.manifest_id = id;
+        self.named.insert(ObjectName::Manifest(id));
+        let Some(newest) = self.manifest(id).await? else {
+            let name = ObjectName::Manifest(id);
+            let what = "the newest manifest cannot be read: what it names was not checked";
+            self.report.problem(name, None, what);
+            return Ok(None);
+        };
+        self.report.database = newest.database;
+        self.states.push(Arc::clone(&newest));
+        Ok(Some(newest))
+    }
+
+    /// Reads `name`, or `None` when it is gone. Counts its bytes.
+    async fn read(&mut self, name: ObjectName) -> Result<Option<bytes::Bytes>> {
+        let found = self.objects.get(name).await?;
+        if let Some(bytes) = &found {
+            self.report.bytes_read += bytes.len() as u64;
+            self.progress.add(bytes.len() as u64);
+        }
+        Ok(found)
+    }
+
+    /// How much there will be to read, for whoever shows progress.
+    fn expect_bytes(&self, newest: &Manifest) {
+        let wal_and_manifests = self.listed.iter().filter(|(name, _)| match name {
+            ObjectName::Manifest(_) => true,
+            ObjectName::Wal(id) => *id >= newest.replay_from,
+            _ => false,
+        });
+        let tables = newest.tables().map(|table| table.object_bytes);
+        let rest = wal_and_manifests.map(|(_, bytes)| *bytes);
+        self.progress.expect(tables.chain(rest).fold(0, u64::saturating_add));
+    }
+
+    /// Every table of every state, each once.
+    async fn tables(&mut self) -> Result<()> {
+        let mut wanted: BTreeMap<SstId, SstDescriptor> = BTreeMap::new();
+        for state in self.states.clone() {
+            for table in state.tables() {
+                self.name_table(&mut wanted, table);
+            }
+        }
+        let (objects, progress, database) = (&self.objects, self.progress, self.report.database);
+        let sizes = &self.listed;
+        let checks = wanted.into_values().map(|descriptor| {
+            let listed = sizes.get(&ObjectName::Compacted(descriptor.id)).copied();
+            table::check(objects, progress, database, descriptor, listed)
+        });
+        let mut checks = stream::iter(checks).buffer_unordered(PARALLEL_TABLES);
+        let mut gone = Vec::new();
+        while let Some(checked) = checks.next().await {
+            let checked = checked?;
+            if checked.gone {
+                gone.push(checked.id);
+            }
+            self.report.add(checked.report);
+        }
+        drop(checks);
+        self.tables_gone(&gone).await
+    }
+
+    fn name_table(&mut self, wanted: &mut BTreeMap<SstId, SstDescriptor>, table: &SstDescriptor) {
+        let name = ObjectName::Compacted(table.id);
+        if table.location != SstLocation::Own {
+            let what = "lies in an ancestor (a clone), which this version cannot read";
+            self.report.problem(name, None, what);
+            return;
+        }
+        self.named.insert(name);
+        if let Some(before) = wanted.insert(table.id, table.clone())
+            && before.checksum != table.checksum
+        {
+            let what = "two manifests name two tables by this name";
+            self.report.problem(name, None, what);
+        }
+    }
+
+    /// A table may have been compacted away and collected since the listing: it is missing only
+    /// when it is still named.
+    async fn tables_gone(&mut self, gone: &[SstId]) -> Result<()> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let mut still = HashSet::new();
+        for state in self.named_now().await? {
+            still.extend(state.tables().map(|table| table.id));
+        }
+        for id in gone.iter().filter(|id| still.contains(*id)) {
+            self.report.problem(ObjectName::Compacted(*id), None, "is missing");
+        }
+        Ok(())
+    }
+
+    /// The newest state as of now, and what its checkpoints pin.
+    async fn named_now(&mut self) -> Result<Vec<Arc<Manifest>>> {
+        let newest = self.objects.list_manifests(ManifestId::NONE).await?.newest;
+        let mut states = Vec::new();
+        let Some(newest) = self.state(newest.unwrap_or_default()).await? else { return Ok(states) };
+        for checkpoint in &newest.checkpoints {
+            states.extend(self.state(checkpoint.manifest_id).await?);
+        }
+        states.push(newest);
+        Ok(states)
+    }
+
+    /// A manifest that is read again, without a word about damage, which was reported before.
+    async fn state(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
+        match self.objects.manifest(id).await {
+            Err(error) if is_damage(error.kind()) => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// What was there at the start, and nobody names or may come to name.
+    fn orphans(&mut self, newest: &Manifest) {
+        let reserved: HashSet<SstId> = newest.reserved.iter().copied().collect();
+        for (name, bytes) in std::mem::take(&mut self.listed) {
+            let waits = match name {
+                ObjectName::Compacted(id) => reserved.contains(&id),
+                // Newer than what was read, or under way beside what was.
+                ObjectName::Manifest(id) => id > newest.id,
+                ObjectName::Wal(id) => id >= newest.replay_from && id > self.report.wal_last_id,
+                // Jobs, whose own parts look after them.
+                ObjectName::Compactions(_)
+                | ObjectName::IngestManifest(_)
+                | ObjectName::IngestSst(..) => true,
+                _ => false,
+            };
+            if !waits && !self.named.contains(&name) {
+                self.report.orphans.push(Orphan { name, bytes });
+            }
+        }
+    }
+}
+
+/// Whether an error says that bytes are wrong, rather than that they could not be had.
+fn is_damage(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
+}

@@ -1,0 +1,246 @@
+//! The WAL: from every state's replay point on, by the rules that a replay goes by.
+
+use super::{PARALLEL_OBJECTS, Verify, is_damage};
+use futures::StreamExt;
+use futures::stream;
+use siltstone_base::{Epoch, ObjectName, Result, Seq, WalId};
+use siltstone_manifest::{KeptFence, Manifest};
+use siltstone_sst::wal::{WalBody, WalObject, WalRecord};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// What is remembered of an object: walks from several replay points meet the same ones.
+#[derive(Clone, Copy, Debug)]
+enum Met {
+    Absent,
+    /// Reported already.
+    Damaged,
+    Records {
+        epoch: Epoch,
+        first: Seq,
+        last: Seq,
+    },
+    Fence {
+        epoch: Epoch,
+        next_id: WalId,
+    },
+}
+
+/// Where a walk is, and what has to follow.
+struct Walk {
+    /// Objects up to here must be there.
+    needed: WalId,
+    /// The walk goes no further than this, where it is that of a checkpoint.
+    last: Option<WalId>,
+    epoch: Option<Epoch>,
+    /// The last sequence number so far; those of the next object follow on it.
+    seq: Option<Seq>,
+    flushed: Seq,
+    /// What came right before is not known: nothing can be held against it.
+    blind: bool,
+}
+
+impl Walk {
+    fn go_blind(&mut self) {
+        (self.epoch, self.seq, self.blind) = (None, None, true);
+    }
+}
+
+type Memory = BTreeMap<WalId, Met>;
+
+impl Verify<'_> {
+    /// Walks the WAL of the newest state to its end, and of pinned ones as far as they reach.
+    pub(super) async fn wal(&mut self, newest: &Arc<Manifest>) -> Result<()> {
+        let mut memory = Memory::new();
+        let mut walks = vec![(newest.replay_from, self.walk_of(newest, None))];
+        for checkpoint in &newest.checkpoints {
+            let pinned = self.states.iter().find(|state| state.id == checkpoint.manifest_id);
+            let Some(pinned) = pinned.cloned() else { continue };
+            let walk = self.walk_of(&pinned, Some(checkpoint.wal_id_last_seen));
+            walks.push((checkpoint.replay_from, walk));
+        }
+        let mut newest_epoch = Epoch::NONE;
+        for (from, mut walk) in walks {
+            self.walk(&mut memory, from, &mut walk).await?;
+            newest_epoch = newest_epoch.max(walk.epoch.unwrap_or_default());
+        }
+        self.kept_fences(&mut memory, newest).await?;
+        self.newer_writer(newest, newest_epoch).await
+    }
+
+    fn walk_of(&self, state: &Manifest, last: Option<WalId>) -> Walk {
+        let needed = last.unwrap_or(state.wal_id_last_seen);
+        Walk { needed, last, epoch: None, seq: None, flushed: state.flushed_seq, blind: false }
+    }
+
+    async fn walk(&mut self, memory: &mut Memory, from: WalId, walk: &mut Walk) -> Result<()> {
+        let mut at = from;
+        let mut ahead: VecDeque<(WalId, Result<Option<WalObject>>)> = VecDeque::new();
+        while walk.last.is_none_or(|last| at <= last) {
+            let met = match memory.get(&at) {
+                Some(met) => *met,
+                None => {
+                    while ahead.front().is_some_and(|(id, _)| *id < at) {
+                        ahead.pop_front();
+                    }
+                    if ahead.is_empty() {
+                        ahead.extend(self.wal_ahead(at).await);
+                    }
+                    let found = ahead.pop_front().map_or(Ok(None), |(_, found)| found);
+                    let met = self.meet(at, found)?;
+                    memory.insert(at, met);
+                    met
+                }
+            };
+            match self.step(at, met, walk) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    async fn wal_ahead(&self, from: WalId) -> Vec<(WalId, Result<Option<WalObject>>)> {
+        let ids = (0..PARALLEL_OBJECTS as u64).map(|n| from.plus(n));
+        let reads = ids.map(|id| async move { (id, self.objects.wal(id).await) });
+        stream::iter(reads).buffered(PARALLEL_OBJECTS).collect().await
+    }
+
+    /// Checks an object by itself.
+    fn meet(&mut self, id: WalId, found: Result<Option<WalObject>>) -> Result<Met> {
+        let name = ObjectName::Wal(id);
+        let object = match found {
+            Ok(Some(object)) => object,
+            Ok(None) => return Ok(Met::Absent),
+            Err(error) if is_damage(error.kind()) => {
+                self.named.insert(name);
+                self.report.problem(name, None, error);
+                return Ok(Met::Damaged);
+            }
+            Err(error) => return Err(error),
+        };
+        self.named.insert(name);
+        let bytes = self.listed.get(&name).copied().unwrap_or_default();
+        self.report.bytes_read += bytes;
+        self.progress.add(bytes);
+        self.report.wal_objects += 1;
+        self.report.wal_last_id = self.report.wal_last_id.max(id);
+        if object.envelope.database != self.report.database {
+            self.report.problem(name, None, "belongs to another database");
+            return Ok(Met::Damaged);
+        }
+        if let WalBody::Fence { next_id } = object.body {
+            self.report.fences += 1;
+            return Ok(Met::Fence { epoch: object.epoch, next_id });
+        }
+        for record in object.records() {
+            match record {
+                Ok(WalRecord::Batch { ops, .. }) => {
+                    self.report.batches += 1;
+                    self.report.operations += u64::from(ops);
+                }
+                Ok(_) => self.report.problem(name, None, "holds a record of a newer version"),
+                Err(error) => {
+                    self.report.problem(name, None, error);
+                    return Ok(Met::Damaged);
+                }
+            }
+        }
+        let (first, last) = (object.first_seq, object.last_seq);
+        Ok(Met::Records { epoch: object.epoch, first, last })
+    }
+
+    /// Checks an object against those before it. Where the walk goes on, or `None` at its end.
+    fn step(&mut self, id: WalId, met: Met, walk: &mut Walk) -> Option<WalId> {
+        let name = ObjectName::Wal(id);
+        match met {
+            Met::Absent if id <= walk.needed => {
+                // After damage this may be the gap of a fence.
+                if !walk.blind {
+                    self.report.problem(name, None, "is missing, and others after it are known of");
+                }
+                walk.go_blind();
+                Some(id.next())
+            }
+            Met::Absent => None,
+            Met::Damaged => {
+                walk.go_blind();
+                Some(id.next())
+            }
+            Met::Fence { epoch, next_id } => {
+                if walk.epoch.is_some_and(|before| epoch <= before) {
+                    self.report.problem(name, None, "a fence of an epoch that was over");
+                }
+                walk.epoch = Some(epoch);
+                Some(next_id.max(id.next()))
+            }
+            Met::Records { epoch, first, last } => {
+                if walk.epoch.is_some_and(|before| epoch != before) {
+                    let what = "records of an epoch that no fence before them began";
+                    self.report.problem(name, None, what);
+                }
+                walk.epoch = Some(epoch);
+                self.follows(name, (first, last), walk);
+                Some(id.next())
+            }
+        }
+    }
+
+    /// Sequence numbers go on without a gap: from one object to the next, and from the tables to
+    /// the first one.
+    fn follows(&mut self, name: ObjectName, (first, last): (Seq, Seq), walk: &mut Walk) {
+        if first.is_none() {
+            return;
+        }
+        let right = match walk.seq {
+            Some(before) => first == before.next(),
+            None => walk.blind || first <= walk.flushed.next(),
+        };
+        if !right {
+            let before = walk.seq.unwrap_or(walk.flushed);
+            let text = format_args!("begins with sequence number {first}, after {before}");
+            self.report.problem(name, None, text);
+        }
+        (walk.seq, walk.blind) = (Some(last), false);
+    }
+
+    /// Fences that must never be collected are there, and are what the manifest says.
+    async fn kept_fences(&mut self, memory: &mut Memory, newest: &Manifest) -> Result<()> {
+        for fence in &newest.kept_fences {
+            let KeptFence { id, epoch, next_id } = *fence;
+            let name = ObjectName::Wal(id);
+            let met = match memory.get(&id) {
+                Some(met) => *met,
+                None => {
+                    let found = self.objects.wal(id).await;
+                    let met = self.meet(id, found)?;
+                    memory.insert(id, met);
+                    met
+                }
+            };
+            let what = match met {
+                Met::Absent => "is missing, and the manifest keeps it as a fence",
+                Met::Fence { epoch: is, next_id: goes } if (is, goes) != (epoch, next_id) => {
+                    "is not the fence that the manifest keeps"
+                }
+                Met::Records { .. } => "holds records where the manifest keeps a fence",
+                Met::Damaged | Met::Fence { .. } => continue,
+            };
+            self.report.problem(name, None, what);
+        }
+        Ok(())
+    }
+
+    /// An epoch in the WAL that no manifest knows is damage, unless a writer came just now.
+    async fn newer_writer(&mut self, newest: &Manifest, met: Epoch) -> Result<()> {
+        if met <= newest.writer_epoch {
+            return Ok(());
+        }
+        let known = self.named_now().await?.into_iter().map(|state| state.writer_epoch).max();
+        if met > known.unwrap_or_default() {
+            let text = format_args!("holds epoch {met}, which no manifest knows");
+            self.report.problem(ObjectName::Wal(self.report.wal_last_id), None, text);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+"""Verification: what is whole passes, what is damaged is found and named."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import siltstone
+from siltstone.admin import Problem, Report, verify
+from siltstone.cli import main
+
+SMALL = {"block_bytes": 512, "l0_sst_size_bytes": 64 << 10}
+
+
+@pytest.fixture
+def made(url: str) -> Path:
+    """A database with several tables, none of which hold all, and a WAL behind them."""
+    with siltstone.open(url, options=SMALL) as db:
+        for round in range(3):
+            keys = [b"key%05d" % (i * (round + 1)) for i in range(1000)]
+            db.put_many(keys, [b"value %d %d" % (round, i) for i in range(1000)])
+            db.delete(b"key00003")
+            db.put(b"short-lived", b"x", ttl=3600.0)
+            db.flush_memtable()
+    # A writer that goes without a goodbye leaves its writes in the WAL.
+    db = siltstone.open(url, options={"l0_sst_size_bytes": 64 << 20})
+    db.put_many([b"late%03d" % i for i in range(100)], [b"v"] * 100)
+    db.flush()
+    with siltstone.open(url, options=SMALL) as newer:
+        newer.put(b"newer", b"x").wait()
+        root = Path(url)
+        copy = root.with_name("copy")
+        # As a crash would leave it: the copy is taken while the writer is open.
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and path.relative_to(root).parts[0] in {"manifest", "wal", "compacted"}:
+                target = copy / path.relative_to(root)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+    with pytest.raises(siltstone.Fenced):
+        db.close()
+    return copy
+
+
+def flip(path: Path, bit: int) -> None:
+    """Flips one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def objects(root: Path, folder: str) -> list[Path]:
+    """The objects of a folder, oldest first."""
+    return sorted(path for path in (root / folder).iterdir() if path.is_file())
+
+
+def test_what_is_whole_passes(made: Path) -> None:
+    report = verify(made)
+    assert isinstance(report, Report)
+    assert report.ok, report.problems
+    assert report.problems == ()
+    assert report.problem_count == 0
+    assert report.tables >= 3
+    assert report.blocks > report.tables
+    assert report.entries >= 3000
+    assert report.tombstones >= 1
+    assert report.manifests >= 4
+    assert report.wal_objects >= 1
+    assert report.operations >= 101
+    assert report.fences >= 1
+    state = siltstone.admin.manifest(made)
+    assert report.manifest_id == state["id"]
+    assert report.database == state["database"]
+    tables = [table for layer in state["l0"] for table in layer["tables"]]
+    assert report.tables == len(tables)
+    assert report.entries == sum(table["entries"] for table in tables)
+    assert report.bytes_read >= sum(table["object_bytes"] for table in tables)
+
+
+def test_an_open_database_can_be_verified(memory_url: str) -> None:
+    with siltstone.open(memory_url, options=SMALL) as db:
+        assert verify(memory_url).ok
+        for i in range(2000):
+            db.put(b"key%05d" % i, b"v" * 50)
+            if i % 500 == 0:
+                report = verify(memory_url)
+                assert report.ok, report.problems
+
+
+def test_nothing_here(url: str) -> None:
+    with pytest.raises(siltstone.NotFound):
+        verify(url)
+
+
+@pytest.mark.parametrize("folder", ["manifest", "wal", "compacted"])
+def test_a_flipped_bit_is_found_and_named(made: Path, folder: str) -> None:
+    rng = random.Random(7)
+    replay_from = siltstone.admin.manifest(made)["replay_from"]
+    named = [
+        path for path in objects(made, folder) if folder != "wal" or int(path.stem) >= replay_from
+    ]
+    assert named
+    for path in named:
+        for bit in rng.sample(range(path.stat().st_size * 8), 12):
+            flip(path, bit)
+            report = verify(made)
+            assert not report.ok, f"bit {bit} of {path.name}"
+            assert report.problem_count >= 1
+            places = {problem.object for problem in report.problems}
+            assert f"{folder}/{path.name}" in places, report.problems
+            flip(path, bit)
+    assert verify(made).ok
+
+
+def test_a_damaged_block_is_named_by_its_offset(made: Path) -> None:
+    path = max(objects(made, "compacted"), key=lambda path: path.stat().st_size)
+    flip(path, 8 * 72 + 100)
+    flip(path, 8 * 5000)
+    problems = verify(made).problems
+    offsets = [problem.offset for problem in problems]
+    assert offsets[0] == 72
+    assert len(offsets) == 2
+    assert 4000 < offsets[1] <= 5000
+    assert all(problem.object == f"compacted/{path.name}" for problem in problems)
+    assert str(problems[0]).startswith(f"compacted/{path.name} at byte 72: ")
+
+
+@pytest.mark.parametrize("folder", ["wal", "compacted"])
+def test_what_is_missing_is_found(made: Path, folder: str) -> None:
+    state = siltstone.admin.manifest(made)
+    if folder == "wal":
+        fences = [o for o in objects(made, "wal") if int(o.stem) >= state["replay_from"]]
+        path = fences[0]
+        # The manifest has to know that something follows.
+        if int(path.stem) > state["wal_id_last_seen"]:
+            pytest.skip("nothing later is known of")
+    else:
+        path = objects(made, "compacted")[0]
+    path.unlink()
+    report = verify(made)
+    assert not report.ok
+    assert f"{folder}/{path.name}" in {problem.object for problem in report.problems}
+
+
+def test_a_manifest_missing_from_the_chain_is_found(made: Path) -> None:
+    path = objects(made, "manifest")[1]
+    path.unlink()
+    problem, *rest = verify(made).problems
+    assert problem.object == f"manifest/{path.name}"
+    assert "missing" in problem.what
+    assert rest == []
+
+
+def test_a_table_that_nobody_names_is_an_orphan(made: Path) -> None:
+    stranger = made / "compacted" / "01ARZ3NDEKTSV4RRFFQ69G5FAV.sst"
+    stranger.write_bytes(b"left over")
+    report = verify(made)
+    assert report.ok, report.problems
+    assert (f"compacted/{stranger.name}", 9) in {(o.object, o.bytes) for o in report.orphans}
+
+
+def test_bytes_after_the_end_are_found(made: Path) -> None:
+    path = objects(made, "compacted")[0]
+    with path.open("ab") as file:
+        file.write(b"\0")
+    (problem,) = verify(made).problems
+    assert problem.object == f"compacted/{path.name}"
+    assert "bytes" in problem.what
+
+
+def test_progress_is_told(made: Path) -> None:
+    told: list[tuple[int, int]] = []
+    report = verify(made, progress=lambda done, total: told.append((done, total)))
+    # A quick run may end before the first tick; what is told never exceeds what was read.
+    assert all(0 <= done <= report.bytes_read for done, _ in told)
+
+
+def test_the_command_line(made: Path) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        done = CliRunner().invoke(main, ["--path", str(made), "verify", *arguments])
+        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+        return done.exit_code, done.stdout, done.stderr
+
+    status, out, err = run()
+    assert (status, err) == (0, "")
+    rows = dict(line.split("\t") for line in out.splitlines())
+    assert rows["ok"] == "True"
+    assert rows["problem_count"] == "0"
+    status, out, _ = run("--json")
+    assert status == 0
+    assert json.loads(out)["ok"] is True
+
+    damaged = objects(made, "compacted")[:2]
+    for path in damaged:
+        flip(path, 8 * 80)
+    status, out, err = run()
+    assert status == 1
+    lines = err.splitlines()
+    assert len(lines) == 2
+    for line, path in zip(lines, damaged, strict=True):
+        assert line.startswith(f"Error: compacted/{path.name} at byte 72: ")
+    status, out, err = run("--json")
+    assert (status, err) == (1, "")
+    found = json.loads(out)
+    assert found["ok"] is False
+    assert found["problem_count"] == 2
+    assert {problem["object"] for problem in found["problems"]} == {
+        f"compacted/{path.name}" for path in damaged
+    }
+
+
+def test_a_problem_reads_well() -> None:
+    assert str(Problem("wal/1", None, "is missing")) == "wal/1: is missing"
+    assert str(Problem("wal/1", 72, "is damaged")) == "wal/1 at byte 72: is damaged"
