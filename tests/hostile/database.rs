@@ -141,10 +141,13 @@ fn keys() -> Vec<Vec<u8>> {
     keys
 }
 
+/// A key, and what a look-up of it answered.
+type Got = (Vec<u8>, Result<Option<Vec<u8>>>);
+
 /// What a look at a database came to: values by key and both scans, each of which may be refused.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    gets: Vec<(Vec<u8>, Result<Option<Vec<u8>>>)>,
+    gets: Vec<Got>,
     scans: [Result<Vec<Row>>; 2],
 }
 

@@ -9,8 +9,11 @@ use siltstone_manifest::codec::decode_boundary;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// A number of a manifest, and what it is called.
+type Number = (&'static str, fn(&Manifest) -> u64);
+
 /// What a chain compares from one manifest to the next. Each only grows.
-const GROWS: [(&str, fn(&Manifest) -> u64); 6] = [
+const GROWS: [Number; 6] = [
     ("the writer's epoch", |m| m.writer_epoch.get()),
     ("the compactor's epoch", |m| m.compactor_epoch.get()),
     ("the replay point", |m| m.replay_from.get()),
