@@ -164,7 +164,7 @@ class Report:
 def verify(
     url: Url,
     *,
-    store_options: StoreOptions | None = None,
+    store_options: StoreOptionsSource | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Report:
     """Reads and checks every byte that the newest manifest and the present checkpoints name.
