@@ -357,8 +357,8 @@ def _verify(session: Session) -> siltstone.admin.Report:
     """With a bar on standard error where that is a terminal."""
     if not sys.stderr.isatty():
         return siltstone.admin.verify(session.url, store_options=session.store_options)
-    from rich.console import Console
-    from rich.progress import (
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
         BarColumn,
         DownloadColumn,
         Progress,
