@@ -7,7 +7,7 @@ Every call that waits gives the interpreter lock up, ends by the handle's `deadl
 and is interrupted by Ctrl-C.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, final, overload
@@ -17,14 +17,20 @@ from siltstone.stats import Stats
 __all__ = [
     "ArrowArray",
     "ArrowStream",
+    "AsyncCommit",
+    "AsyncScan",
     "Commit",
     "Database",
+    "Pending",
+    "Port",
     "Reader",
     "Scan",
     "Snapshot",
     "WriteBatch",
     "__version__",
     "at_exit",
+    "begin_open",
+    "begin_open_reader",
     "check_options",
     "error_kinds",
     "error_of_kind",
@@ -53,6 +59,8 @@ _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
 _Array = TypeVar("_Array", bound=_ArrowArrayLike)
 _Row = TypeVar("_Row", bytes, tuple[bytes, bytes])
+
+_T_co = TypeVar("_T_co", covariant=True)
 
 class _Reads:
     """What Database, Reader and Snapshot have in common. From any thread."""
@@ -133,6 +141,18 @@ class _Reads:
         """TypeError: counting would mean reading every key."""
     def __bool__(self) -> bool:
         """True, always: a handle is not a count."""
+    # What siltstone.aio calls: an answer, or a Pending where it must wait.
+    def _begin_get(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
+    def _begin_get_many(self, keys: Any) -> Any: ...
+    def _begin_scan(
+        self,
+        yields: str,
+        start: _Bytes | None,
+        end: _Bytes | None,
+        prefix: _Bytes | None,
+        reverse: bool,
+        limit: int | None,
+    ) -> AsyncScan[Any]: ...
 
 @final
 class Database(_Reads):
@@ -222,6 +242,20 @@ class Database(_Reads):
         """Not built yet: raises Unsupported."""
     def compact(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
+    # What siltstone.aio calls.
+    def _begin_put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        ttl: _Seconds | None,
+        if_absent: bool,
+        if_seq: int | None,
+    ) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_delete(self, key: _Bytes) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_put_many(self, keys: Any, values: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_flush(self) -> Pending[None]: ...
+    def _begin_close(self) -> Pending[None]: ...
     def __reduce__(self) -> NoReturn: ...
 
 @final
@@ -253,6 +287,9 @@ class Reader(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
+    # What siltstone.aio calls.
+    def _begin_refresh(self) -> Pending[None]: ...
+    def _begin_close(self) -> Pending[None] | None: ...
     def __reduce__(self) -> tuple[Any, tuple[str, dict[str, Any]]]: ...
 
 @final
@@ -367,6 +404,79 @@ class WriteBatch:
         """Not built yet: raises Unsupported."""
     def delete_range(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
+
+@final
+class Pending(Coroutine[Any, Any, _T_co]):
+    """A call of `siltstone.aio` that waits. Awaited once; `asyncio.create_task` takes it too.
+    Dropping it, as a cancelled task does, ends the wait."""
+
+    def __await__(self) -> Generator[Any, None, _T_co]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def send(self, _value: Any) -> Any:
+        """One step of the wait."""
+    def throw(self, kind: Any, value: Any = None, _trace: Any = None) -> Any:
+        """Ends the wait with an exception."""
+    def close(self) -> None:
+        """Ends the wait."""
+
+@final
+class Port:
+    """How an event loop hears of what completed: one a loop, which owns it. It has no use of its
+    own."""
+
+    def _drain(self) -> None: ...
+
+@final
+class AsyncCommit(Awaitable[None]):
+    """A write that was accepted. Awaited, it is durable. Dropping it cancels nothing."""
+
+    @property
+    def seq(self) -> int:
+        """Sequence number of the write's last operation: its place in the one history."""
+    @property
+    def durable(self) -> bool:
+        """Whether the write is durable by now."""
+    def __await__(self) -> Generator[Any]: ...
+    def wait(self, timeout: _Seconds | None = None) -> Pending[None]:
+        """Awaited, returns once the write is durable; has it sent at once if it was not.
+
+        :param timeout: None: the handle's deadline.
+        :raises Timeout: the write goes on, and may still become durable.
+        :raises Fenced, Closed: it will not be acknowledged.
+        :raises Denied: the store refuses the credentials; the write is tried again.
+        """
+
+@final
+class AsyncScan(Generic[_Row]):
+    """Batches of the rows of a `siltstone.aio.Scan`."""
+
+    def begin_rows(self) -> list[_Row] | Pending[list[_Row]]:
+        """The next rows, none at the end."""
+    def batch_rows(self, wanted: int | None) -> int:
+        """Rows of a record batch, where the caller asks for `wanted`."""
+    def begin_batch(self, rows: int) -> Pending[ArrowArray | None]:
+        """The next rows as an Arrow array of structs, None at the end."""
+    def begin_close(self) -> Pending[None] | None:
+        """Lets go of what the scan holds."""
+    def __class_getitem__(cls, _item: Any) -> Any: ...
+
+def begin_open(
+    url: str,
+    create: bool,
+    take_over: bool,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+) -> Pending[Database]:
+    """`open`, to be awaited."""
+
+def begin_open_reader(
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    provider: str | None,
+) -> Pending[Reader]:
+    """`open_reader`, to be awaited."""
 
 def open(
     url: str,

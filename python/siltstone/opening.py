@@ -49,10 +49,10 @@ def open(
     :raises Invalid: the URL, an option, or a setting that the database was made with.
     :raises Denied, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    if merge_operator is not None:
-        raise _not_built("open(merge_operator=…)")
+    _check_writer(merge_operator)
     named = named_options(options)
-    database = _native.open(_text(url), create, take_over, named, _store(store_options))
+    store = _store(store_options)
+    database = _native.open(_text(url), create, take_over, named, store)
     _close_in_workers()
     return database
 
@@ -79,18 +79,9 @@ def open_reader(
     :raises NotFound: there is no database.
     :raises Invalid, Denied, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    if checkpoint is not None:
-        raise _not_built("open_reader(checkpoint=…)")
-    if version is not None:
-        raise _not_built("open_reader(version=…)")
-    if merge_operator is not None:
-        raise _not_built("open_reader(merge_operator=…)")
-    place = _text(url)
-    if place and "://" not in place:
-        # It may be opened again, after a fork or a pickle, in another working directory.
-        place = str(Path(place).absolute())
-    provider = name_of(store_options)
-    return _native.open_reader(place, named_options(options), _store(store_options), provider)
+    _check_reader(checkpoint, version, merge_operator)
+    place, store, provider = _reader_arguments(url, store_options)
+    return _native.open_reader(place, named_options(options), store, provider)
 
 
 def reopen_reader(url: str, named: dict[str, Any], provider: str | None = None) -> Reader:
@@ -134,6 +125,34 @@ def destroy(
     :raises Unsupported: always.
     """
     raise _not_built("destroy")
+
+
+def _check_writer(merge_operator: object) -> None:
+    """Refuses what `open` names and cannot do yet."""
+    if merge_operator is not None:
+        raise _not_built("open(merge_operator=…)")
+
+
+def _check_reader(checkpoint: object, version: int | None, merge_operator: object) -> None:
+    """Refuses what `open_reader` names and cannot do yet."""
+    if checkpoint is not None:
+        raise _not_built("open_reader(checkpoint=…)")
+    if version is not None:
+        raise _not_built("open_reader(version=…)")
+    if merge_operator is not None:
+        raise _not_built("open_reader(merge_operator=…)")
+
+
+def _reader_arguments(
+    url: Url, store_options: StoreOptionsSource | None
+) -> tuple[str, dict[str, str | int | bool], str | None]:
+    """Where, with which store options, and the name of the provider that gave these."""
+    place = _text(url)
+    if place and "://" not in place:
+        # It may be opened again, after a fork or a pickle, in another working directory.
+        place = str(Path(place).absolute())
+    provider = name_of(store_options)
+    return place, _store(store_options), provider
 
 
 def _not_built(feature: str) -> Unsupported:

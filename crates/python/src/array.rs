@@ -15,6 +15,12 @@ pub(crate) struct ArrowArray {
     array: ArrayRef,
 }
 
+impl ArrowArray {
+    pub(crate) fn new(array: ArrayRef) -> Self {
+        ArrowArray { array }
+    }
+}
+
 #[pymethods]
 impl ArrowArray {
     #[pyo3(signature = (requested_schema=None))]

@@ -91,6 +91,11 @@ impl Database {
     pub(crate) fn held(&self) -> &Held<siltstone::Database> {
         self.opened.held()
     }
+
+    /// Begins to close, as [`Opened::close`].
+    pub(crate) fn close_begun(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        self.opened.close()
+    }
 }
 
 impl Source for Database {

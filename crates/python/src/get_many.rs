@@ -13,7 +13,7 @@ use siltstone::{Answer, Value};
 
 /// Up to so many keys the interpreter lock is kept: their look-ups in memory take less than a
 /// contended hand-over.
-const KEYS_WITH_LOCK: usize = 16;
+pub(crate) const KEYS_WITH_LOCK: usize = 16;
 
 /// A key inside a shared buffer: nothing of the interpreter, so that it may leave it.
 pub(crate) struct PackedKey {
@@ -51,7 +51,8 @@ pub(crate) fn get_many<'py, S: Source>(
     Ok(PyList::new(py, values)?.into_any())
 }
 
-fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Vec<PackedKey>> {
+/// The keys, packed into one buffer.
+pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Vec<PackedKey>> {
     let mut bytes = Vec::new();
     let mut ends = Vec::with_capacity(keys.len().unwrap_or(0));
     for key in keys.try_iter()? {

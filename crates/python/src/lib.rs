@@ -13,11 +13,13 @@
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
 //! | `parts` | a long scan read by several threads |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
+//! | `aio` | the compiled part of `siltstone.aio` |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 
 #![forbid(unsafe_code)]
 
 mod admin;
+mod aio;
 mod array;
 mod batch;
 mod bytes;
@@ -71,6 +73,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_of_kind, module)?)?;
     module.add_function(wrap_pyfunction!(exit::at_exit, module)?)?;
+    aio::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     process::watch_forks(module)?;
     exit::register(module)

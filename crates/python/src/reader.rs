@@ -41,12 +41,15 @@ impl Reader {
         named: &Bound<'_, PyDict>,
     ) -> PyResult<Reader> {
         let held = connect(py, &place)?;
-        let named = named.copy()?.unbind();
-        Ok(Reader { place, named, held: Mutex::new(Some(Arc::new(held))) })
+        Ok(Reader::new(place, named.copy()?.unbind(), held))
+    }
+
+    pub(crate) fn new(place: Place, named: Py<PyDict>, held: Held<siltstone::Reader>) -> Reader {
+        Reader { place, named, held: Mutex::new(Some(Arc::new(held))) }
     }
 
     /// Takes the handle out, for good.
-    fn take(&self) -> Option<Arc<Held<siltstone::Reader>>> {
+    pub(crate) fn take(&self) -> Option<Arc<Held<siltstone::Reader>>> {
         self.held.lock().take()
     }
 }

@@ -23,7 +23,7 @@ use std::thread::ThreadId;
 pub(crate) const DEFAULT_BATCH_ROWS: u64 = 65_536;
 /// Bytes at which a record batch ends: far below the 2 GiB that 32-bit offsets reach, and few
 /// enough that a batch stays in memory with room for others.
-const BATCH_BYTES: usize = 64 << 20;
+pub(crate) const BATCH_BYTES: usize = 64 << 20;
 
 /// The rows of a scan, to be read once through `__arrow_c_stream__`.
 #[pyclass(frozen, module = "siltstone")]
@@ -202,7 +202,8 @@ fn forked() -> ArrowError {
     refused("this scan was opened before a fork, in the parent process")
 }
 
-fn into_array(rows: Rows) -> Result<ArrayRef, ArrowError> {
+/// Moves rows into an array of structs.
+pub(crate) fn into_array(rows: Rows) -> Result<ArrayRef, ArrowError> {
     let keys = into_binary(rows.keys)?;
     let values = into_binary(rows.values)?;
     Ok(Arc::new(StructArray::try_new(row_fields(), vec![keys, values], None)?))

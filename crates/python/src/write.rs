@@ -11,25 +11,14 @@ use pyo3::prelude::*;
 use siltstone::Batch;
 
 /// Batches up to so many bytes are accepted with the interpreter lock held.
-const BYTES_WITH_LOCK: usize = 64 << 10;
+pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
     /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
     /// as one atomic batch.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
-        if let Ok(batch) = batch.cast::<WriteBatch>() {
-            return batch.get().with(py, |batch| accept_batch(py, self, batch));
-        }
-        if !is_arrow(batch)? {
-            let name = batch.get_type().name()?;
-            return Err(PyTypeError::new_err(format!(
-                "expected a WriteBatch or Arrow data with the columns key and value, not {name}"
-            )));
-        }
-        let mut growing = Growing::for_database(py, self)?;
-        each_row(batch, |key, value| growing.put(py, key, value))?;
-        accept_batch(py, self, &growing.batch)
+        with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
     /// Sets every key to the value beside it, as one atomic batch.
@@ -39,20 +28,58 @@ impl Database {
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
     ) -> PyResult<Commit> {
-        let mut growing = Growing::for_database(py, self)?;
-        match (is_arrow(keys)?, is_arrow(values)?) {
-            (true, true) => {
-                growing.columns(py, &Column::from_python(keys)?, &Column::from_python(values)?)?
-            }
-            (false, false) => growing.sequences(keys, values)?,
-            _ => {
-                return Err(PyTypeError::new_err(
-                    "keys and values must both be Arrow arrays, or both be sequences of bytes",
-                ));
-            }
-        }
-        accept_batch(py, self, &growing.batch)
+        accept_batch(py, self, &beside(py, self, keys, values)?)
     }
+}
+
+/// Calls `work` with the batch that `data` is: a WriteBatch, or Arrow data with two columns.
+///
+/// # Errors
+/// TypeError for anything else; Invalid for missing columns, nulls, and too many bytes.
+pub(crate) fn with_rows<T>(
+    py: Python<'_>,
+    database: &Database,
+    data: &Bound<'_, PyAny>,
+    work: impl FnOnce(&Batch) -> PyResult<T>,
+) -> PyResult<T> {
+    if let Ok(batch) = data.cast::<WriteBatch>() {
+        return batch.get().with(py, work);
+    }
+    if !is_arrow(data)? {
+        let name = data.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "expected a WriteBatch or Arrow data with the columns key and value, not {name}"
+        )));
+    }
+    let mut growing = Growing::for_database(py, database)?;
+    each_row(data, |key, value| growing.put(py, key, value))?;
+    work(&growing.batch)
+}
+
+/// A batch that sets every key to the value beside it.
+///
+/// # Errors
+/// TypeError for what is neither two Arrow arrays nor two sequences of bytes; Invalid for lengths
+/// that differ, nulls, and too many bytes.
+pub(crate) fn beside(
+    py: Python<'_>,
+    database: &Database,
+    keys: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+) -> PyResult<Batch> {
+    let mut growing = Growing::for_database(py, database)?;
+    match (is_arrow(keys)?, is_arrow(values)?) {
+        (true, true) => {
+            growing.columns(py, &Column::from_python(keys)?, &Column::from_python(values)?)?
+        }
+        (false, false) => growing.sequences(keys, values)?,
+        _ => {
+            return Err(PyTypeError::new_err(
+                "keys and values must both be Arrow arrays, or both be sequences of bytes",
+            ));
+        }
+    }
+    Ok(growing.batch)
 }
 
 /// A batch under construction that refuses to outgrow what the database takes.

@@ -1,0 +1,65 @@
+//! `siltstone.aio.Commit`: a write that was accepted; awaited, it is durable.
+
+use crate::aio::pending::{Finish, First, Pending, Waits};
+use crate::duration::duration;
+use crate::held::Held;
+use crate::process::Process;
+use futures::FutureExt;
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// A write that was accepted. Dropping it cancels nothing.
+#[pyclass(frozen, module = "siltstone.aio")]
+pub(crate) struct AsyncCommit {
+    held: Held<siltstone::Commit>,
+    seq: u64,
+}
+
+impl AsyncCommit {
+    pub(crate) fn new(process: &'static Process, commit: siltstone::Commit) -> Self {
+        AsyncCommit { seq: commit.seq().get(), held: Held::new(process, commit) }
+    }
+
+    fn pending(&self, py: Python<'_>, limit: Option<Duration>) -> PyResult<Pending> {
+        let commit = self.held.get(py)?.clone();
+        Ok(Pending::later(self.held.process(), move || {
+            let nothing: Finish = Box::new(|py| Ok(py.None()));
+            if commit.is_durable() {
+                return First::Ready(nothing);
+            }
+            let wait = commit.wait(limit).map(|ended| ended.map(|()| nothing));
+            First::Waits(Waits { work: wait.boxed(), commit: Some(commit) })
+        }))
+    }
+}
+
+#[pymethods]
+impl AsyncCommit {
+    /// Its place in the database's one history.
+    #[getter]
+    fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// Whether the write is durable by now.
+    #[getter]
+    fn durable(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.held.get(py)?.is_durable())
+    }
+
+    /// Awaited, it ends once the write is durable.
+    #[pyo3(signature = (timeout=None))]
+    fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<Pending> {
+        let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;
+        self.pending(py, limit)
+    }
+
+    fn __await__(&self, py: Python<'_>) -> PyResult<Pending> {
+        self.pending(py, None)
+    }
+
+    fn __repr__(&self) -> String {
+        let durable = self.held.peek().is_some_and(siltstone::Commit::is_durable);
+        format!("<siltstone.aio.Commit {}{}>", self.seq, if durable { " durable" } else { "" })
+    }
+}

@@ -1,0 +1,30 @@
+//! The part of `siltstone.aio` that is compiled (RFC 0013). The Python module `siltstone.aio` has
+//! the surface; each of its calls begins here, and is answered at once or with a [`Pending`].
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `port` | how an event loop hears of what completed: a socket and a table, one a loop |
+//! | `pending` | a call that waits, as an awaitable |
+//! | `commit` | a write that was accepted |
+//! | `reads`, `writes`, `open` | the verbs |
+//! | `scan` | batches of a scan's rows |
+
+mod commit;
+mod open;
+mod pending;
+mod port;
+mod reads;
+mod scan;
+mod writes;
+
+use pyo3::prelude::*;
+
+/// Adds what this part has to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<commit::AsyncCommit>()?;
+    module.add_class::<pending::Pending>()?;
+    module.add_class::<port::Port>()?;
+    module.add_class::<scan::AsyncScan>()?;
+    module.add_function(wrap_pyfunction!(open::begin_open, module)?)?;
+    module.add_function(wrap_pyfunction!(open::begin_open_reader, module)?)
+}

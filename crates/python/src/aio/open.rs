@@ -1,0 +1,92 @@
+//! Opening and ending handles, begun.
+
+use crate::aio::pending::{First, Pending, Waits, on_runtime};
+use crate::database::Database;
+use crate::held::Held;
+use crate::open::{env, shown, text_of};
+use crate::options::options;
+use crate::process::Process;
+use crate::reader::{Place, Reader};
+use crate::source::Source;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::{Error, OpenOptions, ReaderOptions};
+use std::sync::Arc;
+
+/// `open`. A database that nobody takes, since the wait was cancelled, is closed.
+#[pyfunction]
+pub(crate) fn begin_open(
+    py: Python<'_>,
+    url: &str,
+    create: bool,
+    take_over: bool,
+    named: &Bound<'_, PyDict>,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<Pending> {
+    let options = options(named)?;
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    let how = OpenOptions { create, take_over, options, merge_operator: None };
+    let place = shown(url);
+    let open = async move {
+        let engine = siltstone::Database::open(env, how).await?;
+        Ok(Database::new(process, engine, place))
+    };
+    Ok(Pending::running(process, open, |py, database| Ok(Py::new(py, database)?.into_any())))
+}
+
+/// `open_reader`.
+#[pyfunction]
+#[pyo3(signature = (url, named, store_options, provider))]
+pub(crate) fn begin_open_reader(
+    py: Python<'_>,
+    url: &str,
+    named: &Bound<'_, PyDict>,
+    store_options: &Bound<'_, PyDict>,
+    provider: Option<String>,
+) -> PyResult<Pending> {
+    let (url_text, store_options) = (url.to_owned(), text_of(store_options)?);
+    let place = Place { url: url_text, options: options(named)?, store_options, provider };
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &place.store_options)?;
+    let how = ReaderOptions { options: place.options.clone(), merge_operator: None };
+    let named = named.copy()?.unbind();
+    Ok(Pending::running(process, siltstone::Reader::open(env, how), move |py, engine| {
+        let reader = Reader::new(place, named, Held::new(process, engine));
+        Ok(Py::new(py, reader)?.into_any())
+    }))
+}
+
+#[pymethods]
+impl Reader {
+    /// `refresh`.
+    fn _begin_refresh(&self, py: Python<'_>) -> PyResult<Pending> {
+        let held = self.held(py)?;
+        let process = held.process();
+        let refresh = async move {
+            match held.peek() {
+                Some(engine) => engine.refresh().await,
+                None => Err(Error::internal("a reader of another process was refreshed")),
+            }
+        };
+        Ok(Pending::running(process, refresh, |py, ()| Ok(py.None())))
+    }
+
+    /// `close`; `None` where there is nothing to wait for.
+    fn _begin_close(&self) -> Option<Pending> {
+        let held = self.take().filter(|held| !held.is_stale())?;
+        let process = held.process();
+        let close = close_reader(held);
+        Some(Pending::later(process, move || {
+            let close = on_runtime(process, close);
+            First::Waits(Waits::new(close, |py, ()| Ok(py.None())))
+        }))
+    }
+}
+
+async fn close_reader(held: Arc<Held<siltstone::Reader>>) -> siltstone::Result<()> {
+    match held.peek() {
+        Some(engine) => engine.close().await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,239 @@
+//! `Pending`: a call that waits, as an awaitable. It behaves as a coroutine does, so that
+//! `asyncio.create_task` takes it too.
+
+use crate::aio::port::{Begun, Port};
+use crate::error::Raise;
+use crate::held::Held;
+use crate::process::Process;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+use siltstone::{Error, Result};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use tokio::task::JoinHandle;
+
+/// Makes the Python object of an outcome. Run in the task that awaits.
+pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// What is waited for.
+pub(crate) struct Waits {
+    /// Polled on the loop's thread. It must wake once, when it is complete: work of many steps
+    /// goes through [`on_runtime`].
+    pub(crate) work: BoxFuture<'static, Result<Finish>>,
+    /// Set for a wait until this is durable.
+    pub(crate) commit: Option<siltstone::Commit>,
+}
+
+impl Waits {
+    /// Waits for `work` and makes its output into an object.
+    pub(crate) fn new<T: Send + 'static>(
+        work: impl Future<Output = Result<T>> + Send + 'static,
+        finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> Waits {
+        let work = work.map(|output| {
+            output.map(|output| -> Finish { Box::new(move |py| finish(py, output)) })
+        });
+        Waits { work: work.boxed(), commit: None }
+    }
+}
+
+/// How a pending call begins, when it is first awaited.
+pub(crate) enum First {
+    /// There is nothing to wait for.
+    Ready(Finish),
+    Waits(Waits),
+}
+
+type Begin = Box<dyn FnOnce() -> First + Send>;
+
+/// Work of any number of steps, on the runtime: it wakes whoever polls once, when it is complete.
+/// Dropping it stops the work.
+pub(crate) fn on_runtime<T: Send + 'static>(
+    process: &'static Process,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> impl Future<Output = Result<T>> + Send + 'static {
+    OnRuntime { task: process.handle().spawn(work) }
+}
+
+struct OnRuntime<T> {
+    task: JoinHandle<Result<T>>,
+}
+
+impl<T> Future for OnRuntime<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        self.task.poll_unpin(context).map(|ended| {
+            ended.unwrap_or_else(|died| {
+                Err(Error::internal("a task ended without an answer").caused_by(died))
+            })
+        })
+    }
+}
+
+impl<T> Drop for OnRuntime<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+enum State {
+    New(Held<Begin>),
+    Waiting(Py<Port>, u64),
+    Over,
+}
+
+/// A call that waits. Awaited once.
+#[pyclass(frozen, module = "siltstone.aio")]
+pub(crate) struct Pending {
+    process: &'static Process,
+    state: Mutex<State>,
+}
+
+impl Pending {
+    /// A call that begins when it is first awaited.
+    pub(crate) fn later(
+        process: &'static Process,
+        begin: impl FnOnce() -> First + Send + 'static,
+    ) -> Pending {
+        let begin: Begin = Box::new(begin);
+        Pending { process, state: Mutex::new(State::New(Held::new(process, begin))) }
+    }
+
+    /// A call that is known to wait, at work on the runtime already.
+    pub(crate) fn running<T: Send + 'static>(
+        process: &'static Process,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+        finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> Pending {
+        let waits = Waits::new(on_runtime(process, work), finish);
+        Pending::later(process, move || First::Waits(waits))
+    }
+
+    /// One step: the asyncio future to wait for, or the outcome.
+    fn step(&self, py: Python<'_>) -> PyResult<Step> {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Over);
+        let outcome = match state {
+            State::New(begin) => match (begin.take(py)?)() {
+                First::Ready(finish) => Ok(finish),
+                First::Waits(waits) => {
+                    let (running, port) = Port::of_running_loop(py, self.process)?;
+                    match port.get().begin(py, &running, waits)? {
+                        Begun::Done(outcome) => outcome,
+                        Begun::Waiting(id, future) => {
+                            *self.state.lock() = State::Waiting(port.unbind(), id);
+                            return Ok(Step::Wait(future));
+                        }
+                    }
+                }
+            },
+            State::Waiting(port, id) => match port.get().take(py, id)? {
+                Some(outcome) => outcome,
+                None => return Err(PyRuntimeError::new_err("resumed before it was complete")),
+            },
+            State::Over => {
+                return Err(PyRuntimeError::new_err("a pending call can be awaited once"));
+            }
+        };
+        (outcome.raise(py)?)(py).map(Step::Done)
+    }
+
+    /// Ends the wait. What was waited for goes on, unless only the wait kept it going.
+    fn stop(&self) {
+        let state = std::mem::replace(&mut *self.state.lock(), State::Over);
+        if let State::Waiting(port, id) = state {
+            port.get().forget(id);
+        }
+    }
+}
+
+enum Step {
+    Wait(Py<PyAny>),
+    Done(Py<PyAny>),
+}
+
+impl Drop for Pending {
+    /// A task that was cancelled, or is gone, waits for nothing any more.
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+#[pymethods]
+impl Pending {
+    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        match self.step(py)? {
+            Step::Done(value) => Err(PyStopIteration::new_err((value,))),
+            Step::Wait(future) => {
+                // How a task knows that this future is awaited, and by it.
+                future.setattr(py, intern!(py, "_asyncio_future_blocking"), true)?;
+                Ok(future)
+            }
+        }
+    }
+
+    /// As a coroutine's: what is sent means nothing.
+    fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        self.__next__(py)
+    }
+
+    /// As a coroutine's: ends the wait with an exception.
+    #[pyo3(signature = (kind, value=None, _trace=None))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        kind: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        _trace: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.stop();
+        let error = match (value, kind.is_instance_of::<PyType>()) {
+            (Some(value), _) if !value.is_none() => value,
+            (_, true) => kind.call0()?,
+            (_, false) => kind,
+        };
+        let _ = py;
+        Err(PyErr::from_value(error))
+    }
+
+    /// As a coroutine's: ends the wait.
+    fn close(&self) {
+        self.stop();
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.state.try_lock().as_deref() {
+            Some(State::Over) => "<siltstone.aio.Pending over>",
+            Some(State::New(_)) => "<siltstone.aio.Pending not begun>",
+            _ => "<siltstone.aio.Pending>",
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        if let Some(state) = self.state.try_lock()
+            && let State::Waiting(port, _) = &*state
+        {
+            visit.call(port)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,365 @@
+//! `Port`: how one event loop hears of what completed.
+//!
+//! ```text
+//!   engine thread                        event loop's thread
+//!   wake(ticket)                         drain(), a reader of the loop
+//!     inbox.woken <- id                    receive what the socket has
+//!     one byte, if none is under way ----> poll what was woken, complete its asyncio futures
+//! ```
+//!
+//! An engine thread never takes the interpreter lock: it notes a number and writes at most one
+//! byte. While that byte is under way, or what came with it is being looked at, nobody writes
+//! another: whatever completes together wakes the loop once.
+
+use crate::aio::pending::{Finish, Waits};
+use crate::error;
+use crate::held::Held;
+use crate::process::Process;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyNotImplementedError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyWeakrefReference;
+use siltstone::{Error, ErrorKind, Result};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// What engine threads leave for the loop.
+struct Inbox {
+    mail: Mutex<Mail>,
+    sender: UnixStream,
+}
+
+#[derive(Default)]
+struct Mail {
+    /// Ids of waits that should be polled.
+    woken: Vec<u64>,
+    /// A byte is under way, or the loop is at work on what came.
+    signalled: bool,
+}
+
+impl Inbox {
+    /// What was woken since. Nothing: then the next wake sends a byte again.
+    fn take(&self) -> Vec<u64> {
+        let mut mail = self.mail.lock();
+        if mail.woken.is_empty() {
+            mail.signalled = false;
+        }
+        std::mem::take(&mut mail.woken)
+    }
+}
+
+/// The waker of one wait.
+struct Ticket {
+    id: u64,
+    inbox: Arc<Inbox>,
+    /// Cleared when the wait is over: waking it is nothing any more.
+    live: AtomicBool,
+}
+
+impl Wake for Ticket {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut mail = self.inbox.mail.lock();
+        if !self.live.load(Ordering::Relaxed) {
+            return;
+        }
+        mail.woken.push(self.id);
+        if !std::mem::replace(&mut mail.signalled, true) {
+            // The only failure is that the port has gone with its loop: then nobody listens.
+            let _ = (&self.inbox.sender).write(&[0]);
+        }
+    }
+}
+
+/// One wait of the loop's tasks.
+enum Entry {
+    Waiting(Waiting),
+    /// Complete, and not yet taken by the task that waits.
+    Done(Held<Result<Finish>>),
+}
+
+struct Waiting {
+    waits: Held<Waits>,
+    ticket: Arc<Ticket>,
+    future: Py<PyAny>,
+}
+
+#[derive(Default)]
+struct Table {
+    next_id: u64,
+    entries: BTreeMap<u64, Entry>,
+}
+
+/// What polling came to.
+enum Polled {
+    Done(Result<Finish>),
+    Pending(Waiting),
+}
+
+/// How beginning to wait ended.
+pub(crate) enum Begun {
+    /// It was complete when it was looked at.
+    Done(Result<Finish>),
+    /// The asyncio future that completes with it, and the number to take the outcome by.
+    Waiting(u64, Py<PyAny>),
+}
+
+/// One event loop's. The loop holds it, as the owner of a reader callback, and nobody else does
+/// for long: it goes when the loop is closed.
+#[pyclass(frozen, weakref, module = "siltstone.aio")]
+pub(crate) struct Port {
+    process: &'static Process,
+    inbox: Arc<Inbox>,
+    receiver: UnixStream,
+    table: Mutex<Table>,
+}
+
+impl Port {
+    /// The running loop, and its port.
+    ///
+    /// # Errors
+    /// RuntimeError where no loop runs; Unsupported for a loop that watches no descriptors.
+    pub(crate) fn of_running_loop<'py>(
+        py: Python<'py>,
+        process: &'static Process,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, Port>)> {
+        static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        static PORTS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let running = RUNNING.get_or_try_init(py, || {
+            py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind)
+        })?;
+        // From loops to weak references of ports: a strong one would, through the futures in
+        // its table, keep its own loop.
+        let ports = PORTS.get_or_try_init(py, || {
+            py.import("weakref")?.getattr("WeakKeyDictionary")?.call0().map(Bound::unbind)
+        })?;
+        let (running, ports) = (running.bind(py).call0()?, ports.bind(py));
+        let known = ports.call_method1(intern!(py, "get"), (&running,))?;
+        if !known.is_none()
+            && let Ok(port) = known.call0()?.cast_into::<Port>()
+            && !port.get().process.is_stale()
+        {
+            return Ok((running, port));
+        }
+        let port = Port::listen(py, process, &running)?;
+        ports.set_item(&running, PyWeakrefReference::new(&port)?)?;
+        Ok((running, port))
+    }
+
+    /// Has `running` listen to a new port.
+    fn listen<'py>(
+        py: Python<'py>,
+        process: &'static Process,
+        running: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, Port>> {
+        let (sender, receiver) = UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        receiver.set_nonblocking(true)?;
+        let descriptor = receiver.as_raw_fd();
+        let inbox = Arc::new(Inbox { mail: Mutex::default(), sender });
+        let port = Bound::new(py, Port { process, inbox, receiver, table: Mutex::default() })?;
+        // In an empty context: the callback lives as long as the loop, and whatever task comes
+        // here first should not lend it its variables for that long.
+        let context = py.import("contextvars")?.getattr("Context")?.call0()?;
+        let (add, drain) = (running.getattr("add_reader")?, port.getattr("_drain")?);
+        match context.call_method1("run", (add, descriptor, drain)) {
+            Err(missing) if missing.is_instance_of::<PyNotImplementedError>(py) => {
+                let text = "this event loop watches no file descriptors (add_reader), which \
+                     siltstone.aio needs";
+                Err(error::exception(py, &Error::unsupported(text)))
+            }
+            listening => listening.map(|_| port),
+        }
+    }
+
+    /// Begins to wait: polls once, and leaves what is not complete in the table.
+    pub(crate) fn begin(
+        &self,
+        py: Python<'_>,
+        running: &Bound<'_, PyAny>,
+        waits: Waits,
+    ) -> PyResult<Begun> {
+        let future = running.call_method0(intern!(py, "create_future"))?.unbind();
+        let mut table = self.table.lock();
+        let id = table.next_id;
+        table.next_id += 1;
+        drop(table);
+        let ticket = Ticket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
+        let (waits, ticket) = (Held::new(self.process, waits), Arc::new(ticket));
+        match self.poll(py, Waiting { waits, ticket, future })? {
+            Polled::Done(outcome) => Ok(Begun::Done(outcome)),
+            Polled::Pending(waiting) => {
+                let future = waiting.future.clone_ref(py);
+                self.table.lock().entries.insert(id, Entry::Waiting(waiting));
+                Ok(Begun::Waiting(id, future))
+            }
+        }
+    }
+
+    /// The outcome of a wait that is complete.
+    pub(crate) fn take(&self, py: Python<'_>, id: u64) -> PyResult<Option<Result<Finish>>> {
+        let entry = self.table.lock().entries.remove(&id);
+        match entry {
+            Some(Entry::Done(outcome)) => outcome.take(py).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Drops a wait, whatever it has come to.
+    pub(crate) fn forget(&self, id: u64) {
+        // Dropped after the lock is let go: what goes may be a value's last owner.
+        let entry = self.table.lock().entries.remove(&id);
+        if let Some(Entry::Waiting(waiting)) = &entry {
+            waiting.ticket.live.store(false, Ordering::Relaxed);
+        }
+        drop(entry);
+    }
+
+    fn poll(&self, py: Python<'_>, mut waiting: Waiting) -> PyResult<Polled> {
+        let waker = Waker::from(Arc::clone(&waiting.ticket));
+        let waits = waiting.waits.get_mut(py)?;
+        let polled = self.process.while_alive(|| {
+            let _entered = self.process.handle().enter();
+            waits.work.as_mut().poll(&mut Context::from_waker(&waker))
+        });
+        let outcome = match polled {
+            Some(Poll::Pending) => return Ok(Polled::Pending(waiting)),
+            Some(Poll::Ready(outcome)) => outcome,
+            None => {
+                let text = "the interpreter is exiting: what was open has been closed";
+                Err(Error::new(ErrorKind::Closed, text))
+            }
+        };
+        waiting.ticket.live.store(false, Ordering::Relaxed);
+        Ok(Polled::Done(outcome))
+    }
+
+    /// Takes a wait out of the table, unless it is complete.
+    fn waiting(&self, id: u64) -> Option<Waiting> {
+        let mut table = self.table.lock();
+        let entry = table.entries.remove(&id)?;
+        match entry {
+            Entry::Waiting(waiting) => Some(waiting),
+            done @ Entry::Done(_) => {
+                table.entries.insert(id, done);
+                None
+            }
+        }
+    }
+
+    /// Polls what was woken; answers whether it was a commit that became durable.
+    fn look_at(&self, py: Python<'_>, id: u64) -> PyResult<bool> {
+        let Some(waiting) = self.waiting(id) else { return Ok(false) };
+        let is_commit = waiting.waits.get(py)?.commit.is_some();
+        let future = waiting.future.clone_ref(py);
+        match self.poll(py, waiting)? {
+            Polled::Pending(waiting) => {
+                self.table.lock().entries.insert(id, Entry::Waiting(waiting));
+                Ok(false)
+            }
+            Polled::Done(outcome) => {
+                let durable = is_commit && outcome.is_ok();
+                self.complete(py, id, outcome, future.bind(py))?;
+                Ok(durable)
+            }
+        }
+    }
+
+    /// Completes every wait for a commit that is durable by now: one advance of the watermark
+    /// wakes them one by one, and the first of these wakes serves all.
+    fn sweep(&self, py: Python<'_>) -> PyResult<()> {
+        let durable = |entry: &Entry| match entry {
+            Entry::Waiting(waiting) => waiting
+                .waits
+                .peek()
+                .and_then(|waits| waits.commit.as_ref())
+                .is_some_and(siltstone::Commit::is_durable),
+            Entry::Done(_) => false,
+        };
+        let ids: Vec<u64> = {
+            let table = self.table.lock();
+            let durable = table.entries.iter().filter(|(_, entry)| durable(entry));
+            durable.map(|(id, _)| *id).collect()
+        };
+        for id in ids {
+            if let Some(waiting) = self.waiting(id) {
+                waiting.ticket.live.store(false, Ordering::Relaxed);
+                let done: Finish = Box::new(|py| Ok(py.None()));
+                self.complete(py, id, Ok(done), waiting.future.bind(py))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves the outcome in the table and has the loop resume the task; not if that was
+    /// cancelled meanwhile: then nobody will take it.
+    fn complete(
+        &self,
+        py: Python<'_>,
+        id: u64,
+        outcome: Result<Finish>,
+        future: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if future.call_method0(intern!(py, "done"))?.is_truthy()? {
+            return Ok(());
+        }
+        let done = Entry::Done(Held::new(self.process, outcome));
+        self.table.lock().entries.insert(id, done);
+        future.call_method1(intern!(py, "set_result"), (py.None(),)).map(drop)
+    }
+}
+
+#[pymethods]
+impl Port {
+    /// What the loop calls when the socket has something: completes what was woken.
+    fn _drain(&self, py: Python<'_>) -> PyResult<()> {
+        // The socket is shared with the parent, and the byte is the parent's.
+        if self.process.is_stale() {
+            return Ok(());
+        }
+        // One byte at a time is under way. A loop run inside a callback of the same loop may
+        // call this twice for it; the second time there is none, which is no error.
+        let _ = (&self.receiver).read(&mut [0; 8]);
+        loop {
+            let woken = self.inbox.take();
+            if woken.is_empty() {
+                return Ok(());
+            }
+            let mut durable = false;
+            for id in woken {
+                durable |= self.look_at(py, id)?;
+            }
+            if durable {
+                self.sweep(py)?;
+            }
+        }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        // Taken: somebody is at work on it, and what is not visited is kept.
+        if let Some(table) = self.table.try_lock() {
+            for entry in table.entries.values() {
+                if let Entry::Waiting(waiting) = entry {
+                    visit.call(&waiting.future)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self) {
+        let entries = std::mem::take(&mut self.table.lock().entries);
+        drop(entries);
+    }
+}

@@ -1,0 +1,160 @@
+//! The writes of Database, begun: accepted inline as long as there is room in memory.
+
+use crate::aio::commit::AsyncCommit;
+use crate::aio::pending::{Finish, First, Pending, Waits};
+use crate::batch::time_to_live;
+use crate::bytes::BytesArg;
+use crate::database::Database;
+use crate::error::{Raise, closed};
+use crate::unbuilt::unsupported;
+use crate::write::{BYTES_WITH_LOCK, beside, with_rows};
+use futures::FutureExt;
+use pyo3::prelude::*;
+use siltstone::{Accept, Batch};
+use std::task::{Context, Poll, Waker};
+
+impl Database {
+    /// Makes the write: the commit, or a Pending for it where there is no room. The write that
+    /// waits belongs to the wait; `owned` makes it.
+    fn begin_accept<'py, W>(
+        &self,
+        py: Python<'py>,
+        first: siltstone::Result<Accept>,
+        owned: impl FnOnce() -> W,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        W: Fn(&siltstone::Database) -> siltstone::Result<Accept> + Send + 'static,
+    {
+        let held = self.held();
+        let process = held.process();
+        let mut room = match first.raise(py)? {
+            Accept::Accepted(commit) => {
+                return Ok(Bound::new(py, AsyncCommit::new(process, commit))?.into_any());
+            }
+            Accept::Pressure(room) => room,
+        };
+        let (engine, write) = (held.get(py)?.clone(), owned());
+        let accepted = async move {
+            loop {
+                room.await?;
+                match write(&engine)? {
+                    Accept::Accepted(commit) => return Ok(commit),
+                    Accept::Pressure(again) => room = again,
+                }
+            }
+        };
+        let pending = Pending::running(process, accepted, move |py, commit| {
+            Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
+        });
+        Ok(Bound::new(py, pending)?.into_any())
+    }
+
+    fn begin_batch<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.held().get(py)?;
+        let first = if batch.as_bytes().len() <= BYTES_WITH_LOCK {
+            engine.write(batch)
+        } else {
+            py.detach(|| engine.write(batch))
+        };
+        self.begin_accept(py, first, || {
+            let batch = batch.clone();
+            move |engine: &siltstone::Database| engine.write(&batch)
+        })
+    }
+}
+
+/// The begun writes. Not public: `siltstone.aio` calls them.
+#[pymethods]
+impl Database {
+    /// `put`: the commit, or a Pending.
+    fn _begin_put<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'py, PyAny>>,
+        if_absent: bool,
+        if_seq: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if if_absent {
+            return Err(unsupported(py, "Database.put(if_absent=True)"));
+        }
+        if if_seq.is_some() {
+            return Err(unsupported(py, "Database.put(if_seq=…)"));
+        }
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let (key, value) = (key.as_ref(), value.as_ref());
+        let first = self.held().get(py)?.put(key, value, life);
+        self.begin_accept(py, first, || {
+            let (key, value) = (key.to_vec(), value.to_vec());
+            move |engine: &siltstone::Database| engine.put(&key, &value, life)
+        })
+    }
+
+    /// `delete`: the commit, or a Pending.
+    fn _begin_delete<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let key = key.as_ref();
+        let first = self.held().get(py)?.delete(key);
+        self.begin_accept(py, first, || {
+            let key = key.to_vec();
+            move |engine: &siltstone::Database| engine.delete(&key)
+        })
+    }
+
+    /// `put_many`: the commit, or a Pending.
+    fn _begin_put_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'_, PyAny>,
+        values: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.begin_batch(py, &beside(py, self, keys, values)?)
+    }
+
+    /// `write`: the commit, or a Pending.
+    fn _begin_write<'py>(
+        &self,
+        py: Python<'py>,
+        batch: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        with_rows(py, self, batch, |batch| self.begin_batch(py, batch))
+    }
+
+    /// `flush`: ends at once where everything is durable.
+    fn _begin_flush(&self, py: Python<'_>) -> PyResult<Pending> {
+        let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
+        Ok(Pending::later(process, move || {
+            let mut flush = async move { engine.flush().await }.boxed();
+            let _entered = process.handle().enter();
+            // One look without a waker: a flush of nothing needs no event loop.
+            match flush.as_mut().poll_unpin(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Ok(())) => {
+                    let nothing: Finish = Box::new(|py| Ok(py.None()));
+                    First::Ready(nothing)
+                }
+                Poll::Ready(Err(error)) => {
+                    First::Waits(Waits::new(std::future::ready(Err(error)), nothing))
+                }
+                Poll::Pending => First::Waits(Waits::new(flush, nothing)),
+            }
+        }))
+    }
+
+    /// `close`. It goes on when the wait is cancelled.
+    fn _begin_close(&self, py: Python<'_>) -> PyResult<Pending> {
+        let process = self.held().process();
+        if process.is_stale() {
+            return Err(closed(py, "only the process that opened the database can close it"));
+        }
+        let close = self.close_begun();
+        Ok(Pending::later(process, move || First::Waits(Waits::new(close, nothing))))
+    }
+}
+
+fn nothing(py: Python<'_>, (): ()) -> PyResult<Py<PyAny>> {
+    Ok(py.None())
+}
