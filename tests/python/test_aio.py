@@ -179,7 +179,7 @@ def test_a_call_that_waits_wakes_the_loop_once(url: str) -> None:
                     (lambda: db.get(b"key01000x"), None),
                     (lambda: db.get(b"key01000", 3), b"key01000"),
                     (lambda: db.get_many(keys[500:700]), keys[500:700]),
-                    (commit.wait, None),  # noqa: B023
+                    (commit.wait, None),
                     (lambda: rows(db.keys(keys[300], limit=3)), keys[300:303]),
                 ):
                     assert await once(call) == expected
