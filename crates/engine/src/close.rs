@@ -11,14 +11,20 @@ use std::sync::Arc;
 /// See [`crate::Database::close`].
 pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
     if !refuse_writes(writer) {
-        // A second close waits for the first.
-        return until(writer, Phase::Done).await;
+        // A second close waits for the first, to its end: `Done` comes before the clean close is
+        // recorded, and whoever opens then would find a writer that may be alive.
+        return well_closed(until(writer, Phase::Closed).await);
     }
     writer.freeze(&mut writer.tail.lock());
     let ended = shut_down(writer).await;
     // Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
     writer.end(&closed());
-    writer.set_phase(Phase::Done);
+    writer.set_phase(Phase::Closed);
+    well_closed(ended)
+}
+
+/// To find the handle closed is what closing it is for.
+fn well_closed(ended: Result<()>) -> Result<()> {
     match ended {
         Err(error) if error.kind() == ErrorKind::Closed => Ok(()),
         ended => ended,

@@ -76,6 +76,8 @@ pub(crate) enum Phase {
     DrainFlush,
     /// Both tasks have ended.
     Done,
+    /// Closing has ended, and a clean close is recorded unless it failed.
+    Closed,
 }
 
 /// What opening found out, and the writer starts from.
