@@ -1,0 +1,40 @@
+"""Siltstone for asyncio: the surface of `siltstone`, awaited.
+
+    async with siltstone.aio.open("s3://bucket/db") as db:
+        commit = await db.put(b"key", b"value")     # accepted: visible at once
+        await commit                                # durable
+        value = await db.get(b"key")
+        async for key, value in db.scan(prefix=b"k"):
+            print(key, value)
+
+A call that memory can answer completes where it is awaited: no future, no thread, no turn of the
+event loop. A call that waits wakes the loop once. Nothing runs in an executor. Cancelling a wait
+never cancels a write that was accepted.
+
+Handles are used from any number of event loops, each in its thread. There are no item operators,
+since `db[key]` cannot be awaited; a forked child opens its own.
+"""
+
+from __future__ import annotations
+
+from siltstone._native import AsyncCommit as Commit
+from siltstone.aio.batch import WriteBatch
+from siltstone.aio.handles import Database, Reader, Snapshot
+from siltstone.aio.opening import clone, destroy, open, open_reader
+from siltstone.aio.scan import RecordBatches, Scan
+from siltstone.aio.soon import Opening
+
+__all__ = [
+    "Commit",
+    "Database",
+    "Opening",
+    "Reader",
+    "RecordBatches",
+    "Scan",
+    "Snapshot",
+    "WriteBatch",
+    "clone",
+    "destroy",
+    "open",
+    "open_reader",
+]

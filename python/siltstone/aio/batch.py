@@ -1,0 +1,94 @@
+"""Batches of writes, for one atomic commit that is awaited."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, final
+
+from siltstone import _native
+from siltstone._native import AsyncCommit as Commit
+from siltstone.exceptions import Invalid
+
+if TYPE_CHECKING:
+    from siltstone._native import _Bytes, _Seconds
+    from siltstone.aio.handles import Database
+
+__all__ = ["WriteBatch"]
+
+
+@final
+class WriteBatch:
+    """Operations for one atomic commit, in their order. Collecting them waits for nothing, so that
+    only the commit is awaited. One task at a time."""
+
+    __slots__ = ("_batch", "_commit", "_database", "_ended")
+
+    def __init__(self) -> None:
+        self._batch = _native.WriteBatch()
+        self._database: Database | None = None
+        self._commit: Commit | None = None
+        self._ended = False
+
+    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Sets `key` to `value`.
+
+        :param ttl: the key is gone after this long, counted from now.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        """
+        self._open().put(key, value, ttl=ttl)
+
+    def delete(self, key: _Bytes) -> None:
+        """Deletes `key`; that it was absent is no error."""
+        self._open().delete(key)
+
+    def clear(self) -> None:
+        """Forgets every operation."""
+        self._open().clear()
+
+    def merge(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._batch.merge(*arguments, **named)
+
+    def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._batch.delete_range(*arguments, **named)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the operations, encoded: what `max_batch_bytes` counts."""
+        return self._batch.nbytes
+
+    @property
+    def commit(self) -> Commit | None:
+        """The Commit, once the ``async with`` block of a batch from `Database.batch()` ended
+        well."""
+        return self._commit
+
+    def __len__(self) -> int:
+        return len(self._batch)
+
+    def __bool__(self) -> bool:
+        return True
+
+    async def __aenter__(self) -> Self:
+        if self._database is None:
+            raise Invalid("only a batch from Database.batch() commits at the end of its block")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        again, self._ended = self._ended, True
+        if kind is None and not again and self._database is not None:
+            self._commit = await self._database.write(self)
+
+    def _open(self) -> _native.WriteBatch:
+        if self._ended:
+            raise Invalid("the batch's block has ended; make another batch")
+        return self._batch
+
+    def __repr__(self) -> str:
+        return f"<siltstone.aio.WriteBatch of {len(self._batch)}>"

@@ -1,0 +1,324 @@
+"""The handles: Database, Reader, Snapshot. Each call begins in the compiled part, which answers or
+gives a `Pending` to await."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, final, overload
+
+from siltstone import _native
+from siltstone._native import AsyncCommit as Commit
+from siltstone._native import Pending
+from siltstone.aio.batch import WriteBatch
+from siltstone.aio.scan import Scan
+from siltstone.aio.soon import Opening
+from siltstone.stats import Stats
+
+if TYPE_CHECKING:
+    from siltstone._native import _Array, _ArrowData, _ArrowStreamLike, _Bytes, _Seconds
+
+__all__ = ["Database", "Reader", "Snapshot"]
+
+_T = TypeVar("_T")
+
+
+class _Reads:
+    """What Database, Reader and Snapshot have in common. From any event loop."""
+
+    __slots__ = ("__weakref__", "_handle")
+
+    _handle: Any
+
+    async def get(self, key: _Bytes, default: _T = None) -> bytes | _T:  # type: ignore[assignment]
+        """The value of `key`, or `default`. Waits only for what memory lacks.
+
+        :raises Invalid: an empty or oversized key.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        """
+        answer = self._handle._begin_get(key, default)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer  # type: ignore[no-any-return]
+
+    @overload
+    async def get_many(self, keys: _Array) -> _Array: ...
+    @overload
+    async def get_many(self, keys: Iterable[_Bytes]) -> list[bytes | None]: ...
+    @overload
+    async def get_many(self, keys: _ArrowStreamLike) -> Any: ...
+    async def get_many(self, keys: Any) -> Any:
+        """The values of `keys`, in their order, all of one moment; None where a key is absent.
+
+        An Arrow array of binary or text gives an Arrow array of binary, of the same library where
+        that is pyarrow or arro3. A null key gives a null.
+        """
+        answer = self._handle._begin_get_many(keys)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    def scan(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Scan[tuple[bytes, bytes]]:
+        """Iterates (``async for``) over keys and values of `[start, end)`, or of the keys with
+        `prefix`, as they are now.
+
+        :param reverse: from the greatest key down.
+        :param limit: at most so many rows.
+        :raises Invalid: `prefix` together with a bound; a negative limit.
+        """
+        return Scan(self._handle, "items", start, end, prefix, reverse, limit)
+
+    def items(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Scan[tuple[bytes, bytes]]:
+        """As `scan`."""
+        return Scan(self._handle, "items", start, end, prefix, reverse, limit)
+
+    def keys(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Scan[bytes]:
+        """As `scan`, of the keys alone."""
+        return Scan(self._handle, "keys", start, end, prefix, reverse, limit)
+
+    def values(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
+    ) -> Scan[bytes]:
+        """As `scan`, of the values alone."""
+        return Scan(self._handle, "values", start, end, prefix, reverse, limit)
+
+    async def close(self) -> None:
+        """Ends the handle. Doing it twice is fine."""
+        pending = self._handle._begin_close()
+        if pending is not None:
+            await pending
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._handle).replace("<siltstone.", "<siltstone.aio.", 1)
+
+    def __reduce__(self) -> NoReturn:
+        name = type(self).__name__
+        raise TypeError(
+            f"a siltstone.aio.{name} cannot be pickled: opening anew must be awaited; send the URL,"
+            " or a siltstone.Reader"
+        )
+
+
+@final
+class Database(_Reads):
+    """The one writer of a database, from `siltstone.aio.open`.
+
+    Its own reads see what it has accepted, durable or not. An interpreter that exits normally
+    closes what is open. In a forked child every call raises Closed.
+    """
+
+    __slots__ = ()
+
+    _handle: _native.Database
+
+    def __init__(self, handle: _native.Database) -> None:
+        self._handle = handle
+
+    async def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        if_absent: bool = False,
+        if_seq: int | None = None,
+    ) -> Commit:
+        """Sets `key` to `value`: accepted, and visible to this handle, when it returns. Durable
+        when the Commit has been awaited. Waits only while `max_memtable_bytes` are unflushed; one
+        that is cancelled in that wait may have been accepted or not.
+
+        :param ttl: the key is gone after this long.
+        :param if_absent: not built yet.
+        :param if_seq: not built yet.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        """
+        answer = self._handle._begin_put(key, value, ttl, if_absent, if_seq)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    async def delete(self, key: _Bytes) -> Commit:
+        """Deletes `key`; that it was absent is no error."""
+        answer = self._handle._begin_delete(key)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    @overload
+    async def put_many(self, keys: Iterable[_Bytes], values: Iterable[_Bytes]) -> Commit: ...
+    @overload
+    async def put_many(self, keys: _ArrowData, values: _ArrowData) -> Commit: ...
+    async def put_many(self, keys: Any, values: Any) -> Commit:
+        """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
+        Arrow arrays of binary or text.
+
+        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`.
+        """
+        answer = self._handle._begin_put_many(keys, values)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    async def write(self, batch: WriteBatch | _native.WriteBatch | _ArrowData) -> Commit:
+        """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
+        one atomic batch.
+
+        :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
+        """
+        data = batch._batch if isinstance(batch, WriteBatch) else batch
+        answer = self._handle._begin_write(data)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    def batch(self) -> WriteBatch:
+        """A batch for an ``async with`` block: committed when the block ends well, discarded on an
+        exception. Then `batch.commit` is the Commit."""
+        batch = WriteBatch()
+        batch._database = self
+        return batch
+
+    async def flush(self) -> None:
+        """Returns when every write issued before it is durable."""
+        await self._handle._begin_flush()
+
+    def snapshot(self) -> Opening[Snapshot]:
+        """A fixed view of the database as it is when this is awaited."""
+
+        async def begin() -> Snapshot:
+            return Snapshot(self._handle.snapshot())
+
+        return Opening(begin)
+
+    async def stats(self) -> Stats:
+        """What the handle holds and has done."""
+        return self._handle.stats()
+
+    async def metrics(self) -> dict[str, float]:
+        """The figures of `stats` by name."""
+        return self._handle.metrics()
+
+    async def close(self) -> None:
+        """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
+        fine. It goes on when the wait is cancelled."""
+        await self._handle._begin_close()
+
+    async def merge(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.merge(*arguments, **named)
+
+    async def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.delete_range(*arguments, **named)
+
+    async def transaction(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.transaction(*arguments, **named)
+
+    async def checkpoint(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.checkpoint(*arguments, **named)
+
+    async def load(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.load(*arguments, **named)
+
+    async def ingest(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.ingest(*arguments, **named)
+
+    async def compact(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Not built yet: raises Unsupported."""
+        self._handle.compact(*arguments, **named)
+
+
+@final
+class Reader(_Reads):
+    """A reader, from `siltstone.aio.open_reader`: sees whole writes in commit order, as far as they
+    are durable.
+
+    In a forked child its first call opens it anew, and blocks the event loop while it does.
+    """
+
+    __slots__ = ()
+
+    _handle: _native.Reader
+
+    def __init__(self, handle: _native.Reader) -> None:
+        self._handle = handle
+
+    async def refresh(self) -> None:
+        """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
+        await self._handle._begin_refresh()
+
+    async def stats(self) -> Stats:
+        """What the handle holds and has done."""
+        return self._handle.stats()
+
+    async def metrics(self) -> dict[str, float]:
+        """The figures of `stats` by name."""
+        return self._handle.metrics()
+
+
+@final
+class Snapshot(_Reads):
+    """A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
+    after the database is closed."""
+
+    __slots__ = ()
+
+    _handle: _native.Snapshot
+
+    def __init__(self, handle: _native.Snapshot) -> None:
+        self._handle = handle
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number it sees."""
+        return self._handle.seq
+
+    async def close(self) -> None:
+        """Lets go of what it holds. Scans that it made go on."""
+        self._handle.close()

@@ -1,0 +1,98 @@
+"""Opening, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from siltstone import _native, opening
+from siltstone.aio.handles import Database, Reader
+from siltstone.aio.soon import Opening
+from siltstone.opening import (
+    StoreOptionsSource,
+    Url,
+    _check_reader,
+    _check_writer,
+    _close_in_workers,
+    _reader_arguments,
+    _store,
+    _text,
+)
+from siltstone.options import Options, named_options
+
+__all__ = ["clone", "destroy", "open", "open_reader"]
+
+
+def open(
+    url: Url,
+    *,
+    create: bool = True,
+    take_over: bool = True,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: object = None,
+) -> Opening[Database]:
+    """Opens the database at `url` for writing: ``async with siltstone.aio.open(…) as db``, or
+    ``db = await siltstone.aio.open(…)``. Arguments and errors are those of `siltstone.open`.
+
+    When the wait is cancelled after the database was opened, it is closed in the background.
+    """
+
+    async def begin() -> Database:
+        _check_writer(merge_operator)
+        pending = _native.begin_open(
+            _text(url),
+            create,
+            take_over,
+            named_options(options),
+            _store(store_options),
+        )
+        _close_in_workers()
+        return Database(await pending)
+
+    return Opening(begin)
+
+
+def open_reader(
+    url: Url,
+    *,
+    checkpoint: object = None,
+    version: int | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: object = None,
+) -> Opening[Reader]:
+    """Opens a reader of the database at `url`. Arguments and errors are those of
+    `siltstone.open_reader`."""
+
+    async def begin() -> Reader:
+        _check_reader(checkpoint, version, merge_operator)
+        place, store, provider = _reader_arguments(url, store_options)
+        pending = _native.begin_open_reader(place, named_options(options), store, provider)
+        return Reader(await pending)
+
+    return Opening(begin)
+
+
+async def clone(
+    url: Url,
+    *,
+    parent: Url,
+    checkpoint: object = None,
+    store_options: StoreOptionsSource | None = None,
+) -> None:
+    """Not built yet: makes a writable copy that shares its parent's tables.
+
+    :raises Unsupported: always.
+    """
+    opening.clone(url, parent=parent, checkpoint=checkpoint, store_options=store_options)
+
+
+async def destroy(
+    url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
+) -> None:
+    """Not built yet: deletes a database.
+
+    :raises Unsupported: always.
+    """
+    opening.destroy(url, soft=soft, store_options=store_options)

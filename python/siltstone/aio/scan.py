@@ -1,0 +1,144 @@
+"""Scans that are awaited: batches of rows, and of Arrow rows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from operator import length_hint
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, final
+
+from siltstone._native import ArrowArray, AsyncScan, Pending
+from siltstone.exceptions import Invalid
+
+if TYPE_CHECKING:
+    from siltstone._native import _Bytes
+
+__all__ = ["RecordBatches", "Scan"]
+
+_Row = TypeVar("_Row", bytes, tuple[bytes, bytes])
+
+
+class _Scans(Protocol):
+    """What a scan is begun with."""
+
+    def _begin_scan(
+        self,
+        yields: str,
+        start: _Bytes | None,
+        end: _Bytes | None,
+        prefix: _Bytes | None,
+        reverse: bool,
+        limit: int | None,
+    ) -> AsyncScan[Any]: ...
+
+
+@final
+class Scan(AsyncIterator[_Row]):
+    """A one-shot iteration, pinned when it was made: ``async for row in db.scan()``. Rows come from
+    the store in batches that grow, up to 1,024 rows or 1 MiB. One task at a time.
+
+    One that is left early holds what it reads until it is closed or forgotten; ``async with``
+    closes it.
+    """
+
+    __slots__ = ("__weakref__", "_rows", "_scan", "_waits")
+
+    def __init__(
+        self,
+        source: _Scans,
+        yields: str,
+        start: _Bytes | None,
+        end: _Bytes | None,
+        prefix: _Bytes | None,
+        reverse: bool,
+        limit: int | None,
+    ) -> None:
+        self._scan: AsyncScan[_Row] = source._begin_scan(yields, start, end, prefix, reverse, limit)
+        self._rows: Iterator[_Row] = iter(())
+        self._waits = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> _Row:
+        for row in self._rows:
+            return row
+        with _Alone(self):
+            rows = self._scan.begin_rows()
+            if isinstance(rows, Pending):
+                rows = await rows
+        self._rows = iter(rows)
+        for row in self._rows:
+            return row
+        raise StopAsyncIteration
+
+    def to_arrow(self, batch_rows: int | None = None) -> RecordBatches:
+        """The rows not yet iterated, as Arrow record batches with the columns `key` and `value`,
+        one by one (``async for``).
+
+        :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
+        :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
+        """
+        if length_hint(self._rows):
+            raise Invalid("rows of this scan were iterated already; begin another scan for Arrow")
+        return RecordBatches(self, batch_rows)
+
+    async def close(self) -> None:
+        """Lets go of what the scan holds; it yields nothing more."""
+        self._rows = iter(())
+        pending = self._scan.begin_close()
+        if pending is not None:
+            await pending
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._scan)
+
+
+class _Alone:
+    """Refuses a second task while one waits for a scan."""
+
+    __slots__ = ("_scan",)
+
+    def __init__(self, scan: Scan[Any]) -> None:
+        self._scan = scan
+
+    def __enter__(self) -> None:
+        if self._scan._waits:
+            raise Invalid("a scan is used by one task at a time")
+        self._scan._waits = True
+
+    def __exit__(self, *_: object) -> None:
+        self._scan._waits = False
+
+
+@final
+class RecordBatches(AsyncIterator[ArrowArray]):
+    """The rows of a scan as Arrow record batches: each is an array of structs that whatever speaks
+    the Arrow PyCapsule interface takes as a record batch, as `pyarrow.record_batch(batch)` does."""
+
+    __slots__ = ("_batch_rows", "_scan")
+
+    def __init__(self, scan: Scan[Any], batch_rows: int | None) -> None:
+        self._scan = scan
+        self._batch_rows = scan._scan.batch_rows(batch_rows)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ArrowArray:
+        with _Alone(self._scan):
+            batch = await self._scan._scan.begin_batch(self._batch_rows)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

@@ -1,0 +1,328 @@
+"""`siltstone.aio` and the ends of things: writers, loops, tasks, threads, processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+
+import pytest
+
+import siltstone
+from aio_for_tests import LOOPS, SLOW, rows, run
+from siltstone import aio
+
+
+def test_a_writer_that_is_fenced_tells_those_who_wait(url: str) -> None:
+    async def work() -> None:
+        old = await aio.open(url, options=SLOW)
+        await (await old.put(b"first", b"v"))
+        commits = [await old.put(b"%d" % i, b"v") for i in range(10)]
+        waits = [asyncio.create_task(commit.wait()) for commit in commits]
+        await asyncio.sleep(0)
+        async with aio.open(url) as new:
+            ended = await asyncio.gather(*waits, return_exceptions=True)
+            assert [type(error) for error in ended] == [siltstone.Fenced] * 10
+            with pytest.raises(siltstone.Fenced):
+                await old.put(b"x", b"y")
+            with pytest.raises(siltstone.Fenced):
+                await old.get(b"first")
+            with pytest.raises(siltstone.Fenced):
+                await old.flush()
+            assert await new.get(b"first") == b"v"
+        with pytest.raises(siltstone.Fenced):
+            await old.close()
+
+    run(work())
+
+
+def test_a_closed_handle_is_closed_for_all_who_wait(url: str) -> None:
+    options = {**SLOW, "max_memtable_bytes": 4096, "l0_sst_size_bytes": 2048, "deadline": 60}
+
+    async def work() -> None:
+        db = await aio.open(url, options=options)
+        await (await db.put(b"first", b"v"))
+
+        async def fill(i: int) -> None:
+            await db.put(b"%03d" % i, b"v" * 1000)
+
+        fills = [asyncio.create_task(fill(i)) for i in range(50)]
+        await asyncio.sleep(0.05)
+        assert not all(task.done() for task in fills)
+        await db.close()
+        ended = await asyncio.gather(*fills, return_exceptions=True)
+        assert {type(end) for end in ended} == {type(None), siltstone.Closed}
+        for call in (
+            lambda: db.get(b"a"),
+            lambda: db.get_many([b"a"]),
+            lambda: db.put(b"a", b"b"),
+            lambda: db.flush(),
+            lambda: db.snapshot(),
+        ):
+            with pytest.raises(siltstone.Closed):
+                await call()
+        with pytest.raises(siltstone.Closed):
+            db.scan()
+        await db.close()
+        written = ended.count(None)
+        async with aio.open(url, take_over=False) as again:
+            assert len(await rows(again.keys())) == 1 + written
+
+    run(work())
+
+
+@pytest.mark.parametrize("factory", LOOPS)
+def test_a_loop_that_is_closed_over_waits_is_forgotten(url: str, factory) -> None:
+    with siltstone.open(url, options=SLOW) as handle:
+        handle.put(b"first", b"v").wait()
+        db, gone = aio.Database(handle), []
+        for i in range(3):
+            loop = factory()
+
+            async def wait(i: int = i) -> None:
+                commit = await db.put(b"%d" % i, b"v")
+                await commit
+
+            tasks = [loop.create_task(wait()) for _ in range(5)]
+            loop.run_until_complete(asyncio.sleep(0.01))
+            assert not any(task.done() for task in tasks)
+            for task in tasks:
+                # Otherwise asyncio tells that they were pending.
+                task._log_destroy_pending = False
+            gone += [weakref.ref(task) for task in tasks]
+            loop.close()
+            del loop, tasks, task
+        # Wakes of loops that are no more.
+        handle.put(b"x", b"y").wait()
+        gc.collect()
+        assert [task() for task in gone] == [None] * 15
+        assert run(db.get(b"0")) == b"v"
+
+
+def test_an_abandoned_task_keeps_waiting_while_its_loop_lives(url: str) -> None:
+    """The loop holds whoever waits: nobody else may."""
+    with siltstone.open(url, options=SLOW) as handle:
+        handle.put(b"first", b"v").wait()
+        db, done = aio.Database(handle), []
+
+        async def wait() -> None:
+            await (await db.put(b"a", b"v"))
+            done.append(True)
+
+        async def work() -> None:
+            asyncio.create_task(wait())  # noqa: RUF006
+            await asyncio.sleep(0)
+            gc.collect()
+            await asyncio.sleep(0)
+            gc.collect()
+            await (await db.put(b"b", b"v"))
+            await asyncio.sleep(0)
+
+        run(work())
+        assert done == [True]
+
+
+def test_nothing_is_left_of_waits_that_ended(url: str) -> None:
+    with siltstone.open(url) as handle:
+        db = aio.Database(handle)
+
+        async def work() -> None:
+            for _ in range(200):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0):
+                        await (await db.put(b"a", b"1"))
+            await db.flush()
+
+        run(work())
+        gc.collect()
+        before = len(gc.get_objects())
+        run(work())
+        gc.collect()
+        assert len(gc.get_objects()) <= before + 50
+
+
+def test_several_loops_in_several_threads_share_a_database(url: str) -> None:
+    with siltstone.open(url) as handle:
+        db, failures = aio.Database(handle), []
+
+        async def work(name: int) -> None:
+            for i in range(50):
+                key = b"%d-%d" % (name, i)
+                commits = await asyncio.gather(*(db.put(key, b"%d" % j) for j in range(5)))
+                await commits[-1]
+                assert await db.get(key) == b"4"
+                assert (await db.get_many([key, b"none"])) == [b"4", None]
+
+        def thread(name: int) -> None:
+            try:
+                run(work(name), LOOPS[name % len(LOOPS)])
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=thread, args=(name,)) for name in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        assert failures == []
+        assert sum(1 for _ in handle) == 200
+
+
+PENDING = """
+import asyncio, sys, threading, siltstone
+from siltstone import aio
+handle = siltstone.open(sys.argv[1], options={"flush_interval": 3600,
+                                              "max_wal_puts_per_second": 2})
+handle.put(b"first", b"v").wait()
+db = aio.Database(handle)
+async def wait():
+    await (await db.put(b"a", b"1"))
+async def forever():
+    while True:
+        await asyncio.gather(*(wait() for _ in range(10)))
+        [row async for row in db.scan()]
+"""
+
+EXITS = {
+    "a loop left as it is": """
+loop = asyncio.new_event_loop()
+task = loop.create_task(wait())
+task._log_destroy_pending = False
+loop.run_until_complete(asyncio.sleep(0.01))
+""",
+    "a loop closed": """
+loop = asyncio.new_event_loop()
+task = loop.create_task(wait())
+task._log_destroy_pending = False
+loop.run_until_complete(asyncio.sleep(0.01))
+loop.close()
+""",
+    "a run that ends": """
+async def main():
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0.01)
+asyncio.run(main())
+""",
+    "sys.exit in a task": """
+async def main():
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0.01)
+    sys.exit(0)
+asyncio.run(main())
+""",
+    "a daemon": """
+def work():
+    try:
+        asyncio.run(forever())
+    except siltstone.Closed:
+        pass
+threading.Thread(target=work, daemon=True).start()
+import time
+time.sleep(0.1)
+""",
+}
+
+
+@pytest.mark.parametrize("end", EXITS)
+def test_an_interpreter_that_ends_over_waits_closes_the_database(python, url, end) -> None:
+    for _ in range(2):
+        status, _, err = python(PENDING + EXITS[end], url)
+        assert status == 0, err
+        assert "panicked" not in err, err
+        assert "Fatal" not in err, err
+        with siltstone.open(url, take_over=False) as db:
+            assert db[b"a"] == b"1"
+
+
+def test_ctrl_c_ends_a_wait(url: str) -> None:
+    program = PENDING + 'print("ready", flush=True)\nasyncio.run(forever())\n'
+    child = subprocess.Popen(
+        [sys.executable, "-c", program, url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        asked = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=20)
+        took = time.monotonic() - asked
+    finally:
+        child.kill()
+    assert "KeyboardInterrupt" in err, err
+    assert child.returncode in (130, -signal.SIGINT), err
+    # One second for the wait; what else there is, is closing the database at exit.
+    assert took < 3, err
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_opens_its_own(url: str, tmp_path) -> None:
+    other = str(tmp_path / "other")
+    with siltstone.open(url) as handle, siltstone.open_reader(url) as follows:
+        db, reader = aio.Database(handle), aio.Reader(follows)
+
+        async def warm() -> None:
+            commit = await db.put(b"a", b"1")
+            await commit
+            await reader.refresh()
+
+        async def child() -> str:
+            raised = []
+            for call in (
+                lambda: db.get(b"a"),
+                lambda: db.put(b"a", b"2"),
+                lambda: db.flush(),
+                lambda: db.close(),
+            ):
+                try:
+                    await call()
+                except siltstone.Closed:
+                    raised.append("Closed")
+            raised.append(repr(await reader.get(b"a")))
+            async with aio.open(other) as mine:
+                await (await mine.put(b"x", b"y"))
+                raised.append(repr(await mine.get(b"x")))
+            return " ".join(raised)
+
+        # Waits of the parent's loop are under way while it forks.
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(warm())
+        task = loop.create_task(warm())
+        loop.run_until_complete(asyncio.sleep(0))
+        receive, send = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                answer = asyncio.run(child())
+            except BaseException as error:
+                answer = repr(error)
+            os.write(send, answer.encode())
+            os._exit(0)
+        os.close(send)
+        with os.fdopen(receive) as pipe:
+            assert pipe.read() == "Closed Closed Closed Closed b'1' b'y'"
+        assert os.waitpid(pid, 0)[1] == 0
+        loop.run_until_complete(task)
+        loop.close()
+
+
+@pytest.mark.parametrize("name", ["Database", "Reader", "Snapshot"])
+def test_handles_do_not_pickle(url: str, name: str) -> None:
+    with siltstone.open(url) as db:
+        handle = {
+            "Database": lambda: aio.Database(db),
+            "Reader": lambda: aio.Reader(siltstone.open_reader(url)),
+            "Snapshot": lambda: aio.Snapshot(db.snapshot()),
+        }[name]()
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            handle.__reduce__()
