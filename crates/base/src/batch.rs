@@ -12,12 +12,87 @@
 //! The n-th operation (from 0) of a batch committed at first sequence number `s` has sequence
 //! number `s + n`.
 
-use crate::bytes_io::{MAX_VARINT_BYTES, Reader, put_varint};
+use crate::bytes_io::Reader;
 use crate::entry::{Kind, UnixMillis, check_key, check_value};
 use crate::error::{Error, Result};
 use crate::limits::MAX_KEY_BYTES;
+use std::sync::Arc;
 
 const EXPIRY_FLAG: u8 = 0x80;
+
+/// What stands before the key of an operation.
+struct Head {
+    bytes: [u8; Head::MOST],
+    len: usize,
+}
+
+impl Head {
+    /// Tag, two varints of numbers under 2^32, expiry.
+    const MOST: usize = 1 + 5 + 5 + 8;
+
+    fn new(kind: Kind, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Head {
+        let mut head = Head { bytes: [0; Head::MOST], len: 0 };
+        head.push(kind as u8 | if expires_at.is_some() { EXPIRY_FLAG } else { 0 });
+        for mut length in [key.len(), value.len()] {
+            while length >= 0x80 {
+                head.push(length as u8 | 0x80);
+                length >>= 7;
+            }
+            head.push(length as u8);
+        }
+        for byte in expires_at.map(|at| at.0.to_le_bytes()).into_iter().flatten() {
+            head.push(byte);
+        }
+        head
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        // Checked lengths fit MOST.
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
+            self.len += 1;
+        }
+    }
+
+    #[inline]
+    fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// A batch of one operation in a buffer of its own, with one allocation.
+///
+/// # Errors
+/// As [`Batch::put`].
+pub fn encode_one(
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+    expires_at: Option<UnixMillis>,
+) -> Result<Arc<[u8]>> {
+    check_key(key)?;
+    check_value(value)?;
+    let head = Head::new(kind, key, value, expires_at);
+    Ok(joined(&[head.as_bytes(), key, value]))
+}
+
+/// Pieces one behind the other in a shared buffer. Batches joined in the order of their sequence
+/// numbers read as one batch.
+#[must_use]
+pub fn joined<T: AsRef<[u8]>>(pieces: &[T]) -> Arc<[u8]> {
+    let total = pieces.iter().map(|piece| piece.as_ref().len()).sum();
+    // A length known to the iterator makes this one allocation, filled with zeros.
+    let mut buffer: Arc<[u8]> = std::iter::repeat_n(0, total).collect();
+    if let Some(mut rest) = Arc::get_mut(&mut buffer) {
+        for piece in pieces {
+            let (here, after) = rest.split_at_mut(piece.as_ref().len());
+            here.copy_from_slice(piece.as_ref());
+            rest = after;
+        }
+    }
+    buffer
+}
 
 /// Operations collected for one atomic commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,13 +161,9 @@ impl Batch {
         }
         let ops = self.ops.checked_add(1);
         self.ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
-        self.bytes.reserve(key.len() + value.len() + 2 * MAX_VARINT_BYTES + 9);
-        self.bytes.push(kind as u8 | if expires_at.is_some() { EXPIRY_FLAG } else { 0 });
-        put_varint(&mut self.bytes, key.len() as u64);
-        put_varint(&mut self.bytes, value.len() as u64);
-        if let Some(UnixMillis(at)) = expires_at {
-            self.bytes.extend_from_slice(&at.to_le_bytes());
-        }
+        let head = Head::new(kind, key, value, expires_at);
+        self.bytes.reserve(head.len + key.len() + value.len());
+        self.bytes.extend_from_slice(head.as_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         Ok(())
@@ -151,6 +222,7 @@ impl<'a> BatchOps<'a> {
         BatchOps { reader: Reader::new(bytes) }
     }
 
+    #[inline]
     fn decode(&mut self) -> Result<BatchOp<'a>> {
         let reader = &mut self.reader;
         let tag = reader.u8()?;
@@ -177,6 +249,7 @@ impl<'a> BatchOps<'a> {
 impl<'a> Iterator for BatchOps<'a> {
     type Item = Result<BatchOp<'a>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.reader.is_empty() {
             return None;
@@ -228,6 +301,22 @@ mod tests {
         let hostile = [Kind::Delete as u8, 1, 1, b'k', b'v'];
         let kinds: Vec<_> = BatchOps::new(&hostile).map(|op| op.map_err(|e| e.kind())).collect();
         assert_eq!(kinds, [Err(crate::ErrorKind::Corruption)]);
+    }
+
+    #[test]
+    fn one_operation_is_encoded_as_a_batch_of_it() {
+        let long = vec![7u8; 70_000];
+        let values: [&[u8]; 4] = [b"", b"v", &long[..200], &long];
+        for value in values {
+            for expires_at in [None, Some(UnixMillis(u64::MAX))] {
+                let mut batch = Batch::new();
+                let key = &long[..value.len().clamp(1, 65_535)];
+                assert!(batch.put(key, value, expires_at).is_ok());
+                let one = encode_one(Kind::Put, key, value, expires_at);
+                assert_eq!(one.ok().as_deref(), Some(batch.as_bytes()));
+            }
+        }
+        assert!(encode_one(Kind::Put, b"", b"v", None).is_err());
     }
 
     #[test]

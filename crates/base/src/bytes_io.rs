@@ -31,24 +31,28 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Starts at the first byte.
     #[must_use]
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Reader { bytes, at: 0 }
     }
 
     /// How many bytes were read so far.
     #[must_use]
+    #[inline]
     pub fn position(&self) -> usize {
         self.at
     }
 
     /// How many bytes are left.
     #[must_use]
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
     /// Whether everything was read.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.remaining() == 0
     }
@@ -57,6 +61,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Corruption when fewer are left.
+    #[inline]
     pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.at.checked_add(n).filter(|end| *end <= self.bytes.len());
         let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or_else(|| {
@@ -72,6 +77,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Corruption when fewer are left.
+    #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0u8; N];
         array.copy_from_slice(self.take(N)?);
@@ -82,6 +88,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Corruption at the end.
+    #[inline]
     pub fn u8(&mut self) -> Result<u8> {
         Ok(u8::from_le_bytes(self.array()?))
     }
@@ -106,6 +113,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Corruption at the end.
+    #[inline]
     pub fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
@@ -122,7 +130,19 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// Corruption at the end, past ten bytes, or past 64 bits.
+    #[inline]
     pub fn varint(&mut self) -> Result<u64> {
+        // Most lengths take one byte.
+        match self.bytes.get(self.at) {
+            Some(byte) if *byte < 0x80 => {
+                self.at += 1;
+                Ok(u64::from(*byte))
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for group in 0..MAX_VARINT_BYTES as u32 {
             let byte = self.u8()?;
@@ -144,6 +164,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// As [`Reader::varint`], and Corruption when it claims more than is left.
+    #[inline]
     pub fn length(&mut self) -> Result<usize> {
         let claimed = self.varint()?;
         usize::try_from(claimed).ok().filter(|n| *n <= self.remaining()).ok_or_else(|| {

@@ -9,7 +9,8 @@ use crate::stats::Stats;
 use crate::value::Value;
 use crate::writer::{Phase, Writer};
 use crate::{Batch, Env};
-use siltstone_base::{Error, Result, UnixMillis};
+use siltstone_base::batch::encode_one;
+use siltstone_base::{Error, Kind, Result, UnixMillis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,9 @@ impl Database {
 
     fn writer(&self) -> Result<&Arc<Writer>> {
         let writer = &self.inner.writer;
+        if writer.is_usable() {
+            return Ok(writer);
+        }
         // First why it died: its tasks end the phase too, and Fenced says more than Closed.
         if let Some(dead) = writer.dead() {
             return Err(dead);
@@ -104,9 +108,8 @@ impl Database {
     /// # Errors
     /// Invalid for a bad key or value; Closed, Fenced.
     pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<Accept> {
-        let mut batch = Batch::with_capacity(key.len() + value.len() + 32);
-        batch.put(key, value, self.expiry(expires_in)?)?;
-        self.write(&batch)
+        let bytes = encode_one(Kind::Put, key, value, self.expiry(expires_in)?)?;
+        self.writer()?.accept(bytes, 1)
     }
 
     /// Deletes `key`; that it was absent is no error.
@@ -114,9 +117,8 @@ impl Database {
     /// # Errors
     /// As [`Database::put`].
     pub fn delete(&self, key: &[u8]) -> Result<Accept> {
-        let mut batch = Batch::with_capacity(key.len() + 32);
-        batch.delete(key)?;
-        self.write(&batch)
+        let bytes = encode_one(Kind::Delete, key, &[], None)?;
+        self.writer()?.accept(bytes, 1)
     }
 
     /// Accepts a batch as one atomic write.
@@ -124,7 +126,7 @@ impl Database {
     /// # Errors
     /// As [`Database::put`]; Invalid over `max_batch_bytes`.
     pub fn write(&self, batch: &Batch) -> Result<Accept> {
-        self.writer()?.accept(batch.as_bytes(), batch.ops())
+        self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
     /// The moment at which something written now with this life time expires.

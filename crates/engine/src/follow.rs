@@ -6,14 +6,15 @@ use crate::cache::MetadataBudget;
 use crate::fetch::ReadContext;
 use crate::manifest_client::ManifestRequests;
 use crate::objects::{Objects, seen};
-use crate::open::{check_settings, unknown_record};
+use crate::open::check_settings;
 use crate::options::Options;
+use crate::replay::insert_rows;
 use crate::rules;
 use crate::tree::{Levels, Tree};
 use siltstone_base::{Error, Result, Seq, WalId};
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalObject, WalRecord};
+use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,16 +181,9 @@ impl Follower {
             self.segments.insert(0, Arc::new(Memtable::new()));
         }
         let Some(active) = self.segments.first() else { return Ok(()) };
-        for record in body.records() {
-            let WalRecord::Batch { first_seq, ops, bytes } = record? else {
-                return Err(unknown_record(body.id));
-            };
-            let last = first_seq.plus(u64::from(ops).saturating_sub(1));
-            // In tables already (rule N4), or handed out before.
-            if last <= flushed || last <= self.last_seq {
-                continue;
-            }
-            active.insert_batch(first_seq, &Arc::from(bytes.as_ref()))?;
+        // In tables already (rule N4), or handed out before.
+        let floor = flushed.max(self.last_seq);
+        if let Some(last) = insert_rows(active, body, floor)? {
             self.last_seq = last;
         }
         Ok(())

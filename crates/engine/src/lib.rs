@@ -40,6 +40,7 @@ mod open;
 mod options;
 mod read;
 mod reader;
+mod replay;
 mod rules;
 mod stats;
 pub mod store;

@@ -10,6 +10,7 @@ use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
+use crate::replay::insert_rows;
 use crate::rules;
 use crate::store::conditional;
 use crate::store::counting::{Requests, count};
@@ -27,7 +28,7 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{KeptFence, Manifest, Settings};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{self, WalObject, WalRecord, encode_fence};
+use siltstone_sst::wal::{self, WalObject, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
@@ -266,15 +267,8 @@ fn replay(
     };
     for (id, _) in &recovered.replay {
         let body = bodies.get(id).ok_or_else(|| Error::internal("a body met was not kept"))?;
-        for record in body.records() {
-            let WalRecord::Batch { first_seq, ops, bytes } = record? else {
-                return Err(unknown_record(*id));
-            };
-            let last = first_seq.plus(u64::from(ops).saturating_sub(1));
-            if last <= flushed && !cfg!(mutation = "replay_all") {
-                continue;
-            }
-            replayed.active.insert_batch(first_seq, &Arc::from(bytes.as_ref()))?;
+        let floor = if cfg!(mutation = "replay_all") { Seq::NONE } else { flushed };
+        if let Some(last) = insert_rows(&replayed.active, body, floor)? {
             replayed.last_seq = replayed.last_seq.max(last);
         }
         replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
@@ -287,12 +281,6 @@ fn replay(
     let next = recovered.fence.next_id;
     replayed.unflushed.push_back(UnflushedWal { last_seq: Seq::NONE, next });
     Ok(replayed)
-}
-
-/// A kind of record that a newer version writes; the codec refuses those it does not know.
-pub(crate) fn unknown_record(id: WalId) -> Error {
-    Error::unsupported("the WAL holds a record that this version can not replay; upgrade")
-        .with("wal id", id)
 }
 
 fn start(

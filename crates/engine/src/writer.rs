@@ -10,7 +10,7 @@ use crate::manifest_client::ManifestClient;
 use crate::options::Options;
 use crate::read::Pin;
 use crate::tree::{Levels, Tree};
-use crate::write::commit::Tail;
+use crate::write::commit::{Awaiting, Tail};
 use crate::write::durability::Durability;
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Epoch, Result, Seq, WalId};
@@ -18,7 +18,7 @@ use siltstone_manifest::KeptFence;
 use siltstone_memtable::Memtable;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 pub(crate) struct Writer {
@@ -36,6 +36,7 @@ pub(crate) struct Writer {
     pub(crate) tail: Mutex<Tail>,
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,
+    pub(crate) awaiting: Arc<Awaiting>,
     pub(crate) relief: Notify,
     pub(crate) pressured: AtomicU64,
 
@@ -43,6 +44,8 @@ pub(crate) struct Writer {
     tree: RwLock<Arc<Tree>>,
     visible: AtomicU64,
     pinned: Mutex<BTreeMap<Seq, usize>>,
+    /// Whether the handle is open and alive, in one look: every call asks.
+    usable: AtomicBool,
 
     // Background tasks.
     committed_wal: AtomicU64,
@@ -108,6 +111,13 @@ impl Writer {
             flushed_seq: Seq::NONE,
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
+        let wal_nudge = Arc::new(Notify::new());
+        let awaiting = Arc::new(Awaiting {
+            durability: Arc::clone(&start.durability),
+            wal_nudge: Arc::clone(&wal_nudge),
+            env: start.env.clone(),
+            deadline: start.options.deadline,
+        });
         Arc::new(Writer {
             env: start.env,
             options: start.options,
@@ -118,12 +128,14 @@ impl Writer {
             budget: start.budget,
             tail: Mutex::new(Tail::new(start.last_seq.next(), start.active, frozen_bytes)),
             durability: start.durability,
-            wal_nudge: Arc::new(Notify::new()),
+            wal_nudge,
+            awaiting,
             relief: Notify::new(),
             pressured: AtomicU64::new(0),
             tree: RwLock::new(Arc::new(tree)),
             visible: AtomicU64::new(start.last_seq.0),
             pinned: Mutex::new(BTreeMap::new()),
+            usable: AtomicBool::new(true),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
@@ -250,6 +262,16 @@ impl Writer {
         self.pinned.lock().values().sum()
     }
 
+    /// Whether calls may go on; `false` for good once the handle ends or begins to close.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Acquire)
+    }
+
+    /// Ends [`Writer::is_usable`].
+    pub(crate) fn refuse(&self) {
+        self.usable.store(false, Ordering::Release);
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.lock()
     }
@@ -258,6 +280,9 @@ impl Writer {
         let mut current = self.phase.lock();
         *current = phase.max(*current);
         drop(current);
+        if phase > Phase::Open {
+            self.refuse();
+        }
         self.phase_changed.notify_waiters();
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();

@@ -1,30 +1,40 @@
 //! The memtable: a sorted in-memory buffer of writes with one writer at a time and readers that
-//! take no lock.
+//! never wait for it (RFC 0012).
 //!
-//! It is a skip list (Pugh, "Skip lists: a probabilistic alternative to balanced trees", 1990)
-//! whose nodes are numbered and live in append-only arrays, so that links are plain 32-bit numbers
-//! in atomics and no pointer is ever freed under a reader. The crate needs no `unsafe` and no
-//! epochs: a node lives as long as its table, and a table as long as anybody holds its
-//! [`std::sync::Arc`].
+//! ```text
+//! batch --> buffer + records (log)      every entry, numbered in the order of writing
+//!              |          |
+//!              |          +--> index    hash of a key -> its newest record: look-ups
+//!              +--> nursery --> strips  the order: scans and flushes
+//! ```
 //!
 //! | module | holds |
 //! | --- | --- |
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
-//! | `list` | the skip list: order, search, the writer's finger |
-//! | `chunked` | append-only arrays that readers index while they grow |
-//! | `node` | what a node stores, packed into four words |
-//! | [`MemCursor`] (`cursor`) | ordered movement, both ways |
+//! | `log`, `record`, `chunked` | records in append-only arrays that readers index while they grow |
+//! | `index` | a hash table from keys to newest records |
+//! | `nursery` | a small skip list that takes single writes |
+//! | `strip` | immutable sorted arrays, and the merge of two |
+//! | `window` | which eight bytes of a key are compared as a number first |
+//! | `order` | nursery and strips together: when they are sealed and merged |
+//! | [`MemCursor`] (`cursor`) | ordered movement over all parts, both ways |
 //!
-//! Entries are not copied: a node points into the batch's shared buffer
-//! ([`siltstone_base::batch`] has the encoding), and so does what a look-up hands out.
+//! Entries are not copied: a record points into the batch's shared buffer
+//! ([`siltstone_base::batch`] has the encoding), and so does what a look-up hands out. Nothing is
+//! freed under a reader: what it can reach lives as long as the table or the reader's own share.
 
 #![forbid(unsafe_code)]
 
 mod chunked;
 mod cursor;
-mod list;
-mod node;
+mod index;
+mod log;
+mod nursery;
+mod order;
+mod record;
+mod strip;
 mod table;
+mod window;
 
 #[cfg(test)]
 mod tests;

@@ -1,41 +1,77 @@
 //! The memtable: batches in, entries out, sizes.
 
 use crate::cursor::MemCursor;
-use crate::list::{Finger, List, MAX_HEIGHT, NONE, Target};
-use crate::node::{INLINE_LINKS, Node, Place};
+use crate::index::{self, Index};
+use crate::log::{Log, NONE, Target};
+use crate::nursery::Finger;
+use crate::order::Order;
+use crate::record::{Place, Record};
 use siltstone_base::{BatchOps, Entry, Error, Kind, Result, Seq};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-/// Most entries of one memtable. Links are numbered in 32 bits, and a node has at most 9 of them
-/// outside of itself: 2^28 * 9 < 2^32, so no number wraps whatever heights are drawn. Their nodes
-/// alone would take 12 GiB.
+/// Most entries of one memtable: the index has room for so many keys. Their records alone would
+/// take 8 GiB.
 pub const MAX_ENTRIES: u32 = 1 << 28;
-const _: () = assert!(MAX_ENTRIES as u64 * ((MAX_HEIGHT - INLINE_LINKS) as u64) < u32::MAX as u64);
 
-/// What one entry costs beside its bytes: its node, and 4 bytes for each link outside of it, of
-/// which there is one to 48 nodes (1/64 + 1/256 + ...): a byte is more than that. Slack in the last
-/// chunk, at most as much again, is not counted.
-const NODE_BYTES: usize = size_of::<Node>() + 1;
+/// Where a memtable changes its ways. Tests make them small.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) max_entries: u32,
+    /// A batch of at least so many operations is sorted into a strip of its own; a smaller one
+    /// goes through the nursery.
+    pub(crate) strip_ops: u32,
+    /// Entries of a nursery.
+    pub(crate) nursery: usize,
+    /// Slots of the index that a key may stand in.
+    pub(crate) probes: usize,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Shape { max_entries: MAX_ENTRIES, strip_ops: 64, nursery: 1024, probes: index::PROBES }
+    }
+}
+
+/// What one entry costs beside its bytes: its record, a place in a strip (12 bytes), and its share
+/// of the index: 8 bytes a slot, between 5/8 and 5/16 of them taken, and as much again for the
+/// smaller tables before.
+const ENTRY_BYTES: usize = size_of::<Record>() + 12 + 36;
 /// What one batch costs beside its bytes: its slot, and the two counters of its [`Arc`].
-const BUFFER_BYTES: usize = size_of::<std::sync::OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
+const BUFFER_BYTES: usize = size_of::<OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
 
-/// A sorted buffer of writes: one writer at a time, readers without locks.
+/// Operations whose memory is kept from batch to batch: 40 KiB.
+const BATCH_KEPT: usize = 1024;
+
+/// A sorted buffer of writes: one writer at a time, readers that never wait for it.
 ///
 /// A reader may look at any time; it finds every entry whose insertion it has learned of. Entries
 /// of a batch that is being inserted may be met one by one, so readers bound what they see by a
 /// sequence number that is published once the batch is in.
 pub struct Memtable {
-    list: List,
-    finger: Mutex<Finger>,
+    log: Log,
+    index: Index,
+    /// Replaced whole, under a lock that is held for the exchange of a pointer.
+    order: RwLock<Arc<Order>>,
+    pen: Mutex<Pen>,
     bytes: AtomicUsize,
     len: AtomicUsize,
     first_seq: AtomicU64,
     last_seq: AtomicU64,
     max_entries: u32,
+    strip_ops: u32,
+}
+
+/// The writer's side.
+struct Pen {
+    finger: Finger,
+    records: u32,
+    buffers: u32,
+    /// Operations of the batch at hand; kept for its memory.
+    batch: Vec<(Place, u32)>,
 }
 
 impl Default for Memtable {
@@ -56,21 +92,25 @@ impl fmt::Debug for Memtable {
 }
 
 impl Memtable {
-    /// An empty one. Allocates nothing until the first insertion.
+    /// An empty one. Some 32 KiB until the first insertion.
     #[must_use]
     pub fn new() -> Self {
-        Memtable::with_max_entries(MAX_ENTRIES)
+        Memtable::with(&Shape::default())
     }
 
-    pub(crate) fn with_max_entries(max_entries: u32) -> Self {
+    pub(crate) fn with(shape: &Shape) -> Self {
+        let pen = Pen { finger: Finger::new(), records: 0, buffers: 0, batch: Vec::new() };
         Memtable {
-            list: List::new(),
-            finger: Mutex::new(Finger::new()),
+            log: Log::new(),
+            index: Index::new(shape.probes),
+            order: RwLock::new(Arc::new(Order::new(shape.nursery))),
+            pen: Mutex::new(pen),
             bytes: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
             first_seq: AtomicU64::new(0),
             last_seq: AtomicU64::new(0),
-            max_entries,
+            max_entries: shape.max_entries,
+            strip_ops: shape.strip_ops,
         }
     }
 
@@ -84,21 +124,31 @@ impl Memtable {
     /// sequence numbers would pass [`Seq::MAX`]; Internal when `first_seq` is not above
     /// [`Memtable::last_seq`], or an earlier insertion panicked.
     pub fn insert_batch(&self, first_seq: Seq, ops: &Arc<[u8]>) -> Result<()> {
-        let mut finger = self.finger.lock().map_err(|_| {
+        let mut pen = self.pen.lock().map_err(|_| {
             Error::internal("an insertion into this memtable panicked; open the database anew")
         })?;
-        let count = self.validate(&finger, first_seq, ops)?;
+        let count = self.validate(&mut pen, first_seq, ops)?;
         if count == 0 {
             return Ok(());
         }
-        let buffer = self.list.keep_buffer(&mut finger, ops);
-        let mut seq = first_seq;
-        for op in BatchOps::new(ops) {
-            let op = op?;
-            self.list.insert(&mut finger, op.key, Place::of(&op, buffer, seq)?);
-            seq = seq.next();
+        self.log.keep_buffer(pen.buffers, ops);
+        pen.buffers += 1;
+        let first = pen.records + 1;
+        let last = pen.records + count;
+        for (number, (place, hash)) in (first..=last).zip(&pen.batch) {
+            self.log.append(number, *place, *hash);
+            self.index.insert(&self.log, number);
         }
-        let added = ops.len() + BUFFER_BYTES + count as usize * NODE_BYTES;
+        pen.records = last;
+        if pen.batch.capacity() > BATCH_KEPT {
+            pen.batch = Vec::new();
+        }
+        if count >= self.strip_ops {
+            self.replace_order(&mut pen, |order| order.with_batch(&self.log, first, last));
+        } else {
+            (first..=last).for_each(|number| self.insert_one(&mut pen, number));
+        }
+        let added = ops.len() + BUFFER_BYTES + count as usize * ENTRY_BYTES;
         // Memory itself bounds the sum: every counted byte is allocated, but for the averages.
         self.bytes.fetch_add(added, Relaxed);
         let _ = self.first_seq.compare_exchange(0, first_seq.0, Release, Relaxed);
@@ -107,10 +157,39 @@ impl Memtable {
         Ok(())
     }
 
-    /// Decodes everything once and answers how many operations there are.
-    fn validate(&self, finger: &Finger, first_seq: Seq, ops: &[u8]) -> Result<u32> {
-        let room = self.max_entries - finger.nodes;
+    /// Puts one record, which is in the log, into the nursery.
+    fn insert_one(&self, pen: &mut Pen, number: u32) {
+        let mut order = self.order.read().unwrap_or_else(PoisonError::into_inner);
+        if pen.finger.len() == order.nursery.capacity() {
+            drop(order);
+            self.replace_order(pen, |order| order.sealed(&self.log));
+            order = self.order.read().unwrap_or_else(PoisonError::into_inner);
+        }
+        let (key, seq) = (self.log.key(number), self.log.record(number).seq());
+        let target = Target::new(&order.window, key, seq);
+        order.nursery.insert(&self.log, &mut pen.finger, &target, number);
+    }
+
+    fn replace_order(&self, pen: &mut Pen, change: impl FnOnce(&Order) -> Order) {
+        // Only the writer replaces it, so nothing is lost between the look and the exchange.
+        let before = self.order();
+        let after = Arc::new(change(&before));
+        if !Arc::ptr_eq(&before.nursery, &after.nursery) {
+            pen.finger = Finger::new();
+        }
+        *self.order.write().unwrap_or_else(PoisonError::into_inner) = after;
+    }
+
+    fn order(&self) -> Arc<Order> {
+        // Whole at every moment: a panic can not leave half an exchange behind.
+        Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Decodes everything, into the pen, and answers how many operations there are.
+    fn validate(&self, pen: &mut Pen, first_seq: Seq, ops: &[u8]) -> Result<u32> {
+        let room = self.max_entries - pen.records;
         let mut count = 0u32;
+        pen.batch.clear();
         for op in BatchOps::new(ops) {
             let op = op?;
             if op.kind == Kind::RangeDelete {
@@ -120,7 +199,8 @@ impl Memtable {
                 let full = Error::invalid("the memtable has no room for the batch: flush it first");
                 return Err(full.with("max_entries", self.max_entries));
             }
-            Place::of(&op, finger.buffers, first_seq)?;
+            let place = Place::of(&op, pen.buffers, first_seq.plus(u64::from(count)))?;
+            pen.batch.push((place, index::hash(op.key)));
             count += 1;
         }
         if count == 0 {
@@ -143,25 +223,24 @@ impl Memtable {
     /// expired or not. Allocates nothing.
     #[must_use]
     pub fn get(&self, key: &[u8], seq: Seq) -> Option<MemEntry> {
-        let (_, found) = self.list.search(Target::new(key, seq));
-        if found == NONE {
-            return None;
+        let mut record = self.index.find(&self.log, index::hash(key), key);
+        while record != NONE && self.log.record(record).seq() > seq {
+            record = self.log.record(record).older();
         }
-        let place = self.list.place(found);
-        let buffer = self.list.buffer(place.buffer);
-        // The first entry at or after (key, seq) may be of a later key.
-        (buffer.get(place.key_range()) == Some(key))
-            .then(|| MemEntry { buffer: Arc::clone(buffer), place })
+        if record == NONE && self.index.is_partial() {
+            record = self.order().find(&self.log, key, seq);
+        }
+        (record != NONE).then(|| self.shared(record))
     }
 
     /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
     /// the writer inserts.
     #[must_use]
     pub fn cursor(self: &Arc<Self>) -> MemCursor {
-        MemCursor::new(Arc::clone(self))
+        MemCursor::new(Arc::clone(self), self.order())
     }
 
-    /// Bytes of memory in use: the batches' buffers, the nodes, and what points at them.
+    /// Bytes of memory in use: the batches' buffers, the records, and what points at them.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
@@ -191,8 +270,14 @@ impl Memtable {
         Some(Seq(self.last_seq.load(Acquire))).filter(|seq| !seq.is_none())
     }
 
-    pub(crate) fn list(&self) -> &List {
-        &self.list
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The entry of a record, with a share of its buffer.
+    pub(crate) fn shared(&self, record: u32) -> MemEntry {
+        let place = self.log.record(record).place();
+        MemEntry { buffer: Arc::clone(self.log.buffer(place.buffer)), place }
     }
 }
 
@@ -204,10 +289,6 @@ pub struct MemEntry {
 }
 
 impl MemEntry {
-    pub(crate) fn new(buffer: Arc<[u8]>, place: Place) -> Self {
-        MemEntry { buffer, place }
-    }
-
     /// The entry.
     #[must_use]
     pub fn entry(&self) -> Entry<'_> {

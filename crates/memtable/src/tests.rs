@@ -1,5 +1,6 @@
 //! The memtable against an ordered map, and under a writer and readers at once.
 
+use crate::table::Shape;
 use crate::{MemEntry, Memtable};
 use proptest::prelude::*;
 use siltstone_base::{Batch, Cursor, Entry, ErrorKind, Kind, Seq, Step, UnixMillis};
@@ -37,6 +38,18 @@ fn model_row(
     (key.clone(), *seq, *kind, value.clone(), *expiry)
 }
 
+/// Small shapes: strips from short batches, nurseries that fill up, and an index that leaves keys
+/// out.
+fn shapes() -> impl Strategy<Value = Shape> {
+    let probes = prop::sample::select(vec![0usize, 1, 3, crate::index::PROBES]);
+    (1u32..40, 1usize..12, probes).prop_map(|(strip_ops, nursery, probes)| Shape {
+        strip_ops,
+        nursery,
+        probes,
+        ..Shape::default()
+    })
+}
+
 /// Keys that share their first 8 bytes, keys that are a prefix of each other, keys with zeros.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
@@ -60,8 +73,8 @@ fn ops() -> impl Strategy<Value = Op> {
     })
 }
 
-fn fill(batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {
-    let table = Arc::new(Memtable::new());
+fn fill(shape: &Shape, batches: &[Vec<Op>], gap: u64) -> (Arc<Memtable>, Model) {
+    let table = Arc::new(Memtable::with(shape));
     let mut model = Model::new();
     let mut seq = 1;
     for batch in batches {
@@ -92,11 +105,12 @@ proptest! {
 
     #[test]
     fn agrees_with_an_ordered_map(
+        shape in shapes(),
         batches in prop::collection::vec(prop::collection::vec(ops(), 0..40), 0..12),
         gap in 0u64..3,
         probes in prop::collection::vec((keys(), 0u64..500), 1..40),
     ) {
-        let (table, model) = fill(&batches, gap);
+        let (table, model) = fill(&shape, &batches, gap);
         let expected: Vec<Row> = model.iter().map(model_row).collect();
         prop_assert_eq!(&walk(&table, false), &expected);
         let mut reversed = walk(&table, true);
@@ -121,6 +135,33 @@ proptest! {
             prop_assert_eq!(cursor.shared().map(|found| row(found.entry())), before);
             let newest = at_or_after.filter(|found| found.0 == key);
             prop_assert_eq!(table.get(&key, Seq(seq)).map(|found| row(found.entry())), newest);
+        }
+    }
+
+    #[test]
+    fn a_cursor_turns_around_anywhere(
+        shape in shapes(),
+        batches in prop::collection::vec(prop::collection::vec(ops(), 1..20), 1..12),
+        from in keys(),
+        moves in prop::collection::vec(any::<bool>(), 1..60),
+    ) {
+        let (table, model) = fill(&shape, &batches, 0);
+        let rows: Vec<Row> = model.iter().map(model_row).collect();
+        let mut at = model.range(..(from.clone(), Reverse(u64::MAX))).count();
+        let mut cursor = table.cursor();
+        cursor.seek(&from, Seq::MAX).unwrap();
+        for forward in moves {
+            prop_assert_eq!(cursor.entry().map(row), rows.get(at).cloned());
+            if cursor.entry().is_none() {
+                break;
+            }
+            if forward {
+                cursor.next().unwrap();
+                at += 1;
+            } else {
+                cursor.prev().unwrap();
+                at = at.checked_sub(1).unwrap_or(usize::MAX);
+            }
         }
     }
 
@@ -156,8 +197,31 @@ fn sorted_and_reversed_batches_keep_order() {
         if descending {
             ops.reverse();
         }
-        let (table, model) = fill(&[ops], 0);
+        let (table, model) = fill(&Shape::default(), &[ops], 0);
         assert_eq!(walk(&table, false), model.iter().map(model_row).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn many_sizes_of_batches_keep_order_and_versions() {
+    // Keys with much in common first, then others, so that the window moves more than once.
+    let mut batches = Vec::new();
+    let mut n = 0u64;
+    for size in [1u64, 900, 1, 63, 64, 3, 1024, 1, 5_000, 17].into_iter().cycle().take(40) {
+        let batch = (0..size).map(|_| {
+            n += 1;
+            let scattered = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 30_000;
+            let place = if n < 8_000 { "orders/2026" } else { "orders" };
+            put(format!("{place}/{scattered:08}").as_bytes(), &n.to_le_bytes())
+        });
+        batches.push(batch.collect());
+    }
+    let (table, model) = fill(&Shape::default(), &batches, 0);
+    assert_eq!(walk(&table, false), model.iter().map(model_row).collect::<Vec<_>>());
+    assert_eq!(walk(&table, true), model.iter().rev().map(model_row).collect::<Vec<_>>());
+    for (key, Reverse(seq)) in model.keys().step_by(7) {
+        let found = table.get(key, Seq(*seq)).map(|found| found.entry().seq);
+        assert_eq!(found, Some(Seq(*seq)));
     }
 }
 
@@ -174,7 +238,7 @@ fn a_value_is_handed_out_without_a_copy() {
 
 #[test]
 fn limits_are_errors() {
-    let table = Memtable::with_max_entries(2);
+    let table = Memtable::with(&Shape { max_entries: 2, ..Shape::default() });
     let insert = |seq, ops: &[Op]| table.insert_batch(seq, &encode(ops)).map_err(|e| e.kind());
     let one = [put(b"a", b"")];
     assert_eq!(insert(Seq(0), &one), Err(ErrorKind::Internal), "0 means none");
@@ -208,18 +272,26 @@ fn scattered(n: u64) -> Op {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "threads are what is tested")]
 fn readers_find_what_was_published() {
+    // Batches for the nursery, then for strips; a small nursery is sealed often.
+    published_is_found(6, Shape::default());
+    published_is_found(6, Shape { nursery: 16, ..Shape::default() });
+    published_is_found(150, Shape::default());
+    // Look-ups through the order, since the index takes few keys.
+    published_is_found(50, Shape { strip_ops: 30, probes: 1, ..Shape::default() });
+}
+
+#[allow(clippy::disallowed_methods, reason = "threads are what is tested")]
+fn published_is_found(batch: u64, shape: Shape) {
     const ENTRIES: u64 = 30_000;
-    const BATCH: u64 = 6;
-    let table = Arc::new(Memtable::new());
+    let table = Arc::new(Memtable::with(&shape));
     let published = AtomicU64::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for first in (1..=ENTRIES).step_by(BATCH as usize) {
-                let ops: Vec<Op> = (first..first + BATCH).map(scattered).collect();
+            for first in (1..=ENTRIES).step_by(batch as usize) {
+                let ops: Vec<Op> = (first..first + batch).map(scattered).collect();
                 table.insert_batch(Seq(first), &encode(&ops)).unwrap();
-                published.store(first + BATCH - 1, Ordering::Release);
+                published.store(first + batch - 1, Ordering::Release);
             }
         });
         for reader in 0..2u64 {

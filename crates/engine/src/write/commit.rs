@@ -51,10 +51,15 @@ impl Tail {
 #[derive(Clone)]
 pub struct Commit {
     seq: Seq,
-    durability: Arc<Durability>,
-    wal_nudge: Arc<Notify>,
-    env: Env,
-    deadline: Duration,
+    awaiting: Arc<Awaiting>,
+}
+
+/// What waiting for any commit of one writer takes; shared, so that a commit costs one count.
+pub(crate) struct Awaiting {
+    pub(crate) durability: Arc<Durability>,
+    pub(crate) wal_nudge: Arc<Notify>,
+    pub(crate) env: Env,
+    pub(crate) deadline: Duration,
 }
 
 impl Commit {
@@ -67,7 +72,7 @@ impl Commit {
     /// Whether the write is durable by now.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.durability.durable() >= self.seq
+        self.awaiting.durability.durable() >= self.seq
     }
 
     /// Completes once the write is durable, and has its WAL object sent at once if it was not.
@@ -79,13 +84,14 @@ impl Commit {
     /// credentials; the write stays queued and is tried again.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
-        if self.durability.want(self.seq) {
-            self.wal_nudge.notify_one();
+        if self.awaiting.durability.want(self.seq) {
+            self.awaiting.wal_nudge.notify_one();
         }
         Box::pin(async move {
-            let limit = limit.unwrap_or(this.deadline);
-            let durable = Arc::clone(&this.durability).wait(this.seq);
-            this.env.deadline(limit, "wait for durability", durable).await
+            let awaiting = &this.awaiting;
+            let limit = limit.unwrap_or(awaiting.deadline);
+            let durable = Arc::clone(&awaiting.durability).wait(this.seq);
+            awaiting.env.deadline(limit, "wait for durability", durable).await
         })
     }
 }
@@ -101,10 +107,11 @@ impl fmt::Debug for Commit {
 
 impl Writer {
     /// Accepts one atomic batch (`bytes` as `Batch::as_bytes` has them), or answers with pressure.
+    /// The memtable keeps the buffer.
     ///
     /// # Errors
     /// Invalid over `max_batch_bytes`; Fenced, Closed once the handle has ended.
-    pub(crate) fn accept(self: &Arc<Self>, bytes: &[u8], ops: u32) -> Result<Accept> {
+    pub(crate) fn accept(self: &Arc<Self>, bytes: Arc<[u8]>, ops: u32) -> Result<Accept> {
         if bytes.len() > self.options.max_batch_bytes {
             return Err(Error::invalid(
                 "the batch is over max_batch_bytes; split it, or raise the option \
@@ -113,8 +120,6 @@ impl Writer {
             .with("bytes", bytes.len())
             .with("max_batch_bytes", self.options.max_batch_bytes));
         }
-        // The memtable points into this buffer; copied outside the lock.
-        let buffer: Arc<[u8]> = Arc::from(bytes);
         let mut tail = self.tail.lock();
         if let Some(ended) = &tail.ended {
             return Err(ended.clone());
@@ -131,8 +136,8 @@ impl Writer {
         if last > Seq::MAX {
             return Err(Error::internal("sequence numbers are used up"));
         }
-        tail.active.insert_batch(first, &buffer)?;
-        tail.wal.push_batch(first, ops, bytes);
+        tail.active.insert_batch(first, &bytes)?;
+        tail.wal.push_batch(first, ops, &bytes);
         tail.next_seq = last.next();
         self.publish(last);
         let began = tail.wal_since.is_none();
@@ -151,13 +156,7 @@ impl Writer {
     }
 
     pub(crate) fn commit_at(&self, seq: Seq) -> Commit {
-        Commit {
-            seq,
-            durability: Arc::clone(&self.durability),
-            wal_nudge: Arc::clone(&self.wal_nudge),
-            env: self.env.clone(),
-            deadline: self.options.deadline,
-        }
+        Commit { seq, awaiting: Arc::clone(&self.awaiting) }
     }
 
     /// Ends when there is room for another write.
@@ -194,6 +193,7 @@ impl Writer {
         let mut tail = self.tail.lock();
         tail.ended.get_or_insert_with(|| why.clone());
         drop(tail);
+        self.refuse();
         if cfg!(mutation = "end_wakes_nobody") {
             return;
         }

@@ -1,0 +1,118 @@
+//! A strip: an immutable sorted part of the memtable's order, two arrays side by side.
+//!
+//! ```text
+//! prefixes : eight bytes of each key, through the window, ascending
+//! records  : number of each record
+//! ```
+//! A search is a binary search over numbers; the keys' bytes are touched only among entries whose
+//! prefixes equal the one looked for.
+
+use crate::log::{Log, Target};
+use crate::window::Window;
+use std::cmp::Ordering;
+
+/// A sorted part. Immutable once made.
+pub(crate) struct Strip {
+    prefixes: Vec<u64>,
+    records: Vec<u32>,
+}
+
+#[expect(
+    clippy::indexing_slicing,
+    reason = "positions are below the common length of the two arrays"
+)]
+impl Strip {
+    /// Of records that come in order.
+    pub(crate) fn of_sorted(sorted: impl Iterator<Item = (u64, u32)>) -> Self {
+        let (prefixes, records) = sorted.unzip();
+        Strip { prefixes, records }
+    }
+
+    /// Of the records `first` to `last`, in any order of keys.
+    pub(crate) fn of_records(log: &Log, window: &Window, first: u32, last: u32) -> Self {
+        let mut rows: Vec<(u64, u32)> =
+            (first..=last).map(|record| (window.prefix(log.key(record)), record)).collect();
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| log.compare(a.1, b.1)));
+        Strip::of_sorted(rows.into_iter())
+    }
+
+    /// The same records seen through another window.
+    pub(crate) fn through(&self, log: &Log, window: &Window) -> Self {
+        let records = self.records.iter();
+        Strip::of_sorted(records.map(|record| (window.prefix(log.key(*record)), *record)))
+    }
+
+    /// Its first and its last record; it has some.
+    pub(crate) fn ends(&self) -> (u32, u32) {
+        (self.records[0], self.records[self.len() - 1])
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The record at `position`, and the prefix of its key.
+    pub(crate) fn at(&self, position: usize) -> Option<(u64, u32)> {
+        Some((*self.prefixes.get(position)?, *self.records.get(position)?))
+    }
+
+    /// Position of the first record at or after `target`; the length when there is none.
+    pub(crate) fn search(&self, log: &Log, target: &Target<'_>) -> usize {
+        let mut position = self.prefixes.partition_point(|prefix| *prefix < target.prefix);
+        if self.prefixes.get(position) != Some(&target.prefix) {
+            return position;
+        }
+        let same = self.prefixes[position..].partition_point(|prefix| *prefix == target.prefix);
+        position += self.records[position..position + same].partition_point(|record| {
+            log.compare_to(*record, target.key, target.seq) == Ordering::Less
+        });
+        position
+    }
+
+    /// Whether every record of this one comes before every record of the other; both have some.
+    fn is_before(&self, log: &Log, other: &Strip) -> bool {
+        let (last, first) = (self.len() - 1, 0);
+        self.prefixes[last]
+            .cmp(&other.prefixes[first])
+            .then_with(|| log.compare(self.records[last], other.records[first]))
+            == Ordering::Less
+    }
+
+    fn followed_by(&self, other: &Strip) -> Strip {
+        Strip {
+            prefixes: [self.prefixes.as_slice(), &other.prefixes].concat(),
+            records: [self.records.as_slice(), &other.records].concat(),
+        }
+    }
+
+    /// One strip of two that have records.
+    pub(crate) fn merge(log: &Log, a: &Strip, b: &Strip) -> Strip {
+        if a.is_before(log, b) {
+            return a.followed_by(b);
+        }
+        if b.is_before(log, a) {
+            return b.followed_by(a);
+        }
+        let total = a.len() + b.len();
+        let (mut prefixes, mut records) = (vec![0u64; total], vec![0u32; total]);
+        let (mut from_a, mut from_b) = (0, 0);
+        // Without branches but for equal prefixes: which side comes next can not be foreseen.
+        while from_a < a.len() && from_b < b.len() {
+            let (prefix_a, prefix_b) = (a.prefixes[from_a], b.prefixes[from_b]);
+            let mut takes_b = prefix_b < prefix_a;
+            if prefix_a == prefix_b {
+                takes_b = log.compare(b.records[from_b], a.records[from_a]) == Ordering::Less;
+            }
+            let out = from_a + from_b;
+            prefixes[out] = if takes_b { prefix_b } else { prefix_a };
+            records[out] = if takes_b { b.records[from_b] } else { a.records[from_a] };
+            from_b += usize::from(takes_b);
+            from_a += usize::from(!takes_b);
+        }
+        let out = from_a + from_b;
+        let (rest, at) = if from_a < a.len() { (a, from_a) } else { (b, from_b) };
+        prefixes[out..].copy_from_slice(&rest.prefixes[at..]);
+        records[out..].copy_from_slice(&rest.records[at..]);
+        Strip { prefixes, records }
+    }
+}

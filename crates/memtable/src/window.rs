@@ -1,0 +1,80 @@
+//! Which eight bytes of a key stand beside it as a number.
+//!
+//! Keys of one database often begin alike (`order/2026-…`), and the first eight bytes then tell
+//! nothing. A window passes over what the keys have in common:
+//!
+//! ```text
+//! common = "order/2026-"
+//! prefix("order/2026-11-21…") = the 8 bytes "11-21…"
+//! prefix("order/2025-…")      = 0                      below everything that has it in common
+//! prefix("user/…")            = 2^64 - 1               above it
+//! ```
+//! Whatever the window, prefixes order as their keys do: equal prefixes say nothing and unequal
+//! ones say everything. So a badly chosen window costs comparisons of bytes, never the order.
+
+/// A window, by the bytes that it passes over.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Window {
+    common: Vec<u8>,
+}
+
+impl Window {
+    /// The window for keys from `least` to `greatest`.
+    pub(crate) fn between(least: &[u8], greatest: &[u8]) -> Self {
+        let common = least.iter().zip(greatest).take_while(|(a, b)| a == b);
+        Window { common: common.map(|(byte, _)| *byte).collect() }
+    }
+
+    /// The number that stands for `key`.
+    pub(crate) fn prefix(&self, key: &[u8]) -> u64 {
+        match key.strip_prefix(self.common.as_slice()) {
+            Some(rest) => first_eight(rest),
+            None if key < self.common.as_slice() => 0,
+            None => u64::MAX,
+        }
+    }
+}
+
+/// The first 8 bytes as a number that orders as they do; shorter ones count as filled up with
+/// zeros.
+fn first_eight(bytes: &[u8]) -> u64 {
+    if let Some(first) = bytes.first_chunk::<8>() {
+        return u64::from_be_bytes(*first);
+    }
+    let shift = 64 - 8 * bytes.len() as u32;
+    let packed = bytes.iter().fold(0u64, |packed, byte| packed << 8 | u64::from(*byte));
+    // No bytes would shift by 64; they are below everything, as zero is.
+    packed.checked_shl(shift).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', 0xff]), 0..most)
+    }
+
+    proptest! {
+        #[test]
+        fn prefixes_order_as_keys_do(mut keys in prop::collection::vec(bytes(12), 2..20),
+                                     common in bytes(4)) {
+            keys.sort();
+            let window = Window { common };
+            for pair in keys.windows(2) {
+                prop_assert!(window.prefix(&pair[0]) <= window.prefix(&pair[1]), "{pair:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_common_is_passed_over() {
+        let window = Window::between(b"order/01", b"order/93");
+        assert_eq!(window.common, b"order/");
+        assert_eq!(window.prefix(b"order/abcdefghij"), u64::from_be_bytes(*b"abcdefgh"));
+        assert_eq!(window.prefix(b"order/a"), u64::from(b'a') << 56);
+        assert_eq!((window.prefix(b"order"), window.prefix(b"p")), (0, u64::MAX));
+        assert_eq!(Window::default().prefix(b"abcdefghi"), u64::from_be_bytes(*b"abcdefgh"));
+    }
+}
