@@ -17,7 +17,8 @@
 //! | `strip` | immutable sorted arrays, and the merge of two |
 //! | `window` | which eight bytes of a key are compared as a number first |
 //! | `order` | nursery and strips together: when they are sealed and merged |
-//! | [`MemCursor`] (`cursor`) | ordered movement over all parts, both ways |
+//! | `heads` | the merge of an order's parts |
+//! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
 //!
 //! Entries are not copied: a record points into the batch's shared buffer
 //! ([`siltstone_base::batch`] has the encoding), and so does what a look-up hands out. Nothing is
@@ -27,6 +28,7 @@
 
 mod chunked;
 mod cursor;
+mod heads;
 mod index;
 mod log;
 mod nursery;

@@ -230,7 +230,7 @@ impl Memtable {
         if record == NONE && self.index.is_partial() {
             record = self.order().find(&self.log, key, seq);
         }
-        (record != NONE).then(|| self.shared(record))
+        (record != NONE).then(|| self.shared(self.log.record(record).place()))
     }
 
     /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
@@ -274,9 +274,8 @@ impl Memtable {
         &self.log
     }
 
-    /// The entry of a record, with a share of its buffer.
-    pub(crate) fn shared(&self, record: u32) -> MemEntry {
-        let place = self.log.record(record).place();
+    /// The entry at `place`, with a share of its buffer.
+    pub(crate) fn shared(&self, place: Place) -> MemEntry {
         MemEntry { buffer: Arc::clone(self.log.buffer(place.buffer)), place }
     }
 }

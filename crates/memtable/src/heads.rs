@@ -1,0 +1,155 @@
+//! The merge of an order's parts: one head in each strip and one in the nursery.
+//!
+//! A head says where the merge stands in its part: forward, on the part's first entry at or after
+//! the current one; backward, on its last at or before. The current entry is the least (or the
+//! greatest) of the heads. Parts are few, so they are looked through one by one.
+
+use crate::log::{Log, NONE, Target};
+use crate::order::Order;
+use siltstone_base::Seq;
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// Where the merge stands in one part. `record` is [`NONE`] where the part has no more.
+#[derive(Clone, Copy)]
+struct Head {
+    prefix: u64,
+    record: u32,
+    /// Node of the nursery, or position in the strip.
+    at: usize,
+}
+
+/// Which way a merge goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Forward,
+    Backward,
+}
+
+/// A merge of an order's parts. It stands on a record, or nowhere.
+#[derive(Clone)]
+pub(crate) struct Heads {
+    order: Arc<Order>,
+    /// The strips' in their order, then the nursery's.
+    heads: Vec<Head>,
+    way: Way,
+    /// Which head is current; past the last one where the merge stands nowhere.
+    current: usize,
+}
+
+impl Heads {
+    pub(crate) fn new(order: Arc<Order>) -> Self {
+        let heads = Vec::with_capacity(order.strips.len() + 1);
+        Heads { order, heads, way: Way::Forward, current: usize::MAX }
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The record the merge stands on.
+    pub(crate) fn record(&self) -> Option<u32> {
+        self.heads.get(self.current).map(|head| head.record)
+    }
+
+    /// To the very first record, or backward to the very last.
+    pub(crate) fn move_to_end(&mut self, log: &Log, way: Way) {
+        let order = Arc::clone(&self.order);
+        let nursery = &order.nursery;
+        match way {
+            Way::Forward => self.place(log, way, |_, _| Some(0), nursery.after(NONE)),
+            Way::Backward => {
+                let last = |at: usize, _: &Log| order.strips.get(at)?.len().checked_sub(1);
+                self.place(log, way, last, nursery.last());
+            }
+        }
+    }
+
+    /// To the first record at or after `(key, seq)`, or backward to the last before it.
+    pub(crate) fn move_to(&mut self, log: &Log, way: Way, key: &[u8], seq: Seq) {
+        let order = Arc::clone(&self.order);
+        let target = Target::new(&order.window, key, seq);
+        let (before, at_or_after) = order.nursery.search(log, &target);
+        let search = |at: usize, log: &Log| Some(order.strips.get(at)?.search(log, &target));
+        match way {
+            Way::Forward => self.place(log, way, search, at_or_after),
+            Way::Backward => {
+                self.place(log, way, |at, log| search(at, log)?.checked_sub(1), before);
+            }
+        }
+    }
+
+    /// One record on, the way it was placed; it stands on one.
+    pub(crate) fn advance(&mut self, log: &Log) {
+        let Some(head) = self.heads.get(self.current).copied() else { return };
+        let nursery = &self.order.nursery;
+        let moved = match (self.current < self.order.strips.len(), self.way) {
+            (true, Way::Forward) => self.in_strip(self.current, Some(head.at + 1)),
+            (true, Way::Backward) => self.in_strip(self.current, head.at.checked_sub(1)),
+            (false, Way::Forward) => self.in_nursery(nursery.after(head.at as u32)),
+            // A search from the top, O(log n): nodes have no links back, since two links could
+            // not be changed at once for readers without locks.
+            (false, Way::Backward) => {
+                let here = log.entry(head.record);
+                let target = Target::new(&self.order.window, here.key, here.seq);
+                self.in_nursery(nursery.search(log, &target).0)
+            }
+        };
+        if let Some(head) = self.heads.get_mut(self.current) {
+            *head = moved;
+        }
+        self.choose(log);
+    }
+
+    /// The head of strip number `part` at `position`.
+    fn in_strip(&self, part: usize, position: Option<usize>) -> Head {
+        let found = position.and_then(|at| {
+            let (prefix, record) = self.order.strips.get(part)?.at(at)?;
+            Some(Head { prefix, record, at })
+        });
+        found.unwrap_or(Head { prefix: 0, record: NONE, at: 0 })
+    }
+
+    fn in_nursery(&self, node: u32) -> Head {
+        let nursery = &self.order.nursery;
+        Head { prefix: nursery.prefix(node), record: nursery.record(node), at: node as usize }
+    }
+
+    /// Places every head, then stands on the best.
+    fn place(
+        &mut self,
+        log: &Log,
+        way: Way,
+        position: impl Fn(usize, &Log) -> Option<usize>,
+        node: u32,
+    ) {
+        self.way = way;
+        self.heads.clear();
+        for part in 0..self.order.strips.len() {
+            let head = self.in_strip(part, position(part, log));
+            self.heads.push(head);
+        }
+        let head = self.in_nursery(node);
+        self.heads.push(head);
+        self.choose(log);
+    }
+
+    /// Stands on the least head, or the greatest.
+    fn choose(&mut self, log: &Log) {
+        let wanted = match self.way {
+            Way::Forward => Ordering::Less,
+            Way::Backward => Ordering::Greater,
+        };
+        let mut best: Option<(usize, &Head)> = None;
+        for (at, head) in self.heads.iter().enumerate().filter(|(_, head)| head.record != NONE) {
+            let is_better = best.is_none_or(|(_, best)| {
+                let order = head.prefix.cmp(&best.prefix);
+                order.then_with(|| log.compare(head.record, best.record)) == wanted
+            });
+            if is_better {
+                best = Some((at, head));
+            }
+        }
+        self.current = best.map_or(usize::MAX, |(at, _)| at);
+    }
+}
