@@ -11,7 +11,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
-//! | `log`, `record`, `chunked` | records in append-only arrays that readers index while they grow |
+//! | `log`, `record`, `chunked` | records in append-only arrays that readers index as they grow |
 //! | `index` | a hash table from keys to newest records |
 //! | `nursery` | a small skip list that takes single writes |
 //! | `strip` | immutable sorted arrays, and the merge of two |

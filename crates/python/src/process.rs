@@ -32,6 +32,9 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// held, so no other thread can have it at that moment.
 static CURRENT: Mutex<Option<&'static Process>> = Mutex::new(None);
 
+/// Work that runs on the runtime.
+pub(crate) type Task<T> = JoinHandle<T>;
+
 /// What one process has. Leaked: a fork may not drop it, and there is one per process.
 pub(crate) struct Process {
     generation: u64,

@@ -137,7 +137,7 @@ impl Batches {
         if parts::threads() == 1 {
             return Ok(Input::Here(scan));
         }
-        let scan = scan.take().ok_or_else(forked)?;
+        let scan = scan.take_out().ok_or_else(forked)?;
         let mut cutting = pin!(scan.partition(PART_BYTES));
         let mut parts = wait_here(process, cutting.as_mut(), self.maker)?;
         Ok(match parts.pop() {

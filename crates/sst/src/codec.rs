@@ -141,8 +141,8 @@ pub(crate) fn decompress(codec: Codec, stored: Bytes, raw_bytes: u64) -> Result<
         _ => (stored.len() as u64 / ZSTD_BLOCK_BYTES).saturating_mul(ZSTD_BLOCK_RAW_BYTES),
     };
     // A frame of ours says its length too: a claim that it does not repeat costs nothing.
-    let denied = codec == Codec::Zstd
-        && !matches!(zstd::zstd_safe::get_frame_content_size(&stored), Ok(Some(n)) if n == raw_bytes);
+    let frame_says = || zstd::zstd_safe::get_frame_content_size(&stored);
+    let denied = codec == Codec::Zstd && !matches!(frame_says(), Ok(Some(n)) if n == raw_bytes);
     if denied || raw_bytes > reachable.min(MAX_COMPRESSED_RAW_BYTES) {
         return Err(Error::corruption("a block claims an impossible decompressed length")
             .with("claimed", raw_bytes)

@@ -3,7 +3,7 @@
 //! table, and the WAL from the replay point on.
 //!
 //! ```text
-//! list everything ─► newest manifest ─► chain, checkpoints ─► boundaries ─► WAL ─► tables ─► orphans
+//! list all ─► newest manifest ─► chain, checkpoints ─► boundaries ─► WAL ─► tables ─► orphans
 //! ```
 //! The listing comes first: whatever it shows and nobody names afterwards was garbage then. What is
 //! met is judged against the newest manifest; where the two disagree because a writer or a

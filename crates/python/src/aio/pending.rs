@@ -5,6 +5,7 @@ use crate::aio::port::{Begun, Port};
 use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
+use crate::process::Task;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -17,7 +18,6 @@ use siltstone::{Error, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use tokio::task::JoinHandle;
 
 /// Makes the Python object of an outcome. Run in the task that awaits.
 pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -63,7 +63,7 @@ pub(crate) fn on_runtime<T: Send + 'static>(
 }
 
 struct OnRuntime<T> {
-    task: JoinHandle<Result<T>>,
+    task: Task<Result<T>>,
 }
 
 impl<T> Future for OnRuntime<T> {
