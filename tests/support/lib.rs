@@ -1,11 +1,12 @@
 //! Shared parts of the tests: a deterministic simulation of many processes in one thread, a store
 //! that fails in every way a real one does, a model to compare with, and stores that record or
-//! serve (RFC 0008).
+//! serve or take their time (RFC 0008).
 
 #![forbid(unsafe_code)]
 
 pub mod faults;
 pub mod gc;
+pub mod latency;
 pub mod model;
 pub mod moto;
 pub mod recording;

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One poll in so many is a listing (rule M4).
-const LIST_EVERY: u32 = 16;
+pub(crate) const LIST_EVERY: u32 = 16;
 /// A pause of so many poll intervals counts as long: numbers may have been freed meanwhile.
-const LONG_PAUSE_INTERVALS: u32 = 10;
+pub(crate) const LONG_PAUSE_INTERVALS: u32 = 10;
 /// Bytes of WAL rows in one memtable of a reader; whole memtables are let go once tables cover
 /// them.
 const SEGMENT_BYTES: usize = 8 << 20;

@@ -102,7 +102,10 @@ pub(crate) async fn look(
     objects: &Objects,
     known: Option<Arc<Manifest>>,
 ) -> Result<Option<Arc<Manifest>>> {
-    let mut machine = Look::new(known, rules::in_force());
+    run_look(objects, Look::new(known, rules::in_force())).await
+}
+
+async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Manifest>>> {
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
@@ -170,9 +173,12 @@ impl ManifestClient {
         }
     }
 
-    /// Looks for a newer manifest.
-    pub(crate) async fn probe(&self) -> Result<Arc<Manifest>> {
-        let newest = look(&self.objects, Some(self.newest_known())).await?;
+    /// Looks for a newer manifest: by one read of the next number, or `thorough`ly by a listing. A
+    /// read that finds nothing proves nothing, so nothing may depend on it (rule M4).
+    pub(crate) async fn probe(&self, thorough: bool) -> Result<Arc<Manifest>> {
+        let (known, rules) = (Some(self.newest_known()), rules::in_force());
+        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
+        let newest = run_look(&self.objects, machine).await?;
         let newest = newest.unwrap_or_else(|| self.newest_known());
         // The writer's own commits plan on what they know; any newer state is a better base.
         self.learn(&newest);

@@ -46,6 +46,11 @@ impl Group {
         self.seq
     }
 
+    /// Whether older versions of the key may still count.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open
+    }
+
     fn begin(&mut self, entry: &Entry<'_>) {
         self.key.clear();
         self.key.extend_from_slice(entry.key);

@@ -13,6 +13,7 @@ use siltstone_merge::{Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
@@ -325,8 +326,12 @@ impl Scan {
             let addr = BlockAddr { sst: table.descriptor().id, block };
             context.cache.get(addr).is_none().then_some((table, block))
         });
+        let reverse = self.range.reverse;
         let fetched = firsts.map(|(table, block)| async move {
-            context.blocks(table, &[block], fetch::Fill::Keep).await
+            let mut wanted = vec![block];
+            wanted.extend(following(table, block, reverse).map(|(block, _)| block));
+            wanted.sort_unstable();
+            context.blocks(table, &wanted, fetch::Fill::Keep).await
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.hand.lock().extend(fetched.into_iter().flatten());
@@ -398,6 +403,14 @@ fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
     })
 }
 
+/// The block that a scan enters after `block`, and where it lies. A short scan begins with two: one
+/// in ten of them, say, runs over the end of the block it starts in, and a second block in the same
+/// request costs far less than a second request.
+fn following(table: &Table, block: u32, reverse: bool) -> Option<(u32, Range<u64>)> {
+    let next = if reverse { block.checked_sub(1) } else { block.checked_add(1) }?;
+    Some((next, table.block_range(next)?))
+}
+
 /// Fetches `addr` and, as the scan proves long, more and more of what follows it in its table.
 async fn read_ahead(
     context: &ReadContext,
@@ -416,11 +429,9 @@ async fn read_ahead(
     let mut wanted = vec![addr.block];
     let mut bytes = 0;
     let mut next = addr.block;
-    // One block, two, four, … bounded by bytes.
-    for _ in 1..(1u64 << (waves - 1).min(16)) {
-        let following = if reverse { next.checked_sub(1) } else { next.checked_add(1) };
-        let range = following.and_then(|block| Some((block, table.block_range(block)?)));
-        let Some((block, range)) = range else { break };
+    // Two blocks, four, eight, … bounded by bytes.
+    for _ in 1..(1u64 << waves.min(16)) {
+        let Some((block, range)) = following(&table, next, reverse) else { break };
         bytes += range.end - range.start;
         if bytes > READ_AHEAD_BYTES {
             break;

@@ -2,6 +2,7 @@
 //! in flight, and acknowledges in id order. The rules are the manifest crate's `WalWindow`; this
 //! file only carries them out.
 
+use crate::follow::{LIST_EVERY, LONG_PAUSE_INTERVALS};
 use crate::objects::{Objects, seen};
 use crate::store::conditional::{self, Created};
 use crate::writer::{Phase, Writer};
@@ -52,6 +53,8 @@ pub(crate) struct WalTask {
     /// When the manifest was last looked at (rule F7).
     looked: Duration,
     looking: bool,
+    /// Looks so far.
+    looks: u32,
     /// Ids on whose account the boundary is being asked.
     checking: BTreeSet<WalId>,
     /// When the rate ceiling allows the next cut.
@@ -68,6 +71,7 @@ impl WalTask {
             sealed: BTreeMap::new(),
             in_flight: FuturesUnordered::new(),
             looking: false,
+            looks: 0,
             checking: BTreeSet::new(),
             next_cut: Duration::ZERO,
         }
@@ -197,15 +201,23 @@ impl WalTask {
         self.writer.env.jittered(base.min(RETRY_MOST))
     }
 
-    /// Rule F7: a writer under load looks whether it was overtaken.
+    /// Rule F7: a writer under load looks whether it was overtaken. Safety does not hang on it (the
+    /// newer writer's fence stops this one), so a read of the next manifest's number will do: it
+    /// finds the claim of whoever took over, unless that number was freed meanwhile. For that case
+    /// one look in so many, and the first after a long pause, is a listing.
     fn look_when_due(&mut self, now: Duration) {
         let due = self.looked + self.writer.options.manifest_poll_interval;
         if self.looking || now < due {
             return;
         }
+        let interval = self.writer.options.manifest_poll_interval;
+        let paused = now.saturating_sub(self.looked) > interval * LONG_PAUSE_INTERVALS;
         self.looking = true;
+        self.looks = self.looks.wrapping_add(1);
+        let thorough = paused || self.looks.is_multiple_of(LIST_EVERY);
         let writer = Arc::clone(&self.writer);
-        self.in_flight.push(Box::pin(async move { Done::Looked(writer.manifests.probe().await) }));
+        self.in_flight
+            .push(Box::pin(async move { Done::Looked(writer.manifests.probe(thorough).await) }));
     }
 
     fn on_done(&mut self, done: Done) -> Result<()> {

@@ -63,6 +63,25 @@ proptest! {
         }
     }
 
+    /// Keys of dozens of versions, one of which begins where the versions of the other end: what is
+    /// sought past must be what would have been passed over.
+    #[test]
+    fn a_scan_over_many_versions_equals_the_model(
+        mut history in histories(90), size in 1usize..40, seed: u64, lacks in 0u64..5,
+        now in 0u64..13, mask in 0usize..4,
+    ) {
+        for (n, row) in history.iter_mut().enumerate() {
+            row.key = if n & mask == 0 { b"a".to_vec() } else { b"a\0".to_vec() };
+        }
+        for seq in (0..=history.len() as u64).step_by(11) {
+            for direction in BOTH {
+                let merge = Merge::new(cut(&history, size, seed, lacks), direction);
+                let pairs = scan(merge, view(seq, now), direction);
+                prop_assert_eq!(pairs, model_scan(&history, seq, now));
+            }
+        }
+    }
+
     #[test]
     fn a_look_up_equals_the_model(history in histories(30), now in 0u64..13) {
         for row in &history {
@@ -148,6 +167,28 @@ fn an_empty_range_touches_nothing() {
     let mut visible = Visible::new(rows, view(9, 0), Direction::Forward, bounds.0, bounds.1);
     assert_eq!(visible.advance().unwrap(), Step::End);
     assert_eq!(visible.advance().unwrap(), Step::End);
+}
+
+/// Versions that the view hides cost a handful of moves, however many they are.
+#[test]
+fn hidden_versions_are_sought_past() {
+    let mut history: Vec<Row> = (1..=10_000).map(|seq| put("k", seq, "v")).collect();
+    history.extend([put("j", 1, "v"), put("l", 1, "v")]);
+    let moves = |seq, direction| {
+        let rows = Rows::new(history.clone());
+        let moves = rows.moves();
+        let keys = scan(Merge::new(vec![rows], direction), view(seq, 0), direction).len();
+        assert_eq!(keys, 3, "at {seq}");
+        moves.get()
+    };
+    // Newer than the view, older than what it shows, and both.
+    for seq in [1, 5_000, 10_000] {
+        let forward = moves(seq, Direction::Forward);
+        assert!(forward <= 45, "{forward} moves at {seq}");
+    }
+    // Backward the visible ones come first, one by one; what is newer is sought past.
+    let backward = moves(20, Direction::Backward);
+    assert!(backward <= 60, "{backward} moves");
 }
 
 #[test]

@@ -1,0 +1,291 @@
+//! What a store far away costs: requests counted, waits read off a virtual clock.
+//!
+//! Every number here is one that RFC 0011 promises: one GET for a cold get whose table's metadata
+//! is in memory and two for one that is not, two for a short cold scan, one PUT for a durable put,
+//! shared PUTs for many waiters, and nothing at all while nothing happens.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
+use siltstone::store::counting::{RequestTotals, Requests};
+use siltstone::store::memory::MemoryStore;
+use siltstone::{
+    Accept, Batch, Commit, Database, Env, Fill, OpenOptions, Options, Rows, ScanRange,
+};
+use siltstone_tests::latency::{Latencies, slow};
+use siltstone_tests::sim::{Sim, SimHandle};
+use std::sync::Arc;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A process on a slow store, in virtual time.
+struct World {
+    env: Env,
+    requests: Arc<Requests>,
+}
+
+impl World {
+    async fn open(&self, options: Options) -> Database {
+        let how = OpenOptions { options, ..OpenOptions::default() };
+        Database::open(self.env.clone(), how).await.unwrap()
+    }
+
+    /// The requests of `work`, and how long it took.
+    async fn measured<T>(&self, work: impl Future<Output = T>) -> (T, RequestTotals, Duration) {
+        let (before, began) = (self.requests.totals(), self.env.clock.monotonic());
+        let done = work.await;
+        let (after, ended) = (self.requests.totals(), self.env.clock.monotonic());
+        let requests = RequestTotals {
+            gets: after.gets - before.gets,
+            puts: after.puts - before.puts,
+            lists: after.lists - before.lists,
+            deletes: after.deletes - before.deletes,
+            upload_chunks: after.upload_chunks - before.upload_chunks,
+            bytes_read: after.bytes_read - before.bytes_read,
+            bytes_written: after.bytes_written - before.bytes_written,
+            failed: after.failed - before.failed,
+            transient: after.transient - before.transient,
+        };
+        (done, requests, ended - began)
+    }
+}
+
+/// Runs `story` in a world of its own.
+fn tell<F: Future<Output = ()> + Send + 'static>(
+    latencies: Latencies,
+    story: impl FnOnce(Arc<World>, SimHandle) -> F,
+) {
+    let sim = Sim::new(11);
+    let process = sim.process("writer", 0);
+    let clock = Arc::clone(&sim.effects(process).clock);
+    let (store, requests) = slow(MemoryStore::unnamed(), clock, latencies, 5);
+    let world = Arc::new(World { env: sim.env(process, store), requests });
+    let story = story(world, (*sim).clone());
+    sim.block_on(process, story).expect("the story ends");
+}
+
+fn key(n: u64) -> [u8; 16] {
+    let mut key = [b'k'; 16];
+    key[8..].copy_from_slice(&n.to_be_bytes());
+    key
+}
+
+fn accepted(accept: siltstone::Result<Accept>) -> Commit {
+    match accept.unwrap() {
+        Accept::Accepted(commit) => commit,
+        Accept::Pressure(_) => panic!("there is room"),
+    }
+}
+
+/// Rows `n` of `rows` that `layer` of `layers` holds, in a table of their own.
+async fn flush_layer(db: &Database, rows: u64, layer: u64, layers: u64) {
+    let mut batch = Batch::new();
+    for n in (0..rows).filter(|n| n % layers == layer) {
+        batch.put(&key(n), &[layer as u8; 100], None).unwrap();
+    }
+    accepted(db.write(&batch));
+    db.flush_memtable().await.unwrap();
+}
+
+async fn loaded(world: &World, rows: u64, layers: u64) {
+    let db = world.open(Options::default()).await;
+    for layer in 0..layers {
+        flush_layer(&db, rows, layer, layers).await;
+    }
+    db.close().await.unwrap();
+}
+
+async fn get(db: &Database, n: u64) -> Option<usize> {
+    db.get(&key(n)).unwrap().wait().await.unwrap().map(|value| value.len())
+}
+
+async fn scan(db: &Database, range: ScanRange) -> usize {
+    let mut scan = db.scan(range).unwrap();
+    let mut rows = Rows::new();
+    while scan.fill(&mut rows, 1000, 1 << 20).unwrap() == Fill::NeedsBlocks {
+        scan.fetch().await.unwrap();
+    }
+    rows.len()
+}
+
+fn ten_from(n: u64) -> ScanRange {
+    ScanRange { start: Some(key(n).to_vec()), limit: Some(10), ..ScanRange::all() }
+}
+
+#[test]
+fn a_cold_get_is_two_requests_and_one_once_metadata_is_there() {
+    tell(Latencies::fixed(), async |world, _| {
+        loaded(&world, 5000, 1).await;
+        let db = world.open(Options::default()).await;
+        let (found, cold, took) = world.measured(get(&db, 7)).await;
+        assert_eq!((found, cold.gets, cold.lists), (Some(100), 2, 0));
+        assert_eq!(took, Duration::from_millis(50));
+        let (found, with_metadata, took) = world.measured(get(&db, 4000)).await;
+        assert_eq!((found, with_metadata.gets, with_metadata.lists), (Some(100), 1, 0));
+        assert_eq!(took, Duration::from_millis(25));
+        let (found, warm, took) = world.measured(get(&db, 4000)).await;
+        assert_eq!((found, warm.gets, took), (Some(100), 0, Duration::ZERO));
+    });
+}
+
+/// However many layers may hold the key: what is lacking of all of them is asked for at once.
+#[test]
+fn a_cold_get_over_many_layers_is_two_waves() {
+    tell(Latencies::fixed(), async |world, _| {
+        loaded(&world, 5000, 6).await;
+        let db = world.open(Options::default()).await;
+        // The oldest layer has it; the filters of the others say no, but for a false answer.
+        let (found, cold, took) = world.measured(get(&db, 6)).await;
+        assert_eq!((found, took), (Some(100), Duration::from_millis(50)));
+        assert!((7..=8).contains(&cold.gets), "{cold:?}");
+        let keys: Vec<_> = (0..600).map(|n| key(n * 8)).collect();
+        let many = async { db.get_many(keys).unwrap().wait().await.unwrap() };
+        let (found, _, took) = world.measured(many).await;
+        assert!(found.iter().all(Option::is_some));
+        assert_eq!(took, Duration::from_millis(25));
+    });
+}
+
+#[test]
+fn a_short_cold_scan_is_two_requests_wherever_it_starts() {
+    tell(Latencies::fixed(), async |world, _| {
+        loaded(&world, 1000, 1).await;
+        // Every place in a block, its end above all.
+        for start in (0..950).step_by(7) {
+            let db = world.open(Options::default()).await;
+            let (rows, cold, took) = world.measured(scan(&db, ten_from(start))).await;
+            assert_eq!((rows, cold.gets, cold.lists), (10, 2, 0), "from {start}");
+            assert_eq!(took, Duration::from_millis(50), "from {start}");
+            let reverse = ScanRange {
+                end: Some(key(start).to_vec()),
+                limit: Some(10),
+                reverse: true,
+                ..ScanRange::all()
+            };
+            let (rows, with_metadata, _) = world.measured(scan(&db, reverse)).await;
+            assert_eq!(rows as u64, start.min(10));
+            assert!(with_metadata.gets <= 1, "down from {start}: {with_metadata:?}");
+            db.close().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_short_scan_with_metadata_in_memory_is_one_request() {
+    tell(Latencies::fixed(), async |world, _| {
+        loaded(&world, 1000, 1).await;
+        let options = Options { block_cache_bytes: 0, ..Options::default() };
+        let db = world.open(options).await;
+        get(&db, 0).await;
+        for start in 0..950 {
+            let (rows, cold, _) = world.measured(scan(&db, ten_from(start))).await;
+            assert_eq!((rows, cold.gets), (10, 1), "from {start}");
+        }
+    });
+}
+
+/// One PUT and nothing else: no tick, whatever `flush_interval` says, and no second round trip.
+#[test]
+fn a_durable_put_is_one_put() {
+    tell(Latencies::fixed(), async |world, _| {
+        let db = world.open(Options { flush_interval: HOUR, ..Options::default() }).await;
+        for n in 0..200 {
+            let put = accepted(db.put(&key(n), b"value", None));
+            let (waited, requests, took) = world.measured(put.wait(None)).await;
+            waited.unwrap();
+            assert_eq!((requests.puts, took), (1, Duration::from_millis(28)));
+        }
+    });
+}
+
+#[test]
+fn half_of_the_durable_puts_take_less_than_thirteen_tenths_of_a_put() {
+    tell(Latencies::standard(), async |world, _| {
+        let db = world.open(Options::default()).await;
+        let mut waits = Vec::new();
+        for n in 0..400 {
+            let put = accepted(db.put(&key(n), b"value", None));
+            let (waited, _, took) = world.measured(put.wait(None)).await;
+            waited.unwrap();
+            waits.push(took);
+        }
+        waits.sort_unstable();
+        let (p50, p99) = (waits[200], waits[396]);
+        println!("durable put: p50 {p50:?}, p99 {p99:?}");
+        assert!(p50 <= Duration::from_micros(36_400), "{p50:?}");
+    });
+}
+
+#[test]
+fn sixty_four_waiters_share_puts() {
+    const WAITERS: u64 = 64;
+    const EACH: u64 = 100;
+    tell(Latencies::standard(), async |world, sim| {
+        let db = Arc::new(world.open(Options { flush_interval: HOUR, ..Options::default() }).await);
+        let writers = async {
+            let waiters: Vec<_> = (0..WAITERS)
+                .map(|waiter| {
+                    let (done, wait) = futures::channel::oneshot::channel();
+                    let db = Arc::clone(&db);
+                    let process = sim.process("unused", 0);
+                    sim.spawn(process, "waiter", async move {
+                        for n in 0..EACH {
+                            let put = accepted(db.put(&key(waiter * EACH + n), b"value", None));
+                            put.wait(None).await.unwrap();
+                        }
+                        done.send(()).unwrap();
+                    });
+                    wait
+                })
+                .collect();
+            for waiter in waiters {
+                waiter.await.unwrap();
+            }
+        };
+        let ((), requests, took) = world.measured(writers).await;
+        let rate = (WAITERS * EACH) as f64 / took.as_secs_f64();
+        println!("64 waiters: {rate:.0} durable puts/s, {} PUTs", requests.puts);
+        assert!(rate >= 1000.0, "{rate:.0}/s");
+        assert!(requests.puts * 4 <= WAITERS * EACH, "{requests:?}");
+    });
+}
+
+#[test]
+fn an_idle_database_asks_nothing() {
+    tell(Latencies::standard(), async |world, _| {
+        let db = world.open(Options::default()).await;
+        accepted(db.put(&key(1), b"value", None)).wait(None).await.unwrap();
+        world.env.clock.sleep(Duration::from_secs(2)).await;
+        let ((), requests, _) = world.measured(world.env.clock.sleep(HOUR / 6)).await;
+        assert_eq!(requests, RequestTotals::default());
+        get(&db, 1).await;
+    });
+}
+
+/// Rule F7 under load: mostly one GET a look, and one look in sixteen a listing.
+#[test]
+fn a_writer_under_load_looks_up_cheaply() {
+    tell(Latencies::standard(), async |world, _| {
+        let db = world.open(Options::default()).await;
+        let load = async {
+            for n in 0..2000 {
+                accepted(db.put(&key(n), b"value", None)).wait(None).await.unwrap();
+                world.env.clock.sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ((), requests, took) = world.measured(load).await;
+        let seconds = took.as_secs();
+        println!("{seconds} s of load: {requests:?}");
+        assert!(requests.gets + requests.lists >= seconds * 9 / 10, "{requests:?}");
+        assert!(requests.gets + requests.lists <= seconds * 12 / 10, "{requests:?}");
+        assert!(requests.lists * 14 <= seconds, "{requests:?}");
+    });
+}
