@@ -179,7 +179,8 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state and bi
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 .PHONY: bench
-bench: tools $(VENV)/.installed ## The comparison with the peers into benches/RESULTS.md; CASES=get only prints
+bench: tools $(VENV)/.installed ## Each part alone; the comparison with the peers into benches/RESULTS.md; CASES=get only prints
+	$(if $(CASES),,$(CARGO) bench --locked -p siltstone-benches)
 	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		"$$wheel[bench]"
 	$(BIN)/python -m pytest -q -p no:asyncio benches/python --rows $(ROWS) --cases '$(CASES)' \

@@ -11,6 +11,7 @@
 
 mod bloom;
 mod engine;
+mod local;
 mod manifest;
 mod memtable;
 mod merge;
@@ -33,6 +34,6 @@ criterion_group! {
     name = parts;
     config = settings();
     targets = memtable::bench, bloom::bench, sst::bench, merge::bench, wal::bench,
-        manifest::bench, engine::bench
+        manifest::bench, engine::bench, local::bench
 }
 criterion_main!(parts);
