@@ -7,11 +7,33 @@ Every call that waits gives the interpreter lock up, ends by the handle's `deadl
 and is interrupted by Ctrl-C.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from datetime import timedelta
+from os import PathLike
 from types import TracebackType
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeAlias, TypeVar, final, overload
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    NoReturn,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    final,
+    overload,
+)
 
+from siltstone.lsm import SstInfo
+from siltstone.options import Options
 from siltstone.stats import Stats
 
 __all__ = [
@@ -19,13 +41,18 @@ __all__ = [
     "ArrowStream",
     "AsyncCommit",
     "AsyncScan",
+    "BloomFilter",
     "Commit",
     "Database",
+    "MemTable",
+    "MemTableSnapshot",
     "Pending",
     "Port",
     "Reader",
     "Scan",
     "Snapshot",
+    "SstReader",
+    "SstWriter",
     "WriteBatch",
     "__version__",
     "at_exit",
@@ -35,6 +62,7 @@ __all__ = [
     "error_kinds",
     "error_of_kind",
     "manifest",
+    "merge_sorted",
     "open",
     "open_reader",
     "option_table",
@@ -47,6 +75,9 @@ __version__: str
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+class _Writable(Protocol):
+    def write(self, data: bytes, /) -> Any: ...
+
 class _ArrowArrayLike(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
 
@@ -58,12 +89,12 @@ _Seconds: TypeAlias = timedelta | float
 _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
 _Array = TypeVar("_Array", bound=_ArrowArrayLike)
-_Row = TypeVar("_Row", bytes, tuple[bytes, bytes])
+_Row = TypeVar("_Row", bytes, tuple[bytes, bytes], tuple[bytes, bytes | None])
 
 _T_co = TypeVar("_T_co", covariant=True)
 
-class _Reads:
-    """What Database, Reader and Snapshot have in common. From any thread."""
+class _Lookups:
+    """What everything that is read by key has in common. From any thread."""
 
     @overload
     def get(self, key: _Bytes, default: None = None) -> bytes | None:
@@ -137,8 +168,6 @@ class _Reads:
         """As `scan`, of the values alone."""
     def __iter__(self) -> Scan[bytes]:
         """Iterates over all keys, as a mapping does."""
-    def __len__(self) -> NoReturn:
-        """TypeError: counting would mean reading every key."""
     def __bool__(self) -> bool:
         """True, always: a handle is not a count."""
     # What siltstone.aio calls: an answer, or a Pending where it must wait.
@@ -153,6 +182,12 @@ class _Reads:
         reverse: bool,
         limit: int | None,
     ) -> AsyncScan[Any]: ...
+
+class _Reads(_Lookups):
+    """What Database, Reader and Snapshot have in common."""
+
+    def __len__(self) -> NoReturn:
+        """TypeError: counting would mean reading every key."""
 
 @final
 class Database(_Reads):
@@ -345,7 +380,7 @@ class ArrowStream:
 
 @final
 class ArrowArray:
-    """An Arrow array of binary, for whatever understands the Arrow PyCapsule interface."""
+    """An Arrow array, for whatever understands the Arrow PyCapsule interface."""
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
     def __len__(self) -> int: ...
@@ -478,6 +513,259 @@ def begin_open_reader(
 ) -> Pending[Reader]:
     """`open_reader`, to be awaited."""
 
+@final
+class MemTable(_Lookups):
+    """A sorted buffer of writes in memory, with a history of its own: the first operation has
+    sequence number 1. Every version is kept. Any thread reads, one at a time writes.
+
+    Reads see the newest version of each key.
+    """
+
+    def __new__(cls) -> Self: ...
+    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> int:
+        """Sets `key` to `value`, and answers the sequence number.
+
+        :param ttl: the key is gone after this long, counted from now.
+        :raises Invalid: an empty or oversized key or value; a ttl that is not above 0.
+        """
+    def delete(self, key: _Bytes) -> int:
+        """Deletes `key`, and answers the sequence number of the tombstone."""
+    def put_many(
+        self, keys: Iterable[_Bytes] | _ArrowData, values: Iterable[_Bytes] | _ArrowData
+    ) -> int:
+        """Sets every key to the value beside it, all at once, and answers the last sequence number.
+
+        :raises Invalid: lengths that differ, nulls, and as `put`; nothing is written then.
+        """
+    def write(self, batch: WriteBatch) -> int:
+        """Writes the operations of a batch, all at once, and answers the last sequence number."""
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __delitem__(self, key: _Bytes, /) -> None: ...
+    def snapshot(self, seq: int | None = None) -> MemTableSnapshot:
+        """What was there when `seq` was the last operation; what is there now for None.
+
+        :raises Invalid: a number that was not given out yet.
+        """
+    @property
+    def seq(self) -> int:
+        """The last sequence number; 0 while empty."""
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory it takes, about."""
+    def __len__(self) -> int:
+        """Entries: every version, tombstones included."""
+
+@final
+class MemTableSnapshot(_Reads):
+    """What a `MemTable` held at one moment. It keeps the memtable's memory."""
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number it sees."""
+
+@final
+class SstWriter:
+    """Writes one sorted table into a file of its own. One thread at a time.
+
+    A context manager: leaving it completes the table, leaving it by an exception discards it. What
+    is at the target stays until then, and is replaced whole; nothing half-written is left there.
+    """
+
+    def __new__(
+        cls,
+        target: str | PathLike[str] | _Writable,
+        *,
+        options: Options | Mapping[str, Any] | None = None,
+        store_options: Mapping[str, str | int | bool] | None = None,
+        sort: bool = True,
+        duplicates: str = "error",
+        sort_memory_bytes: int | None = None,
+        scratch: str | PathLike[str] | None = None,
+    ) -> Self:
+        """A writer of the table at `target`.
+
+        :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
+            binary file object, which keeps what a discarded table wrote to it, and stays open.
+        :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
+            `siltstone.Options` or a dict; the others have no effect.
+        :param store_options: what the store is reached with.
+        :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
+        :param duplicates: "error", or "last": of rows with one key the one added last counts.
+        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
+            is more goes through files in `scratch`, and takes its size there once more.
+        :param scratch: an existing local folder (by default that of `tempfile`).
+        :raises NotFound: the folder of the file does not exist.
+        :raises Invalid: a target or an option.
+        :raises Denied, Unavailable: as their texts say.
+        """
+    def add(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Adds a row.
+
+        :param ttl: the row is gone after this long, counted from now.
+        :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
+            naming both rows, counted from 0. The writer is as before then.
+        :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+        """
+    def delete(self, key: _Bytes) -> None:
+        """Adds a tombstone: a row that says that `key` is gone, wherever the table is merged."""
+    def add_many(
+        self,
+        keys: Iterable[_Bytes] | _ArrowData,
+        values: Iterable[_Bytes] | _ArrowData,
+        *,
+        ttl: _Seconds | None = None,
+    ) -> None:
+        """Adds every key with the value beside it: iterables, or two Arrow arrays of binary or text.
+
+        :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
+            some of the rows added the table can only be discarded.
+        """
+    def finish(self) -> SstInfo:
+        """Completes the table, and answers what it is. Doing it twice is fine.
+
+        :raises Invalid: no rows; rows with one key, naming both, counted from 0.
+        :raises Denied, Unavailable: as their texts say. There is no table then.
+        """
+    def discard(self) -> None:
+        """Gives the table up, unless it is finished."""
+    @property
+    def rows(self) -> int:
+        """How many rows were added; once it is finished, how many are in the table."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None: ...
+
+@final
+class SstReader(_Lookups):
+    """Reads a table in a file of its own: one of `SstWriter`, or one of a database. From any thread.
+
+    It pickles (URL and options travel, store options come from the environment at the other end),
+    and opens itself anew after a fork.
+    """
+
+    def __new__(
+        cls,
+        source: str | PathLike[str] | _Bytes,
+        *,
+        options: Options | Mapping[str, Any] | None = None,
+        store_options: Mapping[str, str | int | bool] | None = None,
+    ) -> Self:
+        """Opens the table at `source`: its length, its filter and its index are read.
+
+        :param source: a path, a URL whose path is the object's, or the file's bytes.
+        :param options: `block_cache_bytes` and `deadline`; the others have no effect.
+        :param store_options: what the store is reached with.
+        :raises NotFound: there is no such file.
+        :raises Corruption: it is no table, or a damaged one.
+        :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
+        """
+    @property
+    def info(self) -> SstInfo:
+        """What the table says of itself."""
+    @property
+    def rows(self) -> int:
+        """Entries of all kinds and versions, tombstones included."""
+    @property
+    def first_key(self) -> bytes:
+        """The smallest key."""
+    @property
+    def last_key(self) -> bytes:
+        """The largest key."""
+    def verify(self) -> int:
+        """Reads every byte and checks all of it; answers how many bytes there were.
+
+        :raises Corruption: saying what is wrong.
+        """
+    def to_arrow(self, batch_rows: int | None = None) -> ArrowStream:
+        """All rows as Arrow record batches, as `Scan.to_arrow`."""
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+    def close(self) -> None:
+        """Lets go of the table. Scans that it made go on."""
+    def __len__(self) -> int:
+        """Rows that reads see; TypeError where that takes reading (versions, expiry)."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None: ...
+    def __reduce__(self) -> tuple[Any, tuple[Any, dict[str, Any]]]: ...
+
+@final
+class BloomFilter:
+    """Says which keys are certainly not in a set: the filter that tables carry. Immutable."""
+
+    def __new__(
+        cls, keys: Iterable[_Bytes] | _ArrowData, *, bits_per_key: int | None = None
+    ) -> Self:
+        """The filter over `keys`. Nulls of an Arrow array are passed over.
+
+        :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys
+            that are not there.
+        """
+    @staticmethod
+    def from_bytes(data: _Bytes) -> BloomFilter:
+        """The filter that `to_bytes` gave.
+
+        :raises Corruption: bytes that are none.
+        """
+    def to_bytes(self) -> bytes:
+        """The stored form, which tables carry too."""
+    def may_contain(self, key: _Bytes) -> bool:
+        """Whether `key` may have been added; False is certain."""
+    def __contains__(self, key: _Bytes, /) -> bool: ...
+    @overload
+    def may_contain_many(self, keys: _Array) -> _Array:
+        """`may_contain` of every key, in their order.
+
+        An Arrow array of keys gives an Arrow array of bool, with a null for a null.
+        """
+    @overload
+    def may_contain_many(self, keys: Iterable[_Bytes]) -> list[bool]: ...
+    @overload
+    def may_contain_many(self, keys: _ArrowStreamLike) -> Any: ...
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored form."""
+    @property
+    def false_positive_rate(self) -> float:
+        """How often it says "perhaps" to a key that was not added, by the bits that are set."""
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]: ...
+
+@overload
+def merge_sorted(
+    readers: Iterable[SstReader | MemTable | MemTableSnapshot],
+    *,
+    start: _Bytes | None = None,
+    end: _Bytes | None = None,
+    prefix: _Bytes | None = None,
+    limit: int | None = None,
+    tombstones: Literal[False] = False,
+) -> Scan[tuple[bytes, bytes]]:
+    """Reads several tables and memtables as one, in key order. Of a key that is in more than one the
+    reader that was named first counts: name the newest first.
+
+    :param tombstones: give keys that were deleted, or have expired, with None for their value;
+        otherwise they are left out. In Arrow such a value is null.
+    :raises Unsupported: tables that hold merge operands.
+    :raises Corruption, Unavailable, Timeout, Denied: while it is read.
+    """
+
+@overload
+def merge_sorted(
+    readers: Iterable[SstReader | MemTable | MemTableSnapshot],
+    *,
+    start: _Bytes | None = None,
+    end: _Bytes | None = None,
+    prefix: _Bytes | None = None,
+    limit: int | None = None,
+    tombstones: bool,
+) -> Scan[tuple[bytes, bytes | None]]: ...
 def open(
     url: str,
     create: bool,

@@ -143,13 +143,7 @@ impl BloomBuilder {
                 set(line, hash, count);
             }
         }
-        let mut out = Vec::with_capacity(HEAD_BYTES + lines.len() * BLOCK_BYTES);
-        out.extend_from_slice(&[VERSION, count as u8, 0, 0]);
-        out.extend_from_slice(&blocks.to_le_bytes());
-        for word in lines.iter().flat_map(|line| line.0) {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out
+        encode(count, &lines)
     }
 
     /// Enough blocks for every hash; one at least where a filter is wanted. The count saturates at
@@ -161,6 +155,17 @@ impl BloomBuilder {
         let bits = (self.hashes.len() as u64).saturating_mul(u64::from(self.bits_per_key));
         u32::try_from(bits.div_ceil(BLOCK_BITS).max(1)).unwrap_or(u32::MAX)
     }
+}
+
+/// The stored form of `lines`, of which there are fewer than 2^32.
+fn encode(probes: u32, lines: &[Line]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEAD_BYTES + lines.len() * BLOCK_BYTES);
+    out.extend_from_slice(&[VERSION, probes as u8, 0, 0]);
+    out.extend_from_slice(&(lines.len() as u32).to_le_bytes());
+    for word in lines.iter().flat_map(|line| line.0) {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out
 }
 
 fn set(line: &mut Line, hash: u64, count: u32) {
@@ -220,6 +225,33 @@ impl Bloom {
         };
         probes(hash, self.probes)
             .all(|(word, mask)| line.0.get(word).is_some_and(|word| word & mask != 0))
+    }
+
+    /// The stored form: the bytes that it was decoded from.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        encode(self.probes, &self.lines)
+    }
+
+    /// How many bytes [`Bloom::encode`] gives.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        HEAD_BYTES + self.lines.len() * BLOCK_BYTES
+    }
+
+    /// How often a hash that was not added finds all its bits set: the chance of one bit to the
+    /// power of the probes, averaged over the blocks, of which each is as likely. 1 for a filter of
+    /// no blocks.
+    #[must_use]
+    pub fn false_positive_rate(&self) -> f64 {
+        if self.lines.is_empty() {
+            return 1.0;
+        }
+        let rate = |line: &Line| {
+            let set: u32 = line.0.iter().map(|word| word.count_ones()).sum();
+            (f64::from(set) / BLOCK_BITS as f64).powi(self.probes as i32)
+        };
+        self.lines.iter().map(rate).sum::<f64>() / self.lines.len() as f64
     }
 
     /// Bytes of memory it takes.

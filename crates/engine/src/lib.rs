@@ -38,6 +38,7 @@ mod manifest_client;
 mod objects;
 mod open;
 mod options;
+pub mod parts;
 mod read;
 mod reader;
 mod replay;

@@ -48,7 +48,16 @@ pub(crate) fn answer<'py>(
     asked: &Bound<'py, PyAny>,
     values: Vec<Option<Value>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let array = Bound::new(py, ArrowArray { array: binary(&values) })?.into_any();
+    wrap(py, asked, binary(&values))
+}
+
+/// `array` as one of the library that `asked` belongs to, where that is known.
+pub(crate) fn wrap<'py>(
+    py: Python<'py>,
+    asked: &Bound<'py, PyAny>,
+    array: ArrayRef,
+) -> PyResult<Bound<'py, PyAny>> {
+    let array = Bound::new(py, ArrowArray { array })?.into_any();
     let library: String = asked.get_type().module()?.extract()?;
     match library.split('.').next() {
         Some("pyarrow") => py.import("pyarrow")?.call_method1("array", (array,)),

@@ -172,7 +172,7 @@ pub(crate) fn time_to_live(ttl: &Bound<'_, PyAny>) -> PyResult<Duration> {
 /// When something written now expires. A batch belongs to no database yet, so the time is taken
 /// here.
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
-fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
+pub(crate) fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = now.checked_add(life).map(|at| at.as_nanos().div_ceil(1_000_000));
     let at = at.and_then(|at| u64::try_from(at).ok());

@@ -39,7 +39,7 @@ impl Column {
     }
 
     /// Every row; `None` for a null.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = Option<&[u8]>> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Option<&[u8]>> + Send {
         self.chunks.iter().flat_map(rows)
     }
 
@@ -130,7 +130,7 @@ fn check_type(data_type: &DataType) -> PyResult<()> {
 }
 
 /// Rows of one chunk. Types were checked; any other has no rows.
-fn rows(chunk: &ArrayRef) -> Box<dyn Iterator<Item = Option<&[u8]>> + '_> {
+fn rows(chunk: &ArrayRef) -> Box<dyn Iterator<Item = Option<&[u8]>> + Send + '_> {
     match chunk.data_type() {
         DataType::Binary => Box::new(chunk.as_binary::<i32>().iter()),
         DataType::LargeBinary => Box::new(chunk.as_binary::<i64>().iter()),
@@ -144,7 +144,7 @@ fn rows(chunk: &ArrayRef) -> Box<dyn Iterator<Item = Option<&[u8]>> + '_> {
 }
 
 fn text<'a>(
-    rows: impl Iterator<Item = Option<&'a str>> + 'a,
-) -> Box<dyn Iterator<Item = Option<&'a [u8]>> + 'a> {
+    rows: impl Iterator<Item = Option<&'a str>> + Send + 'a,
+) -> Box<dyn Iterator<Item = Option<&'a [u8]>> + Send + 'a> {
     Box::new(rows.map(|row| row.map(str::as_bytes)))
 }

@@ -13,6 +13,8 @@ pub(crate) struct Held<T> {
 
 impl<T> Held<T> {
     pub(crate) fn new(process: &'static Process, value: T) -> Self {
+        // Python allocates its objects at multiples of 16 bytes: what wants more is boxed.
+        const { assert!(align_of::<T>() <= 16) };
         Held { value: Some(value), process }
     }
 
@@ -48,11 +50,11 @@ impl<T> Held<T> {
         }
     }
 
-    /// The value, out of its holder.
+    /// The value, for good.
     ///
     /// # Errors
     /// Closed in a forked child.
-    pub(crate) fn take(mut self, py: Python<'_>) -> PyResult<T> {
+    pub(crate) fn take(&mut self, py: Python<'_>) -> PyResult<T> {
         if self.is_stale() {
             return Err(stale(py));
         }

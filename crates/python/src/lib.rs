@@ -14,6 +14,7 @@
 //! | `parts` | a long scan read by several threads |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
 //! | `aio` | the compiled part of `siltstone.aio` |
+//! | `lsm` | the parts alone: `siltstone.lsm` |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 
 #![forbid(unsafe_code)]
@@ -32,6 +33,7 @@ mod exit;
 mod get;
 mod get_many;
 mod held;
+mod lsm;
 mod open;
 mod options;
 mod parts;
@@ -59,12 +61,18 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;
     module.add_class::<database::Database>()?;
+    module.add_class::<lsm::bloom::BloomFilter>()?;
+    module.add_class::<lsm::memtable::MemTable>()?;
+    module.add_class::<lsm::memtable::MemTableSnapshot>()?;
+    module.add_class::<lsm::reader::SstReader>()?;
+    module.add_class::<lsm::writer::SstWriter>()?;
     module.add_class::<reader::Reader>()?;
     module.add_class::<scan::Scan>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<stream::ArrowStream>()?;
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
+    module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;

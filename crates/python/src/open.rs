@@ -58,13 +58,16 @@ pub(crate) fn env(
     place: &str,
     store_options: &StoreOptions,
 ) -> PyResult<Env> {
-    // What is not Unicode configures no store.
-    let environment = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let _entered = process.handle().enter();
     let effects = task::tokio_effects(process.handle().clone());
-    let store = url::parse(place, store_options, environment, &effects).raise(py)?;
+    let store = url::parse(place, store_options, environment(), &effects).raise(py)?;
     Ok(effects.with_store(store))
+}
+
+/// The variables of this process, for stores. What is not Unicode configures none.
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Store options as text.

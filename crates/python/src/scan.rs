@@ -7,10 +7,12 @@ use crate::range::count;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
 use crate::wait::wait;
+use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple, PyType};
-use siltstone::{Fill, Rows, ScanRange};
+use siltstone::parts::Merged;
+use siltstone::{Fill, Result, Rows, ScanRange};
 
 /// Rows of the first refill: most scans by hand are short.
 const FIRST_ROWS: usize = 16;
@@ -29,6 +31,46 @@ pub(crate) enum Yields {
     Values,
 }
 
+/// Where rows come from.
+pub(crate) enum Pull {
+    /// A scan of a database or a part.
+    Scan(siltstone::Scan),
+    /// A merge of parts.
+    Merged(Merged),
+}
+
+impl Pull {
+    /// Appends rows, as far as memory has them.
+    pub(crate) fn fill(
+        &mut self,
+        rows: &mut Rows,
+        max_rows: usize,
+        max_bytes: usize,
+    ) -> Result<Fill> {
+        match self {
+            Pull::Scan(scan) => scan.fill(rows, max_rows, max_bytes),
+            Pull::Merged(merged) => merged.fill(rows, max_rows, max_bytes),
+        }
+    }
+
+    /// Brings what the last fill lacked.
+    pub(crate) fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
+        match self {
+            Pull::Scan(scan) => scan.fetch(),
+            Pull::Merged(merged) => merged.fetch(),
+        }
+    }
+
+    /// Of the rows filled since the last call, one by one: whether it has no value. Empty where
+    /// every row has one.
+    pub(crate) fn take_deleted(&mut self) -> Vec<bool> {
+        match self {
+            Pull::Scan(_) => Vec::new(),
+            Pull::Merged(merged) => merged.take_deleted(),
+        }
+    }
+}
+
 /// A one-shot iteration, pinned when it was made.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
@@ -38,8 +80,10 @@ pub(crate) struct Scan {
 
 struct State {
     /// `None` once it is over: ended, closed, or handed to Arrow.
-    scan: Option<Held<siltstone::Scan>>,
+    scan: Option<Held<Pull>>,
     rows: Rows,
+    /// Which of the rows have no value; empty where all have one.
+    deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
 }
@@ -53,13 +97,14 @@ pub(crate) fn open<S: Source>(
 ) -> PyResult<Scan> {
     let held = source.held(py)?;
     let scan = S::open_scan(held.get(py)?, range).raise(py)?;
-    Ok(Scan::new(held.process(), scan, yields))
+    Ok(Scan::new(held.process(), Pull::Scan(scan), yields))
 }
 
 impl Scan {
-    fn new(process: &'static Process, scan: siltstone::Scan, yields: Yields) -> Self {
+    pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
+        let (rows, deleted) = (Rows::new(), Vec::new());
         let scan = Some(Held::new(process, scan));
-        let state = State { scan, rows: Rows::new(), next: 0, refill_rows: FIRST_ROWS };
+        let state = State { scan, rows, deleted, next: 0, refill_rows: FIRST_ROWS };
         Scan { yields, state: Mutex::new(state) }
     }
 
@@ -111,14 +156,21 @@ impl State {
             // Rows that are there are given before more is waited for.
             match filled.raise(py)? {
                 Fill::NeedsBlocks if rows.is_empty() => wait(py, process, scan.fetch())?,
-                Fill::NeedsBlocks | Fill::Full | Fill::End => return Ok(!rows.is_empty()),
+                Fill::NeedsBlocks | Fill::Full | Fill::End => {
+                    self.deleted = scan.take_deleted();
+                    return Ok(!rows.is_empty());
+                }
             }
         }
     }
 
     fn row<'py>(&self, py: Python<'py>, yields: Yields) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some((key, value)) = self.rows.row(self.next) else { return Ok(None) };
+        let gone = self.deleted.get(self.next).is_some_and(|deleted| *deleted);
         Ok(Some(match yields {
+            Yields::Items if gone => {
+                (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
+            }
             Yields::Keys => PyBytes::new(py, key).into_any(),
             Yields::Values => PyBytes::new(py, value).into_any(),
             Yields::Items => {
@@ -146,7 +198,7 @@ impl Scan {
 
     /// The rows as a stream of Arrow record batches with the columns `key` and `value`.
     #[pyo3(signature = (batch_rows=None))]
-    fn to_arrow(
+    pub(crate) fn to_arrow(
         &self,
         py: Python<'_>,
         batch_rows: Option<Bound<'_, PyAny>>,
@@ -164,7 +216,7 @@ impl Scan {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        self.stream(py, DEFAULT_BATCH_ROWS as usize)?.capsule(py, requested_schema)
+        self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
     /// Lets go of what the scan pins; iterating after it ends at once.

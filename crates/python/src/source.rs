@@ -52,8 +52,8 @@ pub(crate) trait Source {
     fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
 }
 
-/// The read methods of one class.
-macro_rules! reads {
+/// The read methods of one class, but for its length.
+macro_rules! lookups {
     ($class:ident) => {
         #[pymethods]
         impl $class {
@@ -159,12 +159,23 @@ macro_rules! reads {
                 $crate::scan::open(py, self, everything, $crate::scan::Yields::Keys)
             }
 
-            fn __len__(&self) -> PyResult<usize> {
-                Err(pyo3::exceptions::PyTypeError::new_err($crate::source::NO_LENGTH))
-            }
-
             fn __bool__(&self) -> bool {
                 true
+            }
+        }
+    };
+}
+pub(crate) use lookups;
+
+/// The read methods of a class that has no length.
+macro_rules! reads {
+    ($class:ident) => {
+        $crate::source::lookups!($class);
+
+        #[pymethods]
+        impl $class {
+            fn __len__(&self) -> PyResult<usize> {
+                Err(pyo3::exceptions::PyTypeError::new_err($crate::source::NO_LENGTH))
             }
         }
     };

@@ -5,9 +5,10 @@ use crate::error;
 use crate::held::Held;
 use crate::parts::{self, BatchSize, PART_BYTES, Parts, Waited};
 use crate::process::Process;
+use crate::scan::Pull;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use arrow_array::{ArrayRef, BinaryArray, StructArray};
-use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -33,7 +34,7 @@ pub(crate) struct ArrowStream {
 
 impl ArrowStream {
     /// A stream of what `scan` has left; an empty one for `None`.
-    pub(crate) fn new(scan: Option<Held<siltstone::Scan>>, batch_rows: usize) -> Self {
+    pub(crate) fn new(scan: Option<Held<Pull>>, batch_rows: usize) -> Self {
         let maker = std::thread::current().id();
         let input = scan.map(Input::Whole);
         let batches = Batches { input, batch_rows, size: BatchSize::default(), maker };
@@ -99,16 +100,19 @@ struct Batches {
 /// Where rows come from.
 enum Input {
     /// A scan of which nothing was read yet.
-    Whole(Held<siltstone::Scan>),
-    /// A short one, read here.
-    Here(Held<siltstone::Scan>),
+    Whole(Held<Pull>),
+    /// A short one, or a merge, read here.
+    Here(Held<Pull>),
     /// A long one, read by threads.
     Threads(Held<Parts>),
 }
 
+/// Rows, and which of them have no value; empty where all have one.
+type Batch = (Rows, Vec<bool>);
+
 impl Batches {
     /// The next batch; `None` at the end.
-    fn fill(&mut self) -> Result<Option<Rows>, ArrowError> {
+    fn fill(&mut self) -> Result<Option<Batch>, ArrowError> {
         check_signals(self.maker)?;
         if let Some(Input::Whole(_)) = &self.input
             && let Some(Input::Whole(scan)) = self.input.take()
@@ -121,7 +125,7 @@ impl Batches {
                 let parts = parts.peek_mut().ok_or_else(forked)?;
                 loop {
                     match parts.next().map_err(external)? {
-                        Waited::Rows(rows) => return Ok(Some(rows)),
+                        Waited::Rows(rows) => return Ok(Some((rows, Vec::new()))),
                         Waited::End => return Ok(None),
                         Waited::Later => check_signals(self.maker)?,
                     }
@@ -132,16 +136,19 @@ impl Batches {
     }
 
     /// Decides how the scan is read: a long one in parts, by threads.
-    fn begin(&self, mut scan: Held<siltstone::Scan>) -> Result<Input, ArrowError> {
+    fn begin(&self, mut scan: Held<Pull>) -> Result<Input, ArrowError> {
         let process = scan.process();
         if parts::threads() == 1 {
             return Ok(Input::Here(scan));
         }
-        let scan = scan.take_out().ok_or_else(forked)?;
+        let scan = match scan.take_out().ok_or_else(forked)? {
+            Pull::Scan(scan) => scan,
+            merged @ Pull::Merged(_) => return Ok(Input::Here(Held::new(process, merged))),
+        };
         let mut cutting = pin!(scan.partition(PART_BYTES));
         let mut parts = wait_here(process, cutting.as_mut(), self.maker)?;
         Ok(match parts.pop() {
-            Some(only) if parts.is_empty() => Input::Here(Held::new(process, only)),
+            Some(only) if parts.is_empty() => Input::Here(Held::new(process, Pull::Scan(only))),
             last => {
                 parts.extend(last);
                 let parts = Parts::start(process, parts, self.batch_rows).map_err(external)?;
@@ -153,11 +160,11 @@ impl Batches {
 
 /// The next batch of a scan that is read on this thread.
 fn fill_here(
-    held: &mut Held<siltstone::Scan>,
+    held: &mut Held<Pull>,
     batch_rows: usize,
     size: &mut BatchSize,
     maker: ThreadId,
-) -> Result<Option<Rows>, ArrowError> {
+) -> Result<Option<Batch>, ArrowError> {
     let process = held.process();
     let scan = held.peek_mut().ok_or_else(forked)?;
     let mut rows = size.empty_rows();
@@ -168,7 +175,8 @@ fn fill_here(
         }
     }
     size.note(&rows);
-    Ok((!rows.is_empty()).then_some(rows))
+    let deleted = scan.take_deleted();
+    Ok((!rows.is_empty()).then_some((rows, deleted)))
 }
 
 /// Waits on this thread, which may or may not hold the interpreter lock.
@@ -194,7 +202,7 @@ impl Iterator for Batches {
         if !matches!(filled, Some(Ok(_))) {
             self.input = None;
         }
-        filled.map(|rows| rows.and_then(into_array))
+        filled.map(|batch| batch.and_then(into_array))
     }
 }
 
@@ -203,16 +211,18 @@ fn forked() -> ArrowError {
 }
 
 /// Moves rows into an array of structs.
-pub(crate) fn into_array(rows: Rows) -> Result<ArrayRef, ArrowError> {
-    let keys = into_binary(rows.keys)?;
-    let values = into_binary(rows.values)?;
+pub(crate) fn into_array((rows, deleted): Batch) -> Result<ArrayRef, ArrowError> {
+    let keys = into_binary(rows.keys, None)?;
+    let any_deleted = deleted.contains(&true);
+    let valid = any_deleted.then(|| deleted.iter().map(|deleted| !deleted).collect());
+    let values = into_binary(rows.values, valid)?;
     Ok(Arc::new(StructArray::try_new(row_fields(), vec![keys, values], None)?))
 }
 
 /// Moves a column's buffers into an array.
-fn into_binary(column: Column) -> Result<ArrayRef, ArrowError> {
+fn into_binary(column: Column, valid: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
-    Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), None)?))
+    Ok(Arc::new(BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), valid)?))
 }
 
 fn external(error: siltstone::Error) -> ArrowError {

@@ -10,6 +10,8 @@
 mod errors;
 mod files;
 mod folder;
+pub(super) mod lone;
+pub(crate) mod scratch;
 mod staging;
 #[cfg(test)]
 mod tests;

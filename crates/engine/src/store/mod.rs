@@ -8,6 +8,7 @@
 pub mod conditional;
 pub mod counting;
 pub mod local;
+pub mod lone;
 pub mod memory;
 pub mod options;
 pub mod ranges;

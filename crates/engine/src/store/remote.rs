@@ -16,7 +16,7 @@ mod upload;
 pub(super) use build::Provider;
 
 use super::options::StoreOptions;
-use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, too_short};
+use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short};
 use crate::env::Effects;
 use bytes::Bytes;
 use errors::Explainer;
@@ -47,6 +47,8 @@ struct Shared {
     once: Arc<dyn ObjectStore>,
     /// Path of the database in the bucket; no slash at its ends, empty for the bucket itself.
     root: String,
+    /// Whether every name means the one object at `root`.
+    is_lone: bool,
     explainer: Explainer,
     effects: Effects,
 }
@@ -60,11 +62,35 @@ impl RemoteStore {
         environment: &[(String, String)],
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
+        RemoteStore::at(provider, bucket, (root, false), options, environment, effects)
+    }
+
+    /// The store of one object, which every name means.
+    pub(super) fn lone(
+        provider: Provider,
+        bucket: &str,
+        path: &str,
+        options: &StoreOptions,
+        environment: &[(String, String)],
+        effects: Effects,
+    ) -> Result<Arc<RemoteStore>> {
+        RemoteStore::at(provider, bucket, (path, true), options, environment, effects)
+    }
+
+    fn at(
+        provider: Provider,
+        bucket: &str,
+        (root, is_lone): (&str, bool),
+        options: &StoreOptions,
+        environment: &[(String, String)],
+        effects: Effects,
+    ) -> Result<Arc<RemoteStore>> {
         let clients = build::clients(provider, bucket, options, environment)?;
         let shared = Shared {
             client: clients.repeating,
             once: clients.once,
             root: root.to_owned(),
+            is_lone,
             explainer: Explainer::new(provider, bucket, clients.redactor),
             effects,
         };
@@ -86,13 +112,11 @@ impl Shared {
             "" => relative.to_owned(),
             root => format!("{root}/{relative}"),
         };
-        Path::parse(&path).map_err(|error| {
-            Error::invalid("the store cannot have this path").with("path", path).caused_by(error)
-        })
+        parse_path(&path)
     }
 
     fn path(&self, name: ObjectName) -> Result<Path> {
-        self.below_root(&name.to_string())
+        if self.is_lone { parse_path(&self.root) } else { self.below_root(&name.to_string()) }
     }
 
     /// Starts `work` on the runtime. Dropping the answer ends the work.
@@ -202,6 +226,9 @@ impl Shared {
         prefix: &'static str,
         after: Option<ObjectName>,
     ) -> Result<Vec<Listed>> {
+        if self.is_lone {
+            return self.head().await;
+        }
         let folder = self.below_root(prefix.trim_end_matches('/'))?;
         let stream = match after.filter(|after| is_in_text_order(*after)) {
             Some(after) => self.client.list_with_offset(Some(&folder), &self.path(after)?),
@@ -219,15 +246,24 @@ impl Shared {
         Ok(listed)
     }
 
+    /// The listing of a lone object: one line, or none.
+    async fn head(&self) -> Result<Vec<Listed>> {
+        match self.client.head(&self.path(lone::NAME)?).await {
+            Ok(object) => Ok(vec![line(lone::NAME, &object)]),
+            Err(object_store::Error::NotFound { source, .. }) => {
+                self.explainer.absent(&*source).map(|()| Vec::new())
+            }
+            Err(error) => Err(self.explainer.explain(&error)),
+        }
+    }
+
     fn listed(&self, object: &ObjectMeta) -> Option<Listed> {
         let path = object.location.as_ref();
         let relative = match self.root.as_str() {
             "" => path,
             root => path.strip_prefix(root)?.strip_prefix('/')?,
         };
-        let millis = object.last_modified.timestamp_millis();
-        let modified = UnixMillis(u64::try_from(millis).unwrap_or(0));
-        Some(Listed { name: ObjectName::parse(relative)?, bytes: object.size, modified })
+        Some(line(ObjectName::parse(relative)?, object))
     }
 
     async fn remove(self: Arc<Self>, name: ObjectName) -> Result<()> {
@@ -237,6 +273,17 @@ impl Shared {
             Err(error) => Err(self.explainer.explain(&error)),
         }
     }
+}
+
+fn parse_path(path: &str) -> Result<Path> {
+    Path::parse(path).map_err(|error| {
+        Error::invalid("the store cannot have this path").with("path", path).caused_by(error)
+    })
+}
+
+fn line(name: ObjectName, object: &ObjectMeta) -> Listed {
+    let millis = object.last_modified.timestamp_millis();
+    Listed { name, bytes: object.size, modified: UnixMillis(u64::try_from(millis).unwrap_or(0)) }
 }
 
 /// What one request brought.

@@ -10,11 +10,13 @@
 
 use super::Store;
 use super::local::LocalStore;
+use super::lone::LoneObject;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
 use super::remote::{Provider, RemoteStore};
 use crate::env::Effects;
 use siltstone_base::{Error, Result};
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,9 +35,58 @@ pub fn parse(
     environment: impl IntoIterator<Item = (String, String)>,
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
+    match place(url, options)? {
+        Place::Local(path) => Ok(LocalStore::new(Path::new(path.as_ref()), effects.clone())?),
+        Place::Memory(name) => Ok(MemoryStore::named(name)),
+        Place::Remote(provider, bucket, root) => {
+            let environment: Vec<_> = environment.into_iter().collect();
+            let effects = effects.clone();
+            Ok(RemoteStore::new(provider, bucket, &root, options, &environment, effects)?)
+        }
+    }
+}
+
+/// The object that `url` names by itself, outside of any database: a path of a file, or a URL as
+/// for [`parse`] whose path is the object's. No request is made yet.
+///
+/// # Errors
+/// As [`parse`]; Invalid for a URL that names a bucket and no object.
+pub fn parse_object(
+    url: &str,
+    options: &StoreOptions,
+    environment: impl IntoIterator<Item = (String, String)>,
+    effects: &Effects,
+) -> Result<LoneObject> {
+    match place(url, options)? {
+        Place::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
+        Place::Memory(name) => Ok(LoneObject::in_memory(name)),
+        Place::Remote(provider, bucket, root) => {
+            if root.is_empty() {
+                let text = "the URL names no object; it looks like s3://bucket/path/name.sst";
+                return Err(Error::invalid(text));
+            }
+            let environment: Vec<_> = environment.into_iter().collect();
+            let effects = effects.clone();
+            let store = RemoteStore::lone(provider, bucket, &root, options, &environment, effects)?;
+            Ok(LoneObject::in_store(store))
+        }
+    }
+}
+
+/// What a URL is, before anything is built.
+enum Place<'a> {
+    /// A path of the file system.
+    Local(Cow<'a, str>),
+    /// A name in this process's memory.
+    Memory(&'a str),
+    /// A bucket, and a path in it without slashes at its ends.
+    Remote(Provider, &'a str, String),
+}
+
+fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<Place<'a>> {
     let Some((scheme, rest)) = split_scheme(url) else {
         options.expect_none("a local path")?;
-        return local(url, effects);
+        return local(Cow::Borrowed(url));
     };
     let provider = match scheme.to_ascii_lowercase().as_str() {
         "s3" | "s3a" => Provider::S3,
@@ -43,14 +94,14 @@ pub fn parse(
         "az" | "azure" | "abfs" => Provider::Azure,
         "file" => {
             options.expect_none("file:")?;
-            return local(&file_path(rest)?, effects);
+            return local(Cow::Owned(file_path(rest)?));
         }
         "memory" => {
             options.expect_none("memory:")?;
             if rest.is_empty() {
                 return Err(Error::invalid("a memory: URL needs a name, as in memory://name"));
             }
-            return Ok(MemoryStore::named(rest));
+            return Ok(Place::Memory(rest));
         }
         unknown => {
             let text = "unknown URL scheme; known are s3, gs, az, file and memory";
@@ -58,9 +109,7 @@ pub fn parse(
         }
     };
     let (bucket, root) = bucket_and_root(scheme, rest)?;
-    let environment: Vec<_> = environment.into_iter().collect();
-    let store = RemoteStore::new(provider, bucket, &root, options, &environment, effects.clone())?;
-    Ok(store)
+    Ok(Place::Remote(provider, bucket, root))
 }
 
 /// `None` for a plain path. One letter before the colon is a drive, not a scheme.
@@ -73,11 +122,11 @@ fn split_scheme(url: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-fn local(path: &str, effects: &Effects) -> Result<Arc<dyn Store>> {
+fn local(path: Cow<'_, str>) -> Result<Place<'_>> {
     if path.contains('\0') {
         return Err(Error::invalid("a path cannot contain a NUL"));
     }
-    Ok(LocalStore::new(Path::new(path), effects.clone())?)
+    Ok(Place::Local(path))
 }
 
 /// The path of a `file:` URL, from what stands after the two slashes (RFC 8089: an empty host or

@@ -256,7 +256,7 @@ impl Folder {
 }
 
 /// Exactly the bytes of `range`, which lies in the file, without moving any cursor.
-fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
+pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     let wanted =
         usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
     let mut bytes = Vec::with_capacity(wanted);

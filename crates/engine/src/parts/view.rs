@@ -1,0 +1,81 @@
+//! A fixed view of a part, read like a database.
+
+use crate::answer::Answer;
+use crate::cache::BlockCache;
+use crate::env::Env;
+use crate::fetch::ReadContext;
+use crate::options::Options;
+use crate::read::{self, Pin, Scan, ScanRange};
+use crate::tree::Tree;
+use crate::value::Value;
+use siltstone_base::{Result, Seq};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a part held at one moment. It keeps that alive, and can be read from any thread.
+#[derive(Clone)]
+pub struct View {
+    context: ReadContext,
+    pin: Pin,
+}
+
+impl View {
+    pub(super) fn new(context: &ReadContext, tree: &Arc<Tree>, seq: Seq) -> View {
+        let now = context.env.clock.now();
+        View { context: context.clone(), pin: Pin { tree: Arc::clone(tree), seq, now } }
+    }
+
+    /// The last sequence number it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.pin.seq
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Invalid for a bad key; those of the awaited part.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        read::get(&self.context, self.pin.clone(), key)
+    }
+
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    /// As [`View::get`].
+    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
+        &self,
+        keys: Vec<K>,
+    ) -> Result<Answer<Vec<Option<Value>>>> {
+        read::get_many(&self.context, self.pin.clone(), Arc::new(keys))
+    }
+
+    /// Iterates over a range.
+    #[must_use]
+    pub fn scan(&self, range: ScanRange) -> Scan {
+        Scan::new(self.context.clone(), self.pin.clone(), range, None)
+    }
+
+    pub(super) fn tree(&self) -> &Arc<Tree> {
+        &self.pin.tree
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("seq", &self.seq()).finish_non_exhaustive()
+    }
+}
+
+/// What reads of a part need. `env`'s store is the part's own.
+pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
+    let (env, requests) = crate::store::counting::count(env);
+    ReadContext {
+        env,
+        requests,
+        cache: Arc::new(BlockCache::new(cache_bytes, options.block_bytes)),
+        operator: None,
+        deadline: options.deadline,
+        writes: false,
+    }
+}

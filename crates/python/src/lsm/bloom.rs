@@ -1,0 +1,127 @@
+//! `BloomFilter`.
+
+use crate::array;
+use crate::bytes::BytesArg;
+use crate::column::{Column, is_arrow};
+use crate::error::{self, exception};
+use crate::range::count;
+use arrow_array::BooleanArray;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+use siltstone::Error;
+use siltstone::parts::{Bloom, BloomBuilder, key_hash};
+use std::sync::Arc;
+
+/// Bits per key unless the caller says otherwise: about 1 % of false answers.
+const DEFAULT_BITS_PER_KEY: u32 = 10;
+/// Most bits per key that have an effect.
+const MAX_BITS_PER_KEY: u32 = 64;
+
+/// A filter over keys, as tables have one.
+#[pyclass(frozen, module = "siltstone.lsm")]
+pub(crate) struct BloomFilter {
+    bloom: Bloom,
+}
+
+#[pymethods]
+impl BloomFilter {
+    /// The filter over `keys`.
+    #[new]
+    #[pyo3(signature = (keys, *, bits_per_key=None))]
+    fn new(
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        bits_per_key: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let bits = match bits_per_key {
+            None => DEFAULT_BITS_PER_KEY,
+            Some(bits) => match u32::try_from(count(&bits, "bits_per_key", 1)?) {
+                Ok(bits) if bits <= MAX_BITS_PER_KEY => bits,
+                _ => {
+                    let text = format!("bits_per_key must be 1 to {MAX_BITS_PER_KEY}, not {bits}");
+                    return Err(error::invalid(py, text));
+                }
+            },
+        };
+        let mut builder = BloomBuilder::new(bits);
+        if is_arrow(keys)? {
+            let column = Column::from_python(keys)?;
+            py.detach(|| column.rows().flatten().for_each(|key| builder.add(key_hash(key))));
+        } else {
+            for key in keys.try_iter()? {
+                builder.add(key_hash(key?.extract::<BytesArg<'_>>()?.as_ref()));
+            }
+        }
+        let encoded = py.detach(|| builder.finish());
+        BloomFilter::from_bytes(py, BytesArg::Borrowed(&encoded))
+    }
+
+    /// The filter that `to_bytes` gave.
+    #[staticmethod]
+    fn from_bytes(py: Python<'_>, data: BytesArg<'_>) -> PyResult<Self> {
+        let bloom = Bloom::decode(data.as_ref()).map_err(|error| {
+            let text = "these bytes are not a filter of Siltstone";
+            exception(py, &Error::corruption(text).caused_by(error))
+        })?;
+        Ok(BloomFilter { bloom })
+    }
+
+    /// The stored form.
+    fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.bloom.encode())
+    }
+
+    /// Whether `key` may have been added; `False` is certain.
+    fn may_contain(&self, key: BytesArg<'_>) -> bool {
+        self.bloom.may_contain(key_hash(key.as_ref()))
+    }
+
+    fn __contains__(&self, key: BytesArg<'_>) -> bool {
+        self.may_contain(key)
+    }
+
+    /// `may_contain` of every key, in their order.
+    fn may_contain_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if is_arrow(keys)? {
+            let column = Column::from_python(keys)?;
+            let ask = |key: Option<&[u8]>| key.map(|key| self.bloom.may_contain(key_hash(key)));
+            let answers: BooleanArray = py.detach(|| column.rows().map(ask).collect());
+            return array::wrap(py, keys, Arc::new(answers));
+        }
+        let answers = PyList::empty(py);
+        for key in keys.try_iter()? {
+            answers.append(self.may_contain(key?.extract()?))?;
+        }
+        Ok(answers.into_any())
+    }
+
+    /// Bytes of the stored form.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.bloom.encoded_len()
+    }
+
+    /// How often it says "perhaps" to a key that was not added, by the bits that are set.
+    #[getter]
+    fn false_positive_rate(&self) -> f64 {
+        self.bloom.false_positive_rate()
+    }
+
+    /// What `pickle` needs.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let again = py.get_type::<BloomFilter>().getattr("from_bytes")?;
+        Ok((again, (self.to_bytes(py),)))
+    }
+
+    fn __repr__(&self) -> String {
+        let (bytes, rate) = (self.nbytes(), self.false_positive_rate());
+        format!("<siltstone.lsm.BloomFilter of {bytes} bytes, {rate:.2e} false positives>")
+    }
+}

@@ -1,0 +1,216 @@
+//! `MemTable` and its snapshots.
+
+use super::pairs::{Pairs, each_of_sequences};
+use super::target::effects;
+use crate::batch::{WriteBatch, expiry, time_to_live};
+use crate::bytes::BytesArg;
+use crate::error::Raise;
+use crate::held::Held;
+use crate::process::Process;
+use crate::range::count;
+use crate::source::{Source, lookups, reads};
+use pyo3::prelude::*;
+use siltstone::parts::{MemoryTable, View};
+use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
+
+/// Batches up to so many bytes are inserted with the interpreter lock held.
+const BYTES_WITH_LOCK: usize = 64 << 10;
+
+/// A sorted buffer of writes in memory, with a history of its own.
+#[pyclass(frozen, weakref, module = "siltstone.lsm")]
+pub(crate) struct MemTable {
+    held: Held<MemoryTable>,
+}
+
+impl Source for MemTable {
+    type Engine = MemoryTable;
+    type Guard<'a> = &'a Held<MemoryTable>;
+
+    fn held(&self, _: Python<'_>) -> PyResult<Self::Guard<'_>> {
+        Ok(&self.held)
+    }
+
+    fn open_scan(engine: &MemoryTable, range: ScanRange) -> Result<siltstone::Scan> {
+        Ok(engine.view().scan(range))
+    }
+}
+
+lookups!(MemTable);
+
+impl MemTable {
+    /// What is there now.
+    pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
+        Ok(self.held.get(py)?.view())
+    }
+
+    fn insert(&self, py: Python<'_>, batch: &Batch) -> PyResult<u64> {
+        let table = self.held.get(py)?;
+        let written = if batch.as_bytes().len() <= BYTES_WITH_LOCK {
+            table.write(batch)
+        } else {
+            py.detach(|| table.write(batch))
+        };
+        Ok(written.raise(py)?.get())
+    }
+
+    fn put_until(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> PyResult<u64> {
+        let mut batch = Batch::new();
+        batch.put(key, value, expires_at).raise(py)?;
+        self.insert(py, &batch)
+    }
+}
+
+#[pymethods]
+impl MemTable {
+    /// An empty one.
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let process = Process::current(py)?;
+        Ok(MemTable { held: Held::new(process, MemoryTable::new(effects(process))) })
+    }
+
+    /// Sets `key` to `value`; answers its sequence number.
+    #[pyo3(signature = (key, value, *, ttl=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let expires_at = life.map(expiry).transpose().raise(py)?;
+        self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
+    }
+
+    /// Deletes `key`; answers the sequence number of the tombstone.
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<u64> {
+        let mut batch = Batch::new();
+        batch.delete(key.as_ref()).raise(py)?;
+        self.insert(py, &batch)
+    }
+
+    /// Sets every key to the value beside it; answers the last sequence number.
+    fn put_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Bound<'py, PyAny>,
+        values: Bound<'py, PyAny>,
+    ) -> PyResult<u64> {
+        let mut batch = Batch::new();
+        match Pairs::of(keys, values)? {
+            Pairs::Sequences(keys, values) => {
+                each_of_sequences(&keys, &values, |key, value| {
+                    batch.put(key, value, None).raise(py)
+                })?;
+            }
+            Pairs::Columns(keys, values) => {
+                let put_all = || {
+                    let mut pairs = keys.rows().zip(values.rows());
+                    pairs.try_for_each(|(key, value)| {
+                        batch.put(key.unwrap_or_default(), value.unwrap_or_default(), None)
+                    })
+                };
+                py.detach(put_all).raise(py)?;
+            }
+        }
+        self.insert(py, &batch)
+    }
+
+    /// Writes the operations of a batch; answers the last sequence number.
+    fn write(&self, py: Python<'_>, batch: &WriteBatch) -> PyResult<u64> {
+        batch.with(py, |batch| self.insert(py, batch))
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {
+        self.put_until(py, key.as_ref(), value.as_ref(), None).map(drop)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.delete(py, key).map(drop)
+    }
+
+    /// What was there when `seq` was the last operation; what is there now for `None`.
+    #[pyo3(signature = (seq=None))]
+    fn snapshot(
+        &self,
+        py: Python<'_>,
+        seq: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<MemTableSnapshot> {
+        let table = self.held.get(py)?;
+        let view = match seq {
+            None => table.view(),
+            Some(seq) => table.view_at(Seq(count(&seq, "seq", 0)?)).raise(py)?,
+        };
+        Ok(MemTableSnapshot { held: Held::new(self.held.process(), view) })
+    }
+
+    /// The last sequence number; 0 while empty.
+    #[getter]
+    fn seq(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.held.get(py)?.last_seq().get())
+    }
+
+    /// Bytes of memory, about.
+    #[getter]
+    fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.held.get(py)?.bytes())
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.held.get(py)?.entries())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let table = self.held.get(py)?;
+        let (entries, bytes) = (table.entries(), table.bytes());
+        Ok(format!("<siltstone.lsm.MemTable of {entries} entries, {bytes} bytes>"))
+    }
+}
+
+/// What a `MemTable` held at one moment.
+#[pyclass(frozen, weakref, module = "siltstone.lsm")]
+pub(crate) struct MemTableSnapshot {
+    held: Held<View>,
+}
+
+impl MemTableSnapshot {
+    /// The view.
+    pub(super) fn view(&self, py: Python<'_>) -> PyResult<View> {
+        self.held.get(py).cloned()
+    }
+}
+
+impl Source for MemTableSnapshot {
+    type Engine = View;
+    type Guard<'a> = &'a Held<View>;
+
+    fn held(&self, _: Python<'_>) -> PyResult<Self::Guard<'_>> {
+        Ok(&self.held)
+    }
+
+    fn open_scan(engine: &View, range: ScanRange) -> Result<siltstone::Scan> {
+        Ok(engine.scan(range))
+    }
+}
+
+reads!(MemTableSnapshot);
+
+#[pymethods]
+impl MemTableSnapshot {
+    /// The last sequence number it sees.
+    #[getter]
+    fn seq(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.held.get(py)?.seq().get())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<siltstone.lsm.MemTableSnapshot at {}>", self.seq(py)?))
+    }
+}

@@ -1,0 +1,53 @@
+//! `siltstone.lsm`: the parts of the engine, each usable alone (RFC 0014).
+//!
+//! | file | holds |
+//! | --- | --- |
+//! | `memtable`, `reader`, `writer`, `bloom` | one type each |
+//! | `merge` | `merge_sorted` |
+//! | `target` | where a table is written to or read from |
+//! | `pairs` | keys and values as columns or as sequences |
+//! | `info` | what a table says of itself |
+
+pub(crate) mod bloom;
+mod info;
+pub(crate) mod memtable;
+pub(crate) mod merge;
+mod pairs;
+pub(crate) mod reader;
+mod target;
+pub(crate) mod writer;
+
+use crate::get_many::PackedKey;
+use crate::source::Readable;
+use siltstone::parts::{MemoryTable, TableFile, View};
+use siltstone::{Answer, Result, Value};
+
+impl Readable for View {
+    fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        View::get(self, key)
+    }
+
+    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+        View::get_many(self, keys)
+    }
+}
+
+impl Readable for TableFile {
+    fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        TableFile::get(self, key)
+    }
+
+    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+        TableFile::get_many(self, keys)
+    }
+}
+
+impl Readable for MemoryTable {
+    fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        self.view().get(key)
+    }
+
+    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+        self.view().get_many(keys)
+    }
+}

@@ -1,0 +1,77 @@
+//! Keys and values side by side: two Arrow columns, or two sequences.
+
+use crate::bytes::BytesArg;
+use crate::column::{Column, is_arrow, null};
+use crate::error;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// Keys and the values beside them.
+pub(super) enum Pairs<'py> {
+    /// Arrow columns of one length.
+    Columns(Column, Column),
+    /// Two iterables.
+    Sequences(Bound<'py, PyAny>, Bound<'py, PyAny>),
+}
+
+impl<'py> Pairs<'py> {
+    /// # Errors
+    /// TypeError for an Arrow column beside a sequence, and for columns of other types; Invalid for
+    /// columns of different lengths and for nulls.
+    pub(super) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
+        let py = keys.py();
+        match (is_arrow(&keys)?, is_arrow(&values)?) {
+            (false, false) => Ok(Pairs::Sequences(keys, values)),
+            (true, true) => {
+                let (keys, values) = (Column::from_python(&keys)?, Column::from_python(&values)?);
+                if keys.len() != values.len() {
+                    return Err(lengths_differ(py, Some((keys.len(), values.len()))));
+                }
+                for (name, column) in [("key", &keys), ("value", &values)] {
+                    if let Some(position) = column.rows().position(|row| row.is_none()) {
+                        return Err(null(py, name, position));
+                    }
+                }
+                Ok(Pairs::Columns(keys, values))
+            }
+            _ => Err(PyTypeError::new_err(
+                "keys and values must both be Arrow arrays, or both be sequences of bytes",
+            )),
+        }
+    }
+}
+
+/// Calls `row` with every pair of two iterables.
+///
+/// # Errors
+/// Invalid when one ends before the other; TypeError for what is no buffer; those of `row`.
+pub(super) fn each_of_sequences(
+    keys: &Bound<'_, PyAny>,
+    values: &Bound<'_, PyAny>,
+    mut row: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    let py = keys.py();
+    if let (Ok(keys), Ok(values)) = (keys.len(), values.len())
+        && keys != values
+    {
+        return Err(lengths_differ(py, Some((keys, values))));
+    }
+    let (mut keys, mut values) = (keys.try_iter()?, values.try_iter()?);
+    loop {
+        let (key, value) = match (keys.next().transpose()?, values.next().transpose()?) {
+            (Some(key), Some(value)) => (key, value),
+            (None, None) => return Ok(()),
+            _ => return Err(lengths_differ(py, None)),
+        };
+        let (key, value) = (key.extract::<BytesArg<'_>>()?, value.extract::<BytesArg<'_>>()?);
+        row(key.as_ref(), value.as_ref())?;
+    }
+}
+
+fn lengths_differ(py: Python<'_>, lengths: Option<(usize, usize)>) -> PyErr {
+    let text = match lengths {
+        Some((keys, values)) => format!("there are {keys} keys and {values} values"),
+        None => "there are not as many keys as values".to_owned(),
+    };
+    error::invalid(py, text)
+}

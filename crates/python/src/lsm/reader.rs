@@ -1,0 +1,209 @@
+//! `SstReader`: a table in a file of its own.
+
+use super::info::info;
+use super::target::{Source as Place, effects, options, store_options};
+use crate::error::{closed, exception};
+use crate::held::Held;
+use crate::process::Process;
+use crate::scan::{self, Yields};
+use crate::source::{Source, lookups};
+use crate::stream::ArrowStream;
+use crate::wait::wait;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict};
+use siltstone::parts::{TableFile, TableInfo};
+use siltstone::{Error, Options, Result, ScanRange};
+use std::sync::Arc;
+
+/// A table that stands alone.
+#[pyclass(frozen, weakref, module = "siltstone.lsm")]
+pub(crate) struct SstReader {
+    place: Place,
+    options: Options,
+    /// The options as the caller named them, for pickling.
+    named: Py<PyDict>,
+    /// Replaced after a fork; `None` once closed. Taken only with the interpreter lock held and
+    /// never across giving it up, so a forked child finds it free.
+    held: Mutex<Option<Arc<Held<TableFile>>>>,
+}
+
+fn connect(py: Python<'_>, place: &Place, options: &Options) -> PyResult<Held<TableFile>> {
+    let process = Process::current(py)?;
+    let effects = effects(process);
+    let object = place.object(py, &effects)?;
+    let opened = async {
+        let opened = TableFile::open(effects, &object, options).await;
+        opened.map_err(|error| match place.shown() {
+            Some(url) => error.with("url", url),
+            None => error,
+        })
+    };
+    Ok(Held::new(process, wait(py, process, opened)?))
+}
+
+impl Source for SstReader {
+    type Engine = TableFile;
+    type Guard<'a> = Arc<Held<TableFile>>;
+
+    fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>> {
+        let held = self.held.lock().clone();
+        let held = held.ok_or_else(|| closed(py, "the table's reader was closed"))?;
+        if !held.is_stale() {
+            return Ok(held);
+        }
+        let fresh = Arc::new(connect(py, &self.place, &self.options)?);
+        if let Some(current) = &mut *self.held.lock() {
+            *current = Arc::clone(&fresh);
+        }
+        Ok(fresh)
+    }
+
+    fn open_scan(engine: &TableFile, range: ScanRange) -> Result<siltstone::Scan> {
+        Ok(engine.scan(range))
+    }
+}
+
+lookups!(SstReader);
+
+impl SstReader {
+    /// The engine's handle, to be shared with a merge.
+    pub(super) fn file(&self, py: Python<'_>) -> PyResult<TableFile> {
+        self.held(py)?.get(py).cloned()
+    }
+
+    fn table_info(&self, py: Python<'_>) -> PyResult<TableInfo> {
+        Ok(self.held(py)?.get(py)?.info())
+    }
+}
+
+#[pymethods]
+impl SstReader {
+    /// Opens the table at a path or URL, or in bytes.
+    #[new]
+    #[pyo3(signature = (source, *, options=None, store_options=None))]
+    fn new<'py>(
+        py: Python<'py>,
+        source: &Bound<'py, PyAny>,
+        options: Option<Bound<'py, PyAny>>,
+        store_options: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let (options, named) = self::options(py, options)?;
+        let place = Place::of(source, self::store_options(py, store_options)?)?;
+        let held = Mutex::new(Some(Arc::new(connect(py, &place, &options)?)));
+        Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
+    }
+
+    /// What the table says of itself.
+    #[getter]
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        info(py, self.place.shown().as_deref(), &self.table_info(py)?)
+    }
+
+    /// Entries of all kinds, all versions.
+    #[getter]
+    fn rows(&self, py: Python<'_>) -> PyResult<u64> {
+        Ok(self.table_info(py)?.entries)
+    }
+
+    /// The smallest key.
+    #[getter]
+    fn first_key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.table_info(py)?.first_key))
+    }
+
+    /// The largest key.
+    #[getter]
+    fn last_key<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.table_info(py)?.last_key))
+    }
+
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let table = self.table_info(py)?;
+        // One sequence number throughout: no key has a second version.
+        if table.min_seq == table.max_seq && table.min_expiry.is_none() {
+            return Ok(usize::try_from(table.entries - table.tombstones).unwrap_or(usize::MAX));
+        }
+        Err(PyTypeError::new_err(
+            "this table has no len(): its keys have several versions or expire, so counting means \
+             reading; use sum(1 for _ in reader), or reader.rows, which counts all versions",
+        ))
+    }
+
+    /// Reads every byte and checks all of it; answers how many there were.
+    fn verify(&self, py: Python<'_>) -> PyResult<u64> {
+        let held = self.held(py)?;
+        let table = held.get(py)?;
+        let verified = async {
+            table.verify().await.map_err(|error| match self.place.shown() {
+                Some(url) => error.with("url", url),
+                None => error,
+            })
+        };
+        wait(py, held.process(), verified)
+    }
+
+    /// All rows as a stream of Arrow record batches with the columns `key` and `value`.
+    #[pyo3(signature = (batch_rows=None))]
+    fn to_arrow(
+        &self,
+        py: Python<'_>,
+        batch_rows: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<ArrowStream> {
+        scan::open(py, self, ScanRange::default(), Yields::Items)?.to_arrow(py, batch_rows)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyCapsule>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        self.to_arrow(py, None)?.capsule(py, requested_schema)
+    }
+
+    /// Lets go of the table. Scans that it made go on.
+    fn close(&self) {
+        drop(self.held.lock().take());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().held(slf.py())?;
+        Ok(slf)
+    }
+
+    fn __exit__(
+        &self,
+        _kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) {
+        self.close();
+    }
+
+    fn __repr__(&self) -> String {
+        match self.place.shown() {
+            Some(url) => format!("<siltstone.lsm.SstReader {url:?}>"),
+            None => "<siltstone.lsm.SstReader of bytes>".to_owned(),
+        }
+    }
+
+    /// URL (or bytes) and options travel; store options do not: they come from the environment
+    /// where the reader is opened again.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        let again = py.import("siltstone.lsm")?.getattr("_reopen_sst_reader")?;
+        let source = match &self.place {
+            Place::Url(url, _) if url.starts_with("memory://") => {
+                let text = "a table in this process's memory cannot be opened in another process";
+                return Err(exception(py, &Error::unsupported(text)));
+            }
+            Place::Url(..) => self.place.shown().into_pyobject(py)?.into_any(),
+            Place::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+        };
+        Ok((again, (source, self.named.bind(py).clone())))
+    }
+}
+
+/// A function, and the arguments to call it with.
+type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, Bound<'py, PyDict>));

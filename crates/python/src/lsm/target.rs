@@ -1,0 +1,172 @@
+//! Where a table is written to or read from: a path, a URL, a file object, bytes.
+
+use crate::bytes::BytesArg;
+use crate::error::Raise;
+use crate::open::{environment, shown, text_of};
+use crate::process::Process;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyString};
+use siltstone::env::Effects;
+use siltstone::store::Upload;
+use siltstone::store::lone::LoneObject;
+use siltstone::store::options::StoreOptions;
+use siltstone::store::url;
+use siltstone::{Error, ErrorKind, Options, Result, task};
+use std::sync::Arc;
+
+/// The path or URL that `object` says; `None` for anything else.
+///
+/// # Errors
+/// TypeError for a path of bytes.
+pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let is_text = object.is_instance_of::<PyString>();
+    if !is_text && !object.hasattr("__fspath__")? {
+        return Ok(None);
+    }
+    let path = object.py().import("os")?.call_method1("fspath", (object,))?;
+    match path.extract::<String>() {
+        Ok(path) => Ok(Some(path)),
+        Err(_) => Err(PyTypeError::new_err("a URL or path is str or os.PathLike[str]")),
+    }
+}
+
+/// Options as `siltstone.Options` or a dict of the same names give them, and as they were named.
+///
+/// # Errors
+/// Invalid, as `Options`.
+pub(super) fn options<'py>(
+    py: Python<'py>,
+    given: Option<Bound<'py, PyAny>>,
+) -> PyResult<(Options, Bound<'py, PyDict>)> {
+    let module = py.import("siltstone.options")?;
+    let named = module.call_method1("named_options", (given,))?.cast_into::<PyDict>()?;
+    Ok((crate::options::options(&named)?, named))
+}
+
+/// Store options as text.
+///
+/// # Errors
+/// TypeError for what is no mapping, and as [`text_of`].
+pub(super) fn store_options(
+    py: Python<'_>,
+    given: Option<Bound<'_, PyAny>>,
+) -> PyResult<StoreOptions> {
+    match given {
+        None => text_of(&PyDict::new(py)),
+        Some(given) => {
+            let module = py.import("siltstone.opening")?;
+            text_of(&module.call_method1("_store", (given,))?.cast_into::<PyDict>()?)
+        }
+    }
+}
+
+/// Effects for the parts in this process.
+pub(super) fn effects(process: &'static Process) -> Effects {
+    let _entered = process.handle().enter();
+    task::tokio_effects(process.handle().clone())
+}
+
+/// What a table is read from.
+pub(super) enum Source {
+    /// A path or URL.
+    Url(String, StoreOptions),
+    /// Bytes at hand.
+    Bytes(Bytes),
+}
+
+impl Source {
+    /// # Errors
+    /// TypeError for anything but a path, a URL or a buffer.
+    pub(super) fn of(object: &Bound<'_, PyAny>, store_options: StoreOptions) -> PyResult<Source> {
+        if let Some(path) = path_of(object)? {
+            return Ok(Source::Url(path, store_options));
+        }
+        let bytes = object.extract::<BytesArg<'_>>().map_err(|_| {
+            let text = "a table is read from a path, a URL, or bytes: read other sources first";
+            PyTypeError::new_err(text)
+        })?;
+        Ok(Source::Bytes(Bytes::copy_from_slice(bytes.as_ref())))
+    }
+
+    /// The object, to be asked by `effects`.
+    ///
+    /// # Errors
+    /// Invalid for a URL or store options that name no object.
+    pub(super) fn object(&self, py: Python<'_>, effects: &Effects) -> PyResult<LoneObject> {
+        match self {
+            Source::Url(place, options) => {
+                url::parse_object(place, options, environment(), effects).raise(py)
+            }
+            Source::Bytes(bytes) => Ok(LoneObject::of_bytes(bytes.clone())),
+        }
+    }
+
+    /// The URL without secrets.
+    pub(super) fn shown(&self) -> Option<String> {
+        match self {
+            Source::Url(place, _) => Some(shown(place)),
+            Source::Bytes(_) => None,
+        }
+    }
+}
+
+/// What a file object raised, kept beside the engine's error that stands for it.
+pub(super) type Raised = Arc<Mutex<Option<PyErr>>>;
+
+/// An upload into a file object of Python's. Nothing can be taken back from it: what a table that
+/// was given up has written stays.
+pub(super) struct FileObject {
+    write: Py<PyAny>,
+    raised: Raised,
+}
+
+impl FileObject {
+    /// # Errors
+    /// TypeError for what cannot be written to.
+    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<(FileObject, Raised)> {
+        let Ok(write) = object.getattr("write") else {
+            let given = object.get_type().name()?;
+            return Err(PyTypeError::new_err(format!(
+                "a table is written to a path, a URL or a binary file object, not {given}"
+            )));
+        };
+        let raised = Raised::default();
+        Ok((FileObject { write: write.unbind(), raised: Arc::clone(&raised) }, raised))
+    }
+
+    fn write_all(&self, chunk: &Bytes) -> Result<()> {
+        let written = Python::attach(|py| {
+            let mut rest = chunk.as_ref();
+            while !rest.is_empty() {
+                let count = self.write.bind(py).call1((PyBytes::new(py, rest),))?;
+                // A raw file may take a part only; None stands for all in some.
+                let count = if count.is_none() { rest.len() } else { count.extract()? };
+                rest = rest.get(count.max(1)..).unwrap_or_default();
+            }
+            Ok(())
+        });
+        written.map_err(|error: PyErr| {
+            *self.raised.lock() = Some(error);
+            Error::new(ErrorKind::Unavailable, "the file object refused the table's bytes")
+        })
+    }
+}
+
+impl Upload for FileObject {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        ready(self.write_all(&chunk)).boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        ready(Ok(())).boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        ready(Ok(())).boxed()
+    }
+}

@@ -1,0 +1,329 @@
+//! `SstWriter`: a table into a file of its own.
+
+use super::info::info;
+use super::pairs::{Pairs, each_of_sequences};
+use super::target::{
+    FileObject, Raised, Source as Place, effects, options, path_of, store_options,
+};
+use crate::batch::{expiry, time_to_live};
+use crate::bytes::BytesArg;
+use crate::column::Column;
+use crate::error::{self, Raise, closed};
+use crate::held::Held;
+use crate::process::Process;
+use crate::range::count;
+use crate::wait::wait;
+use parking_lot::{Mutex, MutexGuard};
+use pyo3::prelude::*;
+use siltstone::parts::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
+use siltstone::store::Upload;
+use siltstone::{Kind, UnixMillis};
+use std::path::PathBuf;
+
+/// Memory for sorting unless the caller says otherwise.
+const DEFAULT_SORT_MEMORY_BYTES: u64 = 128 << 20;
+/// Least memory for sorting: runs of less would be too many.
+const MIN_SORT_MEMORY_BYTES: u64 = 1 << 20;
+/// Most memory for sorting.
+const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
+/// Rows of sequences between two looks for signals.
+const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
+
+/// Writes one table.
+#[pyclass(frozen, weakref, module = "siltstone.lsm")]
+pub(crate) struct SstWriter {
+    url: Option<String>,
+    /// What the file object raised, where one is written to.
+    raised: Option<Raised>,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Boxed: a table under construction is aligned to cache lines, and Python's objects are not.
+    Writing(Held<Box<TableWriter>>),
+    Finished(TableInfo),
+    Discarded,
+}
+
+impl SstWriter {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+        self.state
+            .try_lock()
+            .ok_or_else(|| error::invalid(py, "a table's writer is used by one thread at a time"))
+    }
+
+    /// The file object's own exception, where there is one behind `error`.
+    fn explain(&self, error: PyErr) -> PyErr {
+        self.raised.as_ref().and_then(|raised| raised.lock().take()).unwrap_or(error)
+    }
+
+    /// Takes rows from a call that may wait in between.
+    fn with_writer<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&'static Process, &mut TableWriter) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let mut state = self.lock(py)?;
+        let State::Writing(held) = &mut *state else {
+            let text = match &*state {
+                State::Finished(_) => "the table is finished; make another writer",
+                _ => "the table was discarded; make another writer",
+            };
+            return Err(closed(py, text));
+        };
+        let process = held.process();
+        work(process, held.get_mut(py)?).map_err(|error| self.explain(error))
+    }
+
+    fn push(
+        &self,
+        py: Python<'_>,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> PyResult<()> {
+        self.with_writer(py, |process, writer| {
+            match writer.push(kind, key, value, expires_at).raise(py)? {
+                Pushed::Room => Ok(()),
+                Pushed::Full => wait(py, process, writer.relieve()),
+            }
+        })
+    }
+}
+
+/// The moment at which something with this time to live is gone.
+fn expires_at(py: Python<'_>, ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<UnixMillis>> {
+    let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+    life.map(expiry).transpose().raise(py)
+}
+
+/// What a stretch of rows came to.
+enum Stretch {
+    /// [`TableWriter::relieve`] is due.
+    Full,
+    /// There are more rows.
+    More,
+    /// There are none.
+    End,
+}
+
+/// Adds two columns; the interpreter lock is given up meanwhile.
+fn push_columns(
+    py: Python<'_>,
+    process: &'static Process,
+    writer: &mut TableWriter,
+    (keys, values): (&Column, &Column),
+    expires_at: Option<UnixMillis>,
+) -> PyResult<()> {
+    let mut pairs = keys.rows().zip(values.rows());
+    loop {
+        let stretch = py.detach(|| {
+            for _ in 0..ROWS_BETWEEN_SIGNALS {
+                let Some((key, value)) = pairs.next() else { return Ok(Stretch::End) };
+                // Nulls were refused.
+                let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
+                if writer.push(Kind::Put, key, value, expires_at)? == Pushed::Full {
+                    return Ok(Stretch::Full);
+                }
+            }
+            Ok(Stretch::More)
+        });
+        match stretch.raise(py)? {
+            Stretch::Full => wait(py, process, writer.relieve())?,
+            Stretch::More => py.check_signals()?,
+            Stretch::End => return Ok(()),
+        }
+    }
+}
+
+#[pymethods]
+impl SstWriter {
+    /// A writer of the table at `target`.
+    #[new]
+    #[pyo3(signature = (target, *, options=None, store_options=None, sort=true,
+        duplicates="error", sort_memory_bytes=None, scratch=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python constructor")]
+    fn new<'py>(
+        py: Python<'py>,
+        target: &Bound<'py, PyAny>,
+        options: Option<Bound<'py, PyAny>>,
+        store_options: Option<Bound<'py, PyAny>>,
+        sort: bool,
+        duplicates: &str,
+        sort_memory_bytes: Option<Bound<'py, PyAny>>,
+        scratch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let (options, _) = self::options(py, options)?;
+        let how = TableWriterOptions {
+            options,
+            sort,
+            duplicates: self::duplicates(py, duplicates)?,
+            sort_memory_bytes: self::sort_memory_bytes(py, sort_memory_bytes)?,
+            scratch: self::scratch(py, scratch)?,
+        };
+        let process = Process::current(py)?;
+        let effects = effects(process);
+        let (upload, url, raised): (Box<dyn Upload>, _, _) = match path_of(target)? {
+            Some(path) => {
+                let place = Place::Url(path, self::store_options(py, store_options)?);
+                let object = place.object(py, &effects)?;
+                (wait(py, process, object.upload())?, place.shown(), None)
+            }
+            None => {
+                let (file, raised) = FileObject::of(target)?;
+                (Box::new(file), None, Some(raised))
+            }
+        };
+        let writer = Held::new(process, Box::new(TableWriter::new(effects, upload, how)));
+        Ok(SstWriter { url, raised, state: Mutex::new(State::Writing(writer)) })
+    }
+
+    /// Adds a row.
+    #[pyo3(signature = (key, value, *, ttl=None))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let expires_at = expires_at(py, ttl)?;
+        self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
+    }
+
+    /// Adds a tombstone.
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.push(py, Kind::Delete, key.as_ref(), &[], None)
+    }
+
+    /// Adds many rows.
+    #[pyo3(signature = (keys, values, *, ttl=None))]
+    fn add_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Bound<'py, PyAny>,
+        values: Bound<'py, PyAny>,
+        ttl: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let expires_at = expires_at(py, ttl)?;
+        let pairs = Pairs::of(keys, values)?;
+        self.with_writer(py, |process, writer| {
+            let added = match &pairs {
+                Pairs::Columns(keys, values) => {
+                    push_columns(py, process, writer, (keys, values), expires_at)
+                }
+                Pairs::Sequences(keys, values) => each_of_sequences(keys, values, |key, value| {
+                    if writer.rows() % ROWS_BETWEEN_SIGNALS == 0 {
+                        py.check_signals()?;
+                    }
+                    match writer.push(Kind::Put, key, value, expires_at).raise(py)? {
+                        Pushed::Room => Ok(()),
+                        Pushed::Full => wait(py, process, writer.relieve()),
+                    }
+                }),
+            };
+            // Some of the rows are in: no table must come of them.
+            added.inspect_err(|_| writer.give_up())
+        })
+    }
+
+    /// Completes the table.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let mut state = self.lock(py)?;
+        if let State::Finished(table) = &*state {
+            return info(py, self.url.as_deref(), table);
+        }
+        let State::Writing(mut held) = std::mem::replace(&mut *state, State::Discarded) else {
+            return Err(closed(py, "the table was discarded; make another writer"));
+        };
+        let process = held.process();
+        let writer = held.take(py)?;
+        let finished = wait(py, process, writer.finish());
+        let table = finished.map_err(|error| self.explain(error))?;
+        let told = info(py, self.url.as_deref(), &table);
+        *state = State::Finished(table);
+        told
+    }
+
+    /// Gives the table up: nothing is left of it.
+    fn discard(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.lock(py)?;
+        if matches!(*state, State::Finished(_)) {
+            return Ok(());
+        }
+        match std::mem::replace(&mut *state, State::Discarded) {
+            State::Writing(mut held) if !held.is_stale() => {
+                let process = held.process();
+                let writer = held.take(py)?;
+                wait(py, process, writer.abort())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many rows were added.
+    #[getter]
+    fn rows(&self, py: Python<'_>) -> PyResult<u64> {
+        match &*self.lock(py)? {
+            State::Writing(held) => Ok(held.get(py)?.rows()),
+            State::Finished(table) => Ok(table.entries),
+            State::Discarded => Ok(0),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let is_open = matches!(*self.lock(py)?, State::Writing(_));
+        if !kind.is_none() {
+            return self.discard(py);
+        }
+        if is_open { self.finish(py).map(drop) } else { Ok(()) }
+    }
+
+    fn __repr__(&self) -> String {
+        match &self.url {
+            Some(url) => format!("<siltstone.lsm.SstWriter {url:?}>"),
+            None => "<siltstone.lsm.SstWriter into a file object>".to_owned(),
+        }
+    }
+}
+
+fn duplicates(py: Python<'_>, name: &str) -> PyResult<Duplicates> {
+    match name {
+        "error" => Ok(Duplicates::Refuse),
+        "last" => Ok(Duplicates::KeepLast),
+        _ => Err(error::invalid(py, format!("duplicates is \"error\" or \"last\", not {name:?}"))),
+    }
+}
+
+fn sort_memory_bytes(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+    let bytes = match given {
+        None => DEFAULT_SORT_MEMORY_BYTES,
+        Some(given) => count(&given, "sort_memory_bytes", MIN_SORT_MEMORY_BYTES)?,
+    };
+    match usize::try_from(bytes) {
+        Ok(fitting) if bytes <= MAX_SORT_MEMORY_BYTES => Ok(fitting),
+        _ => {
+            let text = format!("sort_memory_bytes is at most {MAX_SORT_MEMORY_BYTES}, not {bytes}");
+            Err(error::invalid(py, text))
+        }
+    }
+}
+
+/// The folder for sorted runs: the one given, or the one that Python makes temporary files in.
+fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
+    match given {
+        Some(given) => given.extract(),
+        None => py.import("tempfile")?.call_method0("gettempdir")?.extract(),
+    }
+}
