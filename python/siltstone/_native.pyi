@@ -615,7 +615,7 @@ class SstWriter:
         *,
         ttl: _Seconds | None = None,
     ) -> None:
-        """Adds every key with the value beside it: iterables, or two Arrow arrays of binary or text.
+        """Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
 
         :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
             some of the rows added the table can only be discarded.
@@ -641,7 +641,7 @@ class SstWriter:
 
 @final
 class SstReader(_Lookups):
-    """Reads a table in a file of its own: one of `SstWriter`, or one of a database. From any thread.
+    """Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
 
     It pickles (URL and options travel, store options come from the environment at the other end),
     and opens itself anew after a fork.
@@ -747,8 +747,8 @@ def merge_sorted(
     limit: int | None = None,
     tombstones: Literal[False] = False,
 ) -> Scan[tuple[bytes, bytes]]:
-    """Reads several tables and memtables as one, in key order. Of a key that is in more than one the
-    reader that was named first counts: name the newest first.
+    """Reads several tables and memtables as one, in key order. Of a key that is in more than one
+    the reader that was named first counts: name the newest first.
 
     :param tombstones: give keys that were deleted, or have expired, with None for their value;
         otherwise they are left out. In Arrow such a value is null.
