@@ -96,8 +96,8 @@ impl TableFile {
     /// filter and index are larger than 64 KiB. Of `options` those about reading count.
     ///
     /// # Errors
-    /// NotFound; Corruption for what is no table, or a damaged one; Unsupported for one that a newer
-    /// version wrote; Unavailable, Timeout, Denied, as the store says.
+    /// NotFound; Corruption for what is no table, or a damaged one; Unsupported for one that a
+    /// newer version wrote; Unavailable, Timeout, Denied, as the store says.
     pub async fn open(
         effects: Effects,
         object: &LoneObject,
