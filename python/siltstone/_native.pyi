@@ -33,6 +33,7 @@ from typing import (
 )
 
 from siltstone.lsm import SstInfo
+from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
 from siltstone.stats import Stats
 
@@ -576,7 +577,7 @@ class SstWriter:
         target: str | PathLike[str] | _Writable,
         *,
         options: Options | Mapping[str, Any] | None = None,
-        store_options: Mapping[str, str | int | bool] | None = None,
+        store_options: StoreOptionsSource | None = None,
         sort: bool = True,
         duplicates: str = "error",
         sort_memory_bytes: int | None = None,
@@ -643,8 +644,8 @@ class SstWriter:
 class SstReader(_Lookups):
     """Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
 
-    It pickles (URL and options travel, store options come from the environment at the other end),
-    and opens itself anew after a fork.
+    It pickles (URL and options travel, store options come from the environment or the provider at
+    the other end), and opens itself anew after a fork.
     """
 
     def __new__(
@@ -652,7 +653,7 @@ class SstReader(_Lookups):
         source: str | PathLike[str] | _Bytes,
         *,
         options: Options | Mapping[str, Any] | None = None,
-        store_options: Mapping[str, str | int | bool] | None = None,
+        store_options: StoreOptionsSource | None = None,
     ) -> Self:
         """Opens the table at `source`: its length, its filter and its index are read.
 
@@ -694,7 +695,7 @@ class SstReader(_Lookups):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def __reduce__(self) -> tuple[Any, tuple[Any, dict[str, Any]]]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
 class BloomFilter:

@@ -28,6 +28,7 @@ from siltstone._native import (
     SstWriter,
     merge_sorted,
 )
+from siltstone.providers import resolve
 
 __all__ = [
     "BloomFilter",
@@ -74,6 +75,18 @@ class SstInfo:
     """CRC32C of the whole file."""
 
 
-def _reopen_sst_reader(source: Any, named: dict[str, Any]) -> SstReader:
-    """What an unpickled reader calls: store options come from this process's environment."""
-    return SstReader(source, options=named)
+def _reopen_sst_reader(
+    source: Any, named: dict[str, Any], provider: str | None = None
+) -> SstReader:
+    """What an unpickled reader calls: store options come from the provider, or else from this
+    process's environment."""
+    return SstReader(source, options=named, store_options=provider)
+
+
+def _reduced_sst_reader(
+    source: Any, named: dict[str, Any], provider: str | None
+) -> tuple[Any, ...]:
+    """What a reader is pickled as."""
+    if provider is not None:
+        resolve(provider)
+    return (_reopen_sst_reader, (source, named, provider))

@@ -13,6 +13,7 @@ import time
 import urllib.request
 import zlib
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -410,24 +411,6 @@ def test_a_raw_file_takes_a_part_at_a_time(tmp_path: Path) -> None:
     assert lsm.SstReader(tmp_path / "rows.sst")[b"k"] == b"v"
 
 
-# --- Tables of a database -----------------------------------------------------------------------
-
-
-def test_tables_of_a_database_are_read_and_merged(tmp_path: Path) -> None:
-    url = tmp_path / "db"
-    for turn in range(3):
-        with siltstone.open(url) as db:
-            db.put_many([b"%d" % n for n in range(turn, 9)], [b"%d" % turn] * (9 - turn))
-            db.delete(b"8")
-    tables = sorted((url / "compacted").glob("*.sst"), reverse=True)
-    readers = [lsm.SstReader(path) for path in tables]
-    assert len(readers) >= 2
-    for reader in readers:
-        reader.verify()
-    with siltstone.open_reader(url) as db:
-        assert list(lsm.merge_sorted(readers)) == list(db.scan())
-
-
 # --- Damage -------------------------------------------------------------------------------------
 
 
@@ -473,6 +456,32 @@ def test_readers_pickle(tmp_path: Path, memory_url: str) -> None:
     for other in (lsm.MemTable(), lsm.SstWriter(io.BytesIO())):
         with pytest.raises(TypeError):
             pickle.dumps(other)
+
+
+def access() -> dict[str, str]:
+    """A provider of store options."""
+    ASKED.append("here")
+    return {}
+
+
+ASKED: list[str] = []
+
+
+def test_readers_pickle_with_their_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("rows.sst", [(b"k", b"v")])
+    reader = lsm.SstReader("rows.sst", store_options=access)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    pickled = pickle.dumps(reader)
+    ASKED.clear()
+    assert pickle.loads(pickled)[b"k"] == b"v"
+    assert ASKED == ["here"]
+    nameless = lsm.SstReader(tmp_path / "rows.sst", store_options=partial(access))
+    with pytest.raises(siltstone.Invalid, match="provider"):
+        pickle.dumps(nameless)
 
 
 def test_a_closed_reader_says_so() -> None:

@@ -6,6 +6,7 @@ import io
 import pickle
 import threading
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -189,6 +190,21 @@ def test_many_blocks_are_merged_in_waves() -> None:
     assert list(lsm.merge_sorted(tables)) == [(b"%06d" % n, b"%d" % (n % 4)) for n in range(20_000)]
     from_the_middle = lsm.merge_sorted(tables, start=b"010000", end=b"010003")
     assert [key for key, _ in from_the_middle] == [b"010000", b"010001", b"010002"]
+
+
+def test_tables_of_a_database_are_read_and_merged(tmp_path: Path) -> None:
+    url = tmp_path / "db"
+    for turn in range(3):
+        with siltstone.open(url) as db:
+            db.put_many([b"%d" % n for n in range(turn, 9)], [b"%d" % turn] * (9 - turn))
+            db.delete(b"8")
+    tables = sorted((url / "compacted").glob("*.sst"), reverse=True)
+    readers = [lsm.SstReader(path) for path in tables]
+    assert len(readers) >= 2
+    for reader in readers:
+        reader.verify()
+    with siltstone.open_reader(url) as db:
+        assert list(lsm.merge_sorted(readers)) == list(db.scan())
 
 
 # --- BloomFilter --------------------------------------------------------------------------------

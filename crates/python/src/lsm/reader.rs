@@ -1,7 +1,7 @@
 //! `SstReader`: a table in a file of its own.
 
 use super::info::info;
-use super::target::{Source as Place, effects, options, store_options};
+use super::target::{Source as Place, access, effects, options};
 use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
@@ -90,7 +90,7 @@ impl SstReader {
         store_options: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let (options, named) = self::options(py, options)?;
-        let place = Place::of(source, self::store_options(py, store_options)?)?;
+        let place = Place::of(source, access(py, store_options)?)?;
         let held = Mutex::new(Some(Arc::new(connect(py, &place, &options)?)));
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
@@ -189,10 +189,10 @@ impl SstReader {
         }
     }
 
-    /// URL (or bytes) and options travel; store options do not: they come from the environment
-    /// where the reader is opened again.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        let again = py.import("siltstone.lsm")?.getattr("_reopen_sst_reader")?;
+    /// URL (or bytes), options and the name of a provider travel; store options do not: they come
+    /// from the environment where the reader is opened again, or from the provider there.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let reduced = py.import("siltstone.lsm")?.getattr("_reduced_sst_reader")?;
         let source = match &self.place {
             Place::Url(url, _) if url.starts_with("memory://") => {
                 let text = "a table in this process's memory cannot be opened in another process";
@@ -201,9 +201,6 @@ impl SstReader {
             Place::Url(..) => self.place.shown().into_pyobject(py)?.into_any(),
             Place::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         };
-        Ok((again, (source, self.named.bind(py).clone())))
+        reduced.call1((source, self.named.bind(py), self.place.provider()))
     }
 }
-
-/// A function, and the arguments to call it with.
-type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>, Bound<'py, PyDict>));

@@ -19,7 +19,8 @@ use siltstone::store::url;
 use siltstone::{Error, ErrorKind, Options, Result, task};
 use std::sync::Arc;
 
-/// The path or URL that `object` says; `None` for anything else.
+/// The URL or the absolute path that `object` says; `None` for anything else. (What is opened
+/// again, after a fork or a pickle, may be so in another working directory.)
 ///
 /// # Errors
 /// TypeError for a path of bytes.
@@ -30,7 +31,11 @@ pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     }
     let path = object.py().import("os")?.call_method1("fspath", (object,))?;
     match path.extract::<String>() {
-        Ok(path) => Ok(Some(path)),
+        Ok(url) if url.is_empty() || url.contains("://") => Ok(Some(url)),
+        Ok(path) => {
+            let module = object.py().import("os.path")?;
+            module.call_method1("abspath", (path,))?.extract().map(Some)
+        }
         Err(_) => Err(PyTypeError::new_err("a URL or path is str or os.PathLike[str]")),
     }
 }
@@ -48,21 +53,20 @@ pub(super) fn options<'py>(
     Ok((crate::options::options(&named)?, named))
 }
 
-/// Store options as text.
+/// Store options, and the name of the function that they came from.
+pub(super) struct Access {
+    options: StoreOptions,
+    provider: Option<String>,
+}
+
+/// Store options as a mapping or a provider gives them.
 ///
 /// # Errors
-/// TypeError for what is no mapping, and as [`text_of`].
-pub(super) fn store_options(
-    py: Python<'_>,
-    given: Option<Bound<'_, PyAny>>,
-) -> PyResult<StoreOptions> {
-    match given {
-        None => text_of(&PyDict::new(py)),
-        Some(given) => {
-            let module = py.import("siltstone.opening")?;
-            text_of(&module.call_method1("_store", (given,))?.cast_into::<PyDict>()?)
-        }
-    }
+/// TypeError for what is neither, and as [`text_of`].
+pub(super) fn access(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<Access> {
+    let options = py.import("siltstone.opening")?.call_method1("_store", (&given,))?;
+    let provider = py.import("siltstone.providers")?.call_method1("name_of", (given,))?;
+    Ok(Access { options: text_of(&options.cast_into::<PyDict>()?)?, provider: provider.extract()? })
 }
 
 /// Effects for the parts in this process.
@@ -74,7 +78,7 @@ pub(super) fn effects(process: &'static Process) -> Effects {
 /// What a table is read from.
 pub(super) enum Source {
     /// A path or URL.
-    Url(String, StoreOptions),
+    Url(String, Access),
     /// Bytes at hand.
     Bytes(Bytes),
 }
@@ -82,9 +86,9 @@ pub(super) enum Source {
 impl Source {
     /// # Errors
     /// TypeError for anything but a path, a URL or a buffer.
-    pub(super) fn of(object: &Bound<'_, PyAny>, store_options: StoreOptions) -> PyResult<Source> {
+    pub(super) fn of(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Source> {
         if let Some(path) = path_of(object)? {
-            return Ok(Source::Url(path, store_options));
+            return Ok(Source::Url(path, access));
         }
         let bytes = object.extract::<BytesArg<'_>>().map_err(|_| {
             let text = "a table is read from a path, a URL, or bytes: read other sources first";
@@ -99,10 +103,18 @@ impl Source {
     /// Invalid for a URL or store options that name no object.
     pub(super) fn object(&self, py: Python<'_>, effects: &Effects) -> PyResult<LoneObject> {
         match self {
-            Source::Url(place, options) => {
-                url::parse_object(place, options, environment(), effects).raise(py)
+            Source::Url(place, access) => {
+                url::parse_object(place, &access.options, environment(), effects).raise(py)
             }
             Source::Bytes(bytes) => Ok(LoneObject::of_bytes(bytes.clone())),
+        }
+    }
+
+    /// The name of the function that gave the store options.
+    pub(super) fn provider(&self) -> Option<&str> {
+        match self {
+            Source::Url(_, access) => access.provider.as_deref(),
+            Source::Bytes(_) => None,
         }
     }
 

@@ -2,9 +2,7 @@
 
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
-use super::target::{
-    FileObject, Raised, Source as Place, effects, options, path_of, store_options,
-};
+use super::target::{FileObject, Raised, Source as Place, access, effects, options, path_of};
 use crate::batch::{expiry, time_to_live};
 use crate::bytes::BytesArg;
 use crate::column::Column;
@@ -166,7 +164,7 @@ impl SstWriter {
         let effects = effects(process);
         let (upload, url, raised): (Box<dyn Upload>, _, _) = match path_of(target)? {
             Some(path) => {
-                let place = Place::Url(path, self::store_options(py, store_options)?);
+                let place = Place::Url(path, access(py, store_options)?);
                 let object = place.object(py, &effects)?;
                 (wait(py, process, object.upload())?, place.shown(), None)
             }
