@@ -50,17 +50,6 @@ impl<T> Held<T> {
         }
     }
 
-    /// The value, for good.
-    ///
-    /// # Errors
-    /// Closed in a forked child.
-    pub(crate) fn take(&mut self, py: Python<'_>) -> PyResult<T> {
-        if self.is_stale() {
-            return Err(stale(py));
-        }
-        self.value.take().ok_or_else(|| stale(py))
-    }
-
     /// The value where the interpreter is not at hand; `None` in a forked child.
     pub(crate) fn peek_mut(&mut self) -> Option<&mut T> {
         if self.is_stale() { None } else { self.value.as_mut() }
@@ -85,7 +74,8 @@ impl<T> Drop for Held<T> {
     }
 }
 
-fn stale(py: Python<'_>) -> PyErr {
+/// The Closed that a forked child gets.
+pub(crate) fn stale(py: Python<'_>) -> PyErr {
     error::closed(
         py,
         "this handle was opened before a fork and belongs to the parent process; open another one \

@@ -1,11 +1,14 @@
 //! A memtable alone: numbers what is written to it, as the engine's commit path does.
 
 use super::view::{self, View};
+use crate::answer::Answer;
 use crate::env::Effects;
 use crate::fetch::ReadContext;
 use crate::options::Options;
+use crate::read::{self, Pin};
 use crate::store::memory::MemoryStore;
 use crate::tree::{Levels, Tree};
+use crate::value::Value;
 use parking_lot::Mutex;
 use siltstone_base::{Batch, Error, Result, Seq};
 use siltstone_memtable::Memtable;
@@ -55,7 +58,19 @@ impl MemoryTable {
     /// What is there now.
     #[must_use]
     pub fn view(&self) -> View {
-        View::new(&self.context, &self.tree, self.last_seq())
+        View::new(&self.context, self.pin(self.last_seq()))
+    }
+
+    fn pin(&self, seq: Seq) -> Pin {
+        Pin { tree: Arc::clone(&self.tree), seq, now: self.context.env.clock.now() }
+    }
+
+    /// The value of `key` now.
+    ///
+    /// # Errors
+    /// Invalid for a bad key.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        read::get(&self.context, self.pin(self.last_seq()), key)
     }
 
     /// What was there when `seq` was the last operation.
@@ -69,7 +84,7 @@ impl MemoryTable {
                 .with("given", seq)
                 .with("last", last));
         }
-        Ok(View::new(&self.context, &self.tree, seq))
+        Ok(View::new(&self.context, self.pin(seq)))
     }
 
     /// The last sequence number that was given out; 0 while empty.

@@ -41,6 +41,13 @@ impl Source {
             Source::Memory(cursor) => cursor.entry(),
         }
     }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        match self {
+            Source::Table(cursor) => cursor.key(),
+            Source::Memory(cursor) => cursor.key(),
+        }
+    }
 }
 
 /// One input, of each key only the newest version at or below a sequence number. All its entries
@@ -61,13 +68,13 @@ impl Newest {
     fn settle(&mut self, mut step: Step) -> Result<Step> {
         self.stands = false;
         while step == Step::Ready {
-            let Some(entry) = self.source.entry() else {
+            let Some((key, seq)) = self.source.key() else {
                 return Err(Error::internal("a cursor stands on no entry"));
             };
-            if entry.seq <= self.bound && entry.key != self.given.as_slice() {
+            if seq <= self.bound && key != self.given.as_slice() {
                 let given = &mut self.given;
                 given.clear();
-                given.extend_from_slice(entry.key);
+                given.extend_from_slice(key);
                 self.stands = true;
                 return Ok(Step::Ready);
             }
@@ -103,6 +110,11 @@ impl Cursor for Newest {
     fn entry(&self) -> Option<Entry<'_>> {
         let entry = self.source.entry().filter(|_| self.stands)?;
         Some(Entry { seq: self.rank, ..entry })
+    }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        // What was given out stands in a buffer of its own.
+        self.stands.then_some((self.given.as_slice(), self.rank))
     }
 
     fn seek_last(&mut self) -> Result<Step> {

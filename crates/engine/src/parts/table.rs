@@ -6,7 +6,7 @@ use crate::cache::{MetadataBudget, TableHandle};
 use crate::env::Effects;
 use crate::fetch::ReadContext;
 use crate::options::Options;
-use crate::read::{Scan, ScanRange};
+use crate::read::{self, Pin, Scan, ScanRange};
 use crate::store::lone::LoneObject;
 use crate::store::retry::with_retries;
 use crate::tree::{Levels, TableRun, Tree};
@@ -135,7 +135,14 @@ impl TableFile {
     /// The newest version of everything.
     #[must_use]
     pub fn view(&self) -> View {
-        View::new(&self.context, &self.tree, Seq::MAX)
+        View::new(&self.context, self.pin())
+    }
+
+    fn pin(&self) -> Pin {
+        let expires = self.table.properties().min_expiry.is_some();
+        // Where nothing expires the time does not matter.
+        let now = if expires { self.context.env.clock.now() } else { UnixMillis(0) };
+        Pin { tree: Arc::clone(&self.tree), seq: Seq::MAX, now }
     }
 
     /// The value of `key`.
@@ -143,7 +150,7 @@ impl TableFile {
     /// # Errors
     /// Invalid for a bad key; Corruption, and what the store says.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
-        self.view().get(key)
+        read::get(&self.context, self.pin(), key)
     }
 
     /// The values of `keys`, in their order.
@@ -154,7 +161,7 @@ impl TableFile {
         &self,
         keys: Vec<K>,
     ) -> Result<Answer<Vec<Option<Value>>>> {
-        self.view().get_many(keys)
+        read::get_many(&self.context, self.pin(), Arc::new(keys))
     }
 
     /// Iterates over a range.

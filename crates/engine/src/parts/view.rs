@@ -20,9 +20,8 @@ pub struct View {
 }
 
 impl View {
-    pub(super) fn new(context: &ReadContext, tree: &Arc<Tree>, seq: Seq) -> View {
-        let now = context.env.clock.now();
-        View { context: context.clone(), pin: Pin { tree: Arc::clone(tree), seq, now } }
+    pub(super) fn new(context: &ReadContext, pin: Pin) -> View {
+        View { context: context.clone(), pin }
     }
 
     /// The last sequence number it sees.

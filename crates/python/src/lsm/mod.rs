@@ -44,7 +44,7 @@ impl Readable for TableFile {
 
 impl Readable for MemoryTable {
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
-        self.view().get(key)
+        MemoryTable::get(self, key)
     }
 
     fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {

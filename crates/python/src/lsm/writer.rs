@@ -7,7 +7,7 @@ use crate::batch::{expiry, time_to_live};
 use crate::bytes::BytesArg;
 use crate::column::Column;
 use crate::error::{self, Raise, closed};
-use crate::held::Held;
+use crate::held::{Held, stale};
 use crate::process::Process;
 use crate::range::count;
 use crate::wait::wait;
@@ -236,7 +236,7 @@ impl SstWriter {
             return Err(closed(py, "the table was discarded; make another writer"));
         };
         let process = held.process();
-        let writer = held.take(py)?;
+        let writer = held.take().ok_or_else(|| stale(py))?;
         let finished = wait(py, process, writer.finish());
         let table = finished.map_err(|error| self.explain(error))?;
         let told = info(py, self.url.as_deref(), &table);
@@ -253,7 +253,7 @@ impl SstWriter {
         match std::mem::replace(&mut *state, State::Discarded) {
             State::Writing(mut held) if !held.is_stale() => {
                 let process = held.process();
-                let writer = held.take(py)?;
+                let writer = held.take().ok_or_else(|| stale(py))?;
                 wait(py, process, writer.abort())
             }
             _ => Ok(()),
