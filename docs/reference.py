@@ -162,7 +162,13 @@ def definition(module: ModuleType, name: str) -> ast.stmt | None:
         return IN_STUB.get(name)
     if not (inspect.isclass(found) or inspect.isfunction(found)):
         return None
-    return ast.parse(textwrap.dedent(inspect.getsource(found))).body[0]
+    # By the file, not by the class: a public class may carry another module's name.
+    defined = sys.modules[getattr(found, "__module__", module.__name__)]
+    for place in (module, defined):
+        for node in ast.parse(inspect.getsource(place)).body:
+            if isinstance(node, ast.ClassDef | Method) and node.name == name:
+                return node
+    return None
 
 
 def section(module: ModuleType, name: str) -> str:

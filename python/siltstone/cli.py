@@ -336,7 +336,7 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
     _print_table(f"manifest {state['id']}", shown)
 
 
-@main.command()
+@main.command(epilog=_example("example.db verify", "example.db verify --json | jq .problems"))
 @_as_json
 @click.pass_obj
 def verify(session: Session, as_json: bool) -> None:

@@ -56,7 +56,7 @@ impl<T> Held<T> {
     }
 
     /// The value, to hand it on; `None` in a forked child.
-    pub(crate) fn take_out(&mut self) -> Option<T> {
+    pub(crate) fn take(&mut self) -> Option<T> {
         if self.is_stale() { None } else { self.value.take() }
     }
 

@@ -141,7 +141,7 @@ impl Batches {
         if parts::threads() == 1 {
             return Ok(Input::Here(scan));
         }
-        let scan = match scan.take_out().ok_or_else(forked)? {
+        let scan = match scan.take().ok_or_else(forked)? {
             Pull::Scan(scan) => scan,
             merged @ Pull::Merged(_) => return Ok(Input::Here(Held::new(process, merged))),
         };

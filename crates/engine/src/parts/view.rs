@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::cache::BlockCache;
+use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::options::Options;
@@ -69,9 +70,11 @@ impl fmt::Debug for View {
 /// What reads of a part need. `env`'s store is the part's own.
 pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
     let (env, requests) = crate::store::counting::count(env);
+    let asked = Arc::new(Asked::since(env.clock.monotonic()));
     ReadContext {
         env,
         requests,
+        asked,
         cache: Arc::new(BlockCache::new(cache_bytes, options.block_bytes)),
         operator: None,
         deadline: options.deadline,

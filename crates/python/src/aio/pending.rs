@@ -3,7 +3,7 @@
 
 use crate::aio::port::{Begun, Port};
 use crate::error::Raise;
-use crate::held::Held;
+use crate::held::{Held, stale};
 use crate::process::Process;
 use crate::process::Task;
 use futures::FutureExt;
@@ -121,7 +121,7 @@ impl Pending {
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
         let state = std::mem::replace(&mut *self.state.lock(), State::Over);
         let outcome = match state {
-            State::New(begin) => match (begin.take(py)?)() {
+            State::New(mut begin) => match (begin.take().ok_or_else(|| stale(py))?)() {
                 First::Ready(finish) => Ok(finish),
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;

@@ -181,7 +181,8 @@ impl AsyncScan {
             if rows.is_empty() {
                 return Ok(py.None());
             }
-            let array = into_array((rows, Vec::new())).map_err(pyo3_arrow::error::PyArrowError::from)?;
+            let array =
+                into_array((rows, Vec::new())).map_err(pyo3_arrow::error::PyArrowError::from)?;
             Ok(Py::new(py, ArrowArray::new(array))?.into_any())
         }))
     }
