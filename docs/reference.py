@@ -178,7 +178,9 @@ def section(module: ModuleType, name: str) -> str:
         bases = ", ".join(base for base in map(ast.unparse, node.bases) if base[0] != "_")
         head = f"### class {name}" + (f"({bases})" if bases else "")
         inherits = [base for base in map(ast.unparse, node.bases) if base in IN_STUB]
-        note = "It also has all of [Reads](#reads)." if "_Reads" in inherits else ""
+        note = (
+            "It also has all of [Reads](#reads)." if {"_Reads", "_Lookups"} & set(inherits) else ""
+        )
         listed = "\n".join(attributes(node)) if module is not siltstone.stats else ""
         parts = [head, markdown(class_text(module, name, node)), note, listed, *methods(node)]
         return "\n\n".join(part for part in parts if part)
@@ -205,7 +207,7 @@ def surface() -> str:
     classes = [
         name for name in names if inspect.isclass(getattr(siltstone, name)) and name not in errors
     ]
-    shared = IN_STUB["_Reads"]
+    shared = IN_STUB["_Lookups"]
     assert isinstance(shared, ast.ClassDef)
     # The first paragraph of the stub's docstring is about the stub.
     rules = markdown(ast.get_docstring(STUB)).partition("\n\n")[2]

@@ -171,6 +171,12 @@ class _Lookups:
         """Iterates over all keys, as a mapping does."""
     def __bool__(self) -> bool:
         """True, always: a handle is not a count."""
+
+class _Reads(_Lookups):
+    """What Database, Reader and Snapshot have in common."""
+
+    def __len__(self) -> NoReturn:
+        """TypeError: counting would mean reading every key."""
     # What siltstone.aio calls: an answer, or a Pending where it must wait.
     def _begin_get(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
     def _begin_get_many(self, keys: Any) -> Any: ...
@@ -183,12 +189,6 @@ class _Lookups:
         reverse: bool,
         limit: int | None,
     ) -> AsyncScan[Any]: ...
-
-class _Reads(_Lookups):
-    """What Database, Reader and Snapshot have in common."""
-
-    def __len__(self) -> NoReturn:
-        """TypeError: counting would mean reading every key."""
 
 @final
 class Database(_Reads):
@@ -557,12 +557,14 @@ class MemTable(_Lookups):
         """Entries: every version, tombstones included."""
 
 @final
-class MemTableSnapshot(_Reads):
+class MemTableSnapshot(_Lookups):
     """What a `MemTable` held at one moment. It keeps the memtable's memory."""
 
     @property
     def seq(self) -> int:
         """The last sequence number it sees."""
+    def __len__(self) -> NoReturn:
+        """TypeError: counting would mean reading every key."""
 
 @final
 class SstWriter:

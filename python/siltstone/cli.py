@@ -348,7 +348,7 @@ def verify(session: Session, as_json: bool) -> None:
         for problem in report.problems:
             click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
         counts = {name: value for name, value in report.to_dict().items() if name != "problems"}
-        _print_table("verify", {**counts, "orphans": len(report.orphans)})
+        _print_table("verify", {**counts, "orphans": len(report.orphans)}.items())
     if not report.ok:
         raise SystemExit(1)
 

@@ -1,11 +1,17 @@
 """Siltstone for asyncio: the surface of `siltstone`, awaited.
 
-    async with siltstone.aio.open("s3://bucket/db") as db:
-        commit = await db.put(b"key", b"value")     # accepted: visible at once
-        await commit                                # durable
-        value = await db.get(b"key")
-        async for key, value in db.scan(prefix=b"k"):
-            print(key, value)
+    import asyncio
+    import siltstone.aio
+
+    async def main() -> None:
+        async with siltstone.aio.open("memory://asyncio") as db:
+            commit = await db.put(b"key", b"value")     # accepted: visible at once
+            await commit                                # durable
+            assert await db.get(b"key") == b"value"
+            async for key, value in db.scan(prefix=b"k"):
+                print(key, value)
+
+    asyncio.run(main())
 
 A call that memory can answer completes where it is awaited: no future, no thread, no turn of the
 event loop. A call that waits wakes the loop once. Nothing runs in an executor. Cancelling a wait
