@@ -32,7 +32,7 @@ __all__ = [
     "open",
     "open_reader",
     "option_table",
-    "stat_names",
+    "stat_table",
 ]
 
 __version__: str
@@ -188,9 +188,14 @@ class Database(_Reads):
     def snapshot(self) -> Snapshot:
         """A fixed view of the database as it is now."""
     def stats(self) -> Stats:
-        """What the handle holds and has done."""
+        """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
+        store; cheap enough for every second.
+
+        :raises Closed: in a forked child (a reader: when it was closed).
+        """
     def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name."""
+        """The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
+        `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them."""
     def close(self) -> None:
         """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
         fine."""
@@ -229,9 +234,14 @@ class Reader(_Reads):
     def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
     def stats(self) -> Stats:
-        """What the handle holds and has done."""
+        """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
+        store; cheap enough for every second.
+
+        :raises Closed: in a forked child (a reader: when it was closed).
+        """
     def metrics(self) -> dict[str, float]:
-        """The figures of `stats` by name."""
+        """The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
+        `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them."""
     def close(self) -> None:
         """Ends the handle. Doing it twice is fine."""
     def __enter__(self) -> Self: ...
@@ -378,8 +388,8 @@ def check_options(named: dict[str, Any]) -> dict[str, Any]:
 def option_table() -> list[tuple[str, str, Any, str, str]]:
     """One tuple an option: name, kind, default, range in words, meaning."""
 
-def stat_names() -> list[str]:
-    """The fields of `siltstone.Stats`."""
+def stat_table() -> list[tuple[str, str, str, str]]:
+    """One tuple a figure: name, group, unit, meaning. Each is a field of `siltstone.Stats`."""
 
 def error_kinds() -> list[str]:
     """The names of all error kinds: each is a class of `siltstone.exceptions`."""

@@ -1,20 +1,23 @@
 """The command line: ``siltstone --path URL COMMAND``.
 
-Keys and values are text in UTF-8, or hexadecimal with ``--hex``. Every command has ``--json``. An
-error is one line on standard error, and a non-zero exit: 1 in general, 2 for a wrong call, 3 when
-the key asked for is absent.
+Keys and values are text in UTF-8, or hexadecimal with ``--hex``, or base64 with ``--base64``. Every
+command has ``--json``. An error is one line on standard error, and a non-zero exit: 1 in general, 2
+for a wrong call, 3 when the key asked for is absent.
+
+Tables are drawn on a terminal only; elsewhere it is ``name<TAB>value`` lines. ``NO_COLOR`` in the
+environment turns colours off.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 import siltstone
 
@@ -62,9 +65,11 @@ def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
 
 
-def _as_hex(command: _F) -> _F:
+def _in_form(command: _F) -> _F:
     text = "Keys and values are hexadecimal, not text."
-    return click.option("--hex", "as_hex", is_flag=True, help=text)(command)
+    command = click.option("--hex", "form", flag_value="hex", help=text)(command)
+    text = "Keys and values are base64, not text."
+    return click.option("--base64", "form", flag_value="base64", help=text)(command)
 
 
 def _take_over(command: _F) -> _F:
@@ -72,18 +77,37 @@ def _take_over(command: _F) -> _F:
     return click.option("--take-over", is_flag=True, help=text)(command)
 
 
-def _decode(text: str, *, as_hex: bool) -> bytes:
-    if not as_hex:
-        return text.encode("utf-8", "surrogateescape")
+def _decode(text: str, form: str | None) -> bytes:
     try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not hexadecimal") from error
+        if form == "hex":
+            return bytes.fromhex(text)
+        if form == "base64":
+            return base64.b64decode(text, validate=True)
+    except (ValueError, binascii.Error) as error:
+        kind = "hexadecimal" if form == "hex" else "base64"
+        raise click.BadParameter(f"{text!r} is not {kind}") from error
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _encode(data: bytes, *, as_hex: bool) -> str:
+def _encode(data: bytes, form: str | None) -> str:
     """Text as it is; what is not text stands as ``\\xNN``."""
-    return data.hex() if as_hex else data.decode("utf-8", "backslashreplace")
+    if form == "hex":
+        return data.hex()
+    if form == "base64":
+        return base64.b64encode(data).decode("ascii")
+    return data.decode("utf-8", "backslashreplace")
+
+
+_IN_A_LINE = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+_IN_A_LINE |= {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
+
+
+def _in_a_line(data: bytes, form: str | None) -> str:
+    """As `_encode`, with whatever would break a line, or steer a terminal, escaped."""
+    if form is not None:
+        return _encode(data, form)
+    text = data.decode("utf-8", "surrogateescape").translate(_IN_A_LINE)
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _store_options(
@@ -106,21 +130,42 @@ def _plain(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _print_table(title: str, rows: dict[str, Any]) -> None:
-    """A table on a terminal, ``name<TAB>value`` lines elsewhere."""
+def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
+    """A table on a terminal, ``name<TAB>value`` lines elsewhere. A name alone is a heading."""
     if not sys.stdout.isatty():
-        for name, value in rows.items():
-            click.echo(f"{name}\t{value}")
+        for name, value in rows:
+            if value is not None:
+                click.echo(f"{name}\t{value}")
         return
+    # Imported here: most commands draw no table, and all should start fast.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     table = Table(title=title)
     table.add_column("name")
     table.add_column("value", justify="right")
-    for name, value in rows.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    for name, value in rows:
+        if value is None:
+            table.add_section()
+            table.add_row(Text(name, style="bold"), "")
+        else:
+            table.add_row(name, Text(str(value)))
     Console().print(table)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _example(*lines: str) -> str:
+    """What stands below a command's options."""
+    return "\b\nExamples:\n" + "\n".join(f"  siltstone --path {line}" for line in lines)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_example(
+        "example.db put colour grey", "s3://bucket/db scan --limit 10", "example.db stats --json"
+    ),
+)
 @click.option("--path", "url", required=True, metavar="URL", help="Where the database is.")
 @click.option(
     "--store-option",
@@ -137,32 +182,32 @@ def main(context: click.Context, url: str, store_options: dict[str, str]) -> Non
     context.obj = Session(url, store_options)
 
 
-@main.command()
+@main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
 @click.argument("key")
-@_as_hex
+@_in_form
 @_as_json
 @click.pass_obj
-def get(session: Session, key: str, as_hex: bool, as_json: bool) -> None:
+def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
     """Prints the value of KEY; exits with 3 when there is none."""
     with session.reader() as reader:
-        value = reader.get(_decode(key, as_hex=as_hex))
+        value = reader.get(_decode(key, form))
     if as_json:
-        shown = None if value is None else _encode(value, as_hex=as_hex)
+        shown = None if value is None else _encode(value, form)
         _print_json({"key": key, "value": shown})
     elif value is not None:
-        click.echo(_encode(value, as_hex=as_hex))
+        click.echo(_encode(value, form))
     else:
         click.echo(f"Error: the key {key!r} is absent", err=True)
     if value is None:
         raise SystemExit(ABSENT)
 
 
-@main.command()
+@main.command(epilog=_example("example.db put colour grey", "example.db put --ttl 60 session 42"))
 @click.argument("key")
 @click.argument("value")
 @click.option("--ttl", type=float, help="Seconds after which the key is gone.")
 @_take_over
-@_as_hex
+@_in_form
 @_as_json
 @click.pass_obj
 def put(
@@ -171,11 +216,11 @@ def put(
     value: str,
     ttl: float | None,
     take_over: bool,
-    as_hex: bool,
+    form: str | None,
     as_json: bool,
 ) -> None:
     """Sets KEY to VALUE, durably."""
-    name, data = _decode(key, as_hex=as_hex), _decode(value, as_hex=as_hex)
+    name, data = _decode(key, form), _decode(value, form)
     with session.writer(take_over=take_over) as db:
         commit = db.put(name, data, ttl=ttl)
         commit.wait()
@@ -183,15 +228,15 @@ def put(
         _print_json({"key": key, "seq": commit.seq})
 
 
-@main.command()
+@main.command(epilog=_example("example.db delete colour"))
 @click.argument("key")
 @_take_over
-@_as_hex
+@_in_form
 @_as_json
 @click.pass_obj
-def delete(session: Session, key: str, take_over: bool, as_hex: bool, as_json: bool) -> None:
+def delete(session: Session, key: str, take_over: bool, form: str | None, as_json: bool) -> None:
     """Deletes KEY, durably; that it was absent is no error."""
-    name = _decode(key, as_hex=as_hex)
+    name = _decode(key, form)
     with session.writer(take_over=take_over) as db:
         commit = db.delete(name)
         commit.wait()
@@ -199,13 +244,17 @@ def delete(session: Session, key: str, take_over: bool, as_hex: bool, as_json: b
         _print_json({"key": key, "seq": commit.seq})
 
 
-@main.command()
+@main.command(
+    epilog=_example(
+        "example.db scan --prefix layer/ --limit 10", "example.db scan --json | jq .key"
+    )
+)
 @click.option("--start", help="First key.")
 @click.option("--end", help="Key to stop before.")
 @click.option("--prefix", help="Only keys that start with this.")
 @click.option("--reverse", is_flag=True, help="From the greatest key down.")
 @click.option("--limit", type=click.IntRange(min=0), help="At most so many rows.")
-@_as_hex
+@_in_form
 @_as_json
 @click.pass_obj
 def scan(
@@ -215,13 +264,16 @@ def scan(
     prefix: str | None,
     reverse: bool,
     limit: int | None,
-    as_hex: bool,
+    form: str | None,
     as_json: bool,
 ) -> None:
-    """Prints keys and values, one row a line: tab-separated, or one JSON object each."""
+    """Prints keys and values, one row a line: tab-separated, or one JSON object each.
+
+    Text has tabs, line ends, backslashes and other control characters escaped as in Python.
+    """
 
     def bound(text: str | None) -> bytes | None:
-        return None if text is None else _decode(text, as_hex=as_hex)
+        return None if text is None else _decode(text, form)
 
     with (
         session.reader() as reader,
@@ -230,27 +282,40 @@ def scan(
         ) as rows,
     ):
         for key, value in rows:
-            shown = _encode(key, as_hex=as_hex), _encode(value, as_hex=as_hex)
             if as_json:
-                _print_json({"key": shown[0], "value": shown[1]})
+                _print_json({"key": _encode(key, form), "value": _encode(value, form)})
             else:
-                click.echo("\t".join(shown))
+                click.echo(f"{_in_a_line(key, form)}\t{_in_a_line(value, form)}")
 
 
-@main.command()
+@main.command(epilog=_example("example.db stats", "example.db stats --json | jq .table_bytes"))
 @_as_json
 @click.pass_obj
 def stats(session: Session, as_json: bool) -> None:
-    """Prints what the database holds, as a reader sees it."""
+    """Prints what the database holds, as a reader sees it.
+
+    No writer is opened, and none is disturbed: sizes come from the newest manifest, and rows in
+    memory are those of the WAL that is not yet in tables. Requests are those of this command.
+    """
     with session.reader() as reader:
-        figures = {name: int(figure) for name, figure in reader.metrics().items()}
+        figures = reader.stats()
     if as_json:
-        _print_json(figures)
-    else:
-        _print_table("stats", figures)
+        _print_json({figure.name: figure.value for figure in figures})
+        return
+    if not sys.stdout.isatty():
+        _print_table("stats", ((figure.name, figure.value) for figure in figures))
+        return
+    rows: list[tuple[str, Any]] = []
+    group = ""
+    for figure in figures:
+        if figure.group != group:
+            group = figure.group
+            rows.append((group, None))
+        rows.append((figure.name, figure.shown()))
+    _print_table("stats", rows)
 
 
-@main.command()
+@main.command(epilog=_example("example.db manifest", "example.db manifest --id 3 --json | jq .l0"))
 @click.option("--id", "manifest_id", type=click.IntRange(min=1), help="A manifest by number.")
 @_as_json
 @click.pass_obj
@@ -266,7 +331,8 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
             rows.update({f"{name}.{inner}": text for inner, text in value.items()})
         else:
             rows[name] = len(value) if isinstance(value, list) else value
-    _print_table(f"manifest {state['id']}", rows)
+    shown = ((name, "none" if value is None else value) for name, value in rows.items())
+    _print_table(f"manifest {state['id']}", shown)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 //! Caches: decoded blocks in one sharded cache, metadata (index and filter) pinned per table handle
 //! within a budget.
 
+use crate::counter::Counter;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
 use siltstone_base::{BlockAddr, SstDescriptor};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Weak};
 /// compactions do not fill it at all.
 pub(crate) struct BlockCache {
     blocks: quick_cache::sync::Cache<BlockAddr, Arc<Block>, ByBytes>,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    hits: Counter,
+    misses: Counter,
 }
 
 #[derive(Clone)]
@@ -32,15 +33,15 @@ impl BlockCache {
         let items = (bytes / block_bytes.max(1)).clamp(16, 1 << 24);
         BlockCache {
             blocks: quick_cache::sync::Cache::with_weighter(items, bytes as u64, ByBytes),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
+            hits: Counter::default(),
+            misses: Counter::default(),
         }
     }
 
     pub(crate) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         let found = self.blocks.get(&addr);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.add(1);
         found
     }
 
@@ -52,12 +53,16 @@ impl BlockCache {
         self.blocks.weight()
     }
 
+    pub(crate) fn capacity(&self) -> u64 {
+        self.blocks.capacity()
+    }
+
     pub(crate) fn hits(&self) -> u64 {
-        self.hits.load(Ordering::Relaxed)
+        self.hits.sum()
     }
 
     pub(crate) fn misses(&self) -> u64 {
-        self.misses.load(Ordering::Relaxed)
+        self.misses.sum()
     }
 }
 

@@ -1,6 +1,7 @@
 //! Brings metadata and blocks from the store into memory.
 
 use crate::cache::{BlockCache, TableHandle};
+use crate::counter::Asked;
 use crate::env::Env;
 use crate::store::counting::Requests;
 use crate::store::ranges::coalesce;
@@ -24,6 +25,7 @@ const COALESCE_GAP_BYTES: u64 = 256 << 10;
 pub(crate) struct ReadContext {
     pub(crate) env: Env,
     pub(crate) requests: Arc<Requests>,
+    pub(crate) asked: Arc<Asked>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) deadline: Duration,

@@ -28,6 +28,7 @@ pub mod admin;
 mod answer;
 mod cache;
 mod close;
+mod counter;
 mod db;
 pub mod env;
 mod fetch;
@@ -59,6 +60,6 @@ pub use siltstone_base::{
     Batch, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq, UnixMillis, WalId,
 };
 pub use siltstone_sst::Codec;
-pub use stats::Stats;
+pub use stats::{StatInfo, Stats};
 pub use value::Value;
 pub use write::Commit;

@@ -3,6 +3,7 @@
 
 use crate::admin::no_database;
 use crate::cache::{BlockCache, MetadataBudget};
+use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::flush::{self, RESERVED_NAMES, new_names};
@@ -307,6 +308,7 @@ fn start(
     let context = ReadContext {
         env: env.clone(),
         requests,
+        asked: Arc::new(Asked::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: how.merge_operator,
         deadline: options.deadline,

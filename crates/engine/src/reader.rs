@@ -3,6 +3,7 @@
 
 use crate::answer::Answer;
 use crate::cache::{BlockCache, MetadataBudget};
+use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::follow::{Follower, View};
@@ -88,6 +89,7 @@ impl Reader {
         let context = ReadContext {
             env: env.clone(),
             requests,
+            asked: Arc::new(Asked::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
             operator: how.merge_operator,
             deadline: options.deadline,
@@ -196,7 +198,9 @@ impl Reader {
         stats.manifest_id = view.manifest_id;
         stats.visible_seq = view.seq.0;
         stats.durable_seq = view.seq.0;
+        stats.flushed_seq = view.tree.flushed_seq.0;
         stats.metadata_bytes = shared.budget.used() as u64;
+        stats.metadata_capacity = shared.options.metadata_cache_bytes as u64;
         stats
     }
 

@@ -131,12 +131,12 @@ impl Database {
 
     /// What the handle holds and has done.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::stats(py, &self.held().get(py)?.stats().to_pairs())
+        stats::stats(py, &self.held().get(py)?.stats())
     }
 
     /// The figures of `stats` by name, as floats.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::metrics(py, &self.held().get(py)?.stats().to_pairs())
+        stats::metrics(py, &self.held().get(py)?.stats())
     }
 
     /// Makes everything durable, records a clean close, and ends the handle. Twice is fine.

@@ -66,7 +66,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
-    module.add_function(wrap_pyfunction!(stats::stat_names, module)?)?;
+    module.add_function(wrap_pyfunction!(stats::stat_table, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_of_kind, module)?)?;
     module.add_function(wrap_pyfunction!(exit::at_exit, module)?)?;

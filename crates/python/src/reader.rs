@@ -92,12 +92,12 @@ impl Reader {
 
     /// What the handle holds and has done.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::stats(py, &self.held(py)?.get(py)?.stats().to_pairs())
+        stats::stats(py, &self.held(py)?.get(py)?.stats())
     }
 
     /// The figures of `stats` by name, as floats.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::metrics(py, &self.held(py)?.get(py)?.stats().to_pairs())
+        stats::metrics(py, &self.held(py)?.get(py)?.stats())
     }
 
     /// Ends the handle. Doing it twice is fine.

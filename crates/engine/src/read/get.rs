@@ -75,6 +75,7 @@ impl Hand {
 /// `get` of one key.
 pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<Option<Value>>> {
     check_key(key)?;
+    context.asked.gets.add(1);
     let lacking = match lookup(context, &pin, key, &Hand::default())? {
         Lookup::Done(value) => return Ok(Answer::Ready(value)),
         Lookup::Lacking(lacking) => lacking,

@@ -27,6 +27,7 @@ pub(crate) fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
     for key in keys.iter() {
         check_key(key.as_ref())?;
     }
+    context.asked.get_many_keys.add(keys.len() as u64);
     let mut open: Vec<usize> = (0..keys.len()).collect();
     open.sort_by(|a, b| key_at(&keys, *a).cmp(key_at(&keys, *b)));
     let answers = vec![None; keys.len()];

@@ -210,6 +210,7 @@ impl Scan {
         range: ScanRange,
         held: Option<Snapshot>,
     ) -> Scan {
+        context.asked.scans.add(1);
         let blocks = Arc::new(ScanBlocks {
             cache: Arc::clone(&context.cache),
             hand: Mutex::default(),

@@ -5,7 +5,7 @@ use crate::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{ObjectName, Result};
+use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Requests {
     lists: AtomicU64,
     deletes: AtomicU64,
     upload_chunks: AtomicU64,
+    failed: AtomicU64,
+    transient: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
 }
@@ -37,6 +39,10 @@ pub struct RequestTotals {
     pub deletes: u64,
     /// Chunks handed to uploads.
     pub upload_chunks: u64,
+    /// Requests of all kinds that ended with an error.
+    pub failed: u64,
+    /// Those among them that time may cure, and that are tried again therefore.
+    pub transient: u64,
     /// Bytes that reads brought.
     pub bytes_read: u64,
     /// Bytes given to creates and uploads, failed ones included.
@@ -53,6 +59,8 @@ impl Requests {
             lists: self.lists.load(Relaxed),
             deletes: self.deletes.load(Relaxed),
             upload_chunks: self.upload_chunks.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            transient: self.transient.load(Relaxed),
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_written: self.bytes_written.load(Relaxed),
         }
@@ -63,6 +71,29 @@ impl Requests {
         if let Ok(Some(bytes)) = found {
             self.bytes_read.fetch_add(bytes.len() as u64, Relaxed);
         }
+        self.note(found);
+    }
+
+    fn note<T>(&self, answer: &Result<T>) {
+        if let Err(error) = answer {
+            self.failed(error);
+        }
+    }
+
+    fn failed(&self, error: &Error) {
+        self.failed.fetch_add(1, Relaxed);
+        if error.kind().is_transient() {
+            self.transient.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// The future of `request`, with its failure counted.
+    fn noting<'a, T: Send + 'a>(
+        self: &Arc<Self>,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let requests = Arc::clone(self);
+        request.inspect(move |answer| requests.note(answer)).boxed()
     }
 }
 
@@ -123,11 +154,16 @@ impl Store for CountingStore {
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
-        self.store.put_if_absent(name, bytes)
+        let put = self.store.put_if_absent(name, bytes);
+        put.inspect(|answer| match answer {
+            PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => self.requests.failed(error),
+            PutAnswer::Created | PutAnswer::Exists => {}
+        })
+        .boxed()
     }
 
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        let begin = self.store.upload(name);
+        let begin = self.requests.noting(self.store.upload(name));
         async move {
             let upload = begin.await?;
             let requests = Arc::clone(&self.requests);
@@ -143,12 +179,12 @@ impl Store for CountingStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.requests.lists.fetch_add(1, Relaxed);
-        self.store.list(prefix, after)
+        self.requests.noting(self.store.list(prefix, after))
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.requests.deletes.fetch_add(1, Relaxed);
-        self.store.delete(name)
+        self.requests.noting(self.store.delete(name))
     }
 }
 
@@ -161,12 +197,12 @@ impl Upload for CountingUpload {
     fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
         self.requests.upload_chunks.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
-        self.upload.write(chunk)
+        self.requests.noting(self.upload.write(chunk))
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         self.requests.puts.fetch_add(1, Relaxed);
-        self.upload.finish()
+        self.requests.noting(self.upload.finish())
     }
 
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
