@@ -160,6 +160,10 @@ bench: tools $(VENV)/.installed ## The comparison with the peers into benches/RE
 	$(BIN)/python -m pytest -q -p no:asyncio benches/python --rows $(ROWS) --cases '$(CASES)' \
 		$(if $(CASES),,--results benches/RESULTS.md)
 
+.PHONY: docs
+docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
+	$(BIN)/python docs/reference.py
+
 .PHONY: fbs
 fbs: tools ## Regenerate the FlatBuffers code from fbs/
 	@$(call need,cmake,Debian and Ubuntu: apt-get install cmake; macOS: brew install cmake)

@@ -160,7 +160,8 @@ class Database(_Reads):
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
-    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None:
+        """As `put`, without the Commit."""
     def delete(self, key: _Bytes) -> Commit:
         """Deletes `key`; that it was absent is no error."""
     def __delitem__(self, key: _Bytes, /) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -43,10 +48,74 @@ def test_put_get_delete_scan(run) -> None:
 def test_bytes_are_hexadecimal(run) -> None:
     assert run("put", "--hex", "00ff", "fe") == (0, "", "")
     assert run("get", "--hex", "00ff") == (0, "fe\n", "")
-    assert run("scan") == (0, "\0\\xff\t\\xfe\n", "")
+    assert run("scan") == (0, "\\x00\\xff\t\\xfe\n", "")
     status, _, err = run("get", "--hex", "xyz")
     assert status == 2
     assert "hexadecimal" in err
+
+
+def test_bytes_are_base64(run) -> None:
+    assert run("put", "--base64", "AP8=", "/g==") == (0, "", "")
+    assert run("get", "--base64", "AP8=") == (0, "/g==\n", "")
+    assert run("get", "--hex", "00ff") == (0, "fe\n", "")
+    assert run("scan", "--base64") == (0, "AP8=\t/g==\n", "")
+    assert json.loads(run("scan", "--base64", "--json")[1]) == {"key": "AP8=", "value": "/g=="}
+    for wrong in ("AP8", "A P8="):
+        status, out, err = run("get", "--base64", wrong)
+        assert (status, out) == (2, "")
+        assert "base64" in err
+
+
+def test_a_row_stays_in_its_line(run, url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"a\tb"] = b"1\n2\r\x1b[2J\\ \xc3\xa9\xff"
+    out = run("scan")[1]
+    assert out == "a\\tb\t1\\n2\\r\\x1b[2J\\\\ é\\xff\n"
+    assert json.loads(run("scan", "--json")[1])["key"] == "a\tb"
+
+
+def installed(url: str, *arguments: str, **more):
+    """The program in a process of its own."""
+    command = [sys.executable, "-m", "siltstone.cli", "--path", url, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more)
+
+
+def test_a_reader_that_stops_reading_is_no_error(url: str) -> None:
+    with siltstone.open(url) as db:
+        db.put_many([b"%08d" % n for n in range(50_000)], [b"v" * 50] * 50_000)
+    with installed(url, "scan") as program:
+        assert program.stdout.readline().startswith(b"00000000\t")
+        program.stdout.close()
+        assert program.stderr.read() == b""
+        assert program.wait(30) != 0
+
+
+@pytest.mark.parametrize("colourless", [True, False])
+def test_tables_on_a_terminal(url: str, colourless: bool) -> None:
+    with siltstone.open(url) as db:
+        db[b"a"] = b"1"
+    ours, theirs = os.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    environment.pop("NO_COLOR", None)
+    if colourless:
+        environment["NO_COLOR"] = "1"
+    command = [sys.executable, "-m", "siltstone.cli", "--path", url, "stats"]
+    shown = b""
+    with subprocess.Popen(command, stdout=theirs, env=environment) as program:
+        os.close(theirs)
+        # Linux answers EIO once the other end is closed and drained, others an empty read.
+        with contextlib.suppress(OSError):
+            while part := os.read(ours, 65536):
+                shown += part
+        os.close(ours)
+        assert program.wait(30) == 0
+    text = shown.decode()
+    assert "table_rows" in text
+    assert "caches" in text
+    assert "│" in text
+    # SGR sequences: bold and italic may stay without colours, 30 to 49 are colours.
+    colours = [code for code in re.findall(r"\x1b\[([\d;]*)m", text) if re.search(r"[34]\d", code)]
+    assert not (colourless and colours)
 
 
 def test_every_command_speaks_json(run, url: str) -> None:
@@ -55,7 +124,9 @@ def test_every_command_speaks_json(run, url: str) -> None:
     assert run("get", "--json", "x")[:2] == (3, '{"key": "x", "value": null}\n')
     assert json.loads(run("scan", "--json")[1]) == {"key": "a", "value": "1"}
     assert json.loads(run("delete", "--json", "a")[1])["seq"] == 2
-    assert json.loads(run("stats", "--json")[1])["tables"] >= 1
+    figures = json.loads(run("stats", "--json")[1])
+    assert figures["tables"] >= 1
+    assert set(figures) == {name for name, *_ in siltstone._native.stat_table()}
     state = json.loads(run("manifest", "--json")[1])
     assert state["closed_cleanly"] is True
     assert state["l0"][0]["tables"][0]["first_key"] == b"a".hex()
@@ -78,8 +149,16 @@ def test_every_command_has_help(run, command: list[str]) -> None:
     status, out, _ = run(*command, "--help")
     assert status == 0
     assert "Usage:" in out
+    assert "  siltstone --path " in out
     if command:
         assert "--json" in out
+
+
+def test_the_list_of_commands_is_whole() -> None:
+    assert set(main.commands) >= set(COMMANDS)
+    for name, command in main.commands.items():
+        assert any(option.name == "as_json" for option in command.params), name
+        assert "siltstone --path" in (command.epilog or ""), name
 
 
 @pytest.mark.parametrize(
@@ -109,6 +188,18 @@ def test_writing_fences_nobody_unless_told_to(run, url: str, command: list[str])
         with pytest.raises(siltstone.Fenced):
             db.close()
         # Leaving the block closes once more, which does nothing.
+
+
+def test_stats_open_no_writer(run, url: str) -> None:
+    with siltstone.open(url, options={"l0_sst_size_bytes": 1 << 20}) as db:
+        db.put(b"a", b"1").wait()
+        figures = json.loads(run("stats", "--json")[1])
+        assert figures["epoch"] == 0
+        assert (figures["memtable_entries"], figures["visible_seq"]) == (1, 1)
+        db.put(b"b", b"2").wait()
+    figures = json.loads(run("stats", "--json")[1])
+    assert (figures["table_rows"], figures["flushed_seq"]) == (2, 2)
+    assert figures["table_bytes"] == figures["l0_bytes"] > 0
 
 
 def test_wrong_calls_exit_with_two(run) -> None:

@@ -1,6 +1,7 @@
 """Every ``python`` example in README.md and docs/ runs as it stands.
 
-The blocks of one page run in order and share their names, in an empty folder.
+The blocks of one page run in order and share their names, in an empty folder. Pages about Spark run
+in an interpreter of their own, since they start a Java and change the environment.
 """
 
 from __future__ import annotations
@@ -10,27 +11,65 @@ from pathlib import Path
 
 import pytest
 
+import siltstone
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+INDEX = ROOT / "docs" / "README.md"
+REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
+PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {INDEX})]
+SPARK = [page for page in PAGES if "import SparkSession" in page.read_text()]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> list[str]:
-    """The blocks, each moved down to its own lines, so that a traceback names the page's line."""
-    return [
-        "\n" * text.count("\n", 0, found.start(1)) + found.group(1)
-        for found in FENCE.finditer(text)
-    ]
+    """The code of each block, with the line numbers of the page."""
+    return ["\n" * text[: found.start(1)].count("\n") + found[1] for found in FENCE.finditer(text)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def run(page: Path, names: dict[str, object]) -> None:
+    for block in examples(page.read_text()):
+        exec(compile(block, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page not in SPARK], ids=lambda p: p.name
+)
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = examples(page.read_text())
-    assert blocks, f"{page.name} shows nothing that runs"
-    names: dict[str, object] = {"__name__": "example"}
-    for block in blocks:
-        exec(compile(block, str(page), "exec"), names)
+    assert examples(page.read_text()), f"{page.name} shows nothing that runs"
+    run(page, {"__name__": "example"})
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
+def test_examples_of_the_reference_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, {"__name__": "example", "siltstone": siltstone})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SPARK, ids=lambda page: page.name)
+def test_examples_with_spark_run(
+    page: Path, python, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "from pathlib import Path\nimport sys\n"
+    program += "for part in Path(sys.argv[1]).read_text().split('\\0'):\n"
+    program += "    exec(compile(part, sys.argv[2], 'exec'), globals())\n"
+    Path("blocks").write_text("\0".join(examples(page.read_text())))
+    status, _, errors = python(program, "blocks", page.name, timeout=240.0)
+    assert status == 0, errors
+
+
+def test_there_is_a_page_about_spark() -> None:
+    assert [page.name for page in SPARK] == ["howto-pyspark-udfs.md"]
+
+
+def test_the_index_names_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)]+\.md)\)", INDEX.read_text()))
+    there = {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], *REFERENCE]}
+    assert there <= linked
 
 
 def test_a_wrong_example_is_found_with_its_line() -> None:

@@ -12,6 +12,7 @@
 mod conditional;
 mod conformance;
 mod contract;
+mod counting;
 mod faults;
 mod http;
 mod races;

@@ -117,7 +117,7 @@ impl Stats {
             visible_seq: writer.visible().0,
             durable_seq: writer.durability.durable().0,
             flushed_seq: manifest.flushed_seq.0,
-            wal_buffered_bytes: writer.tail.lock().wal.len_bytes() as u64,
+            wal_buffered_bytes: wal_buffered_bytes(writer),
             unflushed_wal_objects: writer.unflushed_wal.lock().len() as u64,
             metadata_bytes: writer.budget.used() as u64,
             metadata_capacity: writer.options.metadata_cache_bytes as u64,
@@ -186,4 +186,10 @@ impl Stats {
             ..self
         }
     }
+}
+
+/// What the next WAL object holds by now. An empty one has a head, which is nothing to wait for.
+fn wal_buffered_bytes(writer: &Writer) -> u64 {
+    let tail = writer.tail.lock();
+    if tail.wal.is_empty() { 0 } else { tail.wal.len_bytes() as u64 }
 }

@@ -1,0 +1,114 @@
+"""docs/reference is what docs/reference.py makes of the built package."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import siltstone
+from siltstone import _native
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = ROOT / "docs" / "reference.py"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The program, as a module."""
+    spec = importlib.util.spec_from_file_location("reference", PROGRAM)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_committed_is_what_is_made() -> None:
+    command = [sys.executable, str(PROGRAM), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"run `make docs`\n{done.stdout}{done.stderr}"
+
+
+def test_every_public_name_is_there(reference) -> None:
+    pages = reference.pages()
+    everything = "\n".join(pages.values())
+    for name in set(siltstone.__all__) - {"__version__", "admin", "aio", "lsm", "Options", "Stats"}:
+        assert f"\n### {name}\n" in everything or f"\n### class {name}" in everything, name
+    for name, *_ in _native.option_table():
+        assert f"| `{name}` |" in pages["options.md"]
+    for name, *_ in _native.stat_table():
+        assert f"| `{name}` |" in pages["stats.md"]
+    for name in siltstone.admin.__all__:
+        assert f"### {name}\n" in pages["admin.md"]
+    for name in ("get", "put", "scan", "stats"):
+        assert f"## siltstone {name}\n" in pages["command-line.md"]
+
+
+def test_everything_there_says_what_it_is(reference) -> None:
+    for name, page in reference.pages().items():
+        assert page.startswith(reference.MADE)
+        if name != "command-line.md":
+            # A signature, and then the next heading.
+            assert re.findall(r"(?<=```text\n)[^`]*```\n\n#.*", page) == [], name
+
+
+def test_what_is_not_built_says_so(reference) -> None:
+    unbuilt = [
+        node
+        for top in reference.STUB.body
+        if isinstance(top, ast.ClassDef)
+        for node in top.body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and node.returns is not None
+        and ast.unparse(node.returns) == "NoReturn"
+    ]
+    assert {node.name for node in unbuilt} >= {"transaction", "checkpoint", "load"}
+    assert [node.name for node in unbuilt if "Not built yet" not in ast.get_docstring(node)] == []
+    for name in siltstone.admin.__all__:
+        function = getattr(siltstone.admin, name)
+        if inspect.signature(function).return_annotation == "NoReturn":
+            assert inspect.getdoc(function).startswith("Not built yet")
+
+
+def test_stats_are_documented_alike_in_rust_and_python() -> None:
+    (node,) = (
+        node
+        for node in ast.parse(Path(siltstone.stats.__file__).read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == "Stats"
+    )
+    pairs = zip(node.body, node.body[1:], strict=False)
+    said = {
+        field.target.id: text.value.value
+        for field, text in pairs
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+    assert said == {name: meaning for name, _, _, meaning in _native.stat_table()}
+    assert list(said) == [field.name for field in dataclasses.fields(siltstone.Stats)]
+
+
+def test_docstrings_become_markdown(reference) -> None:
+    docstring = """Does it, with ``b``.
+
+    More.
+
+        with this:
+
+            go()
+
+    :param b: the first
+        and more.
+    :raises Invalid, Closed: when wrong.
+    """
+    assert reference.markdown(docstring) == (
+        "Does it, with `b`.\n\nMore.\n\n```python\nwith this:\n\n    go()\n```\n\n"
+        "- `b`: the first\n    and more.\n- raises **Invalid, Closed**: when wrong."
+    )
+    table = "====  ===\n``A``  is one\n``B``  is two\n====  ==="
+    assert reference.markdown(table) == "| | |\n| --- | --- |\n| `A` | is one |\n| `B` | is two |"

@@ -1,0 +1,167 @@
+"""`stats()` and `metrics()`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import time
+
+import pytest
+
+import siltstone
+from siltstone import _native
+
+TABLE = _native.stat_table()
+
+
+def test_every_figure_has_a_name_a_unit_and_a_meaning(db) -> None:
+    figures = list(db.stats())
+    assert [figure[:4] for figure in figures] == TABLE
+    assert len({figure.name for figure in figures}) == len(TABLE)
+    for figure in figures:
+        assert figure.meaning.endswith(".")
+        assert isinstance(figure.value, float if figure.unit == "seconds" else int)
+        for unit in ("bytes", "seconds", "requests", "rows"):
+            assert not figure.name.endswith(f"_{unit}") or figure.unit == unit
+    assert list(db.metrics()) == [figure.name for figure in figures]
+
+
+def test_writes_show_in_memory_and_then_in_tables(url: str) -> None:
+    never = {"flush_interval": 3600.0, "l0_sst_size_bytes": 4096, "max_memtable_bytes": 1 << 20}
+    with siltstone.open(url, options=never) as db:
+        db.put(b"a", b"1" * 100)
+        held = db.stats()
+        assert (held.memtable_entries, held.frozen_memtables) == (1, 0)
+        assert held.memtable_bytes > 100
+        assert held.wal_buffered_bytes > 100
+        assert (held.visible_seq, held.durable_seq, held.flushed_seq) == (1, 0, 0)
+        assert (held.tables, held.table_rows, held.table_bytes) == (0, 0, 0)
+        sent = held.bytes_written
+        db.flush()
+        stored = db.stats()
+        assert (stored.wal_buffered_bytes, stored.durable_seq) == (0, 1)
+        assert stored.bytes_written > sent + 100
+        assert stored.put_requests > held.put_requests
+        assert stored.unflushed_wal_objects > held.unflushed_wal_objects
+        db.put_many([b"%03d" % n for n in range(100)], [b"v" * 100] * 100)
+        db.delete(b"absent").wait()
+        until = time.monotonic() + 10
+        while not (flushed := db.stats()).tables and time.monotonic() < until:
+            time.sleep(0.02)
+        assert flushed.l0_entries == flushed.l0_tables == flushed.tables == 1
+        assert flushed.l0_rows == flushed.table_rows >= 100
+        assert flushed.l0_bytes == flushed.table_bytes > 10_000
+        assert flushed.flushed_seq >= 100
+        assert flushed.sorted_runs == 0
+        assert (flushed.frozen_memtables, flushed.frozen_entries, flushed.frozen_bytes) == (0, 0, 0)
+    with siltstone.open_reader(url) as reader:
+        closed = reader.stats()
+        assert closed.epoch == 0
+        assert (closed.table_rows, closed.table_tombstones) == (102, 1)
+        assert closed.visible_seq == closed.durable_seq == closed.flushed_seq == 102
+
+
+def test_reads_are_counted_where_they_are_answered(cold) -> None:
+    before = cold.stats()
+    assert cold.get(b"key00001") == b"value00001"
+    assert b"key00001" in cold
+    cold.get_many([b"key00001", b"key00002", b"key00003"])
+    sum(1 for _ in cold)
+    after = cold.stats()
+    assert after.gets - before.gets == 2
+    assert after.get_many_keys - before.get_many_keys == 3
+    assert after.scans - before.scans == 1
+    assert after.get_requests > before.get_requests
+    assert after.bytes_read > before.bytes_read
+    assert after.block_cache_misses > before.block_cache_misses
+    assert 0 < after.metadata_bytes <= after.metadata_capacity
+
+
+def test_the_block_cache_tells_what_it_holds(url: str) -> None:
+    with siltstone.open(url) as db:
+        db.put_many([b"%05d" % n for n in range(2000)], [b"v" * 50] * 2000)
+    with siltstone.open_reader(url, options={"block_cache_bytes": 1 << 20}) as reader:
+        assert reader.get(b"00000") == b"v" * 50
+        cold = reader.stats()
+        assert cold.block_cache_misses > 0
+        assert 0 < cold.block_cache_bytes <= cold.block_cache_capacity
+        assert cold.block_cache_capacity == 1 << 20
+        assert reader.get(b"00001") == b"v" * 50
+        warm = reader.stats()
+        assert warm.block_cache_hits > cold.block_cache_hits
+        assert warm.block_cache_misses == cold.block_cache_misses
+        assert warm.get_requests == cold.get_requests
+
+
+def test_open_snapshots_and_scans_are_counted(db) -> None:
+    db[b"a"] = b"1"
+    with db.snapshot(), db.scan():
+        assert db.stats().snapshots == 2
+    assert db.stats().snapshots == 0
+
+
+def test_time_goes_on(db) -> None:
+    first = db.stats().uptime_seconds
+    time.sleep(0.05)
+    assert first + 0.04 < db.stats().uptime_seconds < first + 30
+
+
+def test_taking_them_asks_nothing_of_the_store(cold) -> None:
+    cold.get(b"key00001")
+    before = cold.stats()
+    for _ in range(100):
+        after = cold.stats()
+    assert after.get_requests == before.get_requests
+    assert after.list_requests == before.list_requests
+
+
+def test_a_handle_closed_tells_its_last_figures(url: str) -> None:
+    db = siltstone.open(url)
+    db[b"a"] = b"1"
+    db.close()
+    assert db.stats().durable_seq == 1
+    reader = siltstone.open_reader(url)
+    reader.close()
+    with pytest.raises(siltstone.Closed):
+        reader.stats()
+
+
+def test_they_are_shown_as_tables(db) -> None:
+    db[b"a"] = b"1" * 5000
+    stats = db.stats()
+    text = repr(stats)
+    groups = list(dict.fromkeys(group for _, group, _, _ in TABLE))
+    assert [
+        line.strip() for line in text.splitlines() if line.startswith("  ") and line[2] != " "
+    ] == groups
+    line = next(line for line in text.splitlines() if "memtable_bytes" in line)
+    assert line.split()[1] == f"{stats.memtable_bytes:,}"
+    assert "KiB" in line
+    page = stats._repr_html_()
+    assert page.count("<tr") == len(TABLE) + len(groups)
+    assert "<td>memtable_entries" in page.replace(' style="text-align:left"', "")
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "shown"),
+    [
+        ("rows", 1234567, "1,234,567"),
+        ("bytes", 1023, "1,023"),
+        ("bytes", 1536, "1,536 (1.5 KiB)"),
+        ("bytes", 3 << 20, "3,145,728 (3.0 MiB)"),
+        ("bytes", 5 << 30, "5,368,709,120 (5.0 GiB)"),
+        ("bytes", 7 << 40, "7,696,581,394,432 (7.0 TiB)"),
+        ("seconds", 1234.56, "1,234.6"),
+    ],
+)
+def test_figures_are_shown_for_people(unit: str, value: float, shown: str) -> None:
+    assert siltstone.stats.Figure("name", "group", unit, "meaning.", value).shown() == shown
+
+
+def test_stats_are_plain_data(db) -> None:
+    stats = db.stats()
+    again = pickle.loads(pickle.dumps(stats))
+    assert again == stats
+    assert dataclasses.asdict(again)["epoch"] == 1
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        stats.epoch = 2
