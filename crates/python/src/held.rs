@@ -50,6 +50,17 @@ impl<T> Held<T> {
         }
     }
 
+    /// The value, out of its holder.
+    ///
+    /// # Errors
+    /// Closed in a forked child.
+    pub(crate) fn into_inner(mut self, py: Python<'_>) -> PyResult<T> {
+        if self.is_stale() {
+            return Err(stale(py));
+        }
+        self.value.take().ok_or_else(|| stale(py))
+    }
+
     /// The value where the interpreter is not at hand; `None` in a forked child.
     pub(crate) fn peek_mut(&mut self) -> Option<&mut T> {
         if self.is_stale() { None } else { self.value.as_mut() }

@@ -3,9 +3,8 @@
 
 use crate::aio::port::{Begun, Port};
 use crate::error::Raise;
-use crate::held::{Held, stale};
+use crate::held::Held;
 use crate::process::Process;
-use crate::process::Task;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -14,10 +13,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
-use siltstone::{Error, Result};
+use siltstone::Result;
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 /// Makes the Python object of an outcome. Run in the task that awaits.
 pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -25,7 +22,7 @@ pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Sen
 /// What is waited for.
 pub(crate) struct Waits {
     /// Polled on the loop's thread. It must wake once, when it is complete: work of many steps
-    /// goes through [`on_runtime`].
+    /// goes through [`Process::run`].
     pub(crate) work: BoxFuture<'static, Result<Finish>>,
     /// Set for a wait until this is durable.
     pub(crate) commit: Option<siltstone::Commit>,
@@ -52,37 +49,6 @@ pub(crate) enum First {
 }
 
 type Begin = Box<dyn FnOnce() -> First + Send>;
-
-/// Work of any number of steps, on the runtime: it wakes whoever polls once, when it is complete.
-/// Dropping it stops the work.
-pub(crate) fn on_runtime<T: Send + 'static>(
-    process: &'static Process,
-    work: impl Future<Output = Result<T>> + Send + 'static,
-) -> impl Future<Output = Result<T>> + Send + 'static {
-    OnRuntime { task: process.handle().spawn(work) }
-}
-
-struct OnRuntime<T> {
-    task: Task<Result<T>>,
-}
-
-impl<T> Future for OnRuntime<T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        self.task.poll_unpin(context).map(|ended| {
-            ended.unwrap_or_else(|died| {
-                Err(Error::internal("a task ended without an answer").caused_by(died))
-            })
-        })
-    }
-}
-
-impl<T> Drop for OnRuntime<T> {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
 
 enum State {
     New(Held<Begin>),
@@ -113,7 +79,7 @@ impl Pending {
         work: impl Future<Output = Result<T>> + Send + 'static,
         finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> Pending {
-        let waits = Waits::new(on_runtime(process, work), finish);
+        let waits = Waits::new(process.run(work), finish);
         Pending::later(process, move || First::Waits(waits))
     }
 
@@ -121,7 +87,7 @@ impl Pending {
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
         let state = std::mem::replace(&mut *self.state.lock(), State::Over);
         let outcome = match state {
-            State::New(mut begin) => match (begin.take().ok_or_else(|| stale(py))?)() {
+            State::New(begin) => match (begin.into_inner(py)?)() {
                 First::Ready(finish) => Ok(finish),
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;
@@ -196,7 +162,6 @@ impl Pending {
     #[pyo3(signature = (kind, value=None, _trace=None))]
     fn throw(
         &self,
-        py: Python<'_>,
         kind: Bound<'_, PyAny>,
         value: Option<Bound<'_, PyAny>>,
         _trace: Option<Bound<'_, PyAny>>,
@@ -207,7 +172,6 @@ impl Pending {
             (_, true) => kind.call0()?,
             (_, false) => kind,
         };
-        let _ = py;
         Err(PyErr::from_value(error))
     }
 

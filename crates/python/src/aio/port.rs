@@ -13,7 +13,7 @@
 
 use crate::aio::pending::{Finish, Waits};
 use crate::error;
-use crate::held::{Held, stale};
+use crate::held::Held;
 use crate::process::Process;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyNotImplementedError;
@@ -211,7 +211,7 @@ impl Port {
     pub(crate) fn take(&self, py: Python<'_>, id: u64) -> PyResult<Option<Result<Finish>>> {
         let entry = self.table.lock().entries.remove(&id);
         match entry {
-            Some(Entry::Done(mut outcome)) => outcome.take().ok_or_else(|| stale(py)).map(Some),
+            Some(Entry::Done(outcome)) => outcome.into_inner(py).map(Some),
             _ => Ok(None),
         }
     }
