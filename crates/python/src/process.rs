@@ -12,8 +12,10 @@ use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::{Error, ErrorKind};
+use std::pin::Pin;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
@@ -31,9 +33,6 @@ static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// interpreter lock and never across giving it up; `os.fork` is called with the interpreter lock
 /// held, so no other thread can have it at that moment.
 static CURRENT: Mutex<Option<&'static Process>> = Mutex::new(None);
-
-/// Work that runs on the runtime.
-pub(crate) type Task<T> = JoinHandle<T>;
 
 /// What one process has. Leaked: a fork may not drop it, and there is one per process.
 pub(crate) struct Process {
@@ -120,6 +119,15 @@ impl Process {
         })
     }
 
+    /// Has the runtime do `work`, of any number of steps. Whoever polls is woken once, when it is
+    /// complete. Dropping it stops the work.
+    pub(crate) fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = siltstone::Result<T>> + Send + 'static,
+    ) -> Running<T> {
+        Running { task: self.handle.spawn(work) }
+    }
+
     /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
     pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         let over = self.over.read();
@@ -188,6 +196,29 @@ pub(crate) fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
          import it in the main interpreter, or use multiprocessing (under mod_wsgi: \
          WSGIApplicationGroup %{GLOBAL})",
     ))
+}
+
+/// Work of [`Process::run`].
+pub(crate) struct Running<T> {
+    task: JoinHandle<siltstone::Result<T>>,
+}
+
+impl<T> Future for Running<T> {
+    type Output = siltstone::Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.task).poll(context).map(|ended| {
+            ended.unwrap_or_else(|died| {
+                Err(Error::internal("a task ended without an answer").caused_by(died))
+            })
+        })
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// The exception for calls that come after the end.

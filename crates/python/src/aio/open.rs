@@ -1,6 +1,6 @@
 //! Opening and ending handles, begun.
 
-use crate::aio::pending::{First, Pending, Waits, on_runtime};
+use crate::aio::pending::{First, Pending, Waits};
 use crate::database::Database;
 use crate::held::Held;
 use crate::open::{env, shown, text_of};
@@ -78,7 +78,7 @@ impl Reader {
         let process = held.process();
         let close = close_reader(held);
         Some(Pending::later(process, move || {
-            let close = on_runtime(process, close);
+            let close = process.run(close);
             First::Waits(Waits::new(close, |py, ()| Ok(py.None())))
         }))
     }

@@ -3,7 +3,7 @@
 //! A refill that must wait fills the rows on the runtime and leaves them in the scan; whoever
 //! awaits takes them from there. One that is cancelled loses none: the next refill finds them.
 
-use crate::aio::pending::{First, Pending, Waits, on_runtime};
+use crate::aio::pending::{First, Pending, Waits};
 use crate::array::ArrowArray;
 use crate::error::Raise;
 use crate::held::Held;
@@ -195,7 +195,7 @@ impl AsyncScan {
             return Ok(None);
         }
         let (process, shared) = (self.process, Arc::clone(shared));
-        let end = on_runtime(process, async move {
+        let end = process.run(async move {
             shared.lock().await.end();
             Ok(())
         });
