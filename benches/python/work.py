@@ -27,9 +27,9 @@ KEY_BYTES = 16
 VALUE_BYTES = 100
 VALUES = 1 << 16
 BATCH = 1000
-LOAD_SHARE = 0.1
+LOAD_SHARE = 0.05
 """Part of the rows that an engine with a share below 1 gets loaded: fewer rows help its reads."""
-QUIET_SECONDS = 0.02
+QUIET_SECONDS = 0.01
 
 
 class Work:
@@ -46,6 +46,7 @@ class Work:
         self.stage = ""
         self.loaded = dict.fromkeys(names, 0)
         self.states: dict[str, str] = {}
+        self._middles: dict[int, list[tuple[bytes, bytes]]] = {}
 
     # --- what the cases work on ------------------------------------------------------------------
 
@@ -77,7 +78,8 @@ class Work:
 
     def present(self, engine: Engine, count: int) -> list[bytes]:
         """Random keys that the engine holds."""
-        return self.random.choices(self.keys[: self.target(engine)], k=count)
+        keys = self.keys
+        return [keys[at] for at in self.random.choices(range(self.target(engine)), k=count)]
 
     def absent(self, count: int) -> list[bytes]:
         """Random keys that no engine holds."""
@@ -144,9 +146,7 @@ class Work:
         places = self.random.sample(range(target), min(target, 200))
         keys = [self.keys[place] for place in places]
         held = engine.values([*keys, *self.absent(10)])
-        sorted_rows = sorted(zip(*self.slice(0, target), strict=True))
-        middle = len(sorted_rows) // 2
-        expected = sorted_rows[middle : middle + 50]
+        expected = self._middle(target)
         if (
             held != [*[self.values[place] for place in places], *[None] * 10]
             or engine.rows(expected[0][0], 50) != expected
@@ -154,6 +154,13 @@ class Work:
         ):
             raise ValueError(f"{engine.name} does not hold what it was given ({self.stage})")
         self.states[f"{self.stage}/{engine.name}"] = engine.state()
+
+    def _middle(self, target: int) -> list[tuple[bytes, bytes]]:
+        """Rows of the middle of the first `target` ones, in the order of their keys."""
+        if target not in self._middles:
+            ordered = sorted(zip(*self.slice(0, target), strict=True))
+            self._middles[target] = ordered[target // 2 : target // 2 + 50]
+        return self._middles[target]
 
     def settle(self) -> None:
         """Waits, two seconds at most, until no background thread works: what one engine left to do
