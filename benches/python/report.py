@@ -54,6 +54,7 @@ def _machine(rows: int, names: list[str]) -> list[str]:
     return [
         f"- Rows: {rows:,}, of 16 B keys and 100 B values, in a local folder",
         f"- Machine: {os.cpu_count()} cores, {_processor()}",
+        f"- Load of the last 15 minutes, the run itself included: {os.getloadavg()[2]:.1f}",
         f"- System: {platform.system()} {platform.release()}, Python {platform.python_version()}",
         f"- Commit: {_commit()}, {now:%Y-%m-%d %H:%M} UTC",
         f"- Packages: {versions}",
