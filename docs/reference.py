@@ -158,8 +158,10 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
 def definition(module: ModuleType, name: str) -> ast.stmt | None:
     """Where `name` is defined: the stub for what is compiled, otherwise the source."""
     found = getattr(module, name)
-    if getattr(_native, name, None) is found:
-        return IN_STUB.get(name)
+    # What is compiled may have another name there than the one it is given to users by.
+    compiled = getattr(found, "__name__", name)
+    if getattr(_native, compiled, None) is found:
+        return IN_STUB.get(compiled)
     if not (inspect.isclass(found) or inspect.isfunction(found)):
         return None
     # By the file, not by the class: a public class may carry another module's name.
@@ -178,9 +180,9 @@ def section(module: ModuleType, name: str) -> str:
         bases = ", ".join(base for base in map(ast.unparse, node.bases) if base[0] != "_")
         head = f"### class {name}" + (f"({bases})" if bases else "")
         inherits = [base for base in map(ast.unparse, node.bases) if base in IN_STUB]
-        note = (
-            "It also has all of [Reads](#reads)." if {"_Reads", "_Lookups"} & set(inherits) else ""
-        )
+        reads = "#reads" if module is siltstone else "siltstone.md#reads"
+        shares = {"_Reads", "_Lookups"} & {*inherits}
+        note = f"It also has all of [Reads]({reads})." if shares else ""
         listed = "\n".join(attributes(node)) if module is not siltstone.stats else ""
         parts = [head, markdown(class_text(module, name, node)), note, listed, *methods(node)]
         return "\n\n".join(part for part in parts if part)
