@@ -2,7 +2,7 @@
 
 Keys and values are text in UTF-8, or hexadecimal with ``--hex``, or base64 with ``--base64``. Every
 command has ``--json``. An error is one line on standard error, and a non-zero exit: 1 in general, 2
-for a wrong call, 3 when the key asked for is absent. `verify` tells each problem in a line, and
+for a wrong call, 3 when the key asked for is absent. ``verify`` tells every problem in a line, and
 exits with 1.
 
 Tables are drawn on a terminal only; elsewhere it is ``name<TAB>value`` lines. ``NO_COLOR`` in the
@@ -347,8 +347,12 @@ def verify(session: Session, as_json: bool) -> None:
     else:
         for problem in report.problems:
             click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
-        counts = {name: value for name, value in report.to_dict().items() if name != "problems"}
-        _print_table("verify", {**counts, "orphans": len(report.orphans)}.items())
+        more = report.problem_count - len(report.problems)
+        if more:
+            click.echo(f"Error: and {more} problems more", err=True)
+        counts = {**report.to_dict(), "orphans": len(report.orphans)}
+        del counts["problems"]
+        _print_table("verify", counts.items())
     if not report.ok:
         raise SystemExit(1)
 
@@ -357,16 +361,11 @@ def _verify(session: Session) -> siltstone.admin.Report:
     """With a bar on standard error where that is a terminal."""
     if not sys.stderr.isatty():
         return siltstone.admin.verify(session.url, store_options=session.store_options)
+    # Imported here, as for tables.
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TransferSpeedColumn,
-    )
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn  # noqa: PLC0415
 
-    columns = TextColumn("verify"), BarColumn(), DownloadColumn(), TransferSpeedColumn()
+    columns = TextColumn("verify"), BarColumn(), DownloadColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("verify", total=None)
 
