@@ -15,6 +15,7 @@ use siltstone::{
 };
 use siltstone_base::ObjectName;
 use siltstone_base::checksum::crc32c;
+use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
 use std::sync::Arc;
@@ -151,6 +152,48 @@ fn a_table_that_is_gone_is_corruption_for_the_writer() {
     let error = place.read_all().expect_err("it is missed");
     assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     assert!(error.to_string().contains(&table.to_string()), "{error}");
+}
+
+/// The manifest knows of a WAL object that no table holds, and somebody deletes it: neither a
+/// writer nor a reader takes the hole for the end of the log.
+#[test]
+fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
+    let place = Place::new();
+    let env = place.env();
+    place
+        .run(async move {
+            let db = open(env).await?;
+            put(&db, "table").await?;
+            // The memtable is frozen by the first; the second lands before the manifest is written.
+            let flushing = db.clone();
+            let flush = async move { flushing.flush_memtable().await };
+            let log = async {
+                put(&db, "log").await?;
+                put(&db, "more").await
+            };
+            futures::future::try_join(flush, log).await.map(|_| ())
+        })
+        .expect("a healthy store");
+    let all = objects(&place);
+    let (_, manifest) = Manifest::decode(&all[0].1).expect("a manifest");
+    assert!(manifest.replay_from <= manifest.wal_id_last_seen, "{manifest:?}");
+    let name = ObjectName::Wal(manifest.wal_id_last_seen);
+    let bytes = place.bucket.objects().into_iter().find(|(is, _)| *is == name).expect("there").1;
+    assert!(place.bucket.remove(name));
+    let read = || {
+        let env = place.env();
+        place.run(async move { Reader::open(env, ReaderOptions::default()).await.map(|r| r.seq()) })
+    };
+    for error in [place.read_all().expect_err("missed"), read().expect_err("missed")] {
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        for told in [&name.to_string(), "wal_id_last_seen", "put it back"] {
+            assert!(error.to_string().contains(told), "{told}: {error}");
+        }
+    }
+    // The way out.
+    place.bucket.insert(name, bytes);
+    assert_eq!(read().expect("reads").get(), 3);
+    assert_eq!(place.read_all().expect("reads"), 3);
 }
 
 #[test]

@@ -21,11 +21,19 @@ pub(crate) enum Size {
 
 /// Nothing goes wrong.
 pub(crate) const NONE: Faults =
-    Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0 };
+    Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0 };
 
 /// A writer that appends `records`, flushes when `flush_at` of its own are durable, and closes.
 pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool) -> Actor {
-    Writer::actor(Plan { width, records, flush_at: flush_at.to_vec(), close, careless: false })
+    let flush_at = flush_at.to_vec();
+    Writer::actor(Plan { width, records, flush_at, behind: 0, close, careless: false })
+}
+
+/// A writer whose flush comes at its second durable record and leaves that in the WAL, where the
+/// manifest knows of it.
+pub(crate) fn lagging(records: usize, close: bool) -> Actor {
+    let (flush_at, behind) = (vec![2], 1);
+    Writer::actor(Plan { width: 2, records, flush_at, behind, close, careless: false })
 }
 
 /// Every configuration.
@@ -62,6 +70,19 @@ fn small() -> Vec<Config> {
             vec![writer(2, 2, &[1], true), reader(2), Collector::actor(1)],
             NONE,
         ),
+        after(
+            LAGS,
+            config(
+                "2 writers, late flush, following reader, collector",
+                vec![lagging(2, false), plain(1, 0, &[0]), reader(1), Collector::actor(1)],
+                NONE,
+            ),
+        ),
+        config(
+            "2 writers, late flush, reader, an outsider",
+            vec![lagging(2, false), plain(1, 1, &[]), reader(1)],
+            Faults { destroyed: 1, ..NONE },
+        ),
         config(
             "writer, reader with checkpoint, collector",
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)],
@@ -91,11 +112,14 @@ fn after(prelude: &'static [Go], config: Config) -> Config {
 const OPEN: &[Go] = &[Go::Steps(0, 7)];
 const SENT: &[Go] = &[Go::Steps(0, 8)];
 const DURABLE: &[Go] = &[Go::Steps(0, 9)];
+/// The manifest knows of a record that is in no table.
+const LAGS: &[Go] = &[Go::Steps(0, 14)];
 const FLUSHED: &[Go] = &[Go::Steps(0, 12)];
 
 fn large_writers() -> Vec<Config> {
+    let gc = || Collector::actor(1);
     let plain = |width, records, flush_at| writer(width, records, flush_at, false);
-    let every = Faults { crashes: 1, unanswered: 1, retried: 1, late: 1, refused: 1 };
+    let every = Faults { crashes: 1, unanswered: 1, retried: 1, late: 1, refused: 1, ..NONE };
     let three = config(
         "3 writers, flush, collector",
         vec![plain(1, 1, &[]), plain(1, 1, &[1]), plain(1, 1, &[]), Collector::actor(1)],
@@ -111,7 +135,22 @@ fn large_writers() -> Vec<Config> {
         vec![plain(2, 2, &[]), plain(1, 1, &[]), plain(1, 0, &[]), plain(2, 1, &[])],
         Faults { late: 1, ..NONE },
     );
-    vec![three, after(SENT, faults), after(SENT, four)]
+    let lags = config(
+        "2 writers, late flush, reader, collector, from the start",
+        vec![lagging(2, false), plain(1, 0, &[0]), Reader::actor(1, Rules::ALL), gc()],
+        NONE,
+    );
+    let pinned = config(
+        "2 writers, late flush, checkpoint, collector",
+        vec![lagging(2, false), plain(1, 1, &[]), Pinner::actor(false), gc()],
+        Faults { late: 1, ..NONE },
+    );
+    let outsider = config(
+        "3 writers, late flush, reader, an outsider",
+        vec![lagging(3, false), plain(1, 1, &[0]), plain(1, 0, &[]), Reader::actor(2, Rules::ALL)],
+        Faults { destroyed: 1, crashes: 1, ..NONE },
+    );
+    vec![three, after(SENT, faults), after(SENT, four), lags, after(LAGS, pinned), outsider]
 }
 
 fn large_collectors() -> Vec<Config> {

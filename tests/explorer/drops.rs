@@ -3,7 +3,7 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
-use crate::configs::{NONE, writer};
+use crate::configs::{NONE, lagging, writer};
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
@@ -64,6 +64,7 @@ impl Drop {
 
 const LATE: Faults = Faults { late: 1, ..NONE };
 const CRASH: Faults = Faults { crashes: 1, ..NONE };
+const DESTROYED: Faults = Faults { destroyed: 1, ..NONE };
 const LOST: Faults = Faults { unanswered: 1, ..NONE };
 
 /// A writer of the simplest kind: one record at a time, no close.
@@ -78,6 +79,7 @@ const CLAIMED: usize = 3;
 pub(crate) fn all() -> Vec<Drop> {
     let mut all = fencing();
     all.extend(kept_fences());
+    all.extend(holes());
     all.extend(acknowledging());
     all.extend(manifests());
     all.extend(collecting());
@@ -136,6 +138,29 @@ fn kept_fences() -> Vec<Drop> {
             vec![plain(1, 1, &[]), closes, plain(1, 1, &[1]), Collector::actor(1)]
         })
         .after(&[Go::Steps(0, 8), Go::Steps(1, CLAIMED)]),
+    ]
+}
+
+fn holes() -> Vec<Drop> {
+    // B has claimed, or the reader begun, where A's second record is in no table; C puts it into
+    // one, and the collector frees its id.
+    const FLUSHED: usize = CLAIMED + 8;
+    vec![
+        Drop::new(Rule::HoleIsNoEnd, |_| vec![lagging(2, false), plain(1, 0, &[])]).with(DESTROYED),
+        Drop::new(Rule::HoleIsNoEnd, |rules| vec![lagging(2, true), Reader::actor(0, rules)])
+            .with(DESTROYED),
+        Drop::new(Rule::ProveHoles, |_| {
+            vec![lagging(2, false), plain(1, 0, &[]), plain(1, 0, &[0]), Collector::actor(1)]
+        })
+        .after(&[Go::Steps(0, 14), Go::Steps(1, CLAIMED), Go::Steps(2, FLUSHED)]),
+        Drop::new(Rule::ProveHoles, |rules| {
+            let others = [plain(1, 0, &[0]), Reader::actor(1, rules), Collector::actor(1)];
+            std::iter::once(lagging(2, false)).chain(others).collect()
+        })
+        .after(&[Go::Steps(0, 14), Go::Steps(2, 3), Go::Steps(1, FLUSHED)]),
+        Drop::new(Rule::JudgeHolesByTheClaim, |_| {
+            vec![plain(1, 1, &[]), plain(1, 0, &[]), Pinner::actor(false)]
+        }),
     ]
 }
 
@@ -225,5 +250,12 @@ fn collecting() -> Vec<Drop> {
 
 /// A writer that uploads under a name it never reserved: the commit refuses the table.
 fn careless() -> Actor {
-    Writer::actor(Plan { width: 1, records: 1, flush_at: vec![1], close: false, careless: true })
+    Writer::actor(Plan {
+        width: 1,
+        records: 1,
+        flush_at: vec![1],
+        behind: 0,
+        close: false,
+        careless: true,
+    })
 }

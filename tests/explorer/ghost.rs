@@ -8,8 +8,10 @@
 
 use crate::shared::fingerprint;
 use crate::world::{Object, Record, Store};
-use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstId};
+use crate::writer::bug;
+use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstId, WalId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::protocol::{Failure, Hole};
 use std::sync::Arc;
 
 /// One writer that opened.
@@ -68,12 +70,24 @@ pub(crate) struct Ghost {
     added: Vec<SstId>,
     /// What every table ever uploaded holds.
     contents: Vec<(SstId, Vec<Record>)>,
+    /// WAL objects that an outsider deleted.
+    destroyed: Vec<WalId>,
+    /// Whether a process ended because one of those is missing.
+    pub(crate) told: bool,
 }
 
 impl Ghost {
     pub(crate) fn new(first: Arc<Manifest>) -> Ghost {
         let chain = vec![fingerprint(&first)];
-        Ghost { chain, tip: first, reigns: Vec::new(), added: Vec::new(), contents: Vec::new() }
+        Ghost {
+            chain,
+            tip: first,
+            reigns: Vec::new(),
+            added: Vec::new(),
+            contents: Vec::new(),
+            destroyed: Vec::new(),
+            told: false,
+        }
     }
 
     /// A manifest was created.
@@ -222,6 +236,28 @@ impl Ghost {
                 Some(format!("I6: {deleted} is deleted, the newest manifest"))
             }
             _ => None,
+        }
+    }
+
+    /// Somebody who is no part of this deletes a WAL object.
+    pub(crate) fn destroys(&mut self, id: WalId) {
+        self.destroyed.push(id);
+        self.destroyed.sort();
+    }
+
+    /// What is wrong when a machine ends so.
+    pub(crate) fn failed(&mut self, failure: Failure) -> Option<String> {
+        match failure {
+            Failure::Fenced { .. } => None,
+            Failure::Refused(refusal) => bug(refusal),
+            Failure::Hole(Hole { id, .. }) if self.destroyed.contains(&id) => {
+                self.told = true;
+                None
+            }
+            Failure::Hole(hole) => Some(format!("M4, F2: what is right is called {hole:?}")),
+            Failure::Foreign(_) | Failure::Impossible(_) => {
+                Some(format!("F3: a process meets what cannot be: {failure:?}"))
+            }
         }
     }
 

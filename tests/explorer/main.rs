@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,
+    clippy::expect_used,
     clippy::print_stdout,
     clippy::panic,
     reason = "a test that measures itself, reports, and stops at what it did not expect"
@@ -36,7 +37,7 @@ mod world;
 mod writer;
 
 use configs::Size;
-use model::Config;
+use model::{Config, Told};
 use search::{Report, search};
 use std::time::Instant;
 
@@ -105,6 +106,22 @@ fn every_rule_dropped_is_found_out() {
         }
     }
     assert!(missed.is_empty(), "dropped and not found out: {missed:?}");
+}
+
+/// What an outsider deletes is not only survived without a wrong answer: openers and readers say
+/// what is missing.
+#[test]
+fn what_an_outsider_deletes_is_told() {
+    let mut outsiders = 0;
+    for (config, _) in configs::all() {
+        if config.faults.destroyed > 0 {
+            outsiders += 1;
+            let report = search(&Told(&config), usize::MAX);
+            let violation = report.violation.expect("somebody is told");
+            println!("{}: {}\n    {}", config.name, violation.what, violation.trace.join("\n    "));
+        }
+    }
+    assert!(outsiders > 0);
 }
 
 /// The same configurations keep every invariant with the rule in force: it is this rule that saves

@@ -69,10 +69,35 @@ impl Model for Config {
             actor.steps(state, me, out);
         }
         state.network_steps(out);
+        state.outsider_steps(out);
     }
 
     fn violation(&self, state: &World) -> Option<String> {
         state.broken.clone().or_else(|| wrong_view(state)).or_else(|| void_names(state))
+    }
+}
+
+/// The same, in search of a process that ends because an outsider deleted what it needs.
+pub(crate) struct Told<'a>(pub(crate) &'a Config);
+
+impl Model for Told<'_> {
+    type State = World;
+    type Step = Step;
+
+    fn initial(&self) -> World {
+        self.0.initial()
+    }
+
+    fn fingerprint(&self, state: &World) -> u64 {
+        state.fingerprint()
+    }
+
+    fn steps(&self, state: &World, out: &mut Out) {
+        self.0.steps(state, out);
+    }
+
+    fn violation(&self, state: &World) -> Option<String> {
+        state.ghost.told.then(|| "the hole is told".to_owned())
     }
 }
 

@@ -119,6 +119,7 @@ impl Pinner {
                     on_follow(next, me, |follow| {
                         follow.on_wal(what);
                     });
+                    on(next, me, |pinner, world| pinner.followed(world));
                 });
             }
             FollowAction::ListWalBoundary => {
@@ -127,6 +128,7 @@ impl Pinner {
                     on_follow(next, me, |follow| {
                         follow.on_wal_boundary(boundary);
                     });
+                    on(next, me, |pinner, world| pinner.followed(world));
                 });
             }
             FollowAction::Idle => {
@@ -149,6 +151,17 @@ impl Pinner {
                 });
             }
             FollowAction::Failed(_) => {}
+        }
+    }
+
+    /// Ends when it cannot follow.
+    fn followed(&mut self, world: &mut World) {
+        if let Phase::Follow(follow) = &self.phase
+            && let FollowAction::Failed(failure) = follow.action()
+        {
+            let problem = world.ghost.edit().failed(failure);
+            world.break_if(problem);
+            self.phase = Phase::Done;
         }
     }
 

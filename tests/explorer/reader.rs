@@ -4,7 +4,7 @@ use crate::actor::{Actor, Call, manifest_steps};
 use crate::step::{Step, What};
 use crate::world::{Out, Record, Store, World};
 use siltstone_base::WalId;
-use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent};
+use siltstone_manifest::protocol::{Failure, Follow, FollowAction, FollowEvent};
 use siltstone_manifest::{Manifest, Rules};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl Reader {
                     });
                 });
             }
-            FollowAction::Idle if self.polls > 0 => {
+            FollowAction::Idle | FollowAction::Failed(Failure::Hole(_)) if self.polls > 0 => {
                 world.then(out, Step::of(me, ROLE, What::Polls), |next| {
                     on(next, me, |reader, _| {
                         reader.polls -= 1;
@@ -80,7 +80,8 @@ impl Reader {
         self.state.as_ref().map_or_else(Vec::new, |state| world.ghost.merged(state, &self.applied))
     }
 
-    /// Whether, left alone with the store as it is, it comes to serve what was acknowledged.
+    /// Whether, left alone with the store as it is, it comes to serve what was acknowledged, or to
+    /// say why it cannot.
     pub(crate) fn catches_up(&self, world: &World) -> bool {
         let mut reader = self.clone();
         let mut scratch = world.clone();
@@ -88,7 +89,9 @@ impl Reader {
             reader.machine.poll(false);
             while reader.step_alone(&mut scratch) {}
         }
-        reader.view(world).len() >= world.ghost.acknowledged()
+        let told = matches!(reader.machine.action(), FollowAction::Failed(Failure::Hole(_)));
+        let wrong = scratch.broken.is_some();
+        !wrong && (told || reader.view(world).len() >= world.ghost.acknowledged())
     }
 
     /// One step with nobody else about; whether there was one to do.
@@ -142,6 +145,10 @@ impl Reader {
             FollowAction::ReadWal(_) | FollowAction::ListWalBoundary
         ) {
             self.bodies.clear();
+        }
+        if let FollowAction::Failed(failure) = self.machine.action() {
+            let problem = world.ghost.edit().failed(failure);
+            world.break_if(problem);
         }
         if let Some(state) = &self.state {
             let believed = world.ghost.believed(state);

@@ -12,6 +12,8 @@ pub(crate) enum Who {
     Process(usize, &'static str),
     /// Nobody any more: a request that was on its way.
     Network,
+    /// Somebody who does not go by the rules.
+    Outsider,
 }
 
 /// How a create went.
@@ -62,6 +64,10 @@ impl Step {
         Step { who: Who::Process(me, role), what }
     }
 
+    pub(crate) fn outsider(what: What) -> Step {
+        Step { who: Who::Outsider, what }
+    }
+
     pub(crate) fn network(what: What) -> Step {
         Step { who: Who::Network, what }
     }
@@ -102,6 +108,7 @@ impl fmt::Display for Step {
         match self.who {
             Who::Process(me, role) => write!(f, "{role} {me} ")?,
             Who::Network => f.write_str("a late request: ")?,
+            Who::Outsider => f.write_str("an outsider ")?,
         }
         match self.what {
             What::Starts => f.write_str("starts"),

@@ -151,6 +151,8 @@ pub(crate) struct Faults {
     pub(crate) retried: u8,
     /// Requests that are given up unanswered and may take effect later.
     pub(crate) late: u8,
+    /// WAL objects that an outsider may still delete, against the rules.
+    pub(crate) destroyed: u8,
     /// Creates that are refused as a conflict with nothing there, and deletes that fail.
     pub(crate) refused: u8,
 }
@@ -196,7 +198,8 @@ impl World {
         parts.push(self.ghost.hash());
         let faults = &self.faults;
         let left = [faults.crashes, faults.unanswered, faults.retried, faults.late, faults.refused];
-        parts.push(left.into_iter().fold(0, |sum, one| sum * 256 + u64::from(one)));
+        let left = left.into_iter().chain([faults.destroyed]);
+        parts.push(left.fold(0, |sum, one| sum * 256 + u64::from(one)));
         parts.push(u64::from(self.broken.is_some()));
         fingerprint(&parts)
     }
@@ -246,6 +249,27 @@ impl World {
         self.break_if(problem);
         let problem = self.ghost.missing(&self.store);
         self.break_if(problem);
+    }
+
+    /// An outsider deletes records or a fence that recovery reads and that the manifest knows of.
+    pub(crate) fn outsider_steps(&self, out: &mut Out) {
+        let left = self.faults;
+        if left.destroyed == 0 {
+            return;
+        }
+        let known = self.ghost.tip.replay_from..=self.ghost.tip.wal_id_last_seen;
+        for (name, object) in &self.store.0 {
+            if let (ObjectName::Wal(id), Object::Data { .. } | Object::Fence { .. }) =
+                (name, object)
+                && known.contains(id)
+            {
+                self.then(out, Step::outsider(What::Deletes(*name, true)), |next| {
+                    next.faults = Faults { destroyed: left.destroyed - 1, ..left };
+                    next.store.edit().0.remove(name);
+                    next.ghost.edit().destroys(*id);
+                });
+            }
+        }
     }
 
     /// Leaves a request to the network.

@@ -7,8 +7,8 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{AttemptId, Epoch, ObjectName, PutOutcome, Seq, SstDescriptor, SstId, WalId};
 use siltstone_manifest::edit::{Edit, FlushL0, Refusal, replay_point};
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Failure, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter,
-    Recovered, WalSeen, WalWindow, WindowEvent, WriterOptions,
+    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
+    WalSeen, WalWindow, WindowEvent, WriterOptions,
 };
 use siltstone_manifest::{KeptFence, Manifest, Rules};
 use std::sync::Arc;
@@ -24,6 +24,9 @@ pub(crate) struct Plan {
     pub(crate) records: usize,
     /// Flushes: each once so many of its own records are acknowledged.
     pub(crate) flush_at: Vec<usize>,
+    /// Records that are durable by then, and that a flush leaves to the next one: in the engine
+    /// those that came after the memtable was frozen. `wal_id_last_seen` then runs ahead.
+    pub(crate) behind: usize,
     /// Whether it closes in the end.
     pub(crate) close: bool,
     /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
@@ -267,7 +270,8 @@ impl Writer {
                 After::Goes
             }
             OpenAction::Failed(failure) => {
-                world.break_if(problem(failure));
+                let problem = world.ghost.edit().failed(failure);
+                world.break_if(problem);
                 After::Ends
             }
             _ => After::Goes,
@@ -382,14 +386,16 @@ impl Writer {
     fn begin_commit(&self, world: &World, me: usize, running: &Running, out: &mut Out) {
         let own = running.committed();
         let due = self.plan.flush_at.get(running.flushes).is_some_and(|due| own >= *due);
-        if due && !running.durable_rows().is_empty() {
+        let taken = own.saturating_sub(self.plan.behind);
+        let rows = running.durable_rows(taken);
+        if due && !rows.is_empty() {
             let id = table_name(me, running.flushes);
             let more = self.plan.flush_at.len() > running.flushes + 1 && !self.plan.careless;
             let reserve = more.then(|| table_name(me, running.flushes + 1));
-            let flush = running.flush(id, reserve, world.rules);
+            let flush = running.flush(describe(id, &rows), taken, reserve, world.rules);
             let step = Step::of(me, ROLE, What::PlansFlush(id, flush.replay_from));
             world.then(out, step, |next| {
-                next.land(ObjectName::Compacted(id), Object::Table(running.durable_rows()));
+                next.land(ObjectName::Compacted(id), Object::Table(rows));
                 let edit = Edit::FlushL0(flush);
                 on(next, me, |writer, world| writer.commit(world.rules, edit, Purpose::Flush));
             });
@@ -473,22 +479,28 @@ impl Running {
         usize::try_from(next.get().saturating_sub(self.fence.next_id.get())).unwrap_or(usize::MAX)
     }
 
-    /// Records that are durable and in no table.
-    fn durable_rows(&self) -> Vec<Record> {
-        let own = self.sent.iter().take(self.committed());
+    /// Of what was recovered and the first `taken` of its own records: those in no table.
+    fn durable_rows(&self, taken: usize) -> Vec<Record> {
+        let own = self.sent.iter().take(taken);
         let rows = self.base.iter().chain(own).copied();
         rows.filter(|row| Seq(row.seq) > self.known.flushed_seq).collect()
     }
 
-    /// The commit of everything durable as table `id`.
-    fn flush(&self, id: SstId, reserve: Option<SstId>, rules: Rules) -> FlushL0 {
-        let table = describe(id, &self.durable_rows());
-        let last = if self.committed() == 0 { self.fence.id } else { self.window.committed() };
+    /// The commit of what was recovered and the first `taken` own records as `table`.
+    fn flush(
+        &self,
+        table: SstDescriptor,
+        taken: usize,
+        reserve: Option<SstId>,
+        rules: Rules,
+    ) -> FlushL0 {
+        let own = self.fence.next_id.plus(taken as u64).minus(1);
+        let last = if taken == 0 { self.fence.id } else { own };
         FlushL0 {
             flushed_seq: table.max_seq,
             layers: vec![vec![table]],
             replay_from: replay_point(last, &self.fences, rules),
-            wal_id_last_seen: last,
+            wal_id_last_seen: self.window.committed(),
             fences: self.keep.clone(),
             reserve: reserve.into_iter().collect(),
             ..FlushL0::nothing(self.epoch, &self.known)
@@ -516,7 +528,7 @@ impl Running {
                 }
                 WindowEvent::Failed(failure) => {
                     after = After::Ends;
-                    problem(failure)
+                    world.ghost.edit().failed(failure)
                 }
             };
             world.break_if(problem);
@@ -565,16 +577,5 @@ fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Writer, &mut World)
     }
     if let Some(actor) = world.actor(me) {
         *actor = if after == After::Ends { Actor::Gone } else { Actor::Writer(writer) };
-    }
-}
-
-/// What is wrong when a machine ends so.
-fn problem(failure: Failure) -> Option<String> {
-    match failure {
-        Failure::Fenced { .. } => None,
-        Failure::Refused(refusal) => bug(refusal),
-        Failure::Foreign(_) | Failure::Impossible(_) => {
-            Some(format!("F3: a writer meets what cannot be: {failure:?}"))
-        }
     }
 }

@@ -35,6 +35,18 @@ rules! {
     /// F3: W is the largest of any epoch. With one's own, a wider old writer's object takes the
     /// new writer's first id.
     WidestWindow,
+    /// F2, M4: nothing at an id at or below `wal_id_last_seen` is not the end of the log. Without
+    /// it somebody deletes a WAL object by hand, and what was acknowledged behind it is dropped
+    /// without a word.
+    HoleIsNoEnd,
+    /// F2, M4: a hole is called one only once the newest manifest, for a reader the boundary, has
+    /// shown that nothing there had been freed. Without it an opener that slept, or a reader that
+    /// a zombie's fence led astray, calls what was collected rightly a corruption.
+    ProveHoles,
+    /// F2: a hole is judged by a `wal_id_last_seen` that was known before the id was read. By a
+    /// later one B reads 1 and finds nothing, A's 1 lands, a reader records that it saw 1, and B
+    /// calls it a hole.
+    JudgeHolesByTheClaim,
     /// F2: the manifests are listed before every attempt to fence. Without it C meets the fence
     /// that B, overtaken, put into a freed slot, jumps past D's, and takes D's first id.
     LookBeforeFence,
@@ -112,11 +124,11 @@ rules! {
 
 /// A set of rules in force.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rules(u32);
+pub struct Rules(u64);
 
 impl Rules {
     /// Every rule: what the product runs with.
-    pub const ALL: Rules = Rules(u32::MAX);
+    pub const ALL: Rules = Rules(u64::MAX);
 
     /// These rules, except `rule`.
     #[must_use]
@@ -142,7 +154,7 @@ impl fmt::Debug for Rules {
     }
 }
 
-const _: () = assert!(Rule::EVERY.len() <= u32::BITS as usize);
+const _: () = assert!(Rule::EVERY.len() <= u64::BITS as usize);
 
 #[cfg(test)]
 mod tests {

@@ -10,11 +10,13 @@
 //!                            ▲                     │ met some
 //!                            └──below all── list the WAL's boundary ──► start again
 //! ```
+//! Nothing at an id that the manifest knows to be taken is no end: once the boundary is seen below
+//! it, it is a hole, and the reader fails with it until the replay point has passed it.
 //! What was met is handed out only after the boundary was seen below all of it. What an older epoch
 //! landed between a fence and its `next_id` is never read: the walk jumps over it.
 
 use super::look::{Look, LookAction};
-use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
 use crate::edit::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
@@ -113,10 +115,11 @@ impl Follow {
         }
     }
 
-    /// Begins a poll, when idle. `long_pause`: the last one was longer ago than the grace period,
+    /// Begins a poll, when idle, or after a hole: tables may hold by now what is missing, or it may
+    /// be back. `long_pause`: the last one was longer ago than the grace period,
     /// so numbers may have been freed and the poll lists.
     pub fn poll(&mut self, long_pause: bool) {
-        if self.phase != Phase::Idle {
+        if !matches!(self.phase, Phase::Idle | Phase::Failed(Failure::Hole(_))) {
             return;
         }
         let due = (self.cheap_polls_left == 0 || long_pause) && self.rules.has(Rule::ListSometimes);
@@ -180,7 +183,7 @@ impl Follow {
             }
             // Believed only when confirmed, like all else: it may sit on a freed id.
             WalSeen::Foreign => return self.end_walk(Then::Fail(Failure::Foreign(self.at))),
-            WalSeen::Absent | WalSeen::Vanished => return self.end_walk(Then::Idle),
+            WalSeen::Absent | WalSeen::Vanished => return self.end_of_log(),
         }
         Vec::new()
     }
@@ -260,6 +263,23 @@ impl Follow {
         self.first_met = WalId::NONE;
         self.met.clear();
         self.phase = Phase::Walk;
+    }
+
+    /// Nothing is here.
+    fn end_of_log(&mut self) -> Vec<FollowEvent> {
+        let known = self.known.as_ref().map(|known| (known.id, known.wal_id_last_seen));
+        let hole = known.and_then(|known| Hole::at(self.at, known, self.rules));
+        let Some(hole) = hole else { return self.end_walk(Then::Idle) };
+        let then = Then::Fail(Failure::Hole(hole));
+        if !self.rules.has(Rule::ProveHoles) {
+            return self.hand_out(then);
+        }
+        // That it was not freed has to be seen even where nothing was met.
+        if self.first_met.is_none() {
+            self.first_met = self.at;
+        }
+        self.phase = Phase::ConfirmWalk(then);
+        Vec::new()
     }
 
     fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {

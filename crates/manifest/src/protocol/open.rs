@@ -4,8 +4,9 @@
 //! claim ─► walk ─► read id ──older data──► keep for replay, id + 1 ─┐
 //!            ▲        │ ├────older fence─► keep the fence, next_id ─┤
 //!            └────────┼─┼───────────────────────────────────────────┘
-//!                     │ └────newer, or vanished ─► Fenced
-//!                  absent
+//!                     │ ├────newer, or vanished ─► Fenced
+//!                     │ └────absent, and the claim knows of more ─► look ──overtaken──► Fenced
+//!                  absent                                            └──────► Corruption
 //!                     ▼
 //!                   look ──overtaken──► Fenced
 //!                     ▼
@@ -19,11 +20,11 @@
 
 use super::commit::{Commit, CommitAction};
 use super::look::{Look, LookAction};
-use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
 use crate::edit::{ClaimWriter, Conflict, Edit, NewCheckpoint, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::{AttemptId, Epoch, PutOutcome, SstId, WalId};
+use siltstone_base::{AttemptId, Epoch, ManifestId, PutOutcome, SstId, WalId};
 use std::sync::Arc;
 
 /// What a writer brings to its claim.
@@ -92,6 +93,9 @@ struct Claimed {
     /// The newest proven state.
     known: Arc<Manifest>,
     epoch: Epoch,
+    /// The state as it was at the claim, and how far it knew of the WAL: what holes are judged by.
+    /// A later state may know of an object that landed after its id was read.
+    last_seen: (ManifestId, WalId),
     /// Whether the epoch before had closed cleanly, as the claim saw it.
     after_clean_close: bool,
     replay: Vec<(WalId, Epoch)>,
@@ -104,6 +108,8 @@ enum Phase {
     Walk(WalId),
     /// Looking before a fence at this id.
     Look(Look, WalId),
+    /// Looking whether what is missing was freed behind a newer writer.
+    Missing(Look, Hole),
     Fence(WalId),
     Confirm(Look, KeptFence),
     Done(Recovered),
@@ -148,10 +154,12 @@ impl OpenWriter {
                 CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
             },
             Phase::Walk(id) => OpenAction::ReadWal(*id),
-            Phase::Look(look, _) | Phase::Confirm(look, _) => match look.action() {
-                LookAction::Request(request) => OpenAction::Request(request),
-                LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
-            },
+            Phase::Look(look, _) | Phase::Missing(look, _) | Phase::Confirm(look, _) => {
+                match look.action() {
+                    LookAction::Request(request) => OpenAction::Request(request),
+                    LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
+                }
+            }
             Phase::Fence(id) => OpenAction::CreateFence(self.fence_at(*id)),
             Phase::Done(recovered) => OpenAction::Done(recovered.clone()),
             Phase::Failed(failure) => OpenAction::Failed(*failure),
@@ -162,7 +170,9 @@ impl OpenWriter {
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match &mut self.phase {
             Phase::Claim(commit) => commit.on_answer(answer),
-            Phase::Look(look, _) | Phase::Confirm(look, _) => look.on_answer(answer),
+            Phase::Look(look, _) | Phase::Missing(look, _) | Phase::Confirm(look, _) => {
+                look.on_answer(answer);
+            }
             _ => return,
         }
         self.settle();
@@ -214,7 +224,17 @@ impl OpenWriter {
                 if let LookAction::Done(newest) = look.action()
                     && self.still_newest(newest)
                 {
-                    self.phase = Phase::Fence(id);
+                    self.phase = self.fence_or_late_hole(id);
+                }
+            }
+            Phase::Missing(look, hole) => {
+                let hole = *hole;
+                // Of one's own epoch still: the replay point is where the walk began, and nothing
+                // from there on was freed before the look, hence none when the id was read.
+                if let LookAction::Done(newest) = look.action()
+                    && self.still_newest(newest)
+                {
+                    self.phase = Phase::Failed(Failure::Hole(hole));
                 }
             }
             Phase::Confirm(look, fence) => {
@@ -262,6 +282,7 @@ impl OpenWriter {
         };
         self.phase = Phase::Walk(state.replay_from);
         self.claimed = Some(Claimed {
+            last_seen: (state.id, state.wal_id_last_seen),
             known: state,
             epoch,
             after_clean_close,
@@ -276,7 +297,13 @@ impl OpenWriter {
         let stop = self.rules.has(Rule::StopAtNewerEpoch);
         let own = claimed.epoch;
         self.phase = match seen {
-            WalSeen::Absent => return self.look_before(id),
+            WalSeen::Absent => match Hole::at(id, claimed.last_seen, self.rules) {
+                None => return self.look_before(id),
+                Some(hole) if self.rules.has(Rule::ProveHoles) => {
+                    Phase::Missing(Look::new(Some(claimed.known.clone()), self.rules), hole)
+                }
+                Some(hole) => Phase::Failed(Failure::Hole(hole)),
+            },
             // It was there, and was freed: somebody else moves the replay point.
             WalSeen::Vanished => Phase::Failed(Failure::Fenced { by: None }),
             WalSeen::Foreign => Phase::Failed(Failure::Foreign(id)),
@@ -306,6 +333,14 @@ impl OpenWriter {
         } else {
             Phase::Fence(id)
         };
+    }
+
+    /// A fence at `id`; but where holes are judged by what is known now, perhaps a hole.
+    fn fence_or_late_hole(&self, id: WalId) -> Phase {
+        let known = self.claimed.as_ref().map(|claimed| &claimed.known);
+        let late = known.filter(|_| !self.rules.has(Rule::JudgeHolesByTheClaim));
+        let hole = late.and_then(|now| Hole::at(id, (now.id, now.wal_id_last_seen), self.rules));
+        hole.map_or(Phase::Fence(id), |hole| Phase::Failed(Failure::Hole(hole)))
     }
 
     fn confirm(&mut self, id: WalId) {

@@ -167,10 +167,16 @@ impl TinyStore {
     /// The writer's commit "everything below `replay_from` is in tables", with the fences it must
     /// keep.
     pub(super) fn flush(&mut self, writer: &Recovered, replay_from: u64) {
+        self.flush_seen(writer, replay_from, 0);
+    }
+
+    /// The same of a writer whose log has come to `last_seen`.
+    pub(super) fn flush_seen(&mut self, writer: &Recovered, replay_from: u64, last_seen: u64) {
         let newest = self.newest();
         let flush = FlushL0 {
             replay_from: WalId(replay_from),
             flushed_seq: Seq(newest.flushed_seq.get() + 1),
+            wal_id_last_seen: WalId(last_seen),
             fences: writer.keep.clone(),
             ..FlushL0::nothing(writer.epoch, &newest)
         };

@@ -152,6 +152,62 @@ fn a_long_walk_hands_out_in_parts() {
     assert_eq!(applied(&events), (2..last).collect::<Vec<_>>());
 }
 
+/// Somebody deleted an object of the log by hand: the reader says so, whether it begins or follows,
+/// and goes on once tables hold what is missing.
+#[test]
+fn a_hole_is_told_until_tables_cover_it() {
+    let mut store = TinyStore::new();
+    let first = store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    (3..=5).for_each(|id| store.data(id, 1));
+    store.flush_seen(&first, 4, 5);
+    store.wal.remove(&WalId(5));
+    let hole = Hole { id: WalId(5), manifest: ManifestId(3), last_seen: WalId(5) };
+    let mut fresh = Follow::new(100, Rules::ALL);
+    for reader in [&mut follow, &mut fresh] {
+        reader.poll(false);
+        assert_eq!(applied(&drive(&mut store, reader)), vec![4]);
+        assert_eq!(reader.action(), FollowAction::Failed(Failure::Hole(hole)));
+        assert_eq!(applied(&poll(&mut store, reader)), vec![]);
+        assert_eq!(reader.action(), FollowAction::Failed(Failure::Hole(hole)));
+    }
+    let mut blind = Follow::new(100, Rules::ALL.without(Rule::HoleIsNoEnd));
+    assert_eq!(applied(&drive(&mut store, &mut blind)), vec![4]);
+    assert_eq!(blind.action(), FollowAction::Idle);
+    store.data(6, 1);
+    store.flush_seen(&first, 6, 6);
+    for reader in [&mut follow, &mut fresh] {
+        assert_eq!(applied(&poll(&mut store, reader)), vec![6]);
+        assert_eq!(reader.action(), FollowAction::Idle);
+    }
+}
+
+/// The reader slept before it read what its manifest knows of, and that was freed meanwhile.
+#[test]
+fn what_was_freed_is_no_hole_for_a_reader() {
+    for rules in [Rules::ALL, Rules::ALL.without(Rule::ProveHoles)] {
+        let mut store = TinyStore::new();
+        let first = store.open(1, 2).unwrap();
+        (3..=4).for_each(|id| store.data(id, 1));
+        store.flush_seen(&first, 4, 4);
+        let mut follow = Follow::new(100, rules);
+        while follow.action() != FollowAction::ReadWal(WalId(4)) {
+            if let FollowAction::Request(request) = follow.action() {
+                follow.on_answer(store.serve(request));
+            }
+        }
+        store.flush_seen(&first, 5, 4);
+        store.free_wal();
+        let events = drive(&mut store, &mut follow);
+        if rules == Rules::ALL {
+            assert!(matches!(events.as_slice(), [FollowEvent::StartAgain(_)]), "{events:?}");
+            assert_eq!((follow.action(), follow.next_wal_id()), (FollowAction::Idle, WalId(5)));
+        } else {
+            assert!(matches!(follow.action(), FollowAction::Failed(Failure::Hole(_))));
+        }
+    }
+}
+
 #[test]
 fn a_foreign_object_ends_the_reader_once_it_is_known_to_count() {
     let mut store = TinyStore::new();

@@ -2,6 +2,7 @@ use super::*;
 use crate::edit::FlushL0;
 use crate::protocol::testing::{TinyStore, fence_object, ids, opener};
 use crate::protocol::{WalWindow, WindowEvent};
+use siltstone_base::CheckpointId;
 
 fn fenced(by: u64) -> Failure {
     Failure::Fenced { by: Some(Epoch(by)) }
@@ -52,6 +53,83 @@ fn a_newer_epoch_on_the_walk_stops_the_opener() {
         assert_eq!(store.open(1, 2), Err(fenced(9)));
         let mut blind = opener(&store, 2, 2, without(Rule::StopAtNewerEpoch));
         assert!(store.finish(&mut blind).is_ok());
+    }
+}
+
+/// A database whose first writer has 3 in tables and 4 to 6 in the log, which its manifest knows up
+/// to 5.
+fn known_up_to_5() -> TinyStore {
+    let mut store = TinyStore::new();
+    let first = store.open(1, 2).unwrap();
+    (3..=6).for_each(|id| store.data(id, 1));
+    store.flush_seen(&first, 4, 5);
+    store
+}
+
+/// Somebody deleted an object of the log by hand.
+#[test]
+fn a_hole_that_the_claim_knows_of_is_no_end() {
+    for id in [4, 5] {
+        let mut store = known_up_to_5();
+        store.wal.remove(&WalId(id));
+        let (manifest, last_seen) = (ManifestId(4), WalId(5));
+        let hole = Failure::Hole(Hole { id: WalId(id), manifest, last_seen });
+        assert_eq!(store.open(2, 2), Err(hole));
+        let mut blind = opener(&store, 3, 2, without(Rule::HoleIsNoEnd));
+        let lost = store.finish(&mut blind).unwrap();
+        assert_eq!(ids(&lost.replay), (4..id).collect::<Vec<_>>());
+    }
+    // Nobody knows of what came later: it is the end.
+    let mut store = known_up_to_5();
+    store.wal.remove(&WalId(6));
+    assert_eq!(ids(&store.open(2, 2).unwrap().replay), vec![4, 5]);
+}
+
+/// The opener slept; a newer writer put the log into tables, and it was freed.
+#[test]
+fn what_was_freed_behind_a_newer_writer_is_no_hole() {
+    for rules in [Rules::ALL, without(Rule::ProveHoles)] {
+        let mut store = known_up_to_5();
+        let mut slow = opener(&store, 2, 2, rules);
+        while slow.epoch().is_none() {
+            store.step(&mut slow);
+        }
+        let newer = store.open(3, 2).unwrap();
+        store.flush_seen(&newer, newer.fence.next_id.get(), newer.fence.id.get());
+        store.free_wal();
+        let ended = store.finish(&mut slow);
+        if rules == Rules::ALL {
+            assert_eq!(ended, Err(fenced(3)));
+        } else {
+            assert!(matches!(ended, Err(Failure::Hole(_))), "{ended:?}");
+        }
+    }
+}
+
+/// Nothing was there when the opener read it; it landed, and a reader's checkpoint says so.
+#[test]
+fn a_later_checkpoint_makes_no_hole_of_what_landed_since() {
+    for rules in [Rules::ALL, without(Rule::JudgeHolesByTheClaim)] {
+        let mut store = TinyStore::new();
+        store.open(1, 2).unwrap();
+        let mut open = opener(&store, 2, 2, rules);
+        while open.action() != OpenAction::ReadWal(WalId(3)) {
+            store.step(&mut open);
+        }
+        store.step(&mut open);
+        store.data(3, 1);
+        let walked = NewCheckpoint {
+            id: CheckpointId(7),
+            wal_id_last_seen: Some(WalId(3)),
+            ..NewCheckpoint::default()
+        };
+        store.commit(Edit::AddCheckpoint(walked)).unwrap();
+        let ended = store.finish(&mut open);
+        if rules == Rules::ALL {
+            assert_eq!(ids(&ended.unwrap().replay), vec![3]);
+        } else {
+            assert!(matches!(ended, Err(Failure::Hole(_))), "{ended:?}");
+        }
     }
 }
 
