@@ -23,17 +23,26 @@ pub(crate) enum Size {
 pub(crate) const NONE: Faults =
     Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0 };
 
-/// A writer that appends `records`, flushes when `flush_at` of its own are durable, and closes.
-pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool) -> Actor {
+/// To append `records`, flush when `flush_at` of its own are durable, and close.
+pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
     let flush_at = flush_at.to_vec();
-    Writer::actor(Plan { width, records, flush_at, behind: 0, close, careless: false })
+    Plan { width, records, flush_at, behind: 0, close, careless: false, scans: false }
+}
+
+/// A writer with such a plan.
+pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool) -> Actor {
+    Writer::actor(plan(width, records, flush_at, close))
 }
 
 /// A writer whose flush comes at its second durable record and leaves that in the WAL, where the
 /// manifest knows of it.
 pub(crate) fn lagging(records: usize, close: bool) -> Actor {
-    let (flush_at, behind) = (vec![2], 1);
-    Writer::actor(Plan { width: 2, records, flush_at, behind, close, careless: false })
+    Writer::actor(Plan { behind: 1, ..plan(2, records, &[2], close) })
+}
+
+/// A writer, one record at a time, whose scans stay on what it replaces.
+pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
+    Writer::actor(Plan { scans: true, ..plan(1, records, flush_at, false) })
 }
 
 /// Every configuration.
@@ -91,6 +100,11 @@ fn small() -> Vec<Config> {
         config(
             "writer, 2 compactors, collector",
             vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+            NONE,
+        ),
+        config(
+            "writer with scans, compactor, collector",
+            vec![scanning(1, &[1]), Compactor::actor(), Collector::actor(2)],
             NONE,
         ),
     ]
@@ -181,7 +195,25 @@ fn large_collectors() -> Vec<Config> {
         vec![plain(1, 1, &[1]), plain(1, 1, &[0]), Pinner::actor(true), Collector::actor(1)],
         Faults { late: 1, retried: 1, ..NONE },
     );
+    let scans = config(
+        "writer with scans, 2 compactors, collector, faults",
+        vec![scanning(2, &[1, 2]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+        Faults { crashes: 1, late: 1, unanswered: 1, ..NONE },
+    );
+    let replaces = config(
+        "writer, reader replacing, compactor, collector",
+        vec![plain(1, 1, &[1]), Pinner::replacing(), Compactor::actor(), Collector::actor(1)],
+        NONE,
+    );
+    let overtaken = config(
+        "2 writers with scans, compactor, collector",
+        vec![scanning(1, &[1]), scanning(1, &[0]), Compactor::actor(), Collector::actor(1)],
+        NONE,
+    );
     vec![
+        after(FLUSHED, scans),
+        after(FLUSHED, replaces),
+        after(FLUSHED, overtaken),
         after(SENT, follows),
         after(DURABLE, pinned),
         compacts,

@@ -3,7 +3,7 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
-use crate::configs::{NONE, lagging, writer};
+use crate::configs::{NONE, lagging, plan, scanning, writer};
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
@@ -83,6 +83,7 @@ pub(crate) fn all() -> Vec<Drop> {
     all.extend(acknowledging());
     all.extend(manifests());
     all.extend(collecting());
+    all.extend(reading());
     all
 }
 
@@ -220,8 +221,9 @@ fn manifests() -> Vec<Drop> {
 
 fn collecting() -> Vec<Drop> {
     vec![
+        // A writer that closed: no checkpoint of its own keeps what it flushed.
         Drop::new(Rule::ManifestsKeepTables, |_| {
-            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+            vec![writer(1, 1, &[1], true), Compactor::actor(), Collector::actor(1)]
         }),
         Drop::new(Rule::CollectorOrder, |_| vec![plain(1, 1, &[1]), Collector::actor(1)]),
         Drop::new(Rule::CollectorVerifies, |_| {
@@ -248,14 +250,19 @@ fn collecting() -> Vec<Drop> {
     ]
 }
 
+fn reading() -> Vec<Drop> {
+    vec![
+        Drop::new(Rule::PinWhatIsRead, |_| {
+            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        }),
+        Drop::new(Rule::ReleaseUnread, |_| {
+            vec![scanning(1, &[1]), Compactor::actor(), Collector::actor(1)]
+        }),
+        Drop::new(Rule::TakeoverRemovesPins, |_| vec![plain(1, 0, &[]), plain(1, 0, &[])]),
+    ]
+}
+
 /// A writer that uploads under a name it never reserved: the commit refuses the table.
 fn careless() -> Actor {
-    Writer::actor(Plan {
-        width: 1,
-        records: 1,
-        flush_at: vec![1],
-        behind: 0,
-        close: false,
-        careless: true,
-    })
+    Writer::actor(Plan { careless: true, ..plan(1, 1, &[1], false) })
 }

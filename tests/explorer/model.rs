@@ -5,8 +5,9 @@ use crate::ghost::told;
 use crate::search::Model;
 use crate::step::Step;
 use crate::world::{Faults, Out, World};
+use crate::writer::hole;
 use siltstone_base::DatabaseId;
-use siltstone_manifest::{Manifest, Rules, Settings};
+use siltstone_manifest::{Checkpoint, CheckpointOwner, Manifest, Rules, Settings};
 
 /// A configuration: processes, what may go wrong, which rules hold.
 #[derive(Clone, Debug)]
@@ -73,7 +74,9 @@ impl Model for Config {
     }
 
     fn violation(&self, state: &World) -> Option<String> {
-        state.broken.clone().or_else(|| wrong_view(state)).or_else(|| void_names(state))
+        let hole = || state.actors.iter().find_map(|actor| hole(state, actor));
+        let broken = state.broken.clone().or_else(hole);
+        broken.or_else(|| wrong_view(state)).or_else(|| left_by_an_older_writer(state))
     }
 }
 
@@ -129,10 +132,18 @@ fn wrong_view(world: &World) -> Option<String> {
     None
 }
 
-/// Rule R2: only the newest writer's names are reserved.
-fn void_names(world: &World) -> Option<String> {
+/// Rules R2, C1: only the newest writer's names are reserved, only its checkpoints are present.
+fn left_by_an_older_writer(world: &World) -> Option<String> {
     let owner = |name: &siltstone_base::SstId| name.get() / 16;
     let mut owners: Vec<u128> = world.ghost.tip.reserved.iter().map(owner).collect();
     owners.dedup();
-    (owners.len() > 1).then(|| "R2: names of an older writer are still reserved".to_owned())
+    if owners.len() > 1 {
+        return Some("R2: names of an older writer are still reserved".to_owned());
+    }
+    let older = |one: &Checkpoint| match one.owner {
+        CheckpointOwner::Writer(epoch) => epoch < world.ghost.tip.writer_epoch,
+        _ => false,
+    };
+    let piled = world.ghost.tip.checkpoints.iter().any(older);
+    piled.then(|| "C1: a checkpoint of an older writer is still present".to_owned())
 }

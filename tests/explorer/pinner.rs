@@ -1,30 +1,46 @@
-//! A reader with a checkpoint: walks, pins what it saw, reads it, refreshes, reads it again.
+//! A reader with a checkpoint: walks, pins what it saw, reads it. Then it refreshes the checkpoint
+//! and reads again, or replaces it when the tables have changed, with a scan still on the old ones.
 
 use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
 use crate::step::{Step, What};
 use crate::world::{Out, Record, World};
-use crate::writer::bug;
+use crate::writer::{bug, lacks, version_of};
 use siltstone_base::{CheckpointId, UnixMillis, WalId};
-use siltstone_manifest::edit::{Edit, NewCheckpoint, Refusal};
+use siltstone_manifest::edit::{Edit, NewCheckpoint, Refusal, UpdateCheckpoints};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Failure, Follow, FollowAction, ManifestAnswer, ManifestRequest,
-    PinnedAction, PinnedWalk,
+    PinnedAction, PinnedWalk, Pins,
 };
 use siltstone_manifest::{CheckpointOwner, Manifest};
 use std::sync::Arc;
 
 const ROLE: &str = "pinning reader";
+/// Long past for the collector's clock: may be revoked at any time.
+const PAST: UnixMillis = UnixMillis(1);
+/// Never reached by the collector's clock.
+const FUTURE: UnixMillis = UnixMillis(5_000);
 
 /// A reader with a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Pinner {
-    /// Whether it refreshes the checkpoint, and reads again.
-    refresh: bool,
+    then: Then,
     phase: Phase,
     /// The proven state it goes on from.
     state: Option<Arc<Manifest>>,
     /// What it read last.
     view: Vec<Record>,
+    /// The versions it reads.
+    pins: Option<Pins>,
+}
+
+/// What it does once it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Then {
+    Ends,
+    /// Refreshes the checkpoint, and reads again.
+    Refreshes,
+    /// Replaces it when the tables change, while a scan is on them; and lets it go after the scan.
+    Replaces,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +49,9 @@ enum Phase {
     Follow(Follow),
     Commit(Commit, Call, bool),
     Walk(PinnedWalk, Vec<(WalId, Record)>, bool),
+    /// Reads on: with a scan on the older version, or without.
+    Reads(bool),
+    Update(Commit, Call, bool),
     Done,
 }
 
@@ -40,9 +59,32 @@ fn id(me: usize) -> CheckpointId {
     CheckpointId(me as u128 + 1)
 }
 
+/// The checkpoint that replaces the first.
+fn second(me: usize) -> CheckpointId {
+    CheckpointId(me as u128 + 101)
+}
+
 impl Pinner {
     pub(crate) fn actor(refresh: bool) -> Actor {
-        Actor::Pinner(Pinner { refresh, phase: Phase::Waiting, state: None, view: Vec::new() })
+        Pinner::that(if refresh { Then::Refreshes } else { Then::Ends })
+    }
+
+    /// One that replaces its checkpoint.
+    pub(crate) fn replacing() -> Actor {
+        Pinner::that(Then::Replaces)
+    }
+
+    fn that(then: Then) -> Actor {
+        let (phase, view) = (Phase::Waiting, Vec::new());
+        Actor::Pinner(Pinner { then, phase, state: None, view, pins: None })
+    }
+
+    /// A table that it reads and that is gone, while every checkpoint it holds is present: one that
+    /// was revoked keeps nothing.
+    pub(crate) fn lacks(&self, world: &World) -> Option<String> {
+        let pins = self.pins.as_ref()?;
+        let present = |id| world.ghost.tip.checkpoint(id).is_some();
+        pins.checkpoints().all(present).then(|| lacks(world, pins)).flatten()
     }
 
     /// What it serves.
@@ -95,10 +137,86 @@ impl Pinner {
                 }
                 PinnedAction::Done(_) | PinnedAction::Failed(_) => {}
             },
+            Phase::Reads(scans) => self.read_on(world, me, *scans, out),
+            Phase::Update(commit, call, _) => {
+                let CommitAction::Request(request) = commit.action() else { return };
+                if let (ManifestRequest::Create(state), Call::Send) = (&request, call) {
+                    sent.push(manifest_object(me, state));
+                }
+                manifest_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
+                    on(next, me, |pinner, world| pinner.on_update(world, me, answer));
+                });
+            }
             Phase::Done => {}
         }
         if !sent.is_empty() {
             crash(world, (me, ROLE), &sent, out);
+        }
+    }
+
+    /// Takes up newer tables; ends its scan; lets go of what the scan was on.
+    fn read_on(&self, world: &World, me: usize, scans: bool, out: &mut Out) {
+        let Some(pins) = &self.pins else { return };
+        let newest = world.ghost.tip.clone();
+        let first = pins.checkpoints().eq([id(me)]);
+        let (add, told) = if first && pins.is_behind(&newest) {
+            let new = NewCheckpoint {
+                id: second(me),
+                expires_at: Some(FUTURE),
+                owner: CheckpointOwner::Reader,
+                ..NewCheckpoint::default()
+            };
+            (Some(new), "another checkpoint")
+        } else if pins.has_unread() {
+            (None, "that it needs a checkpoint no more")
+        } else {
+            if scans && !first {
+                world.then(out, Step::of(me, ROLE, What::EndsScan), |next| {
+                    on(next, me, |pinner, _| {
+                        pinner.phase = Phase::Reads(false);
+                        if let Some(pins) = &mut pinner.pins {
+                            pins.forget_unread(|_| false);
+                        }
+                    });
+                });
+            }
+            return;
+        };
+        let release = pins.releases(add.is_some());
+        let update = UpdateCheckpoints { add, release, ..UpdateCheckpoints::default() };
+        let commit = Commit::new(Edit::UpdateCheckpoints(update), newest, world.rules);
+        world.then(out, Step::of(me, ROLE, What::BeginsCommit(told)), |next| {
+            on(next, me, |pinner, _| pinner.phase = Phase::Update(commit, Call::Send, scans));
+        });
+    }
+
+    fn on_update(&mut self, world: &mut World, me: usize, answer: Result<ManifestAnswer, Call>) {
+        let Phase::Update(commit, call, scans) = &mut self.phase else { return };
+        match answer {
+            Err(to) => *call = to,
+            Ok(answer) => {
+                *call = Call::Send;
+                commit.on_answer(answer);
+            }
+        }
+        match commit.action() {
+            CommitAction::Request(_) => {}
+            CommitAction::Done(state) => {
+                let believed = world.ghost.believed(&state);
+                world.break_if(believed);
+                let pins = self.pins.iter_mut();
+                for pins in pins {
+                    let first = pins.checkpoints().eq([id(me)]);
+                    let added = first.then(|| (second(me), version_of(world, &state, second(me))));
+                    pins.committed(&state, added);
+                }
+                self.phase = Phase::Reads(*scans);
+            }
+            CommitAction::Failed(refusal) => {
+                world.break_if(bug(refusal));
+                self.pins = None;
+                self.phase = Phase::Done;
+            }
         }
     }
 
@@ -136,8 +254,7 @@ impl Pinner {
                 let walked = follow.next_wal_id().minus(1);
                 let edit = Edit::AddCheckpoint(NewCheckpoint {
                     id: id(me),
-                    // Long past for the collector's clock, so that it may be revoked at any time.
-                    expires_at: Some(UnixMillis(1)),
+                    expires_at: Some(if self.then == Then::Replaces { FUTURE } else { PAST }),
                     wal_id_last_seen: Some(walked),
                     owner: CheckpointOwner::Reader,
                     ..NewCheckpoint::default()
@@ -146,7 +263,8 @@ impl Pinner {
                 let step = Step::of(me, ROLE, What::BeginsCommit("a checkpoint"));
                 world.then(out, step, |next| {
                     on(next, me, |pinner, _| {
-                        pinner.phase = Phase::Commit(commit, Call::Send, pinner.refresh);
+                        let again = pinner.then == Then::Refreshes;
+                        pinner.phase = Phase::Commit(commit, Call::Send, again);
                     });
                 });
             }
@@ -183,6 +301,7 @@ impl Pinner {
                 // A later state may have settled the commit, and the checkpoint may be gone there.
                 self.phase = match state.checkpoint(id(me)) {
                     Some(checkpoint) => {
+                        self.pins = Some(Pins::new(id(me), version_of(world, &state, id(me))));
                         let walk = PinnedWalk::new(checkpoint, world.rules);
                         Phase::Walk(walk, Vec::new(), again)
                     }
@@ -221,10 +340,11 @@ impl Pinner {
                 }
                 self.phase = match (&self.state, *again) {
                     (Some(state), true) => {
-                        let edit = Edit::RefreshCheckpoint { id: id(me), expires_at: None };
+                        let edit = Edit::RefreshCheckpoint { id: id(me), expires_at: Some(FUTURE) };
                         let commit = Commit::new(edit, state.clone(), world.rules);
                         Phase::Commit(commit, Call::Send, false)
                     }
+                    _ if self.then == Then::Replaces => Phase::Reads(true),
                     _ => Phase::Done,
                 };
             }

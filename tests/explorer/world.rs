@@ -66,6 +66,10 @@ impl Store {
         }
     }
 
+    pub(crate) fn has_table(&self, id: SstId) -> bool {
+        self.0.contains_key(&ObjectName::Compacted(id))
+    }
+
     pub(crate) fn listing(&self, after: ManifestId) -> Listing {
         let ids = self.0.keys().filter_map(|name| match name {
             ObjectName::Manifest(id) => Some(*id),

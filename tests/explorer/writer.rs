@@ -13,6 +13,11 @@ use siltstone_manifest::protocol::{
 use siltstone_manifest::{KeptFence, Manifest, Rules};
 use std::sync::Arc;
 
+mod reading;
+
+use reading::Reading;
+pub(crate) use reading::{hole, lacks, version_of};
+
 const ROLE: &str = "writer";
 
 /// What a writer sets out to do.
@@ -31,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) close: bool,
     /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
     pub(crate) careless: bool,
+    /// Whether a scan stays on what a commit replaces, and compactions are taken up.
+    pub(crate) scans: bool,
 }
 
 /// A writer.
@@ -67,11 +74,13 @@ struct Running {
     known: Arc<Manifest>,
     flushes: usize,
     commit: Option<(Commit, Call, Purpose)>,
+    reading: Reading,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Purpose {
     Flush,
+    Pin,
     Close,
 }
 
@@ -151,7 +160,7 @@ impl Writer {
             } else {
                 vec![table_name(me, 0)]
             },
-            checkpoint: None,
+            checkpoint: Some(reading::first_checkpoint(me)),
         };
         let machine = OpenWriter::new(options, newest, world.rules);
         world.then(out, Step::of(me, ROLE, What::Starts), |next| {
@@ -297,6 +306,7 @@ impl Writer {
             asking: Vec::new(),
             base,
             sent: Vec::new(),
+            reading: Reading::begin(world, &recovered.manifest),
             known: recovered.manifest,
             flushes: 0,
             commit: None,
@@ -335,6 +345,7 @@ impl Writer {
             }
             None => self.begin_commit(world, me, running, out),
         }
+        running.end_scan(world, me, out);
         crash(world, (me, ROLE), &running.under_way(me), out);
     }
 
@@ -400,6 +411,7 @@ impl Writer {
                 on(next, me, |writer, world| writer.commit(world.rules, edit, Purpose::Flush));
             });
         }
+        running.begin_pinning(&self.plan, world, me, out);
         let flushed = running.flushes == self.plan.flush_at.len();
         let done = running.sent.len() == self.plan.records && running.window.is_settled();
         if self.plan.close && done && flushed {
@@ -435,11 +447,12 @@ impl Writer {
                 let believed = world.ghost.believed(&state);
                 world.break_if(believed);
                 running.commit = None;
-                running.known = state;
                 if purpose == Purpose::Close {
                     return After::Ends;
                 }
-                running.flushes += 1;
+                running.reading.committed(world, &state, self.plan.scans);
+                running.known = state;
+                running.flushes += usize::from(purpose == Purpose::Flush);
                 After::Goes
             }
             CommitAction::Failed(refusal) => {
@@ -503,6 +516,8 @@ impl Running {
             wal_id_last_seen: self.window.committed(),
             fences: self.keep.clone(),
             reserve: reserve.into_iter().collect(),
+            checkpoint: Some(self.reading.checkpoint()),
+            release: self.reading.pins.releases(true),
             ..FlushL0::nothing(self.epoch, &self.known)
         }
     }

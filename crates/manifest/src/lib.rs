@@ -28,7 +28,8 @@ pub mod state;
 mod testing;
 
 pub use edit::{
-    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, replay_point,
+    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, Release,
+    UpdateCheckpoints, replay_point,
 };
 pub use rules::{Rule, Rules};
 pub use state::{

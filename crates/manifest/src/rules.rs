@@ -120,6 +120,16 @@ rules! {
     /// R2: a compactor claims its epoch in the manifest before it touches job records. Without it
     /// P deletes the record of a job that Q has resumed, and gc deletes the job's tables.
     ClaimBeforeJobs,
+    /// C1, C2: whoever reads tables keeps a checkpoint of the version it reads, made by the very
+    /// commit that gives it that version. Without it a compaction takes a table away, gc deletes
+    /// it, and the tree in the reader's hand has a hole.
+    PinWhatIsRead,
+    /// C1: a checkpoint goes only when every table that is still read through it stays. Without it
+    /// a flush that lands after a compaction lets go of what a scan is reading.
+    ReleaseUnread,
+    /// C1: a claim removes the older writers' checkpoints. Without it they pile up for ever, and
+    /// with them every table they name.
+    TakeoverRemovesPins,
 }
 
 /// A set of rules in force.

@@ -1,8 +1,14 @@
-//! Edits of checkpoints.
+//! Edits of checkpoints (RFC 0017).
+//!
+//! A checkpoint is present from the commit that adds it to the commit that removes it, whatever any
+//! clock says in between (rule C3). A writer's goes with the writer: by its own commits, its clean
+//! close, or the next claim, and by nobody else.
 
 use super::{Conflict, Refusal};
+use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, Manifest};
-use siltstone_base::{CheckpointId, UnixMillis, WalId};
+use siltstone_base::{CheckpointId, SstId, UnixMillis, WalId};
+use std::collections::HashSet;
 
 /// A checkpoint to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,6 +38,7 @@ impl NewCheckpoint {
         if let CheckpointOwner::Writer(epoch) = self.owner {
             super::writer::check_epoch(next, epoch)?;
         }
+        check_expiry(self.owner, self.expires_at)?;
         if let Some(name) = &self.name
             && let Some(rival) = next.checkpoints.iter().find(|one| one.name.as_ref() == Some(name))
         {
@@ -64,13 +71,135 @@ impl NewCheckpoint {
     }
 }
 
+/// A checkpoint that goes once nothing is read through it any more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Release {
+    /// The checkpoint.
+    pub checkpoint: CheckpointId,
+    /// Tables that are still read through it: it goes only if every one of them stands in the
+    /// state that the commit creates, where the checkpoint that replaces it keeps them alive. Empty
+    /// when nothing is read through it.
+    pub needed: Vec<SstId>,
+}
+
+impl Release {
+    fn may_go(&self, state: &HashSet<SstId>, rules: Rules) -> bool {
+        !rules.has(Rule::ReleaseUnread) || self.needed.iter().all(|table| state.contains(table))
+    }
+}
+
+/// Removes what may go. Decided on the state that the commit is planned on, so a compaction that
+/// came first is seen.
+pub(super) fn release(next: &mut Manifest, releases: &[Release], rules: Rules) {
+    if releases.is_empty() {
+        return;
+    }
+    let tables: HashSet<SstId> = next.tables().map(|table| table.id).collect();
+    let goes = |one: &Checkpoint| {
+        let mut asked = releases.iter().filter(|release| release.checkpoint == one.id);
+        asked.any(|release| release.may_go(&tables, rules))
+    };
+    next.checkpoints.retain(|one| !goes(one));
+}
+
+/// Whether nothing of `releases` is left to do on `state`.
+pub(super) fn is_released(state: &Manifest, releases: &[Release], rules: Rules) -> bool {
+    let tables: HashSet<SstId> = state.tables().map(|table| table.id).collect();
+    releases.iter().all(|release| {
+        state.checkpoint(release.checkpoint).is_none() || !release.may_go(&tables, rules)
+    })
+}
+
+/// What the keeper of checkpoints changes at once: the new version is pinned, what is no longer
+/// read goes, and everything else lives on (rule C2).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UpdateCheckpoints {
+    /// A checkpoint of the state that this commit creates.
+    pub add: Option<NewCheckpoint>,
+    /// Checkpoints that go if nothing read through them is lost by it.
+    pub release: Vec<Release>,
+    /// Checkpoints whose expiry moves; those released by this commit may be among them.
+    pub refresh: Vec<CheckpointId>,
+    /// To when.
+    pub expires_at: Option<UnixMillis>,
+}
+
+impl UpdateCheckpoints {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        for id in &self.refresh {
+            refresh(next, *id, self.expires_at)?;
+        }
+        for release in &self.release {
+            check_owner(next, release.checkpoint)?;
+        }
+        release(next, &self.release, rules);
+        match &self.add {
+            Some(new) if rules.has(Rule::PinWhatIsRead) => new.apply(next),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it only lets go.
+    pub(super) fn is_clean_up(&self) -> bool {
+        self.add.is_none() && self.refresh.is_empty()
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
+        let released = |id| self.release.iter().any(|release| release.checkpoint == id);
+        let refreshed = self.refresh.iter().all(|id| match state.checkpoint(*id) {
+            Some(one) => one.expires_at == self.expires_at,
+            None => released(*id),
+        });
+        refreshed
+            && is_added(state, self.add.as_ref(), rules)
+            && is_released(state, &self.release, rules)
+    }
+}
+
+/// Whether `new` is present, where it had to be added.
+pub(super) fn is_added(state: &Manifest, new: Option<&NewCheckpoint>, rules: Rules) -> bool {
+    let added = |new: &NewCheckpoint| state.checkpoint(new.id).is_some();
+    new.is_none_or(|new| !rules.has(Rule::PinWhatIsRead) || added(new))
+}
+
 /// Moves the expiry of a checkpoint that is present.
 pub(super) fn refresh(
     next: &mut Manifest,
     id: CheckpointId,
     expires_at: Option<UnixMillis>,
 ) -> Result<(), Refusal> {
+    check_owner(next, id)?;
     let found = next.checkpoints.iter_mut().find(|one| one.id == id);
-    found.ok_or(Refusal::Expired { checkpoint: id })?.expires_at = expires_at;
+    let found = found.ok_or(Refusal::Expired { checkpoint: id })?;
+    check_expiry(found.owner, expires_at)?;
+    found.expires_at = expires_at;
     Ok(())
+}
+
+/// Removes a checkpoint by its id; that it is gone already is as good.
+pub(super) fn remove(next: &mut Manifest, id: CheckpointId) -> Result<(), Refusal> {
+    check_owner(next, id)?;
+    next.checkpoints.retain(|one| one.id != id);
+    Ok(())
+}
+
+/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock.
+fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
+    match state.checkpoint(id).map(|one| one.owner) {
+        Some(CheckpointOwner::Writer(epoch)) => Err(Conflict::OfTheWriter { epoch }.into()),
+        _ => Ok(()),
+    }
+}
+
+/// A reader may vanish without a word, so its checkpoint expires; a writer's ends by commits alone.
+fn check_expiry(owner: CheckpointOwner, expires_at: Option<UnixMillis>) -> Result<(), Refusal> {
+    match (owner, expires_at) {
+        (CheckpointOwner::Reader, None) => {
+            Err(Refusal::Invalid("a reader's checkpoint has an expiry"))
+        }
+        (CheckpointOwner::Writer(_), Some(_)) => {
+            Err(Refusal::Invalid("a writer's checkpoint has no expiry"))
+        }
+        _ => Ok(()),
+    }
 }

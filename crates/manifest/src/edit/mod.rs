@@ -17,7 +17,7 @@ mod compaction;
 mod refusal;
 mod writer;
 
-pub use checkpoint::NewCheckpoint;
+pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use compaction::FinishCompaction;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};
@@ -63,7 +63,9 @@ pub enum Edit {
         /// When it may be revoked from now on; `None`: never.
         expires_at: Option<UnixMillis>,
     },
-    /// Removes a checkpoint, by its owner.
+    /// Pins, lets go and refreshes in one commit: what a reader does when its tables change.
+    UpdateCheckpoints(UpdateCheckpoints),
+    /// Removes a checkpoint, by its owner or by who manages the database; never a writer's.
     RemoveCheckpoint {
         /// The checkpoint.
         id: CheckpointId,
@@ -125,7 +127,8 @@ impl Edit {
             Edit::RefreshCheckpoint { id, expires_at } => {
                 checkpoint::refresh(&mut next, *id, *expires_at)?;
             }
-            Edit::RemoveCheckpoint { id } => next.checkpoints.retain(|one| one.id != *id),
+            Edit::UpdateCheckpoints(update) => update.apply(&mut next, rules)?,
+            Edit::RemoveCheckpoint { id } => checkpoint::remove(&mut next, *id)?,
             Edit::RevokeExpired { ids, now } => {
                 next.checkpoints.retain(|one| !(ids.contains(&one.id) && one.expired_at(*now)));
             }
@@ -164,6 +167,7 @@ impl Edit {
             Edit::RefreshCheckpoint { id, expires_at } => {
                 state.checkpoint(*id).is_some_and(|one| one.expires_at == *expires_at)
             }
+            Edit::UpdateCheckpoints(update) => update.in_effect(state, rules),
             Edit::RemoveCheckpoint { id } => state.checkpoint(*id).is_none(),
             Edit::RevokeExpired { ids, now } => {
                 !state.checkpoints.iter().any(|one| ids.contains(&one.id) && one.expired_at(*now))
@@ -177,10 +181,13 @@ impl Edit {
 
     /// Whether a destroyed database still takes it.
     fn is_clean_up(&self) -> bool {
-        matches!(
-            self,
-            Edit::RemoveCheckpoint { .. } | Edit::RevokeExpired { .. } | Edit::CloseClean { .. }
-        )
+        match self {
+            Edit::RemoveCheckpoint { .. }
+            | Edit::RevokeExpired { .. }
+            | Edit::CloseClean { .. } => true,
+            Edit::UpdateCheckpoints(update) => update.is_clean_up(),
+            _ => false,
+        }
     }
 }
 

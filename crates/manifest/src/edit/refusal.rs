@@ -42,6 +42,11 @@ pub enum Conflict {
         /// Which.
         checkpoint: CheckpointId,
     },
+    /// The checkpoint belongs to a writer, and ends with it.
+    OfTheWriter {
+        /// Its epoch.
+        epoch: Epoch,
+    },
     /// A table to remove is not there.
     TableGone {
         /// Which.
@@ -78,6 +83,11 @@ impl fmt::Display for Conflict {
             Conflict::NameTaken { checkpoint } => {
                 write!(f, "checkpoint {checkpoint} has that name already")
             }
+            Conflict::OfTheWriter { epoch } => write!(
+                f,
+                "the checkpoint is that of the writer of epoch {epoch}; it goes when the writer \
+                 closes or another one takes over"
+            ),
             Conflict::TableGone { table } => write!(f, "table {table} is not there any more"),
             Conflict::Overlap { table } => {
                 write!(f, "table {table} lies between the inputs and shares keys with them")

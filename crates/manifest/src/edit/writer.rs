@@ -1,10 +1,11 @@
 //! The writer's edits.
 
-use super::{Conflict, NewCheckpoint, Refusal};
+use super::checkpoint::{is_added, is_released, release};
+use super::{Conflict, NewCheckpoint, Refusal, Release};
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
-use siltstone_base::{AttemptId, CheckpointId, Epoch, Seq, SstDescriptor, SstId, WalId};
+use siltstone_base::{AttemptId, Epoch, Seq, SstDescriptor, SstId, WalId};
 
 /// A new writer's claim (rules F1, R2, C1). From this commit on no older writer can commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -52,14 +53,10 @@ impl ClaimWriter {
         // The older writer's snapshots ended with it, and what this one recovers is no older than
         // what is in tables.
         next.floor = next.flushed_seq;
-        next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
-        match &self.checkpoint {
-            None => Ok(()),
-            Some(new) => {
-                let owner = CheckpointOwner::Writer(epoch);
-                NewCheckpoint { owner, ..new.clone() }.apply(next)
-            }
+        if rules.has(Rule::TakeoverRemovesPins) {
+            next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
         }
+        pin(next, self.checkpoint.as_ref(), epoch, rules)
     }
 
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
@@ -91,8 +88,9 @@ pub struct FlushL0 {
     pub floor: Seq,
     /// A checkpoint of the new state, for the writer's own reads.
     pub checkpoint: Option<NewCheckpoint>,
-    /// Checkpoints of the writer that no scan needs any more.
-    pub drop_checkpoints: Vec<CheckpointId>,
+    /// Older checkpoints of the writer: each goes unless a compaction that came first took a table
+    /// away that is still read through it.
+    pub release: Vec<Release>,
 }
 
 impl FlushL0 {
@@ -109,7 +107,7 @@ impl FlushL0 {
             reserve: Vec::new(),
             floor: state.floor,
             checkpoint: None,
-            drop_checkpoints: Vec::new(),
+            release: Vec::new(),
         }
     }
 
@@ -143,14 +141,8 @@ impl FlushL0 {
         next.wal_id_last_seen = next.wal_id_last_seen.max(self.wal_id_last_seen);
         next.floor = self.floor.min(self.flushed_seq);
         keep_fences(next, &self.fences);
-        next.checkpoints.retain(|one| !self.drop_checkpoints.contains(&one.id));
-        match &self.checkpoint {
-            None => Ok(()),
-            Some(new) => {
-                let owner = CheckpointOwner::Writer(self.epoch);
-                NewCheckpoint { owner, ..new.clone() }.apply(next)
-            }
-        }
+        release(next, &self.release, rules);
+        pin(next, self.checkpoint.as_ref(), self.epoch, rules)
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
@@ -172,7 +164,21 @@ impl FlushL0 {
             && state.floor == self.floor.min(self.flushed_seq)
             && keeps_all(state, &self.fences)
             && self.reserve.iter().all(|name| state.reserved.contains(name))
+            && is_added(state, self.checkpoint.as_ref(), rules)
+            && is_released(state, &self.release, rules)
     }
+}
+
+/// Adds the writer's own checkpoint. It pins no WAL: what the writer reads of it is in its memory.
+fn pin(
+    next: &mut Manifest,
+    new: Option<&NewCheckpoint>,
+    epoch: Epoch,
+    rules: Rules,
+) -> Result<(), Refusal> {
+    let Some(new) = new.filter(|_| rules.has(Rule::PinWhatIsRead)) else { return Ok(()) };
+    let (owner, wal_id_last_seen) = (CheckpointOwner::Writer(epoch), Some(WalId::NONE));
+    NewCheckpoint { owner, wal_id_last_seen, ..new.clone() }.apply(next)
 }
 
 /// The next id to read once everything up to and with `last` is in tables: past a fence that is

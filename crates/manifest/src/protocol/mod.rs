@@ -14,6 +14,7 @@
 //! | [`WalWindow`] | what a writer may send and acknowledge (rules F3, F6) |
 //! | [`Follow`] | a reader that keeps up (rule M4) |
 //! | [`PinnedWalk`] | a reader of a checkpoint's WAL |
+//! | [`Pins`] | which checkpoints keep alive what a process reads (rules C1, C2) |
 //! | [`Collect`] | one round of the garbage collector (rules G1 to G4, M5) |
 
 mod collect;
@@ -22,6 +23,7 @@ mod follow;
 mod look;
 mod open;
 mod pinned;
+mod pins;
 #[cfg(test)]
 mod testing;
 mod window;
@@ -32,6 +34,7 @@ pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use look::{Look, LookAction};
 pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use pinned::{PinnedAction, PinnedWalk};
+pub use pins::Pins;
 pub use window::{WalWindow, WindowEvent};
 
 use crate::edit::Refusal;
