@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`state`] | [`Manifest`] and what it is made of |
 //! | [`codec`] | the stored form |
+//! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
 //! | [`invariant`] | what every manifest satisfies, as named predicates |
 //! | [`gc`] | which objects are dead |
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+pub mod compaction;
 pub mod edit;
 pub mod gc;
 pub mod invariant;

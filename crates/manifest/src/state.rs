@@ -11,6 +11,7 @@
 //! - anybody: `checkpoints`, `pending_ingests`, and `wal_id_last_seen`, which only grows;
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`.
 
+use crate::compaction::Layer;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
@@ -301,6 +302,18 @@ impl Manifest {
             pending_ingests: Vec::new(),
             adopted_ingests: Vec::new(),
         }
+    }
+
+    /// Every layer with its tables, from the newest to the oldest: L0 by order, then the runs.
+    pub fn layers(&self) -> impl Iterator<Item = (Layer, &[SstDescriptor])> {
+        let l0 = self.l0.iter().map(|entry| (Layer::L0(entry.order), entry.tables.as_slice()));
+        l0.chain(self.runs.iter().map(|run| (Layer::Run(run.id), run.tables.as_slice())))
+    }
+
+    /// The tables of a layer; `None` when it is not there.
+    #[must_use]
+    pub fn layer(&self, layer: Layer) -> Option<&[SstDescriptor]> {
+        self.layers().find(|(each, _)| *each == layer).map(|(_, tables)| tables)
     }
 
     /// Every table, L0 newest first, then the runs.

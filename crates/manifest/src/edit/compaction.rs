@@ -1,19 +1,21 @@
 //! The compactor's edits.
 //!
-//! A finished job takes tables away and adds others to one run. Layers are ranked by age: run 0
-//! lowest, then the runs by id, then L0 by order. Moving rows from one rank to another is right
-//! only when no row that stays is passed on the way: no table that stays at a rank from the lowest
-//! to the highest one touched may share keys with what moves. For tables that span the key space
-//! it follows that sources are consecutive and that L0 goes oldest first; disjoint ones, such as a
-//! table slotted into a run by an ingest meanwhile (rule N3), stay where they are.
+//! A finished job takes tables away and adds others to one run. Rows may sink from their layer to
+//! that run only when no table that stays on the way, the run included, may hold their keys (RFC
+//! 0018). The plan was held to this when the job started; the state has moved on since, so the
+//! commit holds the job to it again. Tables that stay and share no keys with what goes, such as one
+//! slotted into a run by an ingest meanwhile (rule N3), stay where they are.
 
 use super::{Conflict, Refusal};
+use crate::compaction::Layer;
+use crate::compaction::span::{Span, Spans};
+use crate::compaction::valid::first_passed;
 use crate::state::{FinishedJob, Manifest, SortedRun};
-use bytes::Bytes;
 use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
 
-/// The end of a compaction job (rule R2).
+/// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the job
+/// up: its names are void, and what it uploaded is garbage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishCompaction {
     /// The compactor's epoch.
@@ -24,19 +26,10 @@ pub struct FinishCompaction {
     pub remove: Vec<SstId>,
     /// Tables that come, disjoint, key ascending. One that is also removed moves as it is.
     pub add: Vec<SstDescriptor>,
-    /// The run they come to.
+    /// The run they come to; no newer than any layer that a table leaves.
     pub destination: u32,
     /// Finished jobs whose records have been deleted: their entries go.
     pub retire: Vec<JobId>,
-}
-
-/// Age of a layer: runs by id, then L0 by order above all runs.
-fn run_rank(id: u32) -> u64 {
-    u64::from(id)
-}
-
-fn l0_rank(order: u64) -> u64 {
-    (u64::from(u32::MAX) + 1).saturating_add(order)
 }
 
 impl FinishCompaction {
@@ -48,17 +41,17 @@ impl FinishCompaction {
             return Err(Refusal::Invalid("a finished job is never finished again"));
         }
         let going: HashSet<SstId> = self.remove.iter().copied().collect();
-        let (removed, ranks) = take_out(next, &going);
+        if let Some((_, table)) = first_passed(next, &going, Layer::Run(self.destination)) {
+            return Err(Conflict::Overlap { table }.into());
+        }
+        let (removed, oldest) = take_out(next, &going);
         if let Some(gone) = going.iter().find(|id| !removed.iter().any(|table| table.id == **id)) {
             return Err(Conflict::TableGone { table: *gone }.into());
         }
-        let destination = run_rank(self.destination);
-        let lowest = ranks.iter().copied().min().unwrap_or(destination).min(destination);
-        let highest = ranks.iter().copied().max().unwrap_or(destination).max(destination);
-        let moving = Spans::of(removed.iter().chain(&self.add));
-        if let Some(table) = first_passed(next, lowest, highest, &moving) {
-            return Err(Conflict::Overlap { table }.into());
+        if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {
+            return Err(Refusal::Invalid("rows sink: the destination is newer than an input"));
         }
+        self.check_added(next, &removed)?;
         if !self.add.is_empty() {
             add_to_run(next, self.destination, &self.add);
         }
@@ -66,46 +59,53 @@ impl FinishCompaction {
         next.finished_jobs.push(FinishedJob { job: self.job, epoch: self.epoch });
         Ok(())
     }
+
+    /// What comes holds nothing but rows of what went, and bounds of the destination's other tables
+    /// do not reach into its bounds.
+    fn check_added(&self, state: &Manifest, removed: &[SstDescriptor]) -> Result<(), Refusal> {
+        let spans = removed.iter().map(Span::of).filter(|span| !span.is_empty());
+        let hull = Span::hull(spans);
+        let within = |table| hull.as_ref().is_some_and(|hull| hull.contains(&Span::of(table)));
+        if !self.add.iter().all(within) {
+            return Err(Refusal::Invalid("a table that comes reaches beyond those that go"));
+        }
+        let added = Spans::of(&self.add);
+        let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
+        match staying.iter().find(|table| added.meets_table(table)) {
+            Some(table) => Err(Conflict::Overlap { table: table.id }.into()),
+            None => Ok(()),
+        }
+    }
 }
 
-/// Removes the tables in `going`; gives them and the ranks of the layers they were in.
-fn take_out(next: &mut Manifest, going: &HashSet<SstId>) -> (Vec<SstDescriptor>, Vec<u64>) {
-    let (mut removed, mut ranks) = (Vec::new(), Vec::new());
-    let mut take = |tables: &mut Vec<SstDescriptor>, rank: u64| {
+/// Removes the tables in `going`; gives them and the oldest layer that one was in.
+fn take_out(next: &mut Manifest, going: &HashSet<SstId>) -> (Vec<SstDescriptor>, Option<Layer>) {
+    let mut removed = Vec::new();
+    let mut oldest = None;
+    let mut take = |tables: &mut Vec<SstDescriptor>, layer: Layer| {
         let before = removed.len();
         removed.extend(tables.extract_if(.., |table| going.contains(&table.id)));
-        let some = removed.len() > before;
-        if some {
-            ranks.push(rank);
+        let taken = removed.get(before).map(|table| table.id);
+        if taken.is_some() {
+            // Layers come newest first.
+            oldest = Some(layer);
         }
-        some
+        taken
     };
-    // Newest first, so the first table that leaves is the newest of them.
-    let mut newest = None;
+    let mut newest_of_l0 = None;
     for entry in &mut next.l0 {
-        let first = entry.tables.iter().find(|table| going.contains(&table.id)).map(|one| one.id);
-        if take(&mut entry.tables, l0_rank(entry.order)) {
-            newest = newest.or(first);
-        }
+        let taken = take(&mut entry.tables, Layer::L0(entry.order));
+        newest_of_l0 = newest_of_l0.or(taken);
     }
     for run in &mut next.runs {
-        take(&mut run.tables, run_rank(run.id));
+        take(&mut run.tables, Layer::Run(run.id));
     }
-    if newest.is_some() {
-        next.l0_last_compacted = newest;
+    if newest_of_l0.is_some() {
+        next.l0_last_compacted = newest_of_l0;
     }
     next.l0.retain(|entry| !entry.tables.is_empty());
     next.runs.retain(|run| !run.tables.is_empty());
-    (removed, ranks)
-}
-
-/// A table that stays at a rank in `lowest..=highest` and shares keys with what moves.
-fn first_passed(state: &Manifest, lowest: u64, highest: u64, moving: &Spans) -> Option<SstId> {
-    let l0 = state.l0.iter().map(|entry| (l0_rank(entry.order), &entry.tables));
-    let runs = state.runs.iter().map(|run| (run_rank(run.id), &run.tables));
-    let between = l0.chain(runs).filter(|(rank, _)| (lowest..=highest).contains(rank));
-    let mut staying = between.flat_map(|(_, tables)| tables);
-    staying.find(|table| moving.meets(table)).map(|table| table.id)
+    (removed, oldest)
 }
 
 fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
@@ -116,30 +116,6 @@ fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
     if let Some(run) = next.runs.get_mut(place) {
         run.tables.extend_from_slice(add);
         run.tables.sort_by(|left, right| left.first_key.cmp(&right.first_key));
-    }
-}
-
-/// The union of tables' key ranges: closed intervals, ascending, disjoint.
-struct Spans(Vec<(Bytes, Bytes)>);
-
-impl Spans {
-    fn of<'a>(tables: impl Iterator<Item = &'a SstDescriptor>) -> Spans {
-        let mut spans: Vec<(Bytes, Bytes)> =
-            tables.map(|table| (table.first_key.clone(), table.last_key.clone())).collect();
-        spans.sort();
-        let mut union: Vec<(Bytes, Bytes)> = Vec::with_capacity(spans.len());
-        for (first, last) in spans {
-            match union.last_mut() {
-                Some(open) if first <= open.1 => open.1 = last.max(open.1.clone()),
-                _ => union.push((first, last)),
-            }
-        }
-        Spans(union)
-    }
-
-    fn meets(&self, table: &SstDescriptor) -> bool {
-        let place = self.0.partition_point(|(_, last)| *last < table.first_key);
-        self.0.get(place).is_some_and(|(first, _)| *first <= table.last_key)
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::invariant::broken;
-use crate::state::CheckpointOwner;
+use crate::state::{CheckpointOwner, SortedRun};
 use crate::testing::{empty, manifest, table};
 use proptest::prelude::*;
 use siltstone_base::{JobId, Seq, WalId};
@@ -30,11 +30,13 @@ fn flush(base: &Manifest) -> FlushL0 {
 }
 
 fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
+    // Table 13 reaches from b to y; every other input of these tests reaches further.
+    let [first, last] = if remove == [13] { [b"b", b"y"] } else { [b"a", b"z"] };
     FinishCompaction {
         epoch: Epoch(1),
         job: JobId(301),
         remove: remove.iter().map(|id| SstId(*id)).collect(),
-        add: vec![table(SstId(70), b"a", b"z", 1, 50)],
+        add: vec![table(SstId(70), first, last, 1, 50)],
         destination,
         retire: vec![JobId(300)],
     }
@@ -172,6 +174,44 @@ fn compaction_leaves_a_table_that_came_meanwhile() {
     let next = Edit::FinishCompaction(job).apply(&base).unwrap();
     let names: Vec<_> = next.runs[0].tables.iter().map(|table| table.id.0).collect();
     assert_eq!(names, vec![70, 80]);
+}
+
+/// A row must not rise above one that stays, nor come from nowhere.
+#[test]
+fn compaction_lets_rows_sink_and_adds_none() {
+    let rises = Edit::FinishCompaction(finish(&[9], 3)).apply(&manifest());
+    assert!(matches!(rises, Err(Refusal::Invalid(_))), "{rises:?}");
+    let mut wider = finish(&[13], 7);
+    wider.add[0].last_key = b"z".as_slice().into();
+    let wider = Edit::FinishCompaction(wider).apply(&manifest());
+    assert!(matches!(wider, Err(Refusal::Invalid(_))), "{wider:?}");
+}
+
+/// Sources that are not neighbours: what lies between shares no keys with them.
+#[test]
+fn compaction_passes_what_it_shares_no_keys_with() {
+    let mut base = manifest();
+    base.l0 = vec![];
+    base.runs[0].tables = vec![table(SstId(10), b"m", b"p", 21, 40)];
+    base.runs.insert(0, SortedRun { id: 8, tables: vec![table(SstId(12), b"a", b"c", 41, 50)] });
+    let mut job = finish(&[12, 9], 0);
+    job.add = vec![table(SstId(70), b"a", b"z", 1, 50)];
+    let next = Edit::FinishCompaction(job.clone()).apply(&base).unwrap();
+    assert_eq!(next.runs.iter().map(|run| run.id).collect::<Vec<_>>(), vec![6, 0]);
+    base.runs[1].tables[0].first_key = b"c".as_slice().into();
+    let refused = Edit::FinishCompaction(job).apply(&base);
+    assert_eq!(refused, Err(Conflict::Overlap { table: SstId(10) }.into()));
+}
+
+/// A job that is given up changes nothing but is known as finished.
+#[test]
+fn a_job_can_be_given_up() {
+    let base = manifest();
+    let given_up = FinishCompaction { add: vec![], retire: vec![], ..finish(&[], 3) };
+    let edit = Edit::FinishCompaction(given_up);
+    let next = edit.apply(&base).unwrap();
+    assert!(edit.in_effect(&next));
+    assert_eq!((next.l0, next.runs), (base.l0, base.runs));
 }
 
 #[test]

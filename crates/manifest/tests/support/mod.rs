@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test target uses its part")]
 
+pub(crate) mod tree;
+
 use bytes::Bytes;
 use siltstone_base::checksum::bound;
 use siltstone_base::sst::SstLocation;

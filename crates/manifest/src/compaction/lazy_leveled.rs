@@ -1,0 +1,84 @@
+//! Lazy leveling: tiered above, one run below (Dayan and Idreos, Dostoevsky, SIGMOD 2018, section
+//! 4.1).
+//!
+//! The last layer holds almost all of the database. What lies above it is merged tier by tier, and
+//! all of it into the last one when the bytes of everything come to more than
+//! `max_space_amplification` times those of the last: reads meet one large run and few small ones,
+//! and the space taken stays within that factor of what is live. The merge into the last layer
+//! takes only those tables of it that share keys with what comes.
+
+use super::plan::{Layer, Plan, Why};
+use super::scheduler::{
+    CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
+    drop_what_is_gone,
+};
+use super::tiered::{Tiered, amplified, of_runs};
+use std::collections::HashSet;
+
+/// The lazy-leveled scheduler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LazyLeveled {
+    /// How the layers above the last one are merged.
+    pub upper: Tiered,
+    /// All bytes may come to this many times those of the last layer.
+    pub max_space_amplification: f64,
+    /// Runs there may be in all, the last one included.
+    pub max_total_runs: usize,
+}
+
+impl Default for LazyLeveled {
+    fn default() -> LazyLeveled {
+        LazyLeveled { upper: Tiered::default(), max_space_amplification: 1.25, max_total_runs: 12 }
+    }
+}
+
+impl LazyLeveled {
+    /// Takes a plan that merges what lies above the last layer into it.
+    fn merge_down(&self, draft: &mut Draft<'_>) {
+        let layers = draft.layers();
+        if !amplified(&layers, self.max_space_amplification) {
+            return;
+        }
+        let last = draft.state().runs.last().map_or(0, |run| run.id);
+        // L0 that a job takes already is left; a plan that would pass it is refused, so then only
+        // the runs go.
+        let down = |shapes: &[LayerShape]| {
+            let above = shapes.iter().map(|shape| shape.layer);
+            let above: HashSet<Layer> = above.filter(|layer| *layer != Layer::Run(last)).collect();
+            let tables = draft.state().layers().filter(|(layer, _)| above.contains(layer));
+            let seeds = tables.flat_map(|(_, tables)| tables.iter().map(|table| table.id));
+            Plan {
+                sources: closed_over(draft.state(), &seeds.collect(), last),
+                ..Plan::whole([], last, Why::SpaceAmplification)
+            }
+        };
+        let runs = of_runs(draft);
+        let (all, runs_only) = (down(&layers), down(&runs));
+        if !draft.take(all) && !runs_only.sources.is_empty() {
+            draft.take(runs_only);
+        }
+    }
+}
+
+impl CompactionScheduler for LazyLeveled {
+    fn name(&self) -> &'static str {
+        "lazy_leveled"
+    }
+
+    fn plans(&self, view: &View<'_>) -> Vec<Plan> {
+        let mut draft = Draft::new(view);
+        drop_what_is_gone(&mut draft, &self.facts(view));
+        self.merge_down(&mut draft);
+        let mut upper = of_runs(&draft);
+        upper.pop();
+        let levels = self.upper.levels(&upper);
+        self.upper.compact_l0(&mut draft, &levels);
+        self.upper.compact_levels(&mut draft, &levels);
+        bound_runs(&mut draft, self.max_total_runs);
+        clear_tombstones(&mut draft, self.upper.tombstone_percent);
+        draft.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

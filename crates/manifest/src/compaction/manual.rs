@@ -1,0 +1,47 @@
+//! Plans that somebody asked for.
+
+use super::plan::{Layer, Plan, Why};
+use super::scheduler::closed_over;
+use crate::state::Manifest;
+use siltstone_base::{SstId, UnixMillis};
+use std::collections::HashSet;
+
+/// Everything into run 0, read wherever reading may free anything; `None` where nothing is to gain:
+/// no layer but one run, and no tombstones, range deletes or expired entries in it.
+#[must_use]
+pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
+    let garbage = state.tables().any(|table| {
+        let expired = table.min_expiry.is_some_and(|at| at <= now);
+        table.tombstones > 0 || table.range_deletes.is_some() || expired
+    });
+    let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
+    let one_run = matches!(layers.as_slice(), [] | [Layer::Run(_)]);
+    (!one_run || (garbage && !layers.is_empty()))
+        .then(|| Plan { thorough: true, ..Plan::whole(layers, 0, Why::Major) })
+}
+
+/// All tables that may hold a key of `[start, end)`, and what lies below them, into the last run;
+/// `None` where nothing is to gain, as in [`major`].
+#[must_use]
+pub fn range(
+    state: &Manifest,
+    start: Option<&[u8]>,
+    end: Option<&[u8]>,
+    now: UnixMillis,
+) -> Option<Plan> {
+    let seeds: HashSet<SstId> =
+        state.tables().filter(|table| table.overlaps(start, end)).map(|table| table.id).collect();
+    // Layers of L0 that are disjoint from the range may stay above; they are not passed.
+    let last = state.runs.last().map_or(0, |run| run.id);
+    let mut within = state.clone();
+    within.l0.iter_mut().for_each(|entry| entry.tables.retain(|one| seeds.contains(&one.id)));
+    within.runs.iter_mut().for_each(|run| run.tables.retain(|one| seeds.contains(&one.id)));
+    within.l0.retain(|entry| !entry.tables.is_empty());
+    within.runs.retain(|run| !run.tables.is_empty());
+    major(&within, now)?;
+    let sources = closed_over(state, &seeds, last);
+    Some(Plan { sources, thorough: true, ..Plan::whole([], last, Why::Manual) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+//! Compaction, as far as it is a matter of deciding (RFC 0018): what is merged into what, who
+//! chooses, which choices are right, and what is left to do. Nothing here reads a table.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`plan`] | [`Plan`]: sources, destination, why; as text for logs and for plans made by hand |
+//! | [`span`] | key ranges of tables, and whether they meet |
+//! | [`valid`] | which plans may run, beside which jobs |
+//! | [`work`], [`split`] | what a plan comes to: drops, moves, key ranges to merge |
+//! | [`scheduler`] | [`CompactionScheduler`], and triggers that several of them share |
+//! | [`tiered`], [`lazy_leveled`], [`time_window`] | the schedulers |
+//! | [`manual`] | major compaction, compaction of a key range |
+
+pub mod lazy_leveled;
+pub mod manual;
+pub mod plan;
+pub mod scheduler;
+pub mod span;
+pub mod split;
+pub mod tiered;
+pub mod time_window;
+pub mod valid;
+pub mod work;
+
+pub use lazy_leveled::LazyLeveled;
+pub use plan::{Layer, Pick, Plan, Source, Why};
+pub use scheduler::{CompactionScheduler, View};
+pub use split::Anchor;
+pub use tiered::Tiered;
+pub use time_window::{TimeWindow, WindowBy};
+pub use valid::{Input, PlanRefusal, Running, validate};
+pub use work::{Facts, Group, KeyRange, Shaping, Work};

@@ -1,0 +1,238 @@
+//! A plan: what a compaction merges, and where to.
+//!
+//! As text `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and runs by
+//! id; names in braces where only some tables of a layer go.
+
+use siltstone_base::{Error, Result, SstId};
+use std::fmt;
+use std::str::FromStr;
+
+/// A layer of the tree. Their order is that of age: runs by id, then L0 by order, the larger the
+/// newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layer {
+    /// The sorted run of this id.
+    Run(u32),
+    /// The layer of L0 of this order.
+    L0(u64),
+}
+
+impl Layer {
+    /// Whether it belongs to L0.
+    #[must_use]
+    pub fn is_l0(self) -> bool {
+        matches!(self, Layer::L0(_))
+    }
+}
+
+/// Which tables of a layer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Pick {
+    /// All that are there when the job starts.
+    Whole,
+    /// These; at least one.
+    Tables(Vec<SstId>),
+}
+
+/// One source of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Source {
+    /// The layer.
+    pub layer: Layer,
+    /// What of it.
+    pub pick: Pick,
+}
+
+impl Source {
+    /// All of `layer`.
+    #[must_use]
+    pub fn whole(layer: Layer) -> Source {
+        Source { layer, pick: Pick::Whole }
+    }
+}
+
+/// Why a plan was made: for the compaction log, and for who goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// L0 has more layers than its threshold.
+    L0Count,
+    /// A level has more runs than its threshold.
+    LevelRuns,
+    /// There are more runs than there should be in all.
+    TotalRuns,
+    /// What lies above the last layer is large beside it.
+    SpaceAmplification,
+    /// Tombstones that hide nothing any more.
+    Tombstones,
+    /// Everything in some tables has expired, or lies below the windows that are kept.
+    Expired,
+    /// A window of time is complete.
+    Window,
+    /// Somebody asked for all of the database.
+    Major,
+    /// Somebody made it by hand.
+    #[default]
+    Manual,
+}
+
+impl Why {
+    /// Every reason, in the order of their stored numbers.
+    pub const ALL: [Why; 9] = [
+        Why::L0Count,
+        Why::LevelRuns,
+        Why::TotalRuns,
+        Why::SpaceAmplification,
+        Why::Tombstones,
+        Why::Expired,
+        Why::Window,
+        Why::Major,
+        Why::Manual,
+    ];
+
+    /// As it stands in logs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::L0Count => "l0 count",
+            Why::LevelRuns => "runs of a level",
+            Why::TotalRuns => "total runs",
+            Why::SpaceAmplification => "space amplification",
+            Why::Tombstones => "tombstones",
+            Why::Expired => "expired",
+            Why::Window => "window",
+            Why::Major => "major",
+            Why::Manual => "manual",
+        }
+    }
+}
+
+/// What a compaction merges, and where to. [`validate`](super::validate) says whether it may.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    /// What goes, newest layer first.
+    pub sources: Vec<Source>,
+    /// The run that the result comes to: a new one or one that is there.
+    pub destination: u32,
+    /// Why.
+    pub why: Why,
+    /// Whether a table that could move as it is must still be read when reading it may free
+    /// anything: with the first tombstone, expired entry or range delete, not only when they are
+    /// many.
+    pub thorough: bool,
+    /// An output ends where the first so many bytes of the key change; 0: nowhere.
+    pub cut_prefix_bytes: u16,
+}
+
+impl Plan {
+    /// Whole layers, newest first, to a run.
+    #[must_use]
+    pub fn whole(layers: impl IntoIterator<Item = Layer>, destination: u32, why: Why) -> Plan {
+        let sources = layers.into_iter().map(Source::whole).collect();
+        Plan { sources, destination, why, thorough: false, cut_prefix_bytes: 0 }
+    }
+}
+
+impl fmt::Display for Layer {
+    /// For sentences.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Run(id) => write!(f, "run {id}"),
+            Layer::L0(order) => write!(f, "L0 layer {order}"),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.layer {
+            Layer::Run(id) => write!(f, "{id}")?,
+            Layer::L0(order) => write!(f, "L0:{order}")?,
+        }
+        let Pick::Tables(tables) = &self.pick else { return Ok(()) };
+        f.write_str("{")?;
+        for (at, table) in tables.iter().enumerate() {
+            write!(f, "{}{table}", if at == 0 { "" } else { " " })?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, source) in self.sources.iter().enumerate() {
+            write!(f, "{}{source}", if at == 0 { "" } else { ", " })?;
+        }
+        write!(f, " -> {}", self.destination)
+    }
+}
+
+impl FromStr for Plan {
+    type Err = Error;
+
+    /// A plan made by hand, as [`Plan`]'s text has it.
+    fn from_str(text: &str) -> Result<Plan> {
+        let wrong = |part: &str| {
+            Error::invalid("a plan is written `L0:4, L0:3, 7 -> 7`, newest source first")
+                .with("not understood", part.trim())
+        };
+        let (sources, destination) = text.rsplit_once("->").ok_or_else(|| wrong(text))?;
+        let destination = destination.trim().parse().map_err(|_| wrong(destination))?;
+        let sources = sources.split(',').map(|part| source(part.trim()).ok_or_else(|| wrong(part)));
+        Ok(Plan {
+            sources: sources.collect::<Result<_>>()?,
+            destination,
+            why: Why::Manual,
+            thorough: false,
+            cut_prefix_bytes: 0,
+        })
+    }
+}
+
+fn source(text: &str) -> Option<Source> {
+    let (layer, pick) = match text.split_once('{') {
+        None => (text, Pick::Whole),
+        Some((layer, names)) => {
+            let names = names.strip_suffix('}')?.split_whitespace().map(SstId::parse);
+            let names: Vec<SstId> = names.collect::<Option<_>>()?;
+            (layer.trim(), Pick::Tables((!names.is_empty()).then_some(names)?))
+        }
+    };
+    let layer = match layer.strip_prefix("L0:") {
+        Some(order) => Layer::L0(order.parse().ok()?),
+        None => Layer::Run(layer.parse().ok()?),
+    };
+    Some(Source { layer, pick })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_ordered_by_age() {
+        let newest_first = [Layer::L0(9), Layer::L0(1), Layer::Run(u32::MAX), Layer::Run(0)];
+        assert!(newest_first.is_sorted_by(|newer, older| newer > older));
+    }
+
+    #[test]
+    fn a_plan_is_read_back_from_its_text() {
+        let mut plan = Plan::whole([Layer::L0(4), Layer::L0(3), Layer::Run(7)], 2, Why::Manual);
+        let some = Pick::Tables(vec![SstId(1 << 90), SstId(7)]);
+        plan.sources.push(Source { layer: Layer::Run(2), pick: some });
+        assert_eq!(plan.to_string().parse::<Plan>().unwrap(), plan);
+    }
+
+    #[test]
+    fn other_texts_are_refused_by_the_part_that_is_wrong() {
+        for (text, part) in [
+            ("L0:4, L0:3", "L0:4, L0:3"),
+            ("L0:4, l0:3 -> 7", "l0:3"),
+            ("L0:4 -> 4294967296", "4294967296"),
+            ("7{} -> 7", "7{}"),
+            ("-> 7", ""),
+        ] {
+            let error = text.parse::<Plan>().unwrap_err().to_string();
+            assert!(error.contains(&format!("not understood: {part}")), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Key ranges of tables, and the question whether they meet.
+//!
+//! A table stands for the keys between its first and its last one, less what its visible range
+//! hides. Only these bounds are known without reading it: two tables whose spans meet may share a
+//! key, two whose spans do not meet share none.
+
+use bytes::Bytes;
+use siltstone_base::SstDescriptor;
+
+/// Where a span ends. `(key, true)` includes the key and `(key, false)` does not, so that the
+/// order of tuples is the order of ends.
+type End = (Bytes, bool);
+
+/// The keys from `first` to an end.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    first: Bytes,
+    end: End,
+}
+
+impl Span {
+    /// The visible keys of a table, as far as its bounds tell. [`Span::is_empty`] where its visible
+    /// range leaves none.
+    #[must_use]
+    pub fn of(table: &SstDescriptor) -> Span {
+        let first = match &table.visible_start {
+            Some(start) => start.max(&table.first_key).clone(),
+            None => table.first_key.clone(),
+        };
+        let last = (table.last_key.clone(), true);
+        let end = match &table.visible_end {
+            Some(end) => last.min((end.clone(), false)),
+            None => last,
+        };
+        Span { first, end }
+    }
+
+    /// Whether no key lies in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.reaches(&self.first)
+    }
+
+    /// The smallest key.
+    #[must_use]
+    pub fn first(&self) -> &Bytes {
+        &self.first
+    }
+
+    /// Whether a key at or above `key` lies in it.
+    fn reaches(&self, key: &Bytes) -> bool {
+        *key < self.end.0 || (*key == self.end.0 && self.end.1)
+    }
+
+    /// Whether the two may share a key.
+    #[must_use]
+    pub fn meets(&self, other: &Span) -> bool {
+        let (left, right) = (self.reaches(&other.first), other.reaches(&self.first));
+        left && right && !self.is_empty() && !other.is_empty()
+    }
+
+    /// Whether all of `other` lies in it.
+    #[must_use]
+    pub fn contains(&self, other: &Span) -> bool {
+        other.is_empty() || (self.first <= other.first && other.end <= self.end)
+    }
+
+    /// Makes it reach over `other` as well, and over what lies between.
+    pub fn extend(&mut self, other: &Span) {
+        if other.first < self.first {
+            self.first = other.first.clone();
+        }
+        if other.end > self.end {
+            self.end = other.end.clone();
+        }
+    }
+
+    /// The smallest span that holds all of `spans`; `None` when there is none.
+    pub fn hull(spans: impl IntoIterator<Item = Span>) -> Option<Span> {
+        let mut all = spans.into_iter();
+        let mut hull = all.next()?;
+        all.for_each(|span| hull.extend(&span));
+        Some(hull)
+    }
+}
+
+/// A union of spans: ascending, disjoint.
+#[derive(Clone, Debug, Default)]
+pub struct Spans(Vec<Span>);
+
+impl Spans {
+    /// The union of the spans of `tables`.
+    pub fn of<'a>(tables: impl IntoIterator<Item = &'a SstDescriptor>) -> Spans {
+        let mut union = Spans::default();
+        union.add(tables);
+        union
+    }
+
+    /// Adds the spans of `tables`.
+    pub fn add<'a>(&mut self, tables: impl IntoIterator<Item = &'a SstDescriptor>) {
+        let before = self.0.len();
+        self.0.extend(tables.into_iter().map(Span::of).filter(|span| !span.is_empty()));
+        if self.0.len() == before {
+            return;
+        }
+        self.0.sort_unstable();
+        let mut union: Vec<Span> = Vec::with_capacity(self.0.len());
+        for span in self.0.drain(..) {
+            match union.last_mut() {
+                Some(open) if open.meets(&span) => open.extend(&span),
+                _ => union.push(span),
+            }
+        }
+        self.0 = union;
+    }
+
+    /// Whether `span` may share a key with any of them.
+    #[must_use]
+    pub fn meets(&self, span: &Span) -> bool {
+        let place = self.0.partition_point(|each| !each.reaches(&span.first));
+        self.0.get(place).is_some_and(|each| each.meets(span))
+    }
+
+    /// Whether `table` may share a key with any of them.
+    #[must_use]
+    pub fn meets_table(&self, table: &SstDescriptor) -> bool {
+        self.meets(&Span::of(table))
+    }
+
+    /// Each of them, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = &Span> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::table;
+    use siltstone_base::SstId;
+
+    fn seen(first: &[u8], last: &[u8], visible: [Option<&'static [u8]>; 2]) -> SstDescriptor {
+        let [start, end] = visible.map(|key| key.map(Bytes::from_static));
+        SstDescriptor {
+            visible_start: start,
+            visible_end: end,
+            ..table(SstId(1), first, last, 1, 1)
+        }
+    }
+
+    #[test]
+    fn ends_are_inclusive_unless_the_visible_range_cuts_them() {
+        let left = Span::of(&seen(b"a", b"m", [None, None]));
+        let cut = Span::of(&seen(b"a", b"z", [None, Some(b"m")]));
+        let right = Span::of(&seen(b"m", b"z", [None, None]));
+        assert!(left.meets(&right) && right.meets(&left));
+        assert!(!cut.meets(&right) && !right.meets(&cut));
+    }
+
+    #[test]
+    fn nothing_visible_meets_nothing() {
+        let hidden = Span::of(&seen(b"a", b"c", [Some(b"x"), None]));
+        assert!(hidden.is_empty());
+        assert!(!hidden.meets(&Span::of(&seen(b"a", b"z", [None, None]))));
+        let empty = seen(b"a", b"c", [None, Some(b"a")]);
+        assert!(Spans::of([&empty]).0.is_empty());
+    }
+
+    #[test]
+    fn a_union_meets_what_its_members_meet() {
+        let members = [
+            seen(b"a", b"c", [None, None]),
+            seen(b"c", b"f", [None, None]),
+            seen(b"p", b"z", [None, Some(b"r")]),
+        ];
+        let union = Spans::of(&members);
+        assert_eq!(union.0.len(), 2);
+        for first in b'a'..=b'z' {
+            for last in first..=b'z' {
+                let asked = Span::of(&seen(&[first], &[last], [None, None]));
+                let expected = members.iter().any(|each| Span::of(each).meets(&asked));
+                assert_eq!(union.meets(&asked), expected, "{asked:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Windows of time: rows that age together lie together, and go together, unread.
+//!
+//! *By key*: keys begin with their time (or whatever grows with it), and a window is all keys with
+//! the same first bytes. Outputs end where a window does, so a table belongs to one. Windows share
+//! no keys, so the tables of a window are merged with each other although the runs they come from
+//! are not neighbours: what lies between belongs to other windows, and nothing is passed. A window
+//! that is complete ends up in the last run, where it is not touched again but by late rows. With
+//! `keep_windows` the oldest windows are dropped.
+//!
+//! *By expiry*: every row has a time to live, and a layer belongs to the window in which the last
+//! of its rows expires. Only neighbours of one window are merged, so that layers stay apart by age;
+//! one whose rows have all expired goes when nothing older lies below.
+
+use super::plan::{Layer, Plan, Why};
+use super::scheduler::{
+    CompactionScheduler, Draft, LayerShape, View, bound_runs, closed_over, drop_what_is_gone,
+};
+use super::tiered::{Tiered, of_l0, of_runs};
+use super::work::{Facts, prefix};
+use bytes::Bytes;
+use siltstone_base::{SstDescriptor, SstId};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// What tells a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowBy {
+    /// The first bytes of the key.
+    Key {
+        /// How many.
+        prefix_bytes: u16,
+        /// Windows that are kept, the newest ones; `None`: all.
+        keep_windows: Option<usize>,
+    },
+    /// When rows expire.
+    Expiry {
+        /// Length of a window, in milliseconds.
+        window_millis: u64,
+    },
+}
+
+/// The scheduler of windows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimeWindow {
+    /// When L0 is compacted, and how many runs it may leave.
+    pub upper: Tiered,
+    /// What tells a window.
+    pub by: WindowBy,
+    /// Runs that the rows of one window may lie in.
+    pub window_max_runs: usize,
+    /// Runs there may be in all.
+    pub max_total_runs: usize,
+}
+
+impl Default for TimeWindow {
+    fn default() -> TimeWindow {
+        TimeWindow {
+            upper: Tiered::default(),
+            by: WindowBy::Expiry { window_millis: 24 * 3600 * 1000 },
+            window_max_runs: 4,
+            max_total_runs: 32,
+        }
+    }
+}
+
+/// Late rows are merged into a complete window once they come to one in so many of its bytes.
+const LATE_SHARE: u64 = 4;
+
+impl CompactionScheduler for TimeWindow {
+    fn name(&self) -> &'static str {
+        "time_window"
+    }
+
+    fn plans(&self, view: &View<'_>) -> Vec<Plan> {
+        let mut draft = Draft::new(view);
+        drop_what_is_gone(&mut draft, &self.facts(view));
+        match self.by {
+            WindowBy::Key { prefix_bytes, .. } => self.by_key(&mut draft, prefix_bytes),
+            WindowBy::Expiry { window_millis } => self.by_expiry(&mut draft, window_millis.max(1)),
+        }
+        bound_runs(&mut draft, self.max_total_runs);
+        draft.finish()
+    }
+
+    fn facts(&self, view: &View<'_>) -> Facts {
+        let keep_from = match self.by {
+            WindowBy::Key { prefix_bytes, keep_windows: Some(keep) } => {
+                oldest_kept(view, usize::from(prefix_bytes), keep.max(1))
+            }
+            _ => None,
+        };
+        Facts { now: view.now, keep_from }
+    }
+}
+
+/// Where the newest `keep` windows begin. Windows that only show inside a table count for nothing,
+/// so at least as many are kept.
+fn oldest_kept(view: &View<'_>, prefix_bytes: usize, keep: usize) -> Option<Bytes> {
+    let tables = view.state.tables();
+    let windows: BTreeSet<&[u8]> = tables
+        .flat_map(|table| [&table.first_key, &table.last_key])
+        .map(|key| prefix(key, prefix_bytes))
+        .collect();
+    windows.iter().rev().nth(keep - 1).map(|window| Bytes::copy_from_slice(window))
+}
+
+impl TimeWindow {
+    fn by_key(&self, draft: &mut Draft<'_>, prefix_bytes: u16) {
+        let l0 = of_l0(draft);
+        if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
+            let layers: Vec<Layer> = l0.iter().map(|shape| shape.layer).collect();
+            let destination = draft.sink(&layers);
+            let plan = Plan::whole(layers, destination, Why::L0Count);
+            draft.take(Plan { cut_prefix_bytes: prefix_bytes, ..plan });
+        }
+        let seeds = self.windows_to_merge(draft, usize::from(prefix_bytes));
+        let last = draft.state().runs.last().map_or(0, |run| run.id);
+        if seeds.is_empty() || draft.free_beside_l0() == 0 {
+            return;
+        }
+        let sources = closed_over(draft.state(), &seeds, last);
+        let plan = Plan::whole([], last, Why::Window);
+        draft.take(Plan { sources, cut_prefix_bytes: prefix_bytes, ..plan });
+    }
+
+    /// Tables of the windows that are complete and not yet in one place, or lie in too many runs.
+    fn windows_to_merge(&self, draft: &Draft<'_>, prefix_bytes: usize) -> HashSet<SstId> {
+        let state = draft.state();
+        let Some(last) = state.runs.last().map(|run| Layer::Run(run.id)) else {
+            return HashSet::new();
+        };
+        // Windows as they lie in the runs: of each layer the tables.
+        let mut windows: BTreeMap<&[u8], Vec<(Layer, Vec<&SstDescriptor>)>> = BTreeMap::new();
+        for (layer, tables) in state.layers().filter(|(layer, _)| !layer.is_l0()) {
+            for table in tables {
+                let window = windows.entry(prefix(&table.last_key, prefix_bytes)).or_default();
+                match window.last_mut() {
+                    Some((open, tables)) if *open == layer => tables.push(table),
+                    _ => window.push((layer, vec![table])),
+                }
+            }
+        }
+        let newest = state.tables().map(|table| prefix(&table.last_key, prefix_bytes)).max();
+        let bytes = |tables: &[&SstDescriptor]| -> u64 {
+            tables.iter().fold(0, |sum, table| sum.saturating_add(table.object_bytes))
+        };
+        let mut seeds = HashSet::new();
+        for (window, layers) in windows {
+            let above = layers.iter().filter(|(layer, _)| *layer != last);
+            let late: u64 = above.map(|(_, tables)| bytes(tables)).sum();
+            let there = layers.iter().find(|(layer, _)| *layer == last);
+            let there = there.map_or(0, |(_, tables)| bytes(tables));
+            let complete = newest.is_some_and(|newest| window < newest);
+            let worth = late > 0 && late.saturating_mul(LATE_SHARE) >= there;
+            if (complete && worth) || layers.len() > self.window_max_runs {
+                let tables = layers.iter().filter(|(layer, _)| *layer != last);
+                seeds.extend(tables.flat_map(|(_, tables)| tables).map(|table| table.id));
+            }
+        }
+        seeds
+    }
+
+    fn by_expiry(&self, draft: &mut Draft<'_>, window_millis: u64) {
+        let state = draft.state();
+        let window =
+            |layer: Layer| window_of(state.layer(layer).unwrap_or_default(), window_millis);
+        let l0 = of_l0(draft);
+        if l0.len() > self.upper.l0_compaction_threshold_ssts && !l0.iter().any(|one| one.busy) {
+            // The oldest ones, as far as they are of one window.
+            let oldest = l0.last().map(|shape| window(shape.layer));
+            let count = l0.iter().rev().take_while(|one| Some(window(one.layer)) == oldest);
+            let first = l0.len() - count.count();
+            let layers: Vec<Layer> = l0.iter().skip(first).map(|one| one.layer).collect();
+            let destination = draft.sink(&layers);
+            draft.take(Plan::whole(layers, destination, Why::L0Count));
+        }
+        let runs = of_runs(draft);
+        let windows: Vec<u64> = runs.iter().map(|run| window(run.layer)).collect();
+        let newest = state.layers().map(|(_, tables)| window_of(tables, window_millis));
+        let newest = newest.filter(|window| *window != u64::MAX).max();
+        let both: Vec<(LayerShape, u64)> = runs.into_iter().zip(windows).collect();
+        let stretches = both.chunk_by(|left, right| left.1 == right.1);
+        for stretch in stretches.collect::<Vec<_>>().into_iter().rev() {
+            let window = stretch.first().map(|(_, window)| *window);
+            let complete = window < newest;
+            let most = if complete { 1 } else { self.window_max_runs };
+            let busy = stretch.iter().any(|(run, _)| run.busy || draft.is_busy(run.layer));
+            if stretch.len() <= most || busy || draft.free_beside_l0() == 0 {
+                continue;
+            }
+            if let Some((LayerShape { layer: Layer::Run(destination), .. }, _)) = stretch.last() {
+                let layers = stretch.iter().map(|(run, _)| run.layer);
+                draft.take(Plan::whole(layers, *destination, Why::Window));
+            }
+        }
+    }
+}
+
+/// The window in which the last row of `tables` expires; `u64::MAX` when one never does.
+fn window_of(tables: &[SstDescriptor], window_millis: u64) -> u64 {
+    let expiries = tables.iter().map(|table| table.max_expiry);
+    let last = expiries.map(|at| at.map_or(u64::MAX, |at| at.0)).max().unwrap_or(u64::MAX);
+    if last == u64::MAX { last } else { last / window_millis }
+}
+
+#[cfg(test)]
+mod tests;

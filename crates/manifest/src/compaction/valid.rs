@@ -1,0 +1,271 @@
+//! Which plans may run. RFC 0018 has the rule and its proof.
+//!
+//! A read looks for a key in the layers from the newest to the oldest and stops at the first that
+//! has it. So a row may sink from its layer to the destination only when no table that stays on the
+//! way, the destination included, may hold its key. For layers that all span the same keys this
+//! comes to "consecutive sources, and a destination that is the last of them or lies right below";
+//! for others it permits more: sources that are not neighbours, some tables of a run, a run that
+//! takes in tables beside its own.
+
+use super::plan::{Layer, Pick, Plan, Source};
+use super::span::{Span, Spans};
+use crate::state::Manifest;
+use siltstone_base::{Error, JobId, SstDescriptor, SstId};
+use std::collections::HashSet;
+use std::fmt;
+
+/// A job under way, as far as other plans must mind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Running {
+    /// The job; [`JobId::NONE`] for a plan that is to start.
+    pub job: JobId,
+    /// The tables that it takes, layer by layer, newest first.
+    pub inputs: Vec<(Layer, Vec<SstId>)>,
+    /// The run that its result comes to.
+    pub destination: u32,
+}
+
+impl Running {
+    /// Whether it takes anything of `layer`.
+    #[must_use]
+    pub fn takes_from(&self, layer: Layer) -> bool {
+        self.inputs.iter().any(|(taken, _)| *taken == layer)
+    }
+}
+
+/// What a plan takes of one layer, as the state has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// The layer.
+    pub layer: Layer,
+    /// The tables, key ascending; at least one.
+    pub tables: Vec<SstDescriptor>,
+}
+
+/// Why a plan may not run. Its text says what would help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PlanRefusal {
+    /// No sources.
+    Empty,
+    /// A source that is not there.
+    NoSuchLayer {
+        /// The layer.
+        layer: Layer,
+    },
+    /// A table that is not in its layer.
+    NoSuchTable {
+        /// The layer.
+        layer: Layer,
+        /// The table.
+        table: SstId,
+    },
+    /// Sources are not given newest first, each once.
+    NotNewestFirst {
+        /// The one that stands too early.
+        older: Layer,
+        /// The one after it.
+        newer: Layer,
+    },
+    /// The destination is newer than a source.
+    DestinationNewer {
+        /// The source.
+        source: Layer,
+        /// The destination.
+        destination: u32,
+    },
+    /// A table that stays would be passed by rows that may have its keys.
+    Passed {
+        /// Its layer.
+        layer: Layer,
+        /// The table.
+        table: SstId,
+    },
+    /// Another job takes the table.
+    Busy {
+        /// The table.
+        table: SstId,
+        /// The other job.
+        job: JobId,
+    },
+    /// Another job writes to the destination.
+    SameDestination {
+        /// The destination.
+        destination: u32,
+        /// The other job.
+        job: JobId,
+    },
+    /// Rows of this plan and of another job would pass each other.
+    Crosses {
+        /// The other job.
+        job: JobId,
+    },
+}
+
+impl fmt::Display for PlanRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PlanRefusal::Empty => f.write_str("a plan needs at least one source"),
+            PlanRefusal::NoSuchLayer { layer } => {
+                write!(f, "there is no {layer} now; plan again on the newest state")
+            }
+            PlanRefusal::NoSuchTable { layer, table } => {
+                write!(f, "{layer} has no table {table} now; plan again on the newest state")
+            }
+            PlanRefusal::NotNewestFirst { older, newer } => {
+                write!(f, "{older} stands before {newer}; give sources newest first, each once")
+            }
+            PlanRefusal::DestinationNewer { source, destination } => write!(
+                f,
+                "destination {destination} is newer than source {source}; \
+                 choose the id of the oldest source or a smaller one"
+            ),
+            PlanRefusal::Passed { layer, table } => write!(
+                f,
+                "table {table} of {layer} stays and may hold keys that would pass it; \
+                 add {layer} to the sources, or choose a destination above it"
+            ),
+            PlanRefusal::Busy { table, job } => {
+                write!(f, "job {job} takes table {table}; wait until it ends")
+            }
+            PlanRefusal::SameDestination { destination, job } => write!(
+                f,
+                "job {job} writes to run {destination}; \
+                 wait until it ends or choose another destination"
+            ),
+            PlanRefusal::Crosses { job } => write!(
+                f,
+                "rows of this plan and of job {job} would pass each other; wait until it ends"
+            ),
+        }
+    }
+}
+
+impl From<PlanRefusal> for Error {
+    fn from(refusal: PlanRefusal) -> Error {
+        Error::invalid(refusal.to_string())
+    }
+}
+
+/// What the plan takes, newest layer first, when it may run on `state` beside `running`.
+///
+/// # Errors
+/// Why it may not.
+pub fn validate(
+    state: &Manifest,
+    running: &[Running],
+    plan: &Plan,
+) -> Result<Vec<Input>, PlanRefusal> {
+    in_order(&plan.sources)?;
+    let oldest = plan.sources.last().ok_or(PlanRefusal::Empty)?.layer;
+    let destination = Layer::Run(plan.destination);
+    if destination > oldest {
+        let destination = plan.destination;
+        return Err(PlanRefusal::DestinationNewer { source: oldest, destination });
+    }
+    let inputs: Vec<Input> =
+        plan.sources.iter().map(|source| find(state, source)).collect::<Result<_, _>>()?;
+    let going: HashSet<SstId> = ids(&inputs).collect();
+    if let Some((layer, table)) = first_passed(state, &going, destination) {
+        return Err(PlanRefusal::Passed { layer, table });
+    }
+    for other in running {
+        beside(state, plan.destination, &inputs, &going, other)?;
+    }
+    Ok(inputs)
+}
+
+fn ids(inputs: &[Input]) -> impl Iterator<Item = SstId> {
+    inputs.iter().flat_map(|input| &input.tables).map(|table| table.id)
+}
+
+fn in_order(sources: &[Source]) -> Result<(), PlanRefusal> {
+    let mut pairs = sources.iter().zip(sources.iter().skip(1));
+    match pairs.find(|(newer, older)| newer.layer <= older.layer) {
+        None => Ok(()),
+        Some((first, second)) => {
+            Err(PlanRefusal::NotNewestFirst { older: first.layer, newer: second.layer })
+        }
+    }
+}
+
+fn find(state: &Manifest, source: &Source) -> Result<Input, PlanRefusal> {
+    let layer = source.layer;
+    let tables = state.layer(layer).ok_or(PlanRefusal::NoSuchLayer { layer })?;
+    let tables = match &source.pick {
+        Pick::Whole => tables.to_vec(),
+        Pick::Tables(names) => {
+            let wanted: HashSet<SstId> = names.iter().copied().collect();
+            let there: HashSet<SstId> = tables.iter().map(|table| table.id).collect();
+            if let Some(table) = names.iter().find(|name| !there.contains(name)).copied() {
+                return Err(PlanRefusal::NoSuchTable { layer, table });
+            }
+            tables.iter().filter(|table| wanted.contains(&table.id)).cloned().collect()
+        }
+    };
+    if tables.is_empty() { Err(PlanRefusal::Empty) } else { Ok(Input { layer, tables }) }
+}
+
+/// The newest table that stays, between a table of `going` and `destination`, and may share a key
+/// with it. Ends included: one that stays in the destination counts.
+///
+/// One walk from the newest layer down: at each layer the union of what goes from it and from above
+/// is what will sink through it.
+pub(crate) fn first_passed(
+    state: &Manifest,
+    going: &HashSet<SstId>,
+    destination: Layer,
+) -> Option<(Layer, SstId)> {
+    let mut sinking = Spans::default();
+    for (layer, tables) in state.layers().filter(|(layer, _)| *layer >= destination) {
+        let (go, stay): (Vec<_>, Vec<_>) =
+            tables.iter().partition(|table| going.contains(&table.id));
+        if let Some(table) = stay.iter().find(|table| sinking.meets_table(table)) {
+            return Some((layer, table.id));
+        }
+        sinking.add(go);
+    }
+    None
+}
+
+/// Whether the plan may run at the same time as `other`, whichever of them commits first.
+fn beside(
+    state: &Manifest,
+    destination: u32,
+    inputs: &[Input],
+    going: &HashSet<SstId>,
+    other: &Running,
+) -> Result<(), PlanRefusal> {
+    let job = other.job;
+    let mut taken = other.inputs.iter().flat_map(|(_, tables)| tables);
+    if let Some(table) = taken.find(|table| going.contains(table)).copied() {
+        return Err(PlanRefusal::Busy { table, job });
+    }
+    if other.destination == destination {
+        return Err(PlanRefusal::SameDestination { destination, job });
+    }
+    let theirs: Vec<Input> = other
+        .inputs
+        .iter()
+        .filter_map(|(layer, names)| {
+            let pick = Pick::Tables(names.clone());
+            find(state, &Source { layer: *layer, pick }).ok()
+        })
+        .collect();
+    let crosses = sinks_through(inputs, destination, &theirs, other.destination)
+        || sinks_through(&theirs, other.destination, inputs, destination);
+    if crosses { Err(PlanRefusal::Crosses { job }) } else { Ok(()) }
+}
+
+/// Whether tables of `inputs`, on their way to `destination`, would meet what a job over `others`
+/// leaves at `landing`. An output may reach over a gap between inputs, so the hull counts.
+fn sinks_through(inputs: &[Input], destination: u32, others: &[Input], landing: u32) -> bool {
+    let landing = Layer::Run(landing);
+    let spans = others.iter().flat_map(|input| &input.tables).map(Span::of);
+    let Some(hull) = Span::hull(spans.filter(|span| !span.is_empty())) else { return false };
+    let through =
+        inputs.iter().filter(|input| Layer::Run(destination) <= landing && landing <= input.layer);
+    through.flat_map(|input| &input.tables).any(|table| Span::of(table).meets(&hull))
+}
+
+#[cfg(test)]
+mod tests;

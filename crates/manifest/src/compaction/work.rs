@@ -1,0 +1,394 @@
+//! What a plan comes to: tables that go unread, tables that move as they are, and key ranges to
+//! merge. Fixed when the job starts; the executor needs no judgement of its own.
+
+use super::plan::{Layer, Plan};
+use super::span::{Span, Spans};
+use super::split::{Anchor, split_points};
+use super::valid::{Input, PlanRefusal, Running, validate};
+use crate::edit::FinishCompaction;
+use crate::state::Manifest;
+use bytes::Bytes;
+use siltstone_base::{Epoch, JobId, SstDescriptor, SstId, UnixMillis};
+use std::collections::{HashMap, HashSet};
+
+/// What decides which tables need not be read, fixed when a job starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What expires at or before this has expired. Not ahead of any later reader's time.
+    pub now: UnixMillis,
+    /// Keys below are not kept any longer; `None`: all are kept.
+    pub keep_from: Option<Bytes>,
+}
+
+/// How large tables should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shaping {
+    /// Size at which an output ends, in bytes.
+    pub target_sst_bytes: u64,
+    /// A table below this size, in bytes, is merged with its neighbours rather than moved, or tiny
+    /// flushes in key order would leave tiny tables for ever.
+    pub min_move_bytes: u64,
+}
+
+impl Default for Shaping {
+    fn default() -> Shaping {
+        Shaping { target_sst_bytes: 256 << 20, min_move_bytes: 8 << 20 }
+    }
+}
+
+/// A table at the bottom in which one entry in so many is a tombstone is read rather than moved.
+const TOMBSTONES_WORTH_READING: u64 = 4;
+
+/// A key range whose tables are merged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The first key.
+    pub start: Bytes,
+    /// The range ends before this key; `None`: no bound.
+    pub end: Option<Bytes>,
+    /// The tables, newest layer first, of one layer by key.
+    pub tables: Vec<SstDescriptor>,
+    /// No layer below the destination may hold a key of these tables.
+    pub bottom: bool,
+}
+
+impl Group {
+    /// Bytes of its tables.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().map(|table| table.object_bytes).sum()
+    }
+
+    /// Its tables that may hold a key of `[start, end)`.
+    pub fn tables_in<'a>(
+        &'a self,
+        start: &'a [u8],
+        end: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a SstDescriptor> {
+        self.tables.iter().filter(move |table| table.overlaps(Some(start), end))
+    }
+}
+
+/// One part of a job: keys from `start` on, before `end`. Parts are merged independently.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyRange {
+    /// The first key.
+    pub start: Bytes,
+    /// The range ends before this key; `None`: no bound.
+    pub end: Option<Bytes>,
+    /// As [`Group::bottom`].
+    pub bottom: bool,
+}
+
+/// What a plan comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// The run that everything comes to.
+    pub destination: u32,
+    /// What it takes, newest layer first. Tables that stay where they are have been left out.
+    pub inputs: Vec<Input>,
+    /// Tables that go unread.
+    pub drops: Vec<SstId>,
+    /// Tables that come to the destination as they are.
+    pub moves: Vec<SstDescriptor>,
+    /// Ranges to merge, by key. Their tables are all the others.
+    pub groups: Vec<Group>,
+    /// As [`Plan::cut_prefix_bytes`].
+    pub cut_prefix_bytes: u16,
+}
+
+impl Work {
+    /// What `plan` comes to on `state`, beside `running`.
+    ///
+    /// # Errors
+    /// Why the plan may not run.
+    pub fn of(
+        state: &Manifest,
+        running: &[Running],
+        plan: &Plan,
+        facts: &Facts,
+        shaping: Shaping,
+    ) -> Result<Work, PlanRefusal> {
+        let inputs = validate(state, running, plan)?;
+        let going: HashSet<SstId> =
+            inputs.iter().flat_map(|input| &input.tables).map(|table| table.id).collect();
+        let drops = droppable(state, |table| going.contains(&table.id), facts);
+        let mut work = Work {
+            destination: plan.destination,
+            inputs,
+            drops: Vec::new(),
+            moves: Vec::new(),
+            groups: Vec::new(),
+            cut_prefix_bytes: plan.cut_prefix_bytes,
+        };
+        work.sort_out(state, &going, &drops, &Judge { plan, facts, shaping });
+        work.leave_out_what_stays();
+        work.drops.extend(drops);
+        work.drops.sort_unstable();
+        Ok(work)
+    }
+
+    /// Whether a commit is all that is left to do.
+    #[must_use]
+    pub fn is_metadata_only(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Whether nothing would change.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// Bytes that are read.
+    #[must_use]
+    pub fn read_bytes(&self) -> u64 {
+        self.groups.iter().map(Group::bytes).sum()
+    }
+
+    /// The job as other plans must mind it.
+    #[must_use]
+    pub fn running(&self, job: JobId) -> Running {
+        let names = |input: &Input| input.tables.iter().map(|table| table.id).collect();
+        let inputs = self.inputs.iter().map(|input| (input.layer, names(input))).collect();
+        Running { job, inputs, destination: self.destination }
+    }
+
+    /// The groups cut into at most `parts` ranges in all, or one a group where there are more
+    /// groups, none of less than `least_bytes`. `anchors` are keys inside the tables with the bytes
+    /// from each to the next, ascending; tables' own bounds serve where there are none.
+    #[must_use]
+    pub fn ranges(&self, anchors: &[Anchor], parts: usize, least_bytes: u64) -> Vec<KeyRange> {
+        let total = self.read_bytes().max(1);
+        let mut ranges = Vec::new();
+        for group in &self.groups {
+            // Parts in proportion to bytes, rounded up: a job of one group gets all of them.
+            let share = u128::from(group.bytes()) * parts as u128;
+            let share = usize::try_from(share.div_ceil(u128::from(total))).unwrap_or(parts);
+            let within = |anchor: &&Anchor| {
+                anchor.key >= group.start && group.end.as_ref().is_none_or(|end| anchor.key < *end)
+            };
+            let own: Vec<Anchor> = anchors.iter().filter(within).cloned().collect();
+            let points = match own.is_empty() {
+                false => split_points(&own, share, least_bytes),
+                true => split_points(&Anchor::of_tables(&group.tables), share, least_bytes),
+            };
+            let starts = std::iter::once(group.start.clone()).chain(points.iter().cloned());
+            let ends = points.iter().cloned().map(Some).chain([group.end.clone()]);
+            let bottom = group.bottom;
+            ranges.extend(starts.zip(ends).map(|(start, end)| KeyRange { start, end, bottom }));
+        }
+        ranges
+    }
+
+    /// The commit that ends `job`, once every range has left its `outputs`.
+    #[must_use]
+    pub fn finish(
+        &self,
+        epoch: Epoch,
+        job: JobId,
+        outputs: Vec<SstDescriptor>,
+        retire: Vec<JobId>,
+    ) -> FinishCompaction {
+        let remove = self.inputs.iter().flat_map(|input| &input.tables).map(|table| table.id);
+        let mut add = self.moves.clone();
+        add.extend(outputs);
+        add.sort_by(|left, right| left.first_key.cmp(&right.first_key));
+        let destination = self.destination;
+        FinishCompaction { epoch, job, remove: remove.collect(), add, destination, retire }
+    }
+
+    /// Sorts the inputs that are not dropped into moves and groups.
+    fn sort_out(
+        &mut self,
+        state: &Manifest,
+        going: &HashSet<SstId>,
+        drops: &HashSet<SstId>,
+        judge: &Judge<'_>,
+    ) {
+        let destination = Layer::Run(self.destination);
+        let staying = |layer: Layer| {
+            let tables = state.layers().filter(move |(each, _)| *each == layer);
+            tables.flat_map(|(_, tables)| tables).filter(|table| !going.contains(&table.id))
+        };
+        let older = state.layers().map(|(layer, _)| layer).filter(|layer| *layer < destination);
+        let below = Spans::of(older.flat_map(staying));
+        let kept = self.inputs.iter().flat_map(|input| &input.tables);
+        let kept: Vec<&SstDescriptor> = kept.filter(|table| !drops.contains(&table.id)).collect();
+        let separators = staying(destination).map(Span::of);
+        let mut pieces = pieces(&kept, separators.collect(), &below, judge);
+        join_small(&mut pieces);
+        let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
+        for (at, piece) in pieces.into_iter().enumerate() {
+            match piece.fate {
+                Fate::Stays => {}
+                Fate::Moves | Fate::Small => self.moves.extend(piece.tables),
+                Fate::Merges => self.groups.push(Group {
+                    start: piece.span.first().clone(),
+                    end: starts.get(at + 1).cloned(),
+                    tables: piece.tables,
+                    bottom: piece.bottom,
+                }),
+            }
+        }
+        // Within a piece tables stand by key; the merge wants the newest layer first.
+        let layers = self.inputs.iter().enumerate();
+        let age: HashMap<SstId, usize> = layers
+            .flat_map(|(at, input)| input.tables.iter().map(move |table| (table.id, at)))
+            .collect();
+        for group in &mut self.groups {
+            group.tables.sort_by_key(|table| age.get(&table.id).copied());
+        }
+    }
+
+    /// A table that would move to where it is stays there.
+    fn leave_out_what_stays(&mut self) {
+        let destination = Layer::Run(self.destination);
+        let there = self.inputs.iter().filter(|input| input.layer == destination);
+        let there: HashSet<SstId> = there.flat_map(|one| &one.tables).map(|one| one.id).collect();
+        let stays: HashSet<SstId> =
+            self.moves.iter().map(|table| table.id).filter(|id| there.contains(id)).collect();
+        self.moves.retain(|table| !stays.contains(&table.id));
+        for input in &mut self.inputs {
+            input.tables.retain(|table| !stays.contains(&table.id));
+        }
+        self.inputs.retain(|input| !input.tables.is_empty());
+    }
+}
+
+/// Tables among the `candidates` that can go unread: all in them is gone for every reader, and
+/// nothing below that stays may hold their keys, so nothing comes back. Either everything in the
+/// table has expired, or it holds tombstones alone, or all its keys lie below what is kept.
+#[must_use]
+pub fn droppable(
+    state: &Manifest,
+    candidates: impl Fn(&SstDescriptor) -> bool,
+    facts: &Facts,
+) -> HashSet<SstId> {
+    let mut below = Spans::default();
+    let mut going = HashSet::new();
+    let layers: Vec<_> = state.layers().collect();
+    for (_, tables) in layers.into_iter().rev() {
+        let (go, stay): (Vec<_>, Vec<_>) = tables.iter().partition(|table| {
+            candidates(table) && is_gone(table, facts) && !below.meets_table(table)
+        });
+        going.extend(go.into_iter().map(|table| table.id));
+        below.add(stay);
+    }
+    going
+}
+
+fn is_gone(table: &SstDescriptor, facts: &Facts) -> bool {
+    let expired = table.max_expiry.is_some_and(|at| at <= facts.now);
+    let hides_only = table.tombstones == table.entries;
+    let below = facts.keep_from.as_ref().is_some_and(|from| table.last_key < *from);
+    (expired || hides_only || below) && table.range_deletes.is_none()
+}
+
+/// What decides about pieces.
+struct Judge<'a> {
+    plan: &'a Plan,
+    facts: &'a Facts,
+    shaping: Shaping,
+}
+
+impl Judge<'_> {
+    /// Whether reading a table that shares keys with no other input frees enough.
+    fn worth_reading(&self, table: &SstDescriptor, bottom: bool) -> bool {
+        let expired = table.min_expiry.is_some_and(|at| at <= self.facts.now);
+        let garbage = table.tombstones > 0 || table.range_deletes.is_some() || expired;
+        let tombstones = table.tombstones.saturating_mul(TOMBSTONES_WORTH_READING);
+        let much = tombstones >= table.entries || table.range_deletes.is_some();
+        self.spans_a_cut(table) || (bottom && garbage && (self.plan.thorough || much))
+    }
+
+    /// Whether an output with its keys would have to end in between.
+    fn spans_a_cut(&self, table: &SstDescriptor) -> bool {
+        let bytes = usize::from(self.plan.cut_prefix_bytes);
+        prefix(&table.first_key, bytes) != prefix(&table.last_key, bytes)
+    }
+}
+
+/// The first `bytes` bytes of a key, or all of a shorter one.
+pub(crate) fn prefix(key: &[u8], bytes: usize) -> &[u8] {
+    key.get(..bytes).unwrap_or(key)
+}
+
+/// What becomes of a piece.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It is no input: a table of the destination that parts what lies before from what follows.
+    Stays,
+    Moves,
+    /// One table that could move but is so small that it had better be merged with its neighbours.
+    Small,
+    Merges,
+}
+
+/// Tables whose spans hang together.
+struct Piece {
+    span: Span,
+    tables: Vec<SstDescriptor>,
+    bottom: bool,
+    fate: Fate,
+}
+
+/// The inputs in pieces that share no keys, with the separators between them, by key.
+fn pieces(
+    inputs: &[&SstDescriptor],
+    separators: Vec<Span>,
+    below: &Spans,
+    judge: &Judge<'_>,
+) -> Vec<Piece> {
+    let spanned = inputs.iter().map(|table| (Span::of(table), Some(*table)));
+    let mut all: Vec<(Span, Option<&SstDescriptor>)> =
+        spanned.chain(separators.into_iter().map(|span| (span, None))).collect();
+    all.sort_by(|left, right| left.0.cmp(&right.0));
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (span, table) in all {
+        let bottom = !below.meets(&span);
+        let Some(table) = table else {
+            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: Fate::Stays });
+            continue;
+        };
+        match pieces.last_mut() {
+            Some(open) if open.fate != Fate::Stays && open.span.meets(&span) => {
+                open.span.extend(&span);
+                open.tables.push(table.clone());
+                open.bottom &= bottom;
+                open.fate = Fate::Merges;
+            }
+            _ => {
+                let small = table.object_bytes < judge.shaping.min_move_bytes;
+                let fate = match (judge.worth_reading(table, bottom), small) {
+                    (true, _) => Fate::Merges,
+                    (false, true) => Fate::Small,
+                    (false, false) => Fate::Moves,
+                };
+                pieces.push(Piece { span, tables: vec![table.clone()], bottom, fate });
+            }
+        }
+    }
+    pieces
+}
+
+/// Joins neighbours that are merged or small. One small table alone stays small.
+fn join_small(pieces: &mut Vec<Piece>) {
+    let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
+    for piece in pieces.drain(..) {
+        let joins = |fate: Fate| matches!(fate, Fate::Small | Fate::Merges);
+        match joined.last_mut() {
+            Some(open) if joins(open.fate) && joins(piece.fate) => {
+                open.span.extend(&piece.span);
+                open.tables.extend(piece.tables);
+                open.bottom &= piece.bottom;
+                open.fate = Fate::Merges;
+            }
+            _ => joined.push(piece),
+        }
+    }
+    *pieces = joined;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Ingest in sizes: what the schedulers make of flushes, in write, space and read amplification.
+//! The bounds are those that RFC 0018 states; `--nocapture` prints the numbers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod support;
+
+use siltstone_manifest::compaction::{CompactionScheduler, LazyLeveled, Tiered, TimeWindow};
+use support::tree::{ROW, Tree};
+
+/// 64 MiB of rows.
+const FLUSH: u64 = (64 << 20) / ROW;
+
+/// What came out.
+struct Outcome {
+    write: f64,
+    space: f64,
+    runs: usize,
+    l0: usize,
+}
+
+/// Flushes one after the other, each `step(n)` from key to key, settling after each.
+fn ingest(
+    scheduler: &dyn CompactionScheduler,
+    (flushes, universe): (u64, f64),
+    step: impl Fn(u64) -> (u64, u64),
+) -> Outcome {
+    let mut tree = Tree::new(universe);
+    let mut outcome = Outcome { write: 0.0, space: 0.0, runs: 0, l0: 0 };
+    for flush in 0..flushes {
+        let (first, last) = step(flush);
+        tree.flush(FLUSH, first, last);
+        tree.settle(scheduler);
+        outcome.runs = outcome.runs.max(tree.state.runs.len());
+        outcome.l0 = outcome.l0.max(tree.state.l0.len());
+        if first == 0 {
+            outcome.space = outcome.space.max(tree.bytes() as f64 / tree.live_bytes());
+        }
+    }
+    outcome.write = 1.0 + tree.compacted as f64 / tree.flushed as f64;
+    println!(
+        "{}, {flushes} flushes: write {:.2}, space {:.2}, at most {} runs and {} in L0",
+        scheduler.name(),
+        outcome.write,
+        outcome.space,
+        outcome.runs,
+        outcome.l0
+    );
+    outcome
+}
+
+fn everywhere(_: u64) -> (u64, u64) {
+    (0, u64::MAX)
+}
+
+fn ascending(flush: u64) -> (u64, u64) {
+    (flush << 32, (flush << 32) + u64::from(u32::MAX) - 1)
+}
+
+const UNIQUE: f64 = 1e15;
+
+/// 20 million rows of 116 bytes are 39 flushes; ten times as many need one level more.
+#[test]
+fn tiered_writes_random_rows_at_most_four_times() {
+    for flushes in [39, 390, 2000] {
+        let outcome = ingest(&Tiered::default(), (flushes, UNIQUE), everywhere);
+        assert!(outcome.write <= 4.0, "{}", outcome.write);
+        // Eight runs a level, and a level holds nine times the one above.
+        let levels = (flushes as f64 / 9.0).log(9.0).ceil().max(1.0);
+        assert!(outcome.l0 <= 8 && outcome.runs <= 8 * levels as usize);
+    }
+}
+
+#[test]
+fn loads_in_key_order_are_written_once() {
+    let schedulers: [&dyn CompactionScheduler; 3] =
+        [&Tiered::default(), &LazyLeveled::default(), &TimeWindow::default()];
+    for scheduler in schedulers {
+        let outcome = ingest(scheduler, (500, UNIQUE), ascending);
+        assert!((outcome.write - 1.0).abs() < f64::EPSILON, "{}", outcome.write);
+        assert!(outcome.runs <= 1);
+    }
+}
+
+/// Rows overwritten at random, ten times over.
+#[test]
+fn lazy_leveling_bounds_space() {
+    let universe = (100 * FLUSH) as f64;
+    let outcome = ingest(&LazyLeveled::default(), (1000, universe), everywhere);
+    assert!(outcome.space <= 1.3, "{}", outcome.space);
+    assert!(outcome.runs <= 12 && outcome.write <= 6.0);
+    let tiered = ingest(&Tiered::default(), (1000, universe), everywhere);
+    assert!(tiered.write < outcome.write, "tiering is there to write less");
+    assert!(tiered.space > outcome.space);
+}
+
+/// Rare overwrites in one place leave the rest of the last run alone.
+#[test]
+fn some_to_all_leaves_the_rest_of_the_last_run() {
+    let lazy = LazyLeveled::default();
+    let mut tree = Tree::new((100 * FLUSH) as f64);
+    for _ in 0..100 {
+        tree.flush(FLUSH, 0, u64::MAX);
+    }
+    tree.settle(&lazy);
+    let last = tree.state.runs.last().unwrap().tables.clone();
+    assert!(last.len() > 10 && tree.state.runs.len() == 1);
+    tree.compacted = 0;
+    for _ in 0..100 {
+        tree.flush(FLUSH, 0, u64::MAX / 10);
+        tree.settle(&lazy);
+    }
+    let still = tree.state.runs.last().unwrap().tables.iter();
+    let untouched = still.filter(|table| last.iter().any(|one| one.id == table.id)).count();
+    assert!(untouched * 10 >= last.len() * 8, "{untouched} of {}", last.len());
+}
