@@ -100,7 +100,9 @@ mod tests {
         /// one anchor.
         #[test]
         fn parts_are_bounded(
-            sizes in prop::collection::vec(0u64..100, 0..60), wanted in 1usize..9, least in 0u64..300,
+            sizes in prop::collection::vec(0u64..100, 0..60),
+            wanted in 1usize..9,
+            least in 0u64..300,
         ) {
             let anchors = anchors(&sizes);
             let points = split_points(&anchors, wanted, least);

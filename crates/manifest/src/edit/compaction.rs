@@ -14,8 +14,8 @@ use crate::state::{FinishedJob, Manifest, SortedRun};
 use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
 
-/// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the job
-/// up: its names are void, and what it uploaded is garbage.
+/// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the
+/// job up: its names are void, and what it uploaded is garbage.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishCompaction {
     /// The compactor's epoch.
