@@ -181,9 +181,7 @@ impl Follower {
             self.segments.insert(0, Arc::new(Memtable::new()));
         }
         let Some(active) = self.segments.first() else { return Ok(()) };
-        // In tables already (rule N4), or handed out before.
-        let floor = flushed.max(self.last_seq);
-        if let Some(last) = insert_rows(active, body, floor)? {
+        if let Some(last) = insert_rows(active, body, flushed, self.last_seq)? {
             self.last_seq = last;
         }
         Ok(())

@@ -268,8 +268,8 @@ fn replay(
     for (id, _) in &recovered.replay {
         let body = bodies.get(id).ok_or_else(|| Error::internal("a body met was not kept"))?;
         let floor = if cfg!(mutation = "replay_all") { Seq::NONE } else { flushed };
-        if let Some(last) = insert_rows(&replayed.active, body, floor)? {
-            replayed.last_seq = replayed.last_seq.max(last);
+        if let Some(last) = insert_rows(&replayed.active, body, floor, replayed.last_seq)? {
+            replayed.last_seq = last;
         }
         replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
         if replayed.active.bytes() >= memtable_bytes {
