@@ -8,8 +8,8 @@ use crate::actor::{
     Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, owner, without,
 };
 use crate::step::{Step, What};
-use crate::world::{Faults, Object, Out, Pending, Record, World};
-use crate::writer::{bug, describe};
+use crate::world::{Faults, Object, Out, Pending, Record, World, describe};
+use crate::writer::bug;
 use siltstone_base::{AttemptId, Epoch, JobId, ObjectName, PutOutcome, SstId};
 use siltstone_manifest::edit::{Edit, FinishCompaction};
 use siltstone_manifest::protocol::{Commit, CommitAction, ManifestAnswer, ManifestRequest};

@@ -26,7 +26,7 @@ pub(crate) const NONE: Faults =
 /// To append `records`, flush when `flush_at` of its own are durable, and close.
 pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
     let flush_at = flush_at.to_vec();
-    Plan { width, records, flush_at, behind: 0, close, careless: false, scans: false }
+    Plan { width, records, flush_at, behind: 0, looks: 0, close, careless: false, scans: false }
 }
 
 /// A writer with such a plan.
@@ -38,6 +38,11 @@ pub(crate) fn writer(width: u64, records: usize, flush_at: &[usize], close: bool
 /// manifest knows of it.
 pub(crate) fn lagging(records: usize, close: bool) -> Actor {
     Writer::actor(Plan { behind: 1, ..plan(2, records, &[2], close) })
+}
+
+/// A writer, one record at a time, that looks for a newer manifest (rule F7).
+pub(crate) fn looking(records: usize, flush_at: &[usize], looks: u8) -> Actor {
+    Writer::actor(Plan { looks, ..plan(1, records, flush_at, false) })
 }
 
 /// A writer, one record at a time, whose scans stay on what it replaces.
@@ -91,6 +96,11 @@ fn small() -> Vec<Config> {
             "2 writers, late flush, reader, an outsider",
             vec![lagging(2, false), plain(1, 1, &[]), reader(1)],
             Faults { destroyed: 1, ..NONE },
+        ),
+        config(
+            "writer that looks, second writer, collector",
+            vec![looking(1, &[1], 1), plain(1, 0, &[0]), Collector::actor(1)],
+            NONE,
         ),
         config(
             "writer, reader with checkpoint, collector",
@@ -164,7 +174,13 @@ fn large_writers() -> Vec<Config> {
         vec![lagging(3, false), plain(1, 1, &[0]), plain(1, 0, &[]), Reader::actor(2, Rules::ALL)],
         Faults { destroyed: 1, crashes: 1, ..NONE },
     );
-    vec![three, after(SENT, faults), after(SENT, four), lags, after(LAGS, pinned), outsider]
+    let looks = config(
+        "writer that looks, second writer, checkpoint, collector",
+        vec![looking(2, &[1], 2), plain(1, 0, &[0]), Pinner::actor(false), gc()],
+        Faults { late: 1, ..NONE },
+    );
+    let all = [three, after(SENT, faults), after(SENT, four), lags, after(LAGS, pinned), outsider];
+    all.into_iter().chain([after(OPEN, looks)]).collect()
 }
 
 fn large_collectors() -> Vec<Config> {

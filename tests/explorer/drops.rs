@@ -3,7 +3,7 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
-use crate::configs::{NONE, lagging, plan, scanning, writer};
+use crate::configs::{NONE, lagging, looking, plan, scanning, writer};
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
@@ -198,7 +198,16 @@ fn acknowledging() -> Vec<Drop> {
 }
 
 fn manifests() -> Vec<Drop> {
+    // A runs; B's claim of the next number is about to be sent; a reader's checkpoint takes that
+    // number, and the collector revokes it and frees it.
+    let looks: fn(Rules) -> Vec<Actor> = |_| {
+        let others = [plain(1, 0, &[]), Pinner::actor(false), Collector::actor(1)];
+        std::iter::once(looking(0, &[], 1)).chain(others).collect()
+    };
+    const CLAIMS: &[Go] = &[Go::Steps(0, 7), Go::Steps(1, 1), Go::Steps(2, 9)];
     vec![
+        Drop::new(Rule::LookAtHits, looks).after(CLAIMS),
+        Drop::new(Rule::VerifyBeforeBelieving, looks).after(CLAIMS),
         Drop::new(Rule::CheckSlot, |_| {
             vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
         }),

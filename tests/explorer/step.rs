@@ -42,6 +42,7 @@ pub(crate) enum What {
     Uploads(SstId),
     PlansFlush(SstId, WalId),
     BeginsClose,
+    Begins(&'static str),
     BeginsCommit(&'static str),
     Polls,
     EndsScan,
@@ -139,6 +140,7 @@ impl fmt::Display for Step {
                 write!(f, "begins the flush of {}, replay point to {to}", name(id))
             }
             What::BeginsClose => f.write_str("begins a clean close"),
+            What::Begins(what) => write!(f, "begins {what}"),
             What::BeginsCommit(what) => write!(f, "begins to commit: {what}"),
             What::Polls => f.write_str("polls"),
             What::EndsScan => f.write_str("ends its scan"),

@@ -4,7 +4,10 @@ use crate::actor::Actor;
 use crate::ghost::Ghost;
 use crate::shared::{Shared, fingerprint};
 use crate::step::{Step, What};
-use siltstone_base::{Epoch, JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, UnixMillis, WalId,
+};
 use siltstone_manifest::gc::{JobReservation, ListedObject};
 use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalSeen};
 use siltstone_manifest::{Manifest, Rules};
@@ -134,6 +137,30 @@ pub(crate) fn seen(object: &Object) -> (WalSeen, Option<Record>) {
             (WalSeen::Fence { epoch: *epoch, next_id: *next_id }, None)
         }
         _ => (WalSeen::Foreign, None),
+    }
+}
+
+/// A table over the whole key space.
+pub(crate) fn describe(id: SstId, rows: &[Record]) -> SstDescriptor {
+    let seqs = || rows.iter().map(|row| Seq(row.seq));
+    SstDescriptor {
+        id,
+        location: SstLocation::Own,
+        object_bytes: 2,
+        checksum: 0,
+        tail_offset: 1,
+        first_key: bytes::Bytes::from_static(b"a"),
+        last_key: bytes::Bytes::from_static(b"z"),
+        visible_start: None,
+        visible_end: None,
+        seq_override: None,
+        entries: rows.len() as u64,
+        tombstones: 0,
+        min_seq: seqs().min().unwrap_or_default(),
+        max_seq: seqs().max().unwrap_or_default(),
+        min_expiry: None,
+        max_expiry: None,
+        range_deletes: None,
     }
 }
 

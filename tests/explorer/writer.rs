@@ -2,8 +2,7 @@
 
 use crate::actor::{Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, owner};
 use crate::step::{Step, What};
-use crate::world::{Object, Out, Pending, Record, World, seen};
-use siltstone_base::sst::SstLocation;
+use crate::world::{Object, Out, Pending, Record, World, describe, seen};
 use siltstone_base::{AttemptId, Epoch, ObjectName, PutOutcome, Seq, SstDescriptor, SstId, WalId};
 use siltstone_manifest::edit::{Edit, FlushL0, Refusal, replay_point};
 use siltstone_manifest::protocol::{
@@ -13,8 +12,10 @@ use siltstone_manifest::protocol::{
 use siltstone_manifest::{KeptFence, Manifest, Rules};
 use std::sync::Arc;
 
+mod looking;
 mod reading;
 
+use looking::Looking;
 use reading::Reading;
 pub(crate) use reading::{hole, lacks, version_of};
 
@@ -32,6 +33,8 @@ pub(crate) struct Plan {
     /// Records that are durable by then, and that a flush leaves to the next one: in the engine
     /// those that came after the memtable was frozen. `wal_id_last_seen` then runs ahead.
     pub(crate) behind: usize,
+    /// How often it looks for a newer manifest while it runs.
+    pub(crate) looks: u8,
     /// Whether it closes in the end.
     pub(crate) close: bool,
     /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
@@ -75,6 +78,7 @@ struct Running {
     flushes: usize,
     commit: Option<(Commit, Call, Purpose)>,
     reading: Reading,
+    looking: Looking,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,30 +91,6 @@ enum Purpose {
 /// The table that process `me` writes by its flush number `flush`.
 fn table_name(me: usize, flush: usize) -> SstId {
     SstId((me as u128 + 1) * 16 + flush as u128)
-}
-
-/// A table over the whole key space.
-pub(crate) fn describe(id: SstId, rows: &[Record]) -> SstDescriptor {
-    let seqs = || rows.iter().map(|row| Seq(row.seq));
-    SstDescriptor {
-        id,
-        location: SstLocation::Own,
-        object_bytes: 2,
-        checksum: 0,
-        tail_offset: 1,
-        first_key: bytes::Bytes::from_static(b"a"),
-        last_key: bytes::Bytes::from_static(b"z"),
-        visible_start: None,
-        visible_end: None,
-        seq_override: None,
-        entries: rows.len() as u64,
-        tombstones: 0,
-        min_seq: seqs().min().unwrap_or_default(),
-        max_seq: seqs().max().unwrap_or_default(),
-        min_expiry: None,
-        max_expiry: None,
-        range_deletes: None,
-    }
 }
 
 /// A refusal that the protocol excludes.
@@ -310,6 +290,7 @@ impl Writer {
             known: recovered.manifest,
             flushes: 0,
             commit: None,
+            looking: Looking::begin(self.plan.looks),
         }));
     }
 
@@ -346,6 +327,7 @@ impl Writer {
             None => self.begin_commit(world, me, running, out),
         }
         running.end_scan(world, me, out);
+        running.look(world, me, out);
         crash(world, (me, ROLE), &running.under_way(me), out);
     }
 
@@ -451,7 +433,7 @@ impl Writer {
                     return After::Ends;
                 }
                 running.reading.committed(world, &state, self.plan.scans);
-                running.known = state;
+                running.learn(&state);
                 running.flushes += usize::from(purpose == Purpose::Flush);
                 After::Goes
             }

@@ -90,6 +90,10 @@ rules! {
     /// M4: a reader confirms hits against the boundary. Without it it takes a zombie's fence on a
     /// freed id, jumps into the gap of a real one, and serves a record that recovery drops.
     ConfirmHits,
+    /// M4, F7: what a probe of the next number hits is looked at properly before it is believed.
+    /// Without it a writer that nobody has overtaken reads a sleeper's claim in a freed slot, and
+    /// ends as Fenced.
+    LookAtHits,
     /// M4: one poll in N is a listing. Without it a reader that slept past gc waits for ever on
     /// freed numbers.
     ListSometimes,

@@ -85,7 +85,13 @@ impl Look {
                 }
             }
             (Phase::Probe, ManifestAnswer::Read(None)) => self.phase = Phase::Done,
-            (Phase::Probe, ManifestAnswer::Read(Some(_))) => self.phase = Phase::List,
+            (Phase::Probe, ManifestAnswer::Read(Some(_))) if self.rules.has(Rule::LookAtHits) => {
+                self.phase = Phase::List;
+            }
+            (Phase::Probe, ManifestAnswer::Read(Some(read))) => {
+                self.known = Some(read);
+                self.phase = Phase::Done;
+            }
             (Phase::Verify(_), ManifestAnswer::Listed(listing)) => self.on_verified(listing),
             _ => {}
         }
