@@ -16,14 +16,7 @@ use std::sync::Arc;
 /// # Errors
 /// The store's; a round that fails half-way did nothing wrong.
 pub async fn round(env: &Env) -> Result<u64, Error> {
-    let mut look = Look::new(None, Rules::ALL);
-    let newest = loop {
-        match look.action() {
-            LookAction::Request(request) => look.on_answer(perform(env, request).await?),
-            LookAction::Done(None) => return Ok(0),
-            LookAction::Done(Some(newest)) => break newest,
-        }
-    };
+    let Some(newest) = newest(env).await? else { return Ok(0) };
     let database = newest.database;
     let everything = UnixMillis(u64::MAX);
     let mut machine = Collect::new(newest, env.clock.now(), everything, Rules::ALL);
@@ -55,6 +48,20 @@ pub async fn round(env: &Env) -> Result<u64, Error> {
     }
 }
 
+/// The newest manifest, proven; `None` where there is no database.
+///
+/// # Errors
+/// The store's.
+pub async fn newest(env: &Env) -> Result<Option<Arc<Manifest>>, Error> {
+    let mut look = Look::new(None, Rules::ALL);
+    loop {
+        match look.action() {
+            LookAction::Request(request) => look.on_answer(perform(env, request).await?),
+            LookAction::Done(newest) => return Ok(newest),
+        }
+    }
+}
+
 async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
     let mut all = Vec::new();
     for prefix in [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED] {
@@ -64,7 +71,7 @@ async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
     Ok(all)
 }
 
-async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
+pub(crate) async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
     Ok(match request {
         ManifestRequest::Create(state) => {
             let attempt = AttemptId(env.random_u128());

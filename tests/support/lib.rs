@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compact;
 pub mod faults;
 pub mod gc;
 pub mod latency;

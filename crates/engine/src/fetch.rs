@@ -3,13 +3,15 @@
 use crate::cache::{BlockCache, TableHandle};
 use crate::counter::Asked;
 use crate::env::Env;
+use crate::manifest_client::look;
+use crate::objects::Objects;
 use crate::store::counting::Requests;
 use crate::store::ranges::coalesce;
 use crate::store::retry::with_retries;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
-    BlockAddr, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
+    BlockAddr, Epoch, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
 };
 use siltstone_sst::{Block, Table};
 use std::ops::Range;
@@ -29,8 +31,8 @@ pub(crate) struct ReadContext {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) deadline: Duration,
-    /// Whether this is the writer's.
-    pub(crate) writes: bool,
+    /// The epoch of the writer whose reads these are; `None` for others'.
+    pub(crate) writer: Option<Epoch>,
 }
 
 /// Whether fetched blocks stay in the cache.
@@ -41,8 +43,7 @@ pub(crate) enum Fill {
 }
 
 impl ReadContext {
-    /// The bytes of `range`. A table that is gone is NotFound in a reader, whose view may be old,
-    /// and Corruption in the writer, whose tables nobody may take away.
+    /// The bytes of `range`.
     async fn read(&self, descriptor: &SstDescriptor, range: Range<u64>) -> Result<Bytes> {
         let name = ObjectName::Compacted(descriptor.id);
         if range.start >= range.end || range.end > descriptor.object_bytes {
@@ -53,10 +54,36 @@ impl ReadContext {
             Some(Ok(found)) => found,
             _ => with_retries(&self.env, self.deadline, "read table", get).await?,
         };
-        let kind = if self.writes { ErrorKind::Corruption } else { ErrorKind::NotFound };
-        found.ok_or_else(|| {
-            Error::new(kind, "a table that the manifest names is gone").with("object", name)
-        })
+        match found {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.gone().await.with("object", name)),
+        }
+    }
+
+    /// Why a table is gone. In a reader, whose view may be old, NotFound. In the writer, whose
+    /// checkpoint keeps what it reads, Corruption; but its checkpoint goes with its close and with
+    /// the next writer's claim, while its scans may live on: one look tells.
+    async fn gone(&self) -> Error {
+        let Some(epoch) = self.writer else {
+            return Error::new(ErrorKind::NotFound, "a table that the manifest names is gone");
+        };
+        let objects = Objects { env: self.env.clone(), limit: self.deadline };
+        match look(&objects, None).await {
+            Ok(Some(newest)) if newest.writer_epoch == epoch && !newest.closed_cleanly() => {
+                Error::corruption("a table that the manifest names is gone")
+            }
+            Ok(Some(newest)) if newest.writer_epoch != epoch => Error::new(
+                ErrorKind::Fenced,
+                "a newer writer has taken over, and a table that this read needs was collected",
+            )
+            .with("by epoch", newest.writer_epoch),
+            Ok(_) => Error::new(
+                ErrorKind::Expired,
+                "the handle was closed, and a table that this read needs was collected; open the \
+                 database again",
+            ),
+            Err(error) => error,
+        }
     }
 
     /// The metadata of a table: one GET when it is not in memory.

@@ -73,7 +73,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 }
 
 /// Whether no later attempt can succeed.
-fn ends_the_handle(error: &Error) -> bool {
+pub(crate) fn ends_the_handle(error: &Error) -> bool {
     use siltstone_base::ErrorKind as Kind;
     !matches!(error.kind(), Kind::Unavailable | Kind::Timeout | Kind::Denied | Kind::NotFound)
 }
@@ -114,9 +114,11 @@ impl Flusher {
         // A row in the tree that the log lacks would survive a crash that a row before it does
         // not.
         self.writer.commit_at(flushed_seq).wait(None).await?;
-        let manifest = self.writer.manifests.commit(self.edit(flushed_seq)).await?;
+        let mut pins = self.writer.pins.lock().await;
+        let levels = self.writer.commit_pinned(&mut pins, self.edit(flushed_seq)).await?;
         let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
-        self.writer.install_flush(&memtables, self.writer.levels_of(&manifest)?);
+        self.writer.install_flush(&memtables, levels);
+        drop(pins);
         forget_flushed_wal(&self.writer, flushed_seq);
         Ok(())
     }
@@ -145,11 +147,11 @@ impl Flusher {
         self.plans.extend(added);
     }
 
-    fn edit(&self, flushed_seq: Seq) -> Edit {
+    fn edit(&self, flushed_seq: Seq) -> FlushL0 {
         let writer = &self.writer;
         let built = self.plans.iter().filter_map(|plan| plan.built.clone());
         let newest = writer.manifests.newest_known();
-        Edit::FlushL0(FlushL0 {
+        FlushL0 {
             layers: built.map(|table| vec![table]).collect(),
             replay_from: replay_point(writer, flushed_seq, &newest),
             flushed_seq,
@@ -158,7 +160,7 @@ impl Flusher {
             reserve: new_names(&writer.env, self.plans.len()),
             floor: writer.floor(),
             ..FlushL0::nothing(writer.epoch, &newest)
-        })
+        }
     }
 }
 

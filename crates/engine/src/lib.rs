@@ -39,6 +39,7 @@ mod objects;
 mod open;
 mod options;
 pub mod parts;
+mod pins;
 mod read;
 mod reader;
 mod replay;

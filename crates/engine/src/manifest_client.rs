@@ -7,14 +7,15 @@ use crate::write::durability::Durability;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
 };
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{Edit, Manifest};
+use siltstone_manifest::{Edit, Manifest, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -134,6 +135,8 @@ pub(crate) struct ManifestClient {
     database: DatabaseId,
     known: RwLock<Arc<Manifest>>,
     turn: tokio::sync::Mutex<()>,
+    /// Hears of every newer state.
+    news: Arc<Notify>,
     /// The handle's end stops the trying.
     durability: Arc<Durability>,
 }
@@ -143,12 +146,14 @@ impl ManifestClient {
         objects: Objects,
         newest: Arc<Manifest>,
         durability: &Arc<Durability>,
+        news: &Arc<Notify>,
     ) -> Self {
         ManifestClient {
             objects,
             database: newest.database,
             known: RwLock::new(newest),
             turn: tokio::sync::Mutex::new(()),
+            news: Arc::clone(news),
             durability: Arc::clone(durability),
         }
     }
@@ -166,10 +171,12 @@ impl ManifestClient {
         Arc::clone(&self.known.read())
     }
 
-    fn learn(&self, state: &Arc<Manifest>) {
+    /// A state that was proven, or that only costs requests when it is false.
+    pub(crate) fn learn(&self, state: &Arc<Manifest>) {
         let mut known = self.known.write();
         if state.id > known.id {
             *known = Arc::clone(state);
+            self.news.notify_one();
         }
     }
 
@@ -206,6 +213,43 @@ impl ManifestClient {
             };
             match requests.perform(request).await {
                 Ok(answer) => machine.on_answer(answer),
+                Err(error) if may_pass(&error) => {
+                    if let Some(dead) = self.durability.failure() {
+                        return Err(dead);
+                    }
+                    let env = &self.objects.env;
+                    env.clock.sleep(env.jittered(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl ManifestClient {
+    /// The version that `checkpoint` names, which a commit of this writer added: `state`, or an
+    /// older one when another commit came before this one was settled. Goes on like a commit.
+    ///
+    /// # Errors
+    /// Fenced when a newer writer removed the checkpoint; Closed when the handle ended meanwhile.
+    pub(crate) async fn version_of(
+        &self,
+        state: &Arc<Manifest>,
+        checkpoint: CheckpointId,
+    ) -> Result<Arc<Manifest>> {
+        let named = state.checkpoint(checkpoint).map(|one| one.manifest_id);
+        // Only where a test has dropped the rule that adds it.
+        let id = named.unwrap_or(state.id);
+        if id == state.id {
+            return Ok(Arc::clone(state));
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.objects.manifest(id).await {
+                Ok(Some(version)) => return Ok(version),
+                // It is pinned: who let go of it has taken over.
+                Ok(None) => return Err(Refusal::Fenced { by: state.writer_epoch.next() }.into()),
                 Err(error) if may_pass(&error) => {
                     if let Some(dead) = self.durability.failure() {
                         return Err(dead);

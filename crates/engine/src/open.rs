@@ -10,6 +10,7 @@ use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
+use crate::pins::{self, TreePins};
 use crate::replay::insert_rows;
 use crate::rules;
 use crate::store::conditional;
@@ -20,19 +21,20 @@ use crate::write::wal::WalTask;
 use crate::writer::{Start, UnflushedWal, Writer};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId, ObjectKind,
-    ObjectName, PutOutcome, Result, Seq, WalId,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
+    ObjectKind, ObjectName, PutOutcome, Result, Seq, WalId,
 };
 use siltstone_manifest::protocol::{
-    OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
+    Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
 };
-use siltstone_manifest::{KeptFence, Manifest, Settings};
+use siltstone_manifest::{KeptFence, Manifest, NewCheckpoint, Settings};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{self, WalObject, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";
@@ -86,15 +88,43 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
         None => return Err(no_database(&env)),
     };
     newest.settings.check(&settings)?;
+    let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
+    let created_at = env.clock.now();
     let options = WriterOptions {
         claim: AttemptId(env.random_u128()),
         max_parallel_writes: how.options.max_parallel_writes,
         take_over: how.take_over,
         reserve: new_names(&env, RESERVED_NAMES),
-        checkpoint: None,
+        checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
     };
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
-    start(env, requests, how, objects, recovered, &bodies)
+    let version = claimed_version(&objects, &recovered, pin).await?;
+    let version = Version { version, pin, next_pin };
+    start(env, requests, how, objects, (recovered, version), &bodies)
+}
+
+/// The version that the writer's tree begins as, and its checkpoint.
+struct Version {
+    version: Arc<Manifest>,
+    pin: CheckpointId,
+    next_pin: CheckpointId,
+}
+
+/// The version that the claim's checkpoint names: the claim, though a compactor may have committed
+/// since.
+async fn claimed_version(
+    objects: &Objects,
+    recovered: &Recovered,
+    pin: CheckpointId,
+) -> Result<Arc<Manifest>> {
+    let state = &recovered.manifest;
+    let claimed = state.checkpoint(pin).map_or(state.id, |one| one.manifest_id);
+    if claimed == state.id {
+        return Ok(Arc::clone(state));
+    }
+    let version = objects.manifest(claimed).await?;
+    // It is pinned: who let go of it has taken over.
+    version.ok_or_else(|| Failure::Fenced { by: None }.into())
 }
 
 /// What this opener brings, to be recorded or checked.
@@ -288,7 +318,7 @@ fn start(
     requests: Arc<Requests>,
     how: OpenOptions,
     objects: Objects,
-    recovered: Recovered,
+    (recovered, Version { version, pin, next_pin }): (Recovered, Version),
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
     let options = how.options;
@@ -300,10 +330,13 @@ fn start(
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: how.merge_operator,
         deadline: options.deadline,
-        writes: true,
+        writer: Some(recovered.epoch),
     };
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
-    let levels = Levels::of_manifest(&recovered.manifest, &Levels::default(), &budget)?;
+    let pins_nudge = Arc::new(Notify::new());
+    let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
+    let levels = Arc::new(levels.noticed_by(&pins_nudge));
+    let pins = TreePins::new((pin, next_pin), version, &levels);
     let first = recovered.fence.next_id;
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
@@ -313,11 +346,18 @@ fn start(
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
         first_wal: first,
-        manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest), &durability),
+        manifests: ManifestClient::new(
+            objects,
+            Arc::clone(&recovered.manifest),
+            &durability,
+            &pins_nudge,
+        ),
         durability,
         context,
         budget,
         levels,
+        pins,
+        pins_nudge,
         active: replayed.active,
         frozen: replayed.frozen,
         last_seq: replayed.last_seq,
@@ -327,5 +367,6 @@ fn start(
     let wal = WalTask::new(&writer, window);
     writer.env.spawn.spawn("wal", Box::pin(wal.run()));
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
+    writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
     Ok(writer)
 }

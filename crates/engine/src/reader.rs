@@ -93,7 +93,7 @@ impl Reader {
             cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
             operator: how.merge_operator,
             deadline: options.deadline,
-            writes: false,
+            writer: None,
         };
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
         let (follower, view) = Follower::start(&context, &options, &budget).await?;

@@ -8,6 +8,7 @@ use siltstone_manifest::Manifest;
 use siltstone_memtable::Memtable;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::Notify;
 
 /// Everything a read may touch.
 #[derive(Clone)]
@@ -37,6 +38,20 @@ pub(crate) struct Levels {
     pub(crate) runs: Vec<TableRun>,
     /// How many of the runs are entries of L0.
     pub(crate) l0: usize,
+    /// Tells the writer when the last reader of these tables is gone.
+    _last_reader: LastReader,
+}
+
+/// Notifies when it is dropped.
+#[derive(Debug, Default)]
+struct LastReader(Option<Arc<Notify>>);
+
+impl Drop for LastReader {
+    fn drop(&mut self) {
+        if let Some(notify) = &self.0 {
+            notify.notify_one();
+        }
+    }
 }
 
 /// Disjoint tables in key order: an L0 entry or a sorted run.
@@ -63,6 +78,16 @@ impl TableRun {
 }
 
 impl Levels {
+    /// One table alone.
+    pub(crate) fn of_table(handle: Arc<TableHandle>) -> Levels {
+        Levels { runs: vec![TableRun { tables: vec![handle] }], ..Levels::default() }
+    }
+
+    /// The same, and `notify` hears when the last reader of them is gone.
+    pub(crate) fn noticed_by(self, notify: &Arc<Notify>) -> Levels {
+        Levels { _last_reader: LastReader(Some(Arc::clone(notify))), ..self }
+    }
+
     /// The tables that `manifest` names; handles of `previous` are kept, so that their metadata
     /// stays in memory.
     ///
@@ -90,7 +115,7 @@ impl Levels {
                 Ok(TableRun { tables })
             })
             .collect::<Result<_>>()?;
-        Ok(Levels { runs, l0: manifest.l0.len() })
+        Ok(Levels { runs, l0: manifest.l0.len(), ..Levels::default() })
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {

@@ -8,6 +8,7 @@ use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::manifest_client::ManifestClient;
 use crate::options::Options;
+use crate::pins::TreePins;
 use crate::read::Pin;
 use crate::tree::{Levels, Tree};
 use crate::write::commit::{Awaiting, Tail};
@@ -31,6 +32,10 @@ pub(crate) struct Writer {
     pub(crate) manifests: ManifestClient,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
+    /// Before `turn` of the commits; nothing else is locked while it is waited for.
+    pub(crate) pins: tokio::sync::Mutex<TreePins>,
+    /// Heard by the task that keeps the checkpoints: a newer manifest, a version unread, an end.
+    pub(crate) pins_nudge: Arc<Notify>,
 
     // Writing threads.
     pub(crate) tail: Mutex<Tail>,
@@ -93,7 +98,10 @@ pub(crate) struct Start {
     pub(crate) durability: Arc<Durability>,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
-    pub(crate) levels: Levels,
+    /// The tables of the version that the claim's checkpoint names.
+    pub(crate) levels: Arc<Levels>,
+    pub(crate) pins: TreePins,
+    pub(crate) pins_nudge: Arc<Notify>,
     pub(crate) active: Arc<Memtable>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
@@ -107,7 +115,7 @@ impl Writer {
         let tree = Tree {
             active: Arc::clone(&start.active),
             frozen: start.frozen,
-            levels: Arc::new(start.levels),
+            levels: start.levels,
             flushed_seq: Seq::NONE,
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
@@ -126,6 +134,8 @@ impl Writer {
             manifests: start.manifests,
             context: start.context,
             budget: start.budget,
+            pins: tokio::sync::Mutex::new(start.pins),
+            pins_nudge: start.pins_nudge,
             tail: Mutex::new(Tail::new(start.last_seq.next(), start.active, frozen_bytes)),
             durability: start.durability,
             wal_nudge,
@@ -209,7 +219,7 @@ impl Writer {
     }
 
     /// Replaces flushed memtables by the tables that now hold them.
-    pub(crate) fn install_flush(&self, flushed: &[Arc<Memtable>], levels: Levels) {
+    pub(crate) fn install_flush(&self, flushed: &[Arc<Memtable>], levels: Arc<Levels>) {
         let mut tail = self.tail.lock();
         let bytes: usize = flushed.iter().map(|memtable| memtable.bytes()).sum();
         tail.frozen_bytes = tail.frozen_bytes.saturating_sub(bytes);
@@ -219,7 +229,7 @@ impl Writer {
         *tree = Arc::new(Tree {
             active: Arc::clone(&tree.active),
             frozen,
-            levels: Arc::new(levels),
+            levels,
             flushed_seq: Seq::NONE,
         });
         drop(tree);
@@ -227,9 +237,16 @@ impl Writer {
         self.relief.notify_waiters();
     }
 
+    /// Other tables with the same entries: a compaction made them.
+    pub(crate) fn install_levels(&self, levels: Arc<Levels>) {
+        let mut tree = self.tree.write();
+        *tree = Arc::new(Tree { levels, ..Tree::clone(&tree) });
+    }
+
     /// Tables of `manifest`, with this process's handles.
-    pub(crate) fn levels_of(&self, manifest: &siltstone_manifest::Manifest) -> Result<Levels> {
-        Levels::of_manifest(manifest, &self.tree().levels, &self.budget)
+    pub(crate) fn levels_of(&self, manifest: &siltstone_manifest::Manifest) -> Result<Arc<Levels>> {
+        let levels = Levels::of_manifest(manifest, &self.tree().levels, &self.budget)?;
+        Ok(Arc::new(levels.noticed_by(&self.pins_nudge)))
     }
 
     /// A pin that counts for the floor until it is released. Under the lock of the count, so that
@@ -286,5 +303,6 @@ impl Writer {
         self.phase_changed.notify_waiters();
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();
+        self.pins_nudge.notify_one();
     }
 }

@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::read::{self, Pin, Scan, ScanRange};
 use crate::store::lone::LoneObject;
 use crate::store::retry::with_retries;
-use crate::tree::{Levels, TableRun, Tree};
+use crate::tree::{Levels, Tree};
 use crate::value::Value;
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -114,7 +114,7 @@ impl TableFile {
         // The table is held here for good: no budget could let go of it.
         let handle = TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
         handle.install(Arc::clone(&table));
-        let levels = Levels { runs: vec![TableRun { tables: vec![handle] }], l0: 0 };
+        let levels = Levels::of_table(handle);
         let tree = Tree {
             active: Arc::new(Memtable::new()),
             frozen: Vec::new(),

@@ -78,6 +78,6 @@ pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadCo
         cache: Arc::new(BlockCache::new(cache_bytes, options.block_bytes)),
         operator: None,
         deadline: options.deadline,
-        writes: false,
+        writer: None,
     }
 }

@@ -201,6 +201,7 @@ impl Writer {
         self.relief.notify_waiters();
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();
+        self.pins_nudge.notify_one();
     }
 
     /// Why the handle has ended, other than by a close that is still at work.

@@ -1,0 +1,107 @@
+//! A compactor for tests: everything becomes one table, by the real edits, with no job record. So
+//! nothing may collect while it is at work.
+
+use crate::gc::{newest, perform};
+use siltstone::store::conditional;
+use siltstone::{Env, Error};
+use siltstone_base::{
+    AttemptId, BlockAddr, Envelope, JobId, ObjectId, ObjectKind, ObjectName, PutOutcome,
+    SstDescriptor, SstId, Step,
+};
+use siltstone_manifest::protocol::{Commit, CommitAction};
+use siltstone_manifest::{Edit, FinishCompaction, Manifest, Rules};
+use siltstone_merge::{Direction, Merge, Retain, Retention};
+use siltstone_sst::{Block, BlockSource, Table, TableBuilder, TableCursor, TableOptions};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rewrites every table into one. Answers how many went; 0 without a database or a table.
+///
+/// # Errors
+/// The store's, and refusals of the commits; nothing is harmed by stopping anywhere.
+pub async fn everything(env: &Env) -> Result<usize, Error> {
+    let Some(known) = newest(env).await? else { return Ok(0) };
+    let claim = AttemptId(env.random_u128());
+    let claimed = Edit::ClaimCompactor { expected: known.compactor_epoch, claim };
+    let state = commit(env, claimed, known).await?;
+    let remove: Vec<SstId> = state.tables().map(|table| table.id).collect();
+    if remove.is_empty() {
+        return Ok(0);
+    }
+    let finish = FinishCompaction {
+        epoch: state.compactor_epoch,
+        job: JobId(env.random_u128()),
+        add: merged(env, &state).await?.into_iter().collect(),
+        destination: 0,
+        retire: state.finished_jobs.iter().map(|done| done.job).collect(),
+        remove,
+    };
+    let gone = finish.remove.len();
+    commit(env, Edit::FinishCompaction(finish), state).await?;
+    Ok(gone)
+}
+
+async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<Manifest>, Error> {
+    let mut machine = Commit::new(edit, known, Rules::ALL);
+    loop {
+        match machine.action() {
+            CommitAction::Request(request) => machine.on_answer(perform(env, request).await?),
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+        }
+    }
+}
+
+/// The newest version of every key, uploaded as one table.
+async fn merged(env: &Env, state: &Manifest) -> Result<Option<SstDescriptor>, Error> {
+    let mut sources = Vec::new();
+    for descriptor in state.tables() {
+        let (table, blocks) = load(env, descriptor).await?;
+        sources.push(TableCursor::new(table, blocks));
+    }
+    let retention = Retention { bottom: true, now: env.clock.now(), ..Retention::default() };
+    let mut rows = Retain::new(Merge::new(sources, Direction::Forward), retention);
+    let name = SstId(env.new_ulid());
+    let attempt = AttemptId(env.random_u128());
+    let envelope = Envelope::new(ObjectKind::Table, state.database, ObjectId(name.get()), attempt);
+    let mut builder = TableBuilder::new(TableOptions::default(), envelope);
+    while rows.advance()? == Step::Ready {
+        if let Some(entry) = rows.entry() {
+            builder.add(&entry)?;
+        }
+    }
+    if builder.entries() == 0 {
+        return Ok(None);
+    }
+    let (bytes, descriptor) = builder.finish()?;
+    let created = conditional::create(env, ObjectName::Compacted(name), bytes, attempt).await;
+    match (created.outcome, created.error) {
+        (PutOutcome::Committed, _) => Ok(Some(descriptor)),
+        (_, Some(error)) => Err(error),
+        (_, None) => Err(Error::internal("a fresh name is taken")),
+    }
+}
+
+/// Every block of one table.
+struct Blocks(BTreeMap<BlockAddr, Arc<Block>>);
+
+impl BlockSource for Blocks {
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        self.0.get(&addr).cloned()
+    }
+}
+
+async fn load(env: &Env, descriptor: &SstDescriptor) -> Result<(Arc<Table>, Blocks), Error> {
+    let name = ObjectName::Compacted(descriptor.id);
+    let gone = || Error::corruption("a table that the newest manifest names is gone");
+    let bytes = env.store.get(name, None).await?.ok_or_else(gone)?;
+    let part = |range: std::ops::Range<u64>| bytes.slice(range.start as usize..range.end as usize);
+    let table = Table::open(descriptor.clone(), part(Table::tail_range(descriptor)))?;
+    let mut blocks = BTreeMap::new();
+    for block in 0..table.block_count() {
+        let range = table.block_range(block).ok_or_else(gone)?;
+        let addr = BlockAddr { sst: descriptor.id, block };
+        blocks.insert(addr, Arc::new(table.decode_block(block, part(range))?));
+    }
+    Ok((Arc::new(table), Blocks(blocks)))
+}
