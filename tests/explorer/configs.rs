@@ -98,6 +98,11 @@ fn small() -> Vec<Config> {
             Faults { destroyed: 1, ..NONE },
         ),
         config(
+            "writer, reader with checkpoint, an outsider",
+            vec![plain(1, 1, &[]), Pinner::actor(true), Collector::actor(1)],
+            Faults { destroyed: 1, ..NONE },
+        ),
+        config(
             "writer that looks, second writer, collector",
             vec![looking(1, &[1], 1), plain(1, 0, &[0]), Collector::actor(1)],
             NONE,

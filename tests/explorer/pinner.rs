@@ -323,10 +323,12 @@ impl Pinner {
             PinnedAction::Failed(failure) => {
                 let present = world.ghost.tip.checkpoint(id(me)).is_some();
                 let gone = Failure::Refused(Refusal::Expired { checkpoint: id(me) });
-                world.break_if(
-                    (present || failure != gone)
+                let problem = match failure {
+                    Failure::Hole(_) => world.ghost.edit().failed(failure),
+                    _ => (present || failure != gone)
                         .then(|| format!("C3: a present checkpoint cannot be read: {failure:?}")),
-                );
+                };
+                world.break_if(problem);
                 self.phase = Phase::Done;
             }
             PinnedAction::Done(ids) => {

@@ -3,20 +3,22 @@
 //! The ids from the checkpoint's `replay_from` to its `wal_id_last_seen` are alive as long as the
 //! checkpoint is present, wherever the boundary is. So the walk needs no boundary; it needs to know
 //! at its end that the checkpoint was there all the time, and checkpoints that are gone never come
-//! back under the same id.
+//! back under the same id. The same look tells an object that went with its checkpoint (Expired)
+//! from one that somebody else deleted (a hole).
 
 use super::look::{Look, LookAction};
-use super::{Failure, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
 use crate::edit::Refusal;
 use crate::rules::Rules;
 use crate::state::{Checkpoint, KeptFence};
-use siltstone_base::{CheckpointId, WalId};
+use siltstone_base::{CheckpointId, ManifestId, WalId};
 
 /// Walks the WAL of one checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PinnedWalk {
     checkpoint: CheckpointId,
-    last: WalId,
+    /// The version it names, and how far that reaches into the WAL.
+    pinned: (ManifestId, WalId),
     rules: Rules,
     met: Vec<WalId>,
     phase: Phase,
@@ -25,7 +27,8 @@ pub struct PinnedWalk {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Walk(WalId),
-    Confirm(Look),
+    /// Is the checkpoint present? Then what was met is the answer, or what is missing a hole.
+    Confirm(Look, Option<Hole>),
     Done,
     Failed(Failure),
 }
@@ -47,12 +50,12 @@ impl PinnedWalk {
     /// For `checkpoint`, as the newest manifest has it.
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, rules: Rules) -> PinnedWalk {
-        let last = checkpoint.wal_id_last_seen;
+        let pinned = (checkpoint.manifest_id, checkpoint.wal_id_last_seen);
         let walk = Phase::Walk(checkpoint.replay_from);
-        let mut pinned =
-            PinnedWalk { checkpoint: checkpoint.id, last, rules, met: Vec::new(), phase: walk };
-        pinned.step_to(checkpoint.replay_from);
-        pinned
+        let mut all =
+            PinnedWalk { checkpoint: checkpoint.id, pinned, rules, met: Vec::new(), phase: walk };
+        all.step_to(checkpoint.replay_from);
+        all
     }
 
     /// What to do now.
@@ -60,7 +63,7 @@ impl PinnedWalk {
     pub fn action(&self) -> PinnedAction {
         match &self.phase {
             Phase::Walk(id) => PinnedAction::ReadWal(*id),
-            Phase::Confirm(look) => match look.action() {
+            Phase::Confirm(look, _) => match look.action() {
                 LookAction::Request(request) => PinnedAction::Request(request),
                 LookAction::Done(_) => PinnedAction::Failed(self.gone()),
             },
@@ -80,27 +83,36 @@ impl PinnedWalk {
             WalSeen::Fence { epoch, next_id } => {
                 self.step_to(beyond(&KeptFence { id, epoch, next_id }));
             }
-            // Its maker had seen it: it went with the checkpoint.
-            WalSeen::Absent | WalSeen::Vanished => self.phase = Phase::Failed(self.gone()),
+            // Its maker had seen it: it went with the checkpoint, or it is a hole.
+            WalSeen::Absent | WalSeen::Vanished => {
+                self.phase = match Hole::at(id, self.pinned, self.rules) {
+                    None => Phase::Failed(self.gone()),
+                    hole => Phase::Confirm(Look::new(None, self.rules), hole),
+                };
+            }
             WalSeen::Foreign => self.phase = Phase::Failed(Failure::Foreign(id)),
         }
     }
 
     /// The answer to [`PinnedAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
-        let Phase::Confirm(look) = &mut self.phase else { return };
+        let Phase::Confirm(look, hole) = &mut self.phase else { return };
         look.on_answer(answer);
         if let LookAction::Done(newest) = look.action() {
             let present = newest.is_some_and(|state| state.checkpoint(self.checkpoint).is_some());
-            self.phase = if present { Phase::Done } else { Phase::Failed(self.gone()) };
+            self.phase = match *hole {
+                _ if !present => Phase::Failed(self.gone()),
+                Some(hole) => Phase::Failed(Failure::Hole(hole)),
+                None => Phase::Done,
+            };
         }
     }
 
     fn step_to(&mut self, id: WalId) {
-        self.phase = if id <= self.last {
+        self.phase = if id <= self.pinned.1 {
             Phase::Walk(id)
         } else {
-            Phase::Confirm(Look::new(None, self.rules))
+            Phase::Confirm(Look::new(None, self.rules), None)
         };
     }
 
@@ -140,6 +152,9 @@ mod tests {
         let gone = Failure::Refused(Refusal::Expired { checkpoint: CheckpointId(1) });
         let mut missing = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
         missing.on_wal(WalSeen::Absent);
+        let mut state = manifest();
+        state.checkpoints.clear();
+        confirm(&mut missing, state);
         assert_eq!(missing.action(), PinnedAction::Failed(gone));
 
         let mut removed = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
@@ -149,6 +164,18 @@ mod tests {
         state.checkpoints.clear();
         confirm(&mut removed, state);
         assert_eq!(removed.action(), PinnedAction::Failed(gone));
+    }
+
+    #[test]
+    fn what_a_present_checkpoint_lacks_is_a_hole() {
+        let one = checkpoint(1, None);
+        let mut missing = PinnedWalk::new(&one, Rules::ALL);
+        missing.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        missing.on_wal(WalSeen::Absent);
+        confirm(&mut missing, manifest());
+        let (manifest, last_seen) = (one.manifest_id, one.wal_id_last_seen);
+        let hole = Failure::Hole(Hole { id: WalId(5), manifest, last_seen });
+        assert_eq!(missing.action(), PinnedAction::Failed(hole));
     }
 
     #[test]
