@@ -24,5 +24,24 @@
 )]
 #[rustfmt::skip]
 mod manifest_generated;
+#[allow(
+    unsafe_code,
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    unused_imports,
+    mismatched_lifetime_syntaxes,
+    unsafe_op_in_unsafe_fn,
+    elided_lifetimes_in_paths,
+    clippy::all,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "generated code"
+)]
+#[rustfmt::skip]
+mod compactions_generated;
 
+pub use compactions_generated::compactions;
 pub use manifest_generated::manifest;

@@ -16,8 +16,10 @@
 //! The database's identity stands in the envelope alone; [`Manifest::decode`] copies it into the
 //! state.
 
-mod decode;
-mod encode;
+pub(crate) mod decode;
+pub(crate) mod encode;
+
+pub(crate) use encode::TABLE_BYTES_AT_MOST;
 
 use crate::state::Manifest;
 use bytes::Bytes;
@@ -32,7 +34,7 @@ const HEAD_BYTES: usize = ENVELOPE_BYTES + 8;
 /// Bytes after the body: the checksum.
 const CHECKSUM_BYTES: usize = 4;
 /// Bytes around the body.
-const FRAME_BYTES: u64 = (HEAD_BYTES + CHECKSUM_BYTES) as u64;
+pub(crate) const FRAME_BYTES: u64 = (HEAD_BYTES + CHECKSUM_BYTES) as u64;
 
 impl Manifest {
     /// The bytes of a manifest object with the identity `object`, written by `attempt`. Equal
@@ -102,7 +104,7 @@ pub fn decode_boundary(bytes: &[u8]) -> Result<(Envelope, u64)> {
 }
 
 /// `envelope | number | body | checksum`.
-fn seal(envelope: &Envelope, number: u64, body: &[u8]) -> Bytes {
+pub(crate) fn seal(envelope: &Envelope, number: u64, body: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len() + CHECKSUM_BYTES);
     bytes.extend_from_slice(&envelope.encode());
     bytes.extend_from_slice(&number.to_le_bytes());
@@ -113,7 +115,7 @@ fn seal(envelope: &Envelope, number: u64, body: &[u8]) -> Bytes {
 }
 
 /// The envelope, the number and the body of what [`seal`] made, once the checksum is right.
-fn unseal(bytes: &[u8], kind: ObjectKind) -> Result<(Envelope, u64, &[u8])> {
+pub(crate) fn unseal(bytes: &[u8], kind: ObjectKind) -> Result<(Envelope, u64, &[u8])> {
     let envelope = Envelope::decode(bytes, kind)?;
     let covered = bytes
         .len()

@@ -18,8 +18,7 @@ use siltstone_base::{AttemptId, DatabaseId, Envelope, ErrorKind, ObjectId, Objec
 use siltstone_base::{Seq, SstId};
 use siltstone_manifest::codec::{decode_boundary, encode_boundary};
 use siltstone_manifest::{L0Entry, Manifest, SortedRun};
-use std::path::Path;
-use support::{ATTEMPT, DATABASE, OBJECT, empty, framed, framed_as, full, table};
+use support::{ATTEMPT, DATABASE, OBJECT, damage, empty, framed, framed_as, full, golden, table};
 
 fn encode(manifest: &Manifest) -> Bytes {
     manifest.encode(OBJECT, ATTEMPT).expect("small manifests are not refused")
@@ -36,36 +35,11 @@ fn every_field_round_trips() {
     }
 }
 
-/// Holds fresh bytes against a stored file. After a deliberate change of the format (one line in
-/// RFC 0002) the fresh bytes, left in the target folder, replace the file.
-fn golden(name: &str, fresh: &[u8]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/manifest").join(name);
-    let stored = std::fs::read(&path).unwrap_or_default();
-    if stored != fresh {
-        let left = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        std::fs::write(&left, fresh).unwrap();
-        panic!("{} differs from what is written now, {}", path.display(), left.display());
-    }
-}
-
 #[test]
 fn bytes_are_those_of_the_golden_files() {
     golden("full.manifest", &encode(&full()));
     golden("empty.manifest", &encode(&empty()));
     golden("7.boundary", &encode_boundary(7, DATABASE, OBJECT, ATTEMPT));
-}
-
-/// Calls `check` with every single-bit flip and every truncation of `bytes`, and with a byte more.
-fn damage(bytes: &[u8], check: impl Fn(&[u8], &str)) {
-    for bit in 0..bytes.len() * 8 {
-        let mut flipped = bytes.to_vec();
-        flipped[bit / 8] ^= 1 << (bit % 8);
-        check(&flipped, &format!("bit {bit}"));
-    }
-    for length in 0..bytes.len() {
-        check(&bytes[..length], &format!("cut to {length}"));
-    }
-    check(&[bytes, &[0]].concat(), "a byte more");
 }
 
 #[test]

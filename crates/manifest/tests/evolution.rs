@@ -1,5 +1,5 @@
-//! Schema evolution: `fbs/manifest.fbs` against the frozen copy, by the rules in `fbs/README.md`,
-//! and a manifest of a later version that carries fields this one does not know.
+//! Schema evolution: `fbs/*.fbs` against the frozen copies, by the rules in `fbs/README.md`, and a
+//! manifest of a later version that carries fields this one does not know.
 
 #![allow(
     clippy::unwrap_used,
@@ -88,26 +88,33 @@ fn breaches(frozen: &str, now: &str) -> Vec<String> {
     breaches
 }
 
+/// Every schema, and how many definitions it has at least.
+const SCHEMAS: [(&str, usize); 2] = [("manifest.fbs", 13), ("compactions.fbs", 6)];
+
 fn schema(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fbs").join(name);
     std::fs::read_to_string(&path).expect("the schema is in the tree")
 }
 
 #[test]
-fn the_schema_only_appends_to_the_frozen_one() {
-    let frozen = schema("frozen/manifest.fbs");
-    assert!(definitions(&frozen).len() >= 13, "the parser lost definitions");
-    assert_eq!(breaches(&frozen, &schema("manifest.fbs")), Vec::<String>::new());
+fn the_schemas_only_append_to_the_frozen_ones() {
+    for (name, least) in SCHEMAS {
+        let frozen = schema(&format!("frozen/{name}"));
+        assert!(definitions(&frozen).len() >= least, "the parser lost definitions");
+        assert_eq!(breaches(&frozen, &schema(name)), Vec::<String>::new(), "{name}");
+    }
 }
 
 #[test]
 fn every_field_has_a_sentence() {
-    let schema = schema("manifest.fbs");
-    let mut before = "";
-    for line in schema.lines() {
-        let member = line.starts_with("  ") && line.ends_with([';', ',']);
-        assert!(!member || before.trim().starts_with("/// "), "undocumented: {line}");
-        before = line;
+    for (name, _) in SCHEMAS {
+        let schema = schema(name);
+        let mut before = "";
+        for line in schema.lines() {
+            let member = line.starts_with("  ") && line.ends_with([';', ',']);
+            assert!(!member || before.trim().starts_with("/// "), "undocumented: {line}");
+            before = line;
+        }
     }
 }
 

@@ -27,7 +27,7 @@ const APPARENT_FACTOR: usize = 8;
 
 /// The verifier's limits for a body of `length` bytes: its defaults would stop at a million
 /// tables or two gigabytes whatever the length.
-fn limits(length: usize) -> VerifierOptions {
+pub(crate) fn limits(length: usize) -> VerifierOptions {
     VerifierOptions {
         max_depth: MAX_DEPTH,
         max_tables: length / MIN_TABLE_BYTES,
@@ -83,19 +83,19 @@ pub(super) fn body(bytes: &[u8], database: DatabaseId) -> Result<Manifest> {
     Ok(manifest)
 }
 
-fn bits(id: &fb::Id128) -> u128 {
+pub(crate) fn bits(id: &fb::Id128) -> u128 {
     (u128::from(id.high()) << 64) | u128::from(id.low())
 }
 
 /// Every item of a vector of tables; none when it is missing.
-fn list<'a, T: Follow<'a> + 'a, S>(
+pub(crate) fn list<'a, T: Follow<'a> + 'a, S>(
     items: Option<Vector<'a, ForwardsUOffset<T>>>,
     one: impl Fn(T::Inner) -> Result<S>,
 ) -> Result<Vec<S>> {
     items.iter().flatten().map(one).collect()
 }
 
-fn byte_list(bytes: Option<Vector<'_, u8>>) -> Option<Bytes> {
+pub(crate) fn byte_list(bytes: Option<Vector<'_, u8>>) -> Option<Bytes> {
     bytes.map(|bytes| Bytes::copy_from_slice(bytes.bytes()))
 }
 
@@ -139,7 +139,7 @@ fn tables<'a>(
     list(Some(tables), |each| table(&each))
 }
 
-fn table(table: &fb::SstDescriptor<'_>) -> Result<SstDescriptor> {
+pub(crate) fn table(table: &fb::SstDescriptor<'_>) -> Result<SstDescriptor> {
     let range_deletes = match (table.range_deletes_offset(), table.range_deletes_bytes()) {
         (Some(offset), Some(bytes)) => Some((offset, bytes)),
         (None, None) => None,

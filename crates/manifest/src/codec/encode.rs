@@ -10,15 +10,15 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{SstDescriptor, SstId};
 use siltstone_fbs::manifest as fb;
 
-type Builder = FlatBufferBuilder<'static>;
-type Offset<T> = WIPOffset<T>;
-type TableList<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
-type ByteList = WIPOffset<Vector<'static, u8>>;
+pub(crate) type Builder = FlatBufferBuilder<'static>;
+pub(crate) type Offset<T> = WIPOffset<T>;
+pub(crate) type TableList<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
+pub(crate) type ByteList = WIPOffset<Vector<'static, u8>>;
 
 /// Bytes that one table takes at most beside its strings and byte lists, the offset that leads to
 /// it and padding included: the largest, SstDescriptor, has 18 fields of at most 16 bytes with a
 /// vtable of 40, under 400.
-const TABLE_BYTES: u64 = 400;
+pub(crate) const TABLE_BYTES_AT_MOST: u64 = 400;
 /// A string or byte list: its length, a zero and padding.
 const LIST_BYTES: u64 = 16;
 
@@ -34,14 +34,16 @@ pub(super) fn body_bytes_at_most(manifest: &Manifest) -> u64 {
             table.visible_start.as_ref(),
             table.visible_end.as_ref(),
         ];
-        TABLE_BYTES + keys.into_iter().flatten().map(bytes).sum::<u64>()
+        TABLE_BYTES_AT_MOST + keys.into_iter().flatten().map(bytes).sum::<u64>()
     });
     let checkpoints = manifest.checkpoints.iter().map(|checkpoint| {
         let facts = checkpoint.metadata.iter();
-        let facts: u64 = facts.map(|(name, value)| TABLE_BYTES + text(name) + text(value)).sum();
-        TABLE_BYTES + checkpoint.name.as_deref().map_or(0, text) + facts
+        let facts: u64 =
+            facts.map(|(name, value)| TABLE_BYTES_AT_MOST + text(name) + text(value)).sum();
+        TABLE_BYTES_AT_MOST + checkpoint.name.as_deref().map_or(0, text) + facts
     });
-    let ancestors = manifest.ancestors.iter().map(|each| TABLE_BYTES + text(&each.location));
+    let ancestors =
+        manifest.ancestors.iter().map(|each| TABLE_BYTES_AT_MOST + text(&each.location));
     let settings = &manifest.settings;
     let names = [
         Some(settings.codec.as_str()),
@@ -58,7 +60,7 @@ pub(super) fn body_bytes_at_most(manifest: &Manifest) -> u64 {
         + manifest.pending_ingests.len()
         + manifest.adopted_ingests.len();
     // Two tables more: the root and the settings.
-    TABLE_BYTES * (plain as u64 + 2)
+    TABLE_BYTES_AT_MOST * (plain as u64 + 2)
         + tables.sum::<u64>()
         + checkpoints.sum::<u64>()
         + ancestors.sum::<u64>()
@@ -103,12 +105,12 @@ pub(super) fn body(manifest: &Manifest) -> Vec<u8> {
     b.finished_data().to_vec()
 }
 
-fn id128(bits: u128) -> fb::Id128 {
+pub(crate) fn id128(bits: u128) -> fb::Id128 {
     fb::Id128::new((bits >> 64) as u64, bits as u64)
 }
 
 /// A vector of tables; an empty one is left out.
-fn list<S, T>(
+pub(crate) fn list<S, T>(
     b: &mut Builder,
     items: &[S],
     one: impl Fn(&mut Builder, &S) -> Offset<T>,
@@ -120,7 +122,10 @@ fn list<S, T>(
     Some(WIPOffset::new(b.create_vector(&offsets).value()))
 }
 
-fn names(b: &mut Builder, ids: &[SstId]) -> Option<WIPOffset<Vector<'static, fb::Id128>>> {
+pub(crate) fn names(
+    b: &mut Builder,
+    ids: &[SstId],
+) -> Option<WIPOffset<Vector<'static, fb::Id128>>> {
     if ids.is_empty() {
         return None;
     }
@@ -128,7 +133,7 @@ fn names(b: &mut Builder, ids: &[SstId]) -> Option<WIPOffset<Vector<'static, fb:
     Some(WIPOffset::new(b.create_vector(&ids).value()))
 }
 
-fn byte_list(b: &mut Builder, bytes: &Bytes) -> ByteList {
+pub(crate) fn byte_list(b: &mut Builder, bytes: &Bytes) -> ByteList {
     b.create_vector(bytes)
 }
 
@@ -171,7 +176,7 @@ fn kept_fence(b: &mut Builder, fence: &KeptFence) -> Offset<fb::KeptFence<'stati
     fb::KeptFence::create(b, &args)
 }
 
-fn table(b: &mut Builder, table: &SstDescriptor) -> Offset<fb::SstDescriptor<'static>> {
+pub(crate) fn table(b: &mut Builder, table: &SstDescriptor) -> Offset<fb::SstDescriptor<'static>> {
     let args = fb::SstDescriptorArgs {
         id: Some(&id128(table.id.get())),
         ancestor: match table.location {

@@ -10,10 +10,12 @@
 //! | [`scheduler`] | [`CompactionScheduler`], and triggers that several of them share |
 //! | [`tiered`], [`lazy_leveled`], [`time_window`] | the schedulers |
 //! | [`manual`] | major compaction, compaction of a key range |
+//! | [`record`] | the jobs under way, as an object: its changes and its bytes |
 
 pub mod lazy_leveled;
 pub mod manual;
 pub mod plan;
+pub mod record;
 pub mod scheduler;
 pub mod span;
 pub mod split;
@@ -24,6 +26,7 @@ pub mod work;
 
 pub use lazy_leveled::LazyLeveled;
 pub use plan::{Layer, Pick, Plan, Source, Why};
+pub use record::{Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange};
 pub use scheduler::{CompactionScheduler, View};
 pub use split::Anchor;
 pub use tiered::Tiered;

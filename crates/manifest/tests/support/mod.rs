@@ -15,6 +15,7 @@ use siltstone_manifest::{
     AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
     Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
 };
+use std::path::Path;
 
 pub(crate) const DATABASE: DatabaseId = DatabaseId(0xd0d1_d2d3_d4d5_d6d7_d8d9_dadb_dcdd_dedf);
 pub(crate) const OBJECT: ObjectId = ObjectId(0x0b00_0000_0000_0000_0000_0000_0000_00b1);
@@ -33,6 +34,31 @@ pub(crate) fn framed_as(envelope: &Envelope, body: &[u8]) -> Vec<u8> {
     let checksum = bound(envelope.object, 0, &bytes);
     bytes.extend_from_slice(&checksum.to_le_bytes());
     bytes
+}
+
+/// Holds fresh bytes against a stored file. After a deliberate change of the format (one line in
+/// RFC 0002) the fresh bytes, left in the target folder, replace the file.
+pub(crate) fn golden(name: &str, fresh: &[u8]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/manifest").join(name);
+    let stored = std::fs::read(&path).unwrap_or_default();
+    if stored != fresh {
+        let left = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::write(&left, fresh).unwrap();
+        panic!("{} differs from what is written now, {}", path.display(), left.display());
+    }
+}
+
+/// Calls `check` with every single-bit flip and every truncation of `bytes`, and with a byte more.
+pub(crate) fn damage(bytes: &[u8], check: impl Fn(&[u8], &str)) {
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.to_vec();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        check(&flipped, &format!("bit {bit}"));
+    }
+    for length in 0..bytes.len() {
+        check(&bytes[..length], &format!("cut to {length}"));
+    }
+    check(&[bytes, &[0]].concat(), "a byte more");
 }
 
 /// A table with `keys` and `seqs`, nothing optional set.

@@ -1,0 +1,356 @@
+//! How one record becomes the next.
+
+use super::{Claim, Compactions, Job, JobRange};
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, SstDescriptor, SstId};
+use std::collections::HashSet;
+use std::fmt;
+
+/// One change, made by whoever creates the next record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A new compactor takes the jobs over, once its epoch is in the manifest. Claims and the names
+    /// behind them end; finished tables stay.
+    TakeOver {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The compactor starts a job, and may forget others with it.
+    Start {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job; its own ranges may be claimed already.
+        job: Box<Job>,
+        /// Jobs that the manifest knows as finished.
+        forget: Vec<JobId>,
+    },
+    /// A worker takes a range.
+    Claim {
+        /// The job.
+        job: JobId,
+        /// Place of the range.
+        range: usize,
+        /// Identity of the claim, random.
+        worker: AttemptId,
+        /// The claim that stands in the way and was seen to stand still; `None`: there was none.
+        instead_of: Option<Claim>,
+        /// Names for the tables to come, fresh.
+        names: Vec<SstId>,
+    },
+    /// A worker says how far it is; with nothing new it is a sign of life.
+    Progress {
+        /// The job.
+        job: JobId,
+        /// Place of the range.
+        range: usize,
+        /// Its claim.
+        worker: AttemptId,
+        /// Tables that are finished and were not said before, key ascending.
+        outputs: Vec<SstDescriptor>,
+        /// More names for tables to come, fresh.
+        names: Vec<SstId>,
+        /// Whether the range is finished.
+        done: bool,
+    },
+    /// The compactor puts tables in the place of one that lies over another's keys (rule N3).
+    Recut {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// The table that goes.
+        output: SstId,
+        /// Those that come, key ascending; their names were reserved by [`Change::Reserve`].
+        parts: Vec<SstDescriptor>,
+    },
+    /// The compactor reserves names in a range that is done, before a recut uploads under them.
+    Reserve {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// The table that will be cut: its range takes the names.
+        output: SstId,
+        /// The names, fresh.
+        names: Vec<SstId>,
+    },
+    /// The compactor wants a job to end without effect. Its workers find out by their next change.
+    Cancel {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+    },
+    /// The compactor takes out jobs that the manifest knows as finished.
+    Forget {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The jobs.
+        jobs: Vec<JobId>,
+    },
+}
+
+/// Why a change does not fit a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChangeRefusal {
+    /// A newer compactor has taken over.
+    Fenced {
+        /// Its epoch.
+        by: Epoch,
+    },
+    /// The job has ended or is to end, or never was.
+    NoSuchJob {
+        /// The job.
+        job: JobId,
+    },
+    /// Somebody else works on the range, or it is finished.
+    Taken {
+        /// The job.
+        job: JobId,
+        /// Place of the range.
+        range: usize,
+    },
+    /// The change itself is wrong.
+    Invalid(&'static str),
+    /// The next record would break the invariant of this name.
+    Broken(&'static str),
+}
+
+impl fmt::Display for ChangeRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChangeRefusal::Fenced { by } => write!(f, "compactor epoch {by} has taken over"),
+            ChangeRefusal::NoSuchJob { job } => write!(f, "job {job} has ended or is to end"),
+            ChangeRefusal::Taken { job, range } => {
+                write!(f, "range {range} of job {job} is another worker's, or finished")
+            }
+            ChangeRefusal::Invalid(why) | ChangeRefusal::Broken(why) => f.write_str(why),
+        }
+    }
+}
+
+impl From<ChangeRefusal> for Error {
+    fn from(refusal: ChangeRefusal) -> Error {
+        let kind = match refusal {
+            ChangeRefusal::Fenced { .. } => ErrorKind::Fenced,
+            ChangeRefusal::NoSuchJob { .. } | ChangeRefusal::Taken { .. } => ErrorKind::Conflict,
+            ChangeRefusal::Invalid(_) => ErrorKind::Invalid,
+            ChangeRefusal::Broken(_) => ErrorKind::Internal,
+        };
+        Error::new(kind, refusal.to_string())
+    }
+}
+
+type Answer = Result<(), ChangeRefusal>;
+
+impl Change {
+    /// The record after this change.
+    ///
+    /// # Errors
+    /// Why it does not fit `base`. `Broken` means a bug of the caller.
+    pub fn apply(&self, base: &Compactions) -> Result<Compactions, ChangeRefusal> {
+        let mut next = base.clone();
+        next.number = base.number.saturating_add(1);
+        self.change(&mut next)?;
+        match next.broken() {
+            None => Ok(next),
+            Some(name) => Err(ChangeRefusal::Broken(name)),
+        }
+    }
+
+    fn change(&self, next: &mut Compactions) -> Answer {
+        if let Some(epoch) = self.epoch() {
+            next.check_epoch(epoch, matches!(self, Change::TakeOver { .. }))?;
+        }
+        match self {
+            Change::TakeOver { .. } => next.take_over(),
+            Change::Start { job, forget, .. } => {
+                next.forget(forget);
+                if next.job(job.id).is_some() {
+                    return Err(ChangeRefusal::Invalid("the job was started already"));
+                }
+                next.jobs.push(Job::clone(job));
+                Ok(())
+            }
+            Change::Claim { job, range, worker, instead_of, names } => {
+                next.claim((*job, *range), *worker, *instead_of, names)
+            }
+            Change::Progress { job, range, worker, outputs, names, done } => {
+                let mine = next.range(*job, *range)?;
+                let claim = mine.claim.as_mut().filter(|claim| claim.worker == *worker);
+                let claim = claim.ok_or(ChangeRefusal::Taken { job: *job, range: *range })?;
+                claim.beats = claim.beats.saturating_add(1);
+                mine.add(outputs)?;
+                mine.reserved.extend(names);
+                if *done {
+                    (mine.done, mine.claim) = (true, None);
+                    mine.reserved.clear();
+                }
+                Ok(())
+            }
+            Change::Recut { job, output, parts, .. } => next.recut(*job, *output, parts),
+            Change::Reserve { job, output, names, .. } => {
+                next.range_of(*job, *output)?.reserved.extend(names);
+                Ok(())
+            }
+            Change::Cancel { job, .. } => {
+                let job = next.job_mut(*job)?;
+                job.cancelled = true;
+                job.ranges.iter_mut().for_each(JobRange::release);
+                Ok(())
+            }
+            Change::Forget { jobs, .. } => {
+                next.forget(jobs);
+                Ok(())
+            }
+        }
+    }
+
+    /// The epoch that it carries, where only a compactor may make it.
+    fn epoch(&self) -> Option<Epoch> {
+        match self {
+            Change::TakeOver { epoch }
+            | Change::Start { epoch, .. }
+            | Change::Recut { epoch, .. }
+            | Change::Reserve { epoch, .. }
+            | Change::Cancel { epoch, .. }
+            | Change::Forget { epoch, .. } => Some(*epoch),
+            Change::Claim { .. } | Change::Progress { .. } => None,
+        }
+    }
+
+    /// Whether `record` shows that this change was made: how an unknown outcome is settled.
+    #[must_use]
+    pub fn in_effect(&self, record: &Compactions) -> bool {
+        let gone = |jobs: &[JobId]| jobs.iter().all(|job| record.job(*job).is_none());
+        let range = |job: JobId, range: usize| record.job(job)?.ranges.get(range);
+        let has = |one: &JobRange, tables: &[SstDescriptor]| {
+            tables.iter().all(|table| one.outputs.contains(table))
+        };
+        match self {
+            Change::TakeOver { epoch } => record.epoch == *epoch,
+            Change::Start { job, forget, .. } => record.job(job.id).is_some() && gone(forget),
+            Change::Claim { job, range: at, worker, .. } => range(*job, *at)
+                .is_some_and(|one| one.claim.is_some_and(|claim| claim.worker == *worker)),
+            Change::Progress { job, range: at, outputs, names, done, .. } => range(*job, *at)
+                .is_some_and(|one| {
+                    let known = |name: &SstId| {
+                        one.reserved.contains(name) || one.outputs.iter().any(|t| t.id == *name)
+                    };
+                    // A bare sign of life may be given twice.
+                    let says = !outputs.is_empty() || !names.is_empty() || *done;
+                    let named = one.done || names.iter().all(known);
+                    says && has(one, outputs) && named && (one.done || !*done)
+                }),
+            Change::Recut { job, output, parts, .. } => record.job(*job).is_some_and(|job| {
+                let all = || job.ranges.iter().flat_map(|range| &range.outputs);
+                !all().any(|table| table.id == *output)
+                    && parts.iter().all(|part| all().any(|table| table == part))
+            }),
+            Change::Reserve { job, names, .. } => record.job(*job).is_some_and(|job| {
+                let reserved = |name| job.ranges.iter().any(|one| one.reserved.contains(name));
+                names.iter().all(reserved)
+            }),
+            Change::Cancel { job, .. } => record.job(*job).is_none_or(|job| job.cancelled),
+            Change::Forget { jobs, .. } => gone(jobs),
+        }
+    }
+}
+
+impl Compactions {
+    fn check_epoch(&mut self, epoch: Epoch, take_over: bool) -> Answer {
+        let newer = if take_over { epoch > self.epoch } else { epoch >= self.epoch };
+        match (newer, take_over || epoch == self.epoch) {
+            (false, _) => Err(ChangeRefusal::Fenced { by: self.epoch }),
+            (true, false) => Err(ChangeRefusal::Invalid("the jobs were not taken over yet")),
+            (true, true) => {
+                self.epoch = epoch;
+                Ok(())
+            }
+        }
+    }
+
+    fn take_over(&mut self) -> Answer {
+        self.jobs.iter_mut().flat_map(|job| &mut job.ranges).for_each(JobRange::release);
+        Ok(())
+    }
+
+    fn forget(&mut self, jobs: &[JobId]) {
+        self.jobs.retain(|job| !jobs.contains(&job.id));
+    }
+
+    fn job_mut(&mut self, id: JobId) -> Result<&mut Job, ChangeRefusal> {
+        let job = self.jobs.iter_mut().find(|job| job.id == id);
+        job.ok_or(ChangeRefusal::NoSuchJob { job: id })
+    }
+
+    /// A range of a job that is to go on.
+    fn range(&mut self, id: JobId, range: usize) -> Result<&mut JobRange, ChangeRefusal> {
+        let job = self.job_mut(id)?;
+        if job.cancelled {
+            return Err(ChangeRefusal::NoSuchJob { job: id });
+        }
+        job.ranges.get_mut(range).ok_or(ChangeRefusal::Invalid("the job has no such range"))
+    }
+
+    /// The range that `output` was finished in.
+    fn range_of(&mut self, id: JobId, output: SstId) -> Result<&mut JobRange, ChangeRefusal> {
+        let mut ranges = self.job_mut(id)?.ranges.iter_mut();
+        let range = ranges.find(|range| range.outputs.iter().any(|table| table.id == output));
+        range.ok_or(ChangeRefusal::Invalid("the job has no such output"))
+    }
+
+    fn claim(
+        &mut self,
+        (job, range): (JobId, usize),
+        worker: AttemptId,
+        instead_of: Option<Claim>,
+        names: &[SstId],
+    ) -> Answer {
+        if worker.is_none() {
+            return Err(ChangeRefusal::Invalid("a claim needs an identity"));
+        }
+        let mine = self.range(job, range)?;
+        // The very claim that was seen: a beat meanwhile shows that its worker lives.
+        if mine.done || mine.claim != instead_of {
+            return Err(ChangeRefusal::Taken { job, range });
+        }
+        mine.claim = Some(Claim { worker, beats: 0 });
+        mine.reserved = names.to_vec();
+        Ok(())
+    }
+
+    fn recut(&mut self, job: JobId, output: SstId, parts: &[SstDescriptor]) -> Answer {
+        let range = self.range_of(job, output)?;
+        let place = range.outputs.iter().position(|table| table.id == output);
+        let place = place.ok_or(ChangeRefusal::Invalid("the job has no such output"))?;
+        range.use_names(parts)?;
+        range.outputs.splice(place..=place, parts.iter().cloned());
+        Ok(())
+    }
+}
+
+impl JobRange {
+    /// Nobody works on it any more; the names are void.
+    fn release(&mut self) {
+        self.claim = None;
+        self.reserved.clear();
+    }
+
+    /// Finished tables take their names out of the reserved ones (rule R1).
+    fn use_names(&mut self, tables: &[SstDescriptor]) -> Answer {
+        let used: HashSet<SstId> = tables.iter().map(|table| table.id).collect();
+        let before = self.reserved.len();
+        self.reserved.retain(|name| !used.contains(name));
+        if before - self.reserved.len() == tables.len() {
+            Ok(())
+        } else {
+            Err(ChangeRefusal::Invalid("a table whose name is not reserved"))
+        }
+    }
+
+    fn add(&mut self, tables: &[SstDescriptor]) -> Answer {
+        self.use_names(tables)?;
+        self.outputs.extend_from_slice(tables);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! From bytes to the record.
+
+use super::{Claim, Compactions, Job, JobFacts, JobRange};
+use crate::codec::decode::{bits, byte_list, limits, list, table};
+use crate::codec::unseal;
+use crate::compaction::plan::{Layer, Why};
+use crate::compaction::work::KeyRange;
+use bytes::Bytes;
+use flatbuffers::Vector;
+use siltstone_base::limits::MAX_MANIFEST_BYTES;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Epoch, Error, JobId, ManifestId, ObjectKind, Result, Seq,
+    SstId, UnixMillis,
+};
+use siltstone_fbs::{compactions as fb, manifest};
+
+impl Compactions {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// Corruption for damaged bytes, and for a record that breaks an invariant (by its name);
+    /// Unsupported for what a newer version wrote.
+    pub fn decode(bytes: &[u8]) -> Result<(Envelope, Compactions)> {
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            return Err(Error::corruption("a record of jobs is larger than any can be")
+                .with("bytes", bytes.len())
+                .with("limit", MAX_MANIFEST_BYTES));
+        }
+        let (envelope, length, body) = unseal(bytes, ObjectKind::Compactions)?;
+        if length != body.len() as u64 {
+            return Err(Error::corruption("a record's length is not that of its body")
+                .with("says", length)
+                .with("has", body.len()));
+        }
+        let record = read(body, envelope.database)?;
+        match record.broken() {
+            None => Ok((envelope, record)),
+            Some(name) => Err(Error::corruption("a record of jobs breaks an invariant")
+                .with("invariant", name)
+                .with("record", record.number)),
+        }
+    }
+}
+
+fn read(body: &[u8], database: DatabaseId) -> Result<Compactions> {
+    let root = fb::root_as_compactions_with_opts(&limits(body.len()), body)
+        .map_err(|invalid| Error::corruption("not a record of jobs").caused_by(invalid))?;
+    Ok(Compactions {
+        number: root.number(),
+        database,
+        epoch: Epoch(root.epoch()),
+        jobs: list(root.jobs(), |each| job(&each))?,
+    })
+}
+
+fn names(ids: Option<Vector<'_, manifest::Id128>>) -> Vec<SstId> {
+    ids.iter().flatten().map(|id| SstId(bits(id))).collect()
+}
+
+fn job(job: &fb::Job<'_>) -> Result<Job> {
+    let why = Why::ALL.get(usize::from(job.why())).copied().ok_or_else(|| {
+        Error::unsupported("a job has a reason that this version of Siltstone does not know")
+            .with("reason", job.why())
+    })?;
+    Ok(Job {
+        id: JobId(bits(job.id())),
+        why,
+        planned_on: ManifestId(job.planned_on()),
+        started_at: UnixMillis(job.started_at()),
+        inputs: list(Some(job.inputs()), |each| input(&each))?,
+        destination: job.destination(),
+        drops: names(job.drops()),
+        moves: names(job.moves()),
+        facts: facts(&job.facts()),
+        ranges: list(job.ranges(), |each| range(&each))?,
+        cancelled: job.cancelled(),
+    })
+}
+
+fn input(input: &fb::InputLayer<'_>) -> Result<(Layer, Vec<SstId>)> {
+    let layer = match (input.l0(), input.run()) {
+        (Some(order), None) => Layer::L0(order),
+        (None, Some(id)) => Layer::Run(id),
+        _ => return Err(Error::corruption("a job's input is not of one layer")),
+    };
+    Ok((layer, names(Some(input.tables()))))
+}
+
+fn facts(facts: &fb::Facts<'_>) -> JobFacts {
+    JobFacts {
+        now: UnixMillis(facts.now()),
+        floor: Seq(facts.floor()),
+        snapshots: facts.snapshots().map(|all| all.iter().map(Seq).collect()),
+        codec: facts.codec().to_owned(),
+        filter_bits_per_key: facts.filter_bits_per_key(),
+        block_bytes: facts.block_bytes(),
+        target_sst_bytes: facts.target_sst_bytes(),
+        zero_seqs: facts.zero_seqs(),
+        cut_prefix_bytes: facts.cut_prefix_bytes(),
+    }
+}
+
+fn range(range: &fb::KeyRange<'_>) -> Result<JobRange> {
+    let claim = range
+        .claim()
+        .map(|claim| Claim { worker: AttemptId(bits(claim.worker())), beats: claim.beats() });
+    Ok(JobRange {
+        keys: KeyRange {
+            start: Bytes::copy_from_slice(range.start().bytes()),
+            end: byte_list(range.end()),
+            bottom: range.bottom(),
+        },
+        claim,
+        reserved: names(range.reserved()),
+        outputs: list(range.outputs(), |each| table(&each))?,
+        done: range.done(),
+    })
+}
