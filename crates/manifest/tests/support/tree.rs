@@ -11,6 +11,7 @@ use siltstone_manifest::{Edit, L0Entry, Manifest};
 pub(crate) const ROW: u64 = 128;
 
 /// The tree, and what was written to get there.
+#[derive(Clone, Debug)]
 pub(crate) struct Tree {
     pub(crate) state: Manifest,
     pub(crate) shaping: Shaping,
@@ -147,7 +148,7 @@ impl Tree {
             outputs.extend(self.merge(group));
         }
         self.compacted += outputs.iter().map(|table| table.object_bytes).sum::<u64>();
-        let job = JobId(self.names + (1 << 100));
+        let job = JobId(self.name().0);
         let edit = Edit::FinishCompaction(work.finish(Epoch(1), job, outputs, Vec::new()));
         (work, edit)
     }
