@@ -173,13 +173,16 @@ fn choices() -> impl Strategy<Value = Vec<Choice>> {
     prop::collection::vec((sources, 0..12u32, 1..4usize), 1..12)
 }
 
-fn flushes() -> impl Strategy<Value = Vec<(u8, Vec<(u8, bool)>, usize)>> {
+/// Where its keys lie, its keys with whether they are deleted, and rows a table at most.
+type Flush = (u8, Vec<(u8, bool)>, usize);
+
+fn flushes() -> impl Strategy<Value = Vec<Flush>> {
     let keys = prop::collection::vec((0..=KEYS, prop::bool::weighted(0.3)), 1..8);
     // Half the flushes stay in a narrow range, so that some layers do not meet.
     prop::collection::vec((0..16u8, keys, 1..5usize), 1..10)
 }
 
-fn store(flushes: Vec<(u8, Vec<(u8, bool)>, usize)>) -> Store {
+fn store(flushes: Vec<Flush>) -> Store {
     let mut store = Store::new();
     for (base, mut keys, most) in flushes {
         if base < 8 {

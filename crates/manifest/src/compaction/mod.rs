@@ -9,11 +9,13 @@
 //! | [`work`], [`split`] | what a plan comes to: drops, moves, key ranges to merge |
 //! | [`scheduler`] | [`CompactionScheduler`], and triggers that several of them share |
 //! | [`tiered`], [`lazy_leveled`], [`time_window`] | the schedulers |
+//! | [`options`] | options by name, and the scheduler that they choose |
 //! | [`manual`] | major compaction, compaction of a key range |
 //! | [`record`] | the jobs under way, as an object: its changes and its bytes |
 
 pub mod lazy_leveled;
 pub mod manual;
+pub mod options;
 pub mod plan;
 pub mod record;
 pub mod scheduler;
@@ -25,6 +27,7 @@ pub mod valid;
 pub mod work;
 
 pub use lazy_leveled::LazyLeveled;
+pub use options::{CompactionOptions, SchedulerName};
 pub use plan::{Layer, Pick, Plan, Source, Why};
 pub use record::{Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange};
 pub use scheduler::{CompactionScheduler, View};
