@@ -11,6 +11,7 @@ use siltstone_base::{
 use siltstone_bloom::{Bloom, DecodeError};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::codec::{decode_boundary, encode_boundary};
+use siltstone_manifest::compaction::Compactions;
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::{self, WalBody, WalBuilder, WalRecord, encode_fence};
 use siltstone_sst::{Table, TableBuilder, TableOptions};
@@ -62,7 +63,8 @@ impl Decoder {
 }
 
 /// Every one of them.
-pub const DECODERS: [Decoder; 8] = [ENVELOPE, MANIFEST, BOUNDARY, WAL, TABLE, BLOCK, FILTER, BATCH];
+pub const DECODERS: [Decoder; 9] =
+    [ENVELOPE, MANIFEST, COMPACTIONS, BOUNDARY, WAL, TABLE, BLOCK, FILTER, BATCH];
 
 /// The head of every object.
 pub const ENVELOPE: Decoder = Decoder {
@@ -98,6 +100,21 @@ pub const MANIFEST: Decoder = Decoder {
     },
     reseal: Some(seal::manifest),
     samples: samples::manifests,
+    memory_factor: 256,
+};
+
+/// A record of compaction jobs.
+pub const COMPACTIONS: Decoder = Decoder {
+    name: "compactions",
+    decode: |bytes| {
+        let (envelope, record) = Compactions::decode(bytes)?;
+        let encoded = record.encode(envelope.object, envelope.attempt)?;
+        let (_, again) = Compactions::decode(&encoded)?;
+        assert!(again == record, "a record changes when it is written again");
+        Ok([encoded.as_ref(), &envelope.compatible.to_le_bytes()].concat())
+    },
+    reseal: Some(seal::manifest),
+    samples: samples::records,
     memory_factor: 256,
 };
 

@@ -17,9 +17,10 @@ use siltstone_base::{ErrorKind, JobId, ObjectName, SstId};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its folder in `tests/corpus`.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("envelope", |data| decoders::ENVELOPE.fuzz(data)),
     ("manifest", |data| decoders::MANIFEST.fuzz(data)),
+    ("compactions", |data| decoders::COMPACTIONS.fuzz(data)),
     ("boundary", |data| decoders::BOUNDARY.fuzz(data)),
     ("wal", |data| decoders::WAL.fuzz(data)),
     ("table", |data| decoders::TABLE.fuzz(data)),

@@ -55,6 +55,12 @@ pub fn manifests() -> Vec<Vec<u8>> {
     samples
 }
 
+/// Records of compaction jobs.
+#[must_use]
+pub fn records() -> Vec<Vec<u8>> {
+    golden!["manifest/full.compactions", "manifest/empty.compactions"].to_vec()
+}
+
 /// Boundaries.
 #[must_use]
 pub fn boundaries() -> Vec<Vec<u8>> {
