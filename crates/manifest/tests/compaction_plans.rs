@@ -122,7 +122,7 @@ proptest! {
             let view = tree.view(&[]);
             let plans = scheduler.plans(&view);
             prop_assert!(plans.len() <= view.max_compactions);
-            prop_assert_eq!(&plans, &scheduler.plans(&view), "{} is not the same", scheduler.name());
+            prop_assert_eq!(&plans, &scheduler.plans(&view), "{} differs", scheduler.name());
             let mut running: Vec<Running> = Vec::new();
             for plan in &plans {
                 prop_assert!(validate(&tree.state, &[], plan).is_ok());

@@ -1,7 +1,7 @@
 //! Reads stay right: trees of real entries, on which plans are carried out.
 //!
-//! An entry is a key and a sequence number; the tree is right when a look-up that stops at the first
-//! layer with the key finds, at every sequence number, what the history says.
+//! An entry is a key and a sequence number; the tree is right when a look-up that stops at the
+//! first layer with the key finds what the history says.
 
 #![allow(
     clippy::unwrap_used,
