@@ -29,7 +29,9 @@ pub mod work;
 pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName};
 pub use plan::{Layer, Pick, Plan, Source, Why};
-pub use record::{Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange};
+pub use record::{
+    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange,
+};
 pub use scheduler::{CompactionScheduler, View};
 pub use split::Anchor;
 pub use tiered::Tiered;

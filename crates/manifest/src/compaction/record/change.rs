@@ -218,6 +218,12 @@ impl Change {
         }
     }
 
+    /// Whether only the newest record can show that it was made: one from before a job was started
+    /// lacks it as well.
+    pub(super) fn shows_in_newest_only(&self) -> bool {
+        matches!(self, Change::Forget { .. })
+    }
+
     /// Whether `record` shows that this change was made: how an unknown outcome is settled.
     #[must_use]
     pub fn in_effect(&self, record: &Compactions) -> bool {
@@ -250,7 +256,7 @@ impl Change {
                 let reserved = |name| job.ranges.iter().any(|one| one.reserved.contains(name));
                 names.iter().all(reserved)
             }),
-            Change::Cancel { job, .. } => record.job(*job).is_none_or(|job| job.cancelled),
+            Change::Cancel { job, .. } => record.job(*job).is_some_and(|job| job.cancelled),
             Change::Forget { jobs, .. } => gone(jobs),
         }
     }

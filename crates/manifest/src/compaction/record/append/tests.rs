@@ -1,0 +1,188 @@
+use super::*;
+use siltstone_base::{Epoch, JobId};
+use std::collections::BTreeMap;
+
+const DATABASE: DatabaseId = DatabaseId(7);
+
+/// Records as they lie in a store, with the boundary.
+#[derive(Default)]
+struct Store {
+    records: BTreeMap<u64, Arc<Compactions>>,
+    boundary: u64,
+    requests: usize,
+}
+
+impl Store {
+    fn answer(&mut self, request: RecordRequest) -> RecordAnswer {
+        self.requests += 1;
+        match request {
+            RecordRequest::Create(record) => {
+                if let Some(there) = self.records.get(&record.number) {
+                    let own = Arc::ptr_eq(there, &record);
+                    let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
+                    return RecordAnswer::Created(outcome);
+                }
+                self.records.insert(record.number, record);
+                RecordAnswer::Created(PutOutcome::Committed)
+            }
+            RecordRequest::List => {
+                let newest = self.records.keys().next_back().copied().unwrap_or_default();
+                RecordAnswer::Listed(RecordListing { newest, boundary: self.boundary })
+            }
+            RecordRequest::Read(number) => RecordAnswer::Read(self.records.get(&number).cloned()),
+        }
+    }
+
+    fn run(&mut self, append: &mut Append) -> Result<Arc<Compactions>, ChangeRefusal> {
+        for _ in 0..50 {
+            match append.action() {
+                AppendAction::Request(request) => append.on_answer(self.answer(request)),
+                AppendAction::Done(record) => return Ok(record),
+                AppendAction::Failed(refusal) => return Err(refusal),
+            }
+        }
+        panic!("no end: {append:?}");
+    }
+
+    fn append(
+        &mut self,
+        change: Change,
+        base: &Arc<Compactions>,
+    ) -> Result<Arc<Compactions>, ChangeRefusal> {
+        self.run(&mut Append::new(change, base.clone()))
+    }
+
+    /// Frees every record up to `number`.
+    fn free(&mut self, number: u64) {
+        self.boundary = number;
+        self.records.retain(|each, _| *each > number);
+    }
+}
+
+fn none() -> Arc<Compactions> {
+    Arc::new(Compactions::none(DATABASE))
+}
+
+fn take_over(epoch: u64) -> Change {
+    Change::TakeOver { epoch: Epoch(epoch) }
+}
+
+/// Adds a record; nothing to forget is a change all the same.
+fn forget(epoch: u64) -> Change {
+    Change::Forget { epoch: Epoch(epoch), jobs: vec![JobId(1)] }
+}
+
+/// A chain of `length` records, each under an epoch of its own.
+fn chain(length: u64) -> (Store, Arc<Compactions>) {
+    let mut store = Store::default();
+    let mut newest = none();
+    for epoch in 1..=length {
+        newest = store.append(take_over(epoch), &newest).unwrap();
+    }
+    (store, newest)
+}
+
+#[test]
+fn alone_a_change_costs_two_requests() {
+    let (store, newest) = chain(3);
+    assert_eq!((newest.number, newest.epoch, store.requests), (3, Epoch(3), 6));
+}
+
+#[test]
+fn an_old_base_is_planned_again() {
+    let (mut store, newest) = chain(3);
+    let made = store.append(take_over(4), &none()).unwrap();
+    assert_eq!((made.number, made.epoch), (4, Epoch(4)));
+    // It is in effect by now: nothing is created.
+    assert_eq!(store.append(take_over(4), &newest).unwrap(), made);
+    assert_eq!(store.append(take_over(4), &made).unwrap(), made);
+    assert_eq!(store.records.len(), 4);
+}
+
+#[test]
+fn a_refusal_counts_from_the_newest_only() {
+    let (mut store, newest) = chain(3);
+    let old = store.records[&2].clone();
+    assert_eq!(store.append(take_over(2), &newest), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
+    // Epoch 2 plans on its own record, where all was well.
+    let cancel = Change::Cancel { epoch: Epoch(2), job: JobId(1) };
+    assert_eq!(store.append(cancel, &old), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
+}
+
+/// 3 of the planted bugs: a compactor slept while its number was freed. Its create succeeds, and is
+/// not believed.
+#[test]
+fn a_record_in_a_freed_slot_is_not_believed() {
+    let (mut store, _) = chain(6);
+    let old = store.records[&2].clone();
+    store.free(5);
+    let late = Append::new(Change::Cancel { epoch: Epoch(2), job: JobId(1) }, old.clone());
+    assert!(matches!(late.phase, Phase::Verify(_)), "no such job");
+    let mut late = Append::new(take_over(3), old);
+    assert_eq!(store.run(&mut late), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
+    assert!(store.records.contains_key(&3), "it did land");
+    // Nobody who looks takes it for the newest, nor believes it once read.
+    let mut look = Append::look(DATABASE);
+    assert_eq!(store.run(&mut look).unwrap().number, 6);
+    let zombie = store.records[&3].clone();
+    assert_eq!(store.append(take_over(3), &zombie), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
+}
+
+#[test]
+fn a_lost_answer_is_settled_in_its_slot() {
+    let (mut store, newest) = chain(1);
+    let mut append = Append::new(take_over(2), newest);
+    let AppendAction::Request(create) = append.action() else { panic!() };
+    store.answer(create.clone());
+    append.on_answer(RecordAnswer::Created(PutOutcome::Unknown));
+    assert_eq!(append.action(), AppendAction::Request(create));
+    assert_eq!(store.run(&mut append).unwrap().number, 2);
+    assert_eq!(store.records.len(), 2);
+}
+
+/// The create landed, others went on, the slot was freed: the newest record tells.
+#[test]
+fn a_change_whose_slot_was_freed_is_recognised_or_made_again() {
+    let (mut store, newest) = chain(1);
+    let mut append = Append::new(take_over(2), newest.clone());
+    let AppendAction::Request(create) = append.action() else { panic!() };
+    let RecordAnswer::Created(_) = store.answer(create) else { panic!() };
+    append.on_answer(RecordAnswer::Created(PutOutcome::Unknown));
+    let second = store.records[&2].clone();
+    let job = Change::Forget { epoch: Epoch(2), jobs: vec![] };
+    assert_eq!(store.append(job, &second).unwrap(), second, "nothing to do");
+    let third = store.append(take_over(3), &second).unwrap();
+    store.free(2);
+    // Epoch 3 stands in the newest record: epoch 2 has ended, made or not.
+    assert_eq!(store.run(&mut append), Err(ChangeRefusal::Fenced { by: Epoch(3) }));
+    assert_eq!(store.append(forget(3), &third).unwrap(), third);
+}
+
+/// A record from before the job lacks it as one after the job does.
+#[test]
+fn what_was_forgotten_shows_in_the_newest_only() {
+    let (mut store, newest) = chain(2);
+    let mut with_job = (*newest).clone();
+    with_job.number = 3;
+    with_job.jobs = vec![crate::compaction::record::tests::job(1)];
+    store.records.insert(3, Arc::new(with_job));
+    let made = store.append(forget(2), &newest).unwrap();
+    assert_eq!((made.number, made.jobs.len()), (4, 0));
+}
+
+#[test]
+fn a_chain_that_was_never_begun_is_empty() {
+    let mut store = Store::default();
+    assert_eq!(store.run(&mut Append::look(DATABASE)).unwrap(), none());
+    assert_eq!(store.requests, 1);
+}
+
+#[test]
+fn answers_to_other_questions_are_ignored() {
+    let (_, newest) = chain(1);
+    let mut append = Append::new(take_over(2), newest);
+    let before = append.clone();
+    append.on_answer(RecordAnswer::Read(None));
+    append.on_answer(RecordAnswer::Listed(RecordListing { newest: 9, boundary: 9 }));
+    assert_eq!(append, before);
+}
