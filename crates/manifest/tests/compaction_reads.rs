@@ -14,13 +14,14 @@ mod support;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use siltstone_base::{AttemptId, Epoch, JobId, Seq, SstDescriptor, SstId};
+use siltstone_base::{AttemptId, Epoch, JobId, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::{
-    Facts, Layer, Pick, Plan, PlanRefusal, Shaping, Source, Why, Work,
+    Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanRefusal, Shaping,
+    Source, Why, Work,
 };
 use siltstone_manifest::{Edit, L0Entry, Manifest, SortedRun};
 use std::collections::BTreeMap;
-use support::{empty, table};
+use support::{DATABASE, empty, table};
 
 /// Key and sequence number; a tombstone where the last is true.
 type Row = (u8, u64, bool);
@@ -102,32 +103,51 @@ impl Store {
         newest.into_values().filter(|row| !(bottom && row.2)).collect()
     }
 
-    /// Carries the plan out as the record would have it.
+    /// Carries the plan out as workers do, who know the record and the tables and nothing else.
     fn carry_out(&mut self, plan: &Plan, cut: usize) -> Result<(), PlanRefusal> {
         let shaping = Shaping { target_sst_bytes: 1 << 20, min_move_bytes: 2000 };
         let work = Work::of(&self.state, &[], plan, &Facts::default(), shaping)?;
-        let mut outputs = Vec::new();
-        let ranges = work.ranges(&[], 3, 1);
-        for group in &work.groups {
-            for range in ranges.iter().filter(|range| {
-                range.start >= group.start && group.end.as_ref().is_none_or(|e| range.start < *e)
-            }) {
-                let end = range.end.as_ref();
-                let holds =
-                    |row: &Row| range.start[0] <= row.0 && end.is_none_or(|end| row.0 < end[0]);
-                let mut rows = self.merge(&group.tables, range.bottom);
-                rows.retain(holds);
-                for rows in rows.chunks(cut) {
-                    outputs.push(self.made(rows.to_vec()));
-                }
-            }
-        }
         self.names += 1;
-        let job = JobId(self.names);
-        let finish = Edit::FinishCompaction(work.finish(Epoch(1), job, outputs, Vec::new()));
-        let next = finish.apply(&self.state);
+        let (id, ranges) = (JobId(self.names), work.ranges(&[], 3, 1));
+        let why = (id, plan.why, UnixMillis(1));
+        let mut record = Compactions { epoch: Epoch(1), ..Compactions::none(DATABASE) };
+        if !work.is_nothing() {
+            let job = Box::new(Job::of(&work, why, &self.state, JobFacts::default(), ranges));
+            record = change(&record, Change::Start { epoch: Epoch(1), job, forget: vec![] });
+        }
+        for (job, range) in record.open_ranges() {
+            record = self.merge_range(&record, (job, range), cut);
+        }
+        let Some(job) = record.job(id) else { return Ok(()) };
+        let finish = job.finish(&self.state, Epoch(1), Vec::new()).unwrap();
+        let next = Edit::FinishCompaction(finish).apply(&self.state);
         self.state = next.unwrap_or_else(|why| panic!("{plan} on {:#?}: {why:?}", self.state));
         Ok(())
+    }
+
+    /// A worker takes one range and finishes it.
+    fn merge_range(
+        &mut self,
+        record: &Compactions,
+        (job, range): (JobId, usize),
+        cut: usize,
+    ) -> Compactions {
+        let worker = AttemptId(9);
+        let claim = Change::Claim { job, range, worker, instead_of: None, names: vec![] };
+        let record = change(record, claim);
+        let mine = record.job(job).unwrap();
+        let KeyRange { start, end, bottom } = mine.ranges[range].keys.clone();
+        let tables: Vec<SstDescriptor> =
+            mine.merged(&self.state).unwrap().into_iter().flatten().collect();
+        let mut rows = self.merge(&tables, bottom);
+        rows.retain(|row| start[0] <= row.0 && end.as_ref().is_none_or(|end| row.0 < end[0]));
+        let outputs: Vec<SstDescriptor> =
+            rows.chunks(cut).map(|rows| self.made(rows.to_vec())).collect();
+        let names = outputs.iter().map(|table| table.id).collect();
+        let progress =
+            |outputs, names, done| Change::Progress { job, range, worker, outputs, names, done };
+        let record = change(&record, progress(vec![], names, false));
+        change(&record, progress(outputs, vec![], true))
     }
 
     /// What a compactor that does not ask would do: everything in the sources, merged newest first,
@@ -160,6 +180,10 @@ fn picked(state: &Manifest, source: &Source) -> Vec<SstDescriptor> {
         Pick::Tables(names) => names.contains(&table.id),
     };
     tables.filter(wanted).cloned().collect()
+}
+
+fn change(record: &Compactions, change: Change) -> Compactions {
+    change.apply(record).unwrap_or_else(|why| panic!("{change:?} on {record:#?}: {why:?}"))
 }
 
 /// Keys are 0 to this.
