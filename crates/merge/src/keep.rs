@@ -36,7 +36,7 @@ pub(crate) struct Keep {
     rules: Retention,
     key: Vec<u8>,
     /// The stripe of `key` whose value or tombstone was met: what is older in it is hidden.
-    closed: Option<usize>,
+    closed: Option<u64>,
     /// Versions of `key` that wait for older ones, newest first.
     group: Vec<Version>,
     /// What is kept of a group, oldest first: taken from the end.
@@ -66,12 +66,19 @@ impl Keep {
         !self.kept.is_empty()
     }
 
-    /// The number of snapshots below `seq`: a snapshot reads its own sequence number.
-    fn stripe_of(&self, seq: Seq) -> usize {
-        self.rules.snapshots.partition_point(|snapshot| *snapshot < seq)
+    /// The number of snapshots below `seq`: a snapshot reads its own sequence number. Above the
+    /// floor every sequence number counts as one.
+    fn stripe_of(&self, seq: Seq) -> u64 {
+        let snapshots = &self.rules.snapshots;
+        match self.rules.floor {
+            Some(floor) if seq > floor => {
+                (snapshots.len() as u64).saturating_add(seq.get() - floor.get())
+            }
+            _ => snapshots.partition_point(|snapshot| *snapshot < seq) as u64,
+        }
     }
 
-    fn may_zero(&self, stripe: usize) -> bool {
+    fn may_zero(&self, stripe: u64) -> bool {
         self.rules.zero_seqs && self.rules.bottom && stripe == 0
     }
 

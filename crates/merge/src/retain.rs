@@ -16,6 +16,10 @@ pub struct Retention {
     /// Sequence numbers that somebody still reads at: snapshots, checkpoints, and the durable bound
     /// of readers that want nothing else. The head needs no mention. Ascending.
     pub snapshots: Vec<Seq>,
+    /// Somebody may read at any sequence number from this on, though nobody says at which: every
+    /// version above it is kept, each in a stripe of its own. What a compactor in another process
+    /// knows: the floor of the manifest. `None`: the snapshots are all there are.
+    pub floor: Option<Seq>,
     /// Nothing older than the input can hold the input's keys, in any run, queued memtable, or
     /// pending ingest.
     pub bottom: bool,
@@ -32,6 +36,7 @@ impl fmt::Debug for Retention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retention")
             .field("snapshots", &self.snapshots)
+            .field("floor", &self.floor)
             .field("bottom", &self.bottom)
             .field("now", &self.now)
             .field("operator", &self.operator.as_ref().map(|operator| operator.name()))

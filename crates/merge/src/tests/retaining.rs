@@ -87,6 +87,7 @@ proptest! {
             snapshots.retain(|snapshot| snapshot % 4 != job.forget);
             let retention = Retention {
                 snapshots: snapshots.iter().copied().map(Seq).collect(),
+                floor: None,
                 bottom,
                 now: UnixMillis(now),
                 operator: job.operator.and_then(concatenate),
@@ -107,6 +108,42 @@ proptest! {
                         let found = read(&sources, seq, later, direction);
                         prop_assert_eq!(&found, &expected, "at {} and {}", seq, later);
                     }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A compactor that knows the floor and no snapshots: from the floor on every sequence number
+    /// reads as before.
+    #[test]
+    fn above_the_floor_every_moment_reads_as_before(
+        history in histories(30), size in 1usize..10, floor in 0u64..30,
+        jobs in prop::collection::vec(jobs(), 1..4),
+    ) {
+        let mut sources: Vec<Vec<Row>> = history.chunks(size).rev().map(<[Row]>::to_vec).collect();
+        let mut now = 0;
+        for job in jobs.into_iter().take(sources.len()) {
+            let (a, b) = (job.from.index(sources.len()), job.to.index(sources.len()));
+            let inputs = a.min(b)..a.max(b) + 1;
+            now += job.later;
+            let retention = Retention {
+                floor: Some(Seq(floor)),
+                bottom: inputs.end == sources.len(),
+                now: UnixMillis(now),
+                operator: job.operator.and_then(concatenate),
+                zero_seqs: job.zero_seqs,
+                ..Retention::default()
+            };
+            let kept = drain(Retain::new(merged(&sources[inputs.clone()], 0, 0), retention));
+            sources.splice(inputs, [kept.unwrap()]);
+            for seq in floor..=(history.len() as u64).max(floor) {
+                for later in now..13.max(now + 1) {
+                    let found = read(&sources, seq, later, Direction::Forward);
+                    prop_assert_eq!(&found, &model_scan(&history, seq, later), "at {}", seq);
                 }
             }
         }
@@ -154,6 +191,7 @@ fn in_parts(sources: &[Vec<Row>], retention: &Retention) -> Vec<Row> {
 fn retention(bottom: bool, snapshots: &[u64], now: u64) -> Retention {
     Retention {
         snapshots: snapshots.iter().copied().map(Seq).collect(),
+        floor: None,
         bottom,
         now: UnixMillis(now),
         operator: concatenate(true),
