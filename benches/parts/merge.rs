@@ -34,6 +34,7 @@ fn view() -> ReadView {
 fn compact(tables: &[Loaded]) -> u64 {
     let retention = Retention {
         snapshots: Vec::new(),
+        floor: None,
         bottom: true,
         now: UnixMillis(0),
         operator: None,

@@ -128,13 +128,13 @@ impl Work {
         Ok(work)
     }
 
-    /// Whether a commit is all that is left to do.
+    /// Whether a commit is all that is left to do: no record is needed.
     #[must_use]
     pub fn is_metadata_only(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Whether nothing would change.
+    /// Whether nothing would change. Such work is not started.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.inputs.is_empty()
@@ -267,6 +267,9 @@ pub fn droppable(
 ) -> HashSet<SstId> {
     let mut below = Spans::default();
     let mut going = HashSet::new();
+    if !state.tables().any(|table| candidates(table) && is_gone(table, facts)) {
+        return going;
+    }
     let layers: Vec<_> = state.layers().collect();
     for (_, tables) in layers.into_iter().rev() {
         let (go, stay): (Vec<_>, Vec<_>) = tables.iter().partition(|table| {

@@ -45,7 +45,8 @@ impl FinishCompaction {
             return Err(Conflict::Overlap { table }.into());
         }
         let (removed, oldest) = take_out(next, &going);
-        if let Some(gone) = going.iter().find(|id| !removed.iter().any(|table| table.id == **id)) {
+        let taken: HashSet<SstId> = removed.iter().map(|table| table.id).collect();
+        if let Some(gone) = going.difference(&taken).min() {
             return Err(Conflict::TableGone { table: *gone }.into());
         }
         if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {

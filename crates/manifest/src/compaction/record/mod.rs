@@ -77,7 +77,8 @@ pub struct JobFacts {
     pub now: UnixMillis,
     /// The oldest sequence number that somebody may read at.
     pub floor: Seq,
-    /// Those that somebody reads at, ascending; `None`: every one from the floor on.
+    /// Those that somebody reads at, ascending; `None`: every one from the floor on. The merge
+    /// takes one or the other: these as its snapshots and no floor, or the floor alone.
     pub snapshots: Option<Vec<Seq>>,
     /// Name of the block codec.
     pub codec: String,
@@ -219,7 +220,8 @@ impl Job {
         let moves: HashSet<SstId> = self.moves.iter().copied().collect();
         let mut add: Vec<SstDescriptor> =
             state.tables().filter(|table| moves.contains(&table.id)).cloned().collect();
-        if let Some(table) = moves.iter().find(|id| !add.iter().any(|one| one.id == **id)) {
+        let there: HashSet<SstId> = add.iter().map(|table| table.id).collect();
+        if let Some(table) = moves.difference(&there).min() {
             return Err(Conflict::TableGone { table: *table }.into());
         }
         add.extend(self.ranges.iter().flat_map(|range| &range.outputs).cloned());
