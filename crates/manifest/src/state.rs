@@ -69,7 +69,7 @@ pub struct Manifest {
     pub last_l0_order: u64,
     /// L0, newest first: orders strictly descending.
     pub l0: Vec<L0Entry>,
-    /// The newest table that left L0 for a sorted run.
+    /// The newest table that the last compaction of L0 took from there.
     pub l0_last_compacted: Option<SstId>,
     /// Sorted runs, newest first: ids strictly descending; 0 is the last one.
     pub runs: Vec<SortedRun>,

@@ -11,7 +11,9 @@
 
 mod support;
 
-use siltstone_manifest::compaction::{CompactionScheduler, LazyLeveled, Tiered, TimeWindow};
+use siltstone_manifest::compaction::{
+    CompactionScheduler, LazyLeveled, Tiered, TimeWindow, WindowBy,
+};
 use support::tree::{ROW, Tree};
 
 /// 64 MiB of rows.
@@ -98,6 +100,33 @@ fn lazy_leveling_bounds_space() {
     let tiered = ingest(&Tiered::default(), (1000, universe), everywhere);
     assert!(tiered.write < outcome.write, "tiering is there to write less");
     assert!(tiered.space > outcome.space);
+}
+
+/// Keys that begin with their time: each window takes 20 flushes, at random within it.
+#[test]
+fn windows_are_written_about_three_times_and_dropped_unread() {
+    let by = |keep_windows| TimeWindow {
+        by: WindowBy::Key { prefix_bytes: 1, keep_windows },
+        ..TimeWindow::default()
+    };
+    let window = |flush: u64| {
+        let start = (1 + flush / 20) << 56;
+        (start, start + (u64::MAX >> 8))
+    };
+    let outcome = ingest(&by(None), (600, UNIQUE), window);
+    // Flush, L0 to a run, the window into one place; and what came to L0 late, once more.
+    assert!(outcome.write <= 3.25, "{}", outcome.write);
+    assert!(outcome.runs <= 5 && outcome.l0 <= 8);
+
+    let mut tree = Tree::new(UNIQUE);
+    for flush in 0..600 {
+        let (first, last) = window(flush);
+        tree.flush(FLUSH, first, last);
+        tree.settle(&by(Some(3)));
+        assert!(tree.bytes() <= 60 * FLUSH * ROW, "more than three windows are there");
+    }
+    let write = 1.0 + tree.compacted as f64 / tree.flushed as f64;
+    assert!(write <= outcome.write, "dropping wrote: {write}");
 }
 
 /// Rare overwrites in one place leave the rest of the last run alone.
