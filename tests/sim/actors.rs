@@ -6,9 +6,9 @@ use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader,
     ReaderOptions, Scan, ScanRange, Snapshot,
 };
-use siltstone_tests::gc;
 use siltstone_tests::model::{Model, View};
 use siltstone_tests::sim::{ProcessId, Rng, SimHandle};
+use siltstone_tests::{compact, gc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +28,7 @@ pub(crate) struct World {
     /// Actors by process, so that those of a killed one can be counted out.
     tasks: Mutex<BTreeMap<ProcessId, u64>>,
     pub(crate) collected: AtomicU64,
+    pub(crate) compacted: AtomicU64,
 }
 
 impl World {
@@ -41,6 +42,7 @@ impl World {
             active: AtomicU64::new(0),
             tasks: Mutex::default(),
             collected: AtomicU64::new(0),
+            compacted: AtomicU64::new(0),
         })
     }
 
@@ -337,10 +339,21 @@ pub(crate) async fn reader(world: Arc<World>, env: Env, mut rng: Rng) -> Result<
     Ok(())
 }
 
-/// A test-only collector: the manifest crate's rule, carried out with no grace at all.
+/// Rewrites everything now and then, and collects with no grace at all: the manifest crate's rules.
+/// One process does both, since the test's compactor keeps no job record; and while a commit of
+/// its own may still land, it does not collect.
 pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
+    let mut settled = true;
     while !world.stopped() {
         world.sim.sleep(Duration::from_millis(50 + rng.below(900))).await;
+        if !settled || rng.chance(400) {
+            let compacted = compact::everything(&env).await;
+            settled = compacted.is_ok();
+            world.compacted.fetch_add(compacted.unwrap_or(0) as u64, Ordering::Relaxed);
+        }
+        if !settled {
+            continue;
+        }
         // Whatever a round could not do, a later one does.
         if let Ok(deleted) = gc::round(&env).await {
             world.collected.fetch_add(deleted, Ordering::Relaxed);

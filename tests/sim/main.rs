@@ -35,6 +35,7 @@ struct Outcome {
     opens: u64,
     acks: u64,
     collected: u64,
+    compacted: u64,
 }
 
 fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
@@ -193,8 +194,9 @@ fn finish(sim: &Sim, world: &Arc<World>, bucket: &Arc<Bucket>, paused: &[Process
     }
     let (opens, acks) = world.oracle.opens_and_acks();
     let collected = world.collected.load(Ordering::Relaxed);
+    let compacted = world.compacted.load(Ordering::Relaxed);
     let struck = bucket.injected();
-    Outcome { trace: sim.trace_hash(), violations, struck, opens, acks, collected }
+    Outcome { trace: sim.trace_hash(), violations, struck, opens, acks, collected, compacted }
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -205,7 +207,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn nothing_acknowledged_is_lost_and_everything_ends() {
     let (first, seeds) = (number("FIRST_SEED", 1), number("SEEDS", 500));
     let mut struck: BTreeMap<Fault, u64> = BTreeMap::new();
-    let (mut opens, mut acks, mut collected) = (0, 0, 0);
+    let (mut opens, mut acks, mut collected, mut compacted) = (0, 0, 0, 0);
     let mut failed = Vec::new();
     for seed in first..first + seeds {
         let outcome = run(seed);
@@ -215,6 +217,7 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
         opens += outcome.opens;
         acks += outcome.acks;
         collected += outcome.collected;
+        compacted += outcome.compacted;
         if !outcome.violations.is_empty() {
             println!("seed {seed}:\n  {}", outcome.violations.join("\n  "));
             failed.push(seed);
@@ -226,7 +229,8 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
         }
     }
     println!(
-        "{seeds} seeds: {opens} opens, {acks} acknowledgements, {collected} objects collected"
+        "{seeds} seeds: {opens} opens, {acks} acknowledgements, {compacted} tables rewritten, \
+         {collected} objects collected"
     );
     println!("share of seeds in which a fault changed an outcome:");
     for fault in Fault::ALL {
