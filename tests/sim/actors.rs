@@ -297,11 +297,19 @@ async fn check_snapshot(
     Ok(())
 }
 
-/// A reader process: follows, and records what it sees.
+/// A reader process: follows, and records what it sees. Mostly with a checkpoint, which may live
+/// for so short a time that it is revoked; without one, or then, a scan may lose its tables.
 pub(crate) async fn reader(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
     let mut last = siltstone::Seq::NONE;
     while !world.stopped() {
-        let how = ReaderOptions { options: world.options.clone(), ..ReaderOptions::default() };
+        let mut options = Options { reader_checkpoint: rng.chance(800), ..world.options.clone() };
+        if rng.chance(300) {
+            options.checkpoint_lifetime =
+                options.manifest_poll_interval * 2 + Duration::from_millis(1 + rng.below(2000));
+        }
+        let lasts = options.reader_checkpoint
+            && options.checkpoint_lifetime >= Options::default().checkpoint_lifetime;
+        let how = ReaderOptions { options, ..ReaderOptions::default() };
         let reader = match Reader::open(env.clone(), how).await {
             Ok(reader) => reader,
             Err(error) if excusable(&error) || error.kind() == ErrorKind::NotFound => {
@@ -324,7 +332,8 @@ pub(crate) async fn reader(world: Arc<World>, env: Env, mut rng: Rng) -> Result<
             match rows_of(scan).await {
                 Ok(rows) if before == after => world.oracle.seen(before, rows),
                 Ok(_) => {}
-                Err(error) if excusable(&error) || error.kind() == ErrorKind::Expired => {}
+                Err(error) if excusable(&error) => {}
+                Err(error) if error.kind() == ErrorKind::Expired && !lasts => {}
                 Err(error) => return Err(error),
             }
             if before < last {

@@ -1,15 +1,14 @@
 //! A compactor for tests: everything becomes one table, by the real edits, with no job record. So
 //! nothing may collect while it is at work.
 
-use crate::gc::{newest, perform};
+use crate::gc::{commit, newest};
 use siltstone::store::conditional;
 use siltstone::{Env, Error};
 use siltstone_base::{
     AttemptId, BlockAddr, Envelope, JobId, ObjectId, ObjectKind, ObjectName, PutOutcome,
     SstDescriptor, SstId, Step,
 };
-use siltstone_manifest::protocol::{Commit, CommitAction};
-use siltstone_manifest::{Edit, FinishCompaction, Manifest, Rules};
+use siltstone_manifest::{Edit, FinishCompaction, Manifest};
 use siltstone_merge::{Direction, Merge, Retain, Retention};
 use siltstone_sst::{Block, BlockSource, Table, TableBuilder, TableCursor, TableOptions};
 use std::collections::BTreeMap;
@@ -39,17 +38,6 @@ pub async fn everything(env: &Env) -> Result<usize, Error> {
     let gone = finish.remove.len();
     commit(env, Edit::FinishCompaction(finish), state).await?;
     Ok(gone)
-}
-
-async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<Manifest>, Error> {
-    let mut machine = Commit::new(edit, known, Rules::ALL);
-    loop {
-        match machine.action() {
-            CommitAction::Request(request) => machine.on_answer(perform(env, request).await?),
-            CommitAction::Done(state) => return Ok(state),
-            CommitAction::Failed(refusal) => return Err(refusal.into()),
-        }
-    }
 }
 
 /// The newest version of every key, uploaded as one table.

@@ -6,9 +6,10 @@ use siltstone_base::name::prefix;
 use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, PutOutcome, UnixMillis};
 use siltstone_manifest::gc::ListedObject;
 use siltstone_manifest::protocol::{
-    Collect, CollectAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
+    Collect, CollectAction, Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer,
+    ManifestRequest,
 };
-use siltstone_manifest::{Manifest, Rules, codec};
+use siltstone_manifest::{Edit, Manifest, Rules, codec};
 use std::sync::Arc;
 
 /// One round: deletes what the rule calls dead, however young. Answers how many objects went.
@@ -62,6 +63,21 @@ pub async fn newest(env: &Env) -> Result<Option<Arc<Manifest>>, Error> {
     }
 }
 
+/// Commits `edit`; planned on `known`, and again on what is newer.
+///
+/// # Errors
+/// The store's, and why the edit was refused.
+pub async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<Manifest>, Error> {
+    let mut machine = Commit::new(edit, known, Rules::ALL);
+    loop {
+        match machine.action() {
+            CommitAction::Request(request) => machine.on_answer(perform(env, request).await?),
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+        }
+    }
+}
+
 async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
     let mut all = Vec::new();
     for prefix in [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED] {
@@ -71,7 +87,7 @@ async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
     Ok(all)
 }
 
-pub(crate) async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
+async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
     Ok(match request {
         ManifestRequest::Create(state) => {
             let attempt = AttemptId(env.random_u128());

@@ -4,7 +4,8 @@
 use crate::admin::no_database;
 use crate::cache::MetadataBudget;
 use crate::fetch::ReadContext;
-use crate::manifest_client::ManifestRequests;
+use crate::hold::Hold;
+use crate::manifest_client::{ManifestRequests, look};
 use crate::objects::{Objects, seen};
 use crate::open::check_settings;
 use crate::options::Options;
@@ -12,6 +13,7 @@ use crate::replay::insert_rows;
 use crate::rules;
 use crate::tree::{Levels, Tree};
 use siltstone_base::{Error, Result, Seq, WalId};
+use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;
@@ -44,9 +46,15 @@ pub(crate) struct Follower {
     bodies: BTreeMap<WalId, WalObject>,
     /// WAL rows, newest segment first; never empty.
     segments: Vec<Arc<Memtable>>,
+    /// The version that the view reads, and its tables.
+    version: Option<Arc<Manifest>>,
     levels: Arc<Levels>,
     last_seq: Seq,
     last_poll: Duration,
+    /// The reader's own checkpoint; `None` for one without.
+    hold: Option<Hold>,
+    /// Whether something was applied that no view shows yet.
+    fresh: bool,
 }
 
 impl Follower {
@@ -73,11 +81,15 @@ impl Follower {
             objects,
             bodies: BTreeMap::new(),
             segments: vec![Arc::new(Memtable::new())],
+            version: None,
             levels: Arc::clone(levels),
             last_seq: Seq::NONE,
             last_poll: context.env.clock.monotonic(),
+            hold: options.reader_checkpoint.then(|| Hold::new(options.checkpoint_lifetime)),
+            fresh: false,
         };
-        follower.drive(context, budget).await?;
+        follower.drive(context).await?;
+        follower.take_up(budget).await?;
         let Some(view) = follower.view() else { return Err(no_database(&context.env)) };
         Ok((follower, view))
     }
@@ -92,24 +104,85 @@ impl Follower {
         let now = context.env.clock.monotonic();
         let paused = now.saturating_sub(self.last_poll);
         let long = paused > options.manifest_poll_interval * LONG_PAUSE_INTERVALS;
+        // First of all: a store that answers seldom must not cost the checkpoint.
+        let due = self.hold.as_mut().is_some_and(|hold| hold.is_due(now));
+        if due {
+            self.keep().await?;
+        }
         // A walk that an error interrupted goes on where it was; otherwise this begins one.
         let resumed = self.machine.action() != FollowAction::Idle;
         self.machine.poll(long);
-        let mut changed = self.drive(context, budget).await?;
+        self.drive(context).await?;
         if resumed {
             self.machine.poll(long);
-            changed |= self.drive(context, budget).await?;
+            self.drive(context).await?;
         }
         self.last_poll = now;
-        Ok(if changed { self.view() } else { None })
+        if !self.fresh && !self.is_behind() {
+            return Ok(None);
+        }
+        // Until this is done, what was applied may lack the tables it goes with.
+        self.take_up(budget).await?;
+        self.fresh = false;
+        Ok(self.view())
     }
 
-    /// Does what the machine wants until it is idle. Answers whether anything became visible.
-    async fn drive(&mut self, context: &ReadContext, budget: &Arc<MetadataBudget>) -> Result<bool> {
-        let mut changed = false;
+    /// Gives back what the reader holds.
+    pub(crate) async fn give_back(&mut self) -> Result<()> {
+        match (&mut self.hold, self.machine.manifest()) {
+            (Some(hold), Some(newest)) => hold.give_back(&self.objects, newest).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `checkpoint` of this reader is still present, as far as it knows.
+    pub(crate) async fn is_held(&self) -> Result<bool> {
+        let Some(hold) = &self.hold else { return Ok(false) };
+        let newest = look(&self.objects, None).await?;
+        Ok(newest.is_some_and(|newest| hold.is_held(&newest)))
+    }
+
+    fn is_behind(&self) -> bool {
+        let (hold, newest) = (self.hold.as_ref(), self.machine.manifest());
+        hold.zip(newest).is_some_and(|(hold, newest)| hold.is_behind(newest))
+    }
+
+    /// A commit for the reader's checkpoint, as far as one is needed.
+    async fn keep(&mut self) -> Result<()> {
+        let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
+        let walked = self.machine.next_wal_id().minus(1);
+        if let Some(hold) = &mut self.hold {
+            let state = hold.keep(&self.objects, &newest, walked).await?;
+            self.machine.learn(&state);
+            self.last_seq = self.last_seq.max(self.flushed());
+        }
+        Ok(())
+    }
+
+    /// Makes the newest tables those of the view: pinned first, where the reader keeps a
+    /// checkpoint.
+    async fn take_up(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
+        // Once nearly always; again where what settled the commit was newer than the commit.
+        while self.is_behind() {
+            self.keep().await?;
+        }
+        let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
+        let version = self.hold.as_ref().and_then(Hold::version).unwrap_or(&newest).clone();
+        if self.version.as_ref().is_none_or(|read| read.id != version.id) {
+            self.levels = Arc::new(Levels::of_manifest(&version, &self.levels, budget)?);
+            if let Some(hold) = &mut self.hold {
+                hold.reads(version.id, &self.levels);
+            }
+            self.version = Some(version);
+        }
+        Ok(())
+    }
+
+    /// Does what the machine wants until it is idle.
+    async fn drive(&mut self, context: &ReadContext) -> Result<()> {
         loop {
             let events = match self.machine.action() {
-                FollowAction::Idle => return Ok(changed),
+                FollowAction::Idle => return Ok(()),
                 FollowAction::Failed(failure) => return Err(failure.into()),
                 FollowAction::Request(request) => {
                     let answer = self.requests.perform(request).await?;
@@ -125,8 +198,8 @@ impl Follower {
                 }
             };
             for event in events {
-                self.apply(event, context, budget)?;
-                changed = true;
+                self.apply(event, context)?;
+                self.fresh = true;
             }
         }
     }
@@ -139,22 +212,15 @@ impl Follower {
         Ok(seen)
     }
 
-    fn apply(
-        &mut self,
-        event: FollowEvent,
-        context: &ReadContext,
-        budget: &Arc<MetadataBudget>,
-    ) -> Result<()> {
+    fn apply(&mut self, event: FollowEvent, context: &ReadContext) -> Result<()> {
         match event {
             FollowEvent::StartAgain(manifest) => {
                 check_settings(&manifest, context.operator.as_ref())?;
                 self.segments = vec![Arc::new(Memtable::new())];
                 self.bodies.clear();
                 self.last_seq = manifest.flushed_seq;
-                self.levels = Arc::new(Levels::of_manifest(&manifest, &self.levels, budget)?);
             }
             FollowEvent::Newer(manifest) => {
-                self.levels = Arc::new(Levels::of_manifest(&manifest, &self.levels, budget)?);
                 let flushed = manifest.flushed_seq;
                 self.last_seq = self.last_seq.max(flushed);
                 self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));
@@ -192,14 +258,14 @@ impl Follower {
     }
 
     fn view(&self) -> Option<View> {
-        let manifest = self.machine.manifest()?;
+        let version = self.version.as_ref()?;
         let (active, frozen) = self.segments.split_first()?;
         let tree = Tree {
             active: Arc::clone(active),
             frozen: frozen.to_vec(),
             levels: Arc::clone(&self.levels),
-            flushed_seq: manifest.flushed_seq,
+            flushed_seq: version.flushed_seq,
         };
-        Some(View { tree: Arc::new(tree), seq: self.last_seq, manifest_id: manifest.id.0 })
+        Some(View { tree: Arc::new(tree), seq: self.last_seq, manifest_id: version.id.0 })
     }
 }

@@ -34,6 +34,8 @@ pub mod env;
 mod fetch;
 mod flush;
 mod follow;
+mod given;
+mod hold;
 mod manifest_client;
 mod objects;
 mod open;
@@ -61,7 +63,8 @@ pub use options::{OptionInfo, OptionKind, OptionValue, Options};
 pub use read::{Column, Fill, Rows, Scan, ScanRange, Snapshot};
 pub use reader::{Reader, ReaderOptions};
 pub use siltstone_base::{
-    Batch, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq, UnixMillis, WalId,
+    Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
+    UnixMillis, WalId,
 };
 pub use siltstone_sst::Codec;
 pub use stats::{StatInfo, Stats};

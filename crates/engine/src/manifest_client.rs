@@ -129,6 +129,27 @@ pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Ma
     }
 }
 
+/// Commits `edit`, once and by nobody's task: a caller that gives up, or meets an error, does not
+/// know the outcome. It must make the very same edit again, or one that holds whatever came of it.
+///
+/// # Errors
+/// Why the edit was refused; Denied, Timeout, Corruption.
+pub(crate) async fn commit_alone(
+    objects: &Objects,
+    edit: Edit,
+    newest: Arc<Manifest>,
+) -> Result<Arc<Manifest>> {
+    let mut machine = Commit::new(edit, newest, rules::in_force());
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+            CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
 /// The writer's commits, one at a time.
 pub(crate) struct ManifestClient {
     objects: Objects,

@@ -25,6 +25,10 @@ pub struct Options {
     pub max_memtable_bytes: usize,
     /// How often a reader, and a writer under load, looks for a newer manifest.
     pub manifest_poll_interval: Duration,
+    /// Whether a reader keeps a checkpoint of what it reads.
+    pub reader_checkpoint: bool,
+    /// How long a reader's checkpoint lives without being refreshed.
+    pub checkpoint_lifetime: Duration,
     /// Largest batch.
     pub max_batch_bytes: usize,
     /// Target size of a block of a table.
@@ -54,6 +58,8 @@ impl Default for Options {
             l0_manifest_commit_interval: Duration::from_millis(100),
             max_memtable_bytes: 256 << 20,
             manifest_poll_interval: Duration::from_secs(1),
+            reader_checkpoint: true,
+            checkpoint_lifetime: Duration::from_secs(600),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             block_bytes: 16 << 10,
             compression: Codec::None,
@@ -144,7 +150,6 @@ const NOT_BUILT: &[&str] = &[
     "l0_max_ssts",
     "max_compactions",
     "compaction_scheduler",
-    "checkpoint_lifetime",
     "min_age",
     "disk_cache_bytes",
     "disk_cache_path",
@@ -216,6 +221,24 @@ impl Options {
             3600.0,
             "How often a reader looks for newer data, and a writer under load looks whether it was \
              fenced.",
+        ),
+        info(
+            "reader_checkpoint",
+            OptionKind::Bool,
+            0.0,
+            1.0,
+            "Whether a reader keeps a checkpoint, so that no table it reads is collected. It is \
+             one commit to open and one whenever the tables change. Without one nothing is \
+             written, and a scan whose table was collected ends with Expired.",
+        ),
+        info(
+            "checkpoint_lifetime",
+            OptionKind::Duration,
+            0.001,
+            31_536_000.0,
+            "How long a reader's checkpoint stays when the reader does not refresh it, which it \
+             does at half of this. More than twice manifest_poll_interval. A longer one outlives \
+             longer pauses; a reader that was killed keeps garbage for as long.",
         ),
         info(
             "max_batch_bytes",
@@ -326,6 +349,8 @@ impl Options {
             "l0_manifest_commit_interval" => self.l0_manifest_commit_interval = duration(),
             "max_memtable_bytes" => self.max_memtable_bytes = number as usize,
             "manifest_poll_interval" => self.manifest_poll_interval = duration(),
+            "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
+            "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
             "compression" => self.compression = codec(&value)?,
@@ -355,6 +380,8 @@ impl Options {
             "l0_manifest_commit_interval" => seconds(self.l0_manifest_commit_interval),
             "max_memtable_bytes" => int(self.max_memtable_bytes),
             "manifest_poll_interval" => seconds(self.manifest_poll_interval),
+            "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
+            "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
             "max_batch_bytes" => int(self.max_batch_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
@@ -384,6 +411,21 @@ impl Options {
             )
             .with("max_memtable_bytes", self.max_memtable_bytes)
             .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
+        }
+        Ok(())
+    }
+
+    /// [`Options::validate`], and what a reader with a checkpoint of its own needs besides.
+    pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
+        self.validate()?;
+        if own_checkpoint && self.checkpoint_lifetime <= self.manifest_poll_interval * 2 {
+            return Err(Error::invalid(
+                "checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
+                 reader's checkpoint could expire between two polls; make it longer, or poll more \
+                 often",
+            )
+            .with("checkpoint_lifetime", format_args!("{:?}", self.checkpoint_lifetime))
+            .with("manifest_poll_interval", format_args!("{:?}", self.manifest_poll_interval)));
         }
         Ok(())
     }

@@ -7,13 +7,15 @@ use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::follow::{Follower, View};
+use crate::given;
+use crate::hold;
 use crate::options::Options;
 use crate::read::{self, Pin, Scan, ScanRange};
 use crate::stats::Stats;
 use crate::value::Value;
 use crate::write::commit::closed;
 use parking_lot::RwLock;
-use siltstone_base::{Error, ErrorKind, MergeOperator, Result, Seq};
+use siltstone_base::{CheckpointId, Error, ErrorKind, MergeOperator, Result, Seq};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,13 +25,20 @@ use std::sync::{Arc, Weak};
 pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
+    /// A checkpoint to read at, as it is: nothing is written and nothing newer is seen. Without
+    /// one the reader follows the writer, and keeps a checkpoint of its own unless
+    /// `reader_checkpoint` is off.
+    pub checkpoint: Option<CheckpointId>,
     /// The merge operator, by whose name the database was made.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
 }
 
 impl fmt::Debug for ReaderOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReaderOptions").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("ReaderOptions")
+            .field("options", &self.options)
+            .field("checkpoint", &self.checkpoint)
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,7 +60,9 @@ pub(crate) struct Shared {
     context: ReadContext,
     budget: Arc<MetadataBudget>,
     view: RwLock<View>,
-    follower: tokio::sync::Mutex<Follower>,
+    /// `None` when the reader stays at a given checkpoint.
+    follower: Option<tokio::sync::Mutex<Follower>>,
+    given: Option<CheckpointId>,
     closed: AtomicBool,
 }
 
@@ -70,20 +81,24 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Opens the database for reading. Writes nothing to the store.
+    /// Opens the database for reading. Writes a checkpoint to the manifest, unless one is given or
+    /// `reader_checkpoint` is off.
     ///
     /// # Errors
-    /// NotFound where there is none; Denied, Unavailable, Timeout, Corruption, Unsupported,
+    /// NotFound where there is none; Expired for a given checkpoint that is gone; Denied, Unavailable, Timeout, Corruption, Unsupported,
     /// Invalid as their texts say.
     pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
-        let follow = Box::pin(follow(Arc::downgrade(&shared)));
-        shared.context.env.spawn.spawn("reader", follow);
+        if shared.follower.is_some() {
+            let follow = Box::pin(follow(Arc::downgrade(&shared)));
+            shared.context.env.spawn.spawn("reader", follow);
+        }
         Ok(Reader { inner: Arc::new(Inner { shared }) })
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<Shared>> {
-        how.options.validate()?;
+        let own = how.checkpoint.is_none() && how.options.reader_checkpoint;
+        how.options.validate_reader(own)?;
         let (env, requests) = crate::store::counting::count(env);
         let options = how.options;
         let context = ReadContext {
@@ -96,13 +111,20 @@ impl Reader {
             writer: None,
         };
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
-        let (follower, view) = Follower::start(&context, &options, &budget).await?;
+        let (follower, view) = match how.checkpoint {
+            Some(given) => (None, given::view(&context, &options, &budget, given).await?),
+            None => {
+                let (follower, view) = Follower::start(&context, &options, &budget).await?;
+                (Some(tokio::sync::Mutex::new(follower)), view)
+            }
+        };
         Ok(Arc::new(Shared {
             options,
             context,
             budget,
             view: RwLock::new(view),
-            follower: tokio::sync::Mutex::new(follower),
+            follower,
+            given: how.checkpoint,
             closed: AtomicBool::new(false),
         }))
     }
@@ -127,7 +149,8 @@ impl Reader {
         let (shared, key) = (Arc::clone(shared), key.to_vec());
         Ok(Answer::Pending(Box::pin(async move {
             match pending.await {
-                // Without a checkpoint a table may go while we look: position anew, once.
+                // Without a checkpoint, or once it was revoked, a table may go while we look:
+                // position anew, once.
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     shared.reposition().await?;
                     let again = read::get(&shared.context, shared.pin(), &key)?.wait().await;
@@ -164,8 +187,9 @@ impl Reader {
         })))
     }
 
-    /// Iterates over a range, as it is now. A scan without a checkpoint can lose its tables to a
-    /// collector; it then ends with Expired, never with a wrong answer.
+    /// Iterates over a range, as it is now. The reader's checkpoint keeps what it reads for as long
+    /// as it lives; without one, or once it was revoked, it may lose its tables to a collector: it
+    /// then ends with Expired, never with a wrong answer.
     ///
     /// # Errors
     /// Closed.
@@ -181,6 +205,7 @@ impl Reader {
     }
 
     /// Looks for newer data now: afterwards reads see everything that was durable before the call.
+    /// At a given checkpoint there is nothing newer.
     ///
     /// # Errors
     /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
@@ -210,12 +235,20 @@ impl Reader {
         &self.inner.shared.options
     }
 
-    /// Ends following and reading. A second close does nothing.
+    /// Ends following and reading, and gives the reader's checkpoint back. Scans that go on have
+    /// what is in memory; what was collected meanwhile is Expired. A second close does nothing.
     ///
     /// # Errors
-    /// None today; the signature leaves room for a checkpoint to be given back.
+    /// None: a checkpoint that cannot be given back now expires by itself.
     pub async fn close(&self) -> Result<()> {
-        self.inner.shared.closed.store(true, Ordering::Release);
+        let shared = &self.inner.shared;
+        if shared.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        if let Some(follower) = &shared.follower {
+            let work = async { follower.lock().await.give_back().await };
+            let _ = shared.context.env.deadline(shared.options.deadline, "close", work).await;
+        }
         Ok(())
     }
 }
@@ -228,11 +261,21 @@ impl Shared {
     }
 
     async fn refresh(&self) -> Result<()> {
+        let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
-            let mut follower = self.follower.lock().await;
-            if let Some(view) = follower.refresh(&self.context, &self.options, &self.budget).await?
-            {
-                *self.view.write() = view;
+            let mut follower = follower.lock().await;
+            // What was given back must not be taken again.
+            if self.closed.load(Ordering::Acquire) {
+                return Err(closed());
+            }
+            match follower.refresh(&self.context, &self.options, &self.budget).await {
+                Ok(Some(view)) => *self.view.write() = view,
+                Ok(None) => {}
+                // Its checkpoint was revoked in a pause longer than its lifetime.
+                Err(error) if error.kind() == ErrorKind::Expired => {
+                    self.restart(&mut follower).await?;
+                }
+                Err(error) => return Err(error),
             }
             Ok(())
         };
@@ -241,16 +284,31 @@ impl Shared {
 
     /// A table was gone: read the newest manifest and start from it.
     async fn reposition(&self) -> Result<()> {
+        let Some(follower) = &self.follower else {
+            return Err(hold::expired(self.given.unwrap_or_default()));
+        };
         let work = async {
-            let mut follower = self.follower.lock().await;
-            let tables = self.view.read().tree.levels.clone();
-            let (fresh, view) =
-                Follower::restart(&self.context, &self.options, &self.budget, &tables).await?;
-            *follower = fresh;
-            *self.view.write() = view;
-            Ok(())
+            let mut follower = follower.lock().await;
+            if self.closed.load(Ordering::Acquire) {
+                return Err(closed());
+            }
+            if follower.is_held().await? {
+                return Err(Error::corruption(
+                    "a table that the reader's checkpoint keeps is gone",
+                ));
+            }
+            self.restart(&mut follower).await
         };
         self.context.env.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    async fn restart(&self, follower: &mut Follower) -> Result<()> {
+        let tables = self.view.read().tree.levels.clone();
+        let (fresh, view) =
+            Follower::restart(&self.context, &self.options, &self.budget, &tables).await?;
+        *follower = fresh;
+        *self.view.write() = view;
+        Ok(())
     }
 }
 

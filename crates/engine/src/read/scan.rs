@@ -381,12 +381,13 @@ impl Scan {
     }
 }
 
-/// A reader's scan without a checkpoint may lose its tables to a collector.
+/// A reader's scan may lose its tables to a collector once no checkpoint keeps them.
 fn expired(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    let text = "a table of this scan's view was collected meanwhile; scan again";
+    let text = "no checkpoint keeps what this scan reads any more, and a table of it was collected; \
+                scan again (a longer checkpoint_lifetime outlives a longer pause)";
     Error::new(ErrorKind::Expired, text).caused_by(error)
 }
 

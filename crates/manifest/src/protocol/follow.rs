@@ -133,6 +133,17 @@ impl Follow {
         }
     }
 
+    /// While idle: a newer state that the driver learned of by a commit of its own, proven. What it
+    /// has in tables need not be read from the WAL; the next poll goes on from there.
+    pub fn learn(&mut self, state: &Arc<Manifest>) {
+        let newer = self.known.as_ref().is_some_and(|known| known.id < state.id);
+        if self.phase == Phase::Idle && newer && !self.is_other(state) {
+            self.at = self.at.max(state.replay_from);
+            self.walk_from = self.at;
+            self.known = Some(Arc::clone(state));
+        }
+    }
+
     /// What to do now.
     #[must_use]
     pub fn action(&self) -> FollowAction {

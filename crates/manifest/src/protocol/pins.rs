@@ -56,13 +56,13 @@ impl Pins {
         self.held.iter().map(|held| held.checkpoint)
     }
 
-    /// Whether `state` has tables that the newest version lacks: it may be read only once a commit
-    /// has pinned it. While it lacks some and has no others, the newest version still reads right.
+    /// Whether `state` has other tables than the newest version: it may be read only once a commit
+    /// has pinned it.
     #[must_use]
     pub fn is_behind(&self, state: &Manifest) -> bool {
         let Some(newest) = self.newest() else { return false };
-        let known: BTreeSet<SstId> = newest.tables().map(|table| table.id).collect();
-        state.tables().any(|table| !known.contains(&table.id))
+        let ids = |state: &Manifest| state.tables().map(|table| table.id).collect::<BTreeSet<_>>();
+        state.id > newest.id && ids(state) != ids(newest)
     }
 
     /// Forgets every version but the newest that nobody reads any more. A version that `is_read`

@@ -1,0 +1,303 @@
+//! The reader's checkpoint (rule C2), given ones, and reading without.
+
+use crate::{
+    POLL, ROWS, World, delete_half, expected, key, load, options, some, tell, value, work, write,
+};
+use siltstone::{Batch, CheckpointId, Error, ErrorKind, Options, Reader, ReaderOptions, ScanRange};
+use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, NewCheckpoint};
+use siltstone_tests::{compact, gc};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const LIFETIME: Duration = Duration::from_secs(60);
+
+fn lasting() -> Options {
+    Options { checkpoint_lifetime: LIFETIME, ..options() }
+}
+
+impl World {
+    async fn try_reader(
+        &self,
+        options: Options,
+        checkpoint: Option<CheckpointId>,
+    ) -> Result<Reader, Error> {
+        let how = ReaderOptions { options, checkpoint, ..ReaderOptions::default() };
+        Reader::open(self.reader_env.clone(), how).await
+    }
+
+    async fn reader(&self) -> Reader {
+        self.try_reader(lasting(), None).await.unwrap()
+    }
+
+    async fn commit(&self, edit: Edit) {
+        gc::commit(&self.env, edit, self.manifest().await).await.unwrap();
+    }
+
+    async fn of_readers(&self) -> Vec<Checkpoint> {
+        let all = self.manifest().await.checkpoints.clone();
+        all.into_iter().filter(|one| one.owner == CheckpointOwner::Reader).collect()
+    }
+}
+
+async fn all_of(reader: &Reader) -> Result<crate::Pairs, Error> {
+    some(&mut reader.scan(ScanRange::prefix(b"key")).unwrap(), usize::MAX).await
+}
+
+#[test]
+fn a_paused_scan_of_a_reader_gives_its_snapshot() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let reader = world.reader().await;
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        let mut rows = some(&mut scan, 10).await.unwrap();
+
+        world.rewrite().await;
+        load(&db, 1).await;
+        world.rewrite().await;
+        work(&world, &db).await;
+        delete_half(&db).await;
+        world.rewrite().await;
+        // Longer than the checkpoint lives unless it is refreshed; the reader swaps it meanwhile.
+        for _ in 0..4 {
+            work(&world, &db).await;
+            world.rewrite().await;
+        }
+        assert!(world.of_readers().await.len() >= 2);
+
+        rows.extend(some(&mut scan, usize::MAX).await.unwrap());
+        assert_eq!(rows, expected(0));
+        reader.refresh().await.unwrap();
+        assert_eq!(all_of(&reader).await.unwrap().len() as u64, ROWS / 2);
+
+        // What only the scan kept is garbage once it has ended, by itself.
+        drop(scan);
+        work(&world, &db).await;
+        world.pause(POLL * 20).await;
+        gc::round(&world.env).await.unwrap();
+        assert_eq!(world.of_readers().await.len(), 1);
+        assert_eq!(world.unnamed_tables().await, BTreeSet::new());
+        reader.close().await.unwrap();
+        assert_eq!(world.of_readers().await, vec![]);
+    });
+}
+
+/// The view is the version that the checkpoint names, and the WAL up to where the reader walked.
+#[test]
+fn a_reader_pins_tables_and_wal() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let mut batch = Batch::new();
+        batch.put(&key(0), b"in the log", None).unwrap();
+        write(&db, &batch).await;
+        let reader = world.reader().await;
+        let [mine] = world.of_readers().await.try_into().unwrap();
+        let manifest = world.manifest().await;
+        assert_eq!(mine.manifest_id, manifest.id);
+        assert_eq!(mine.replay_from, manifest.replay_from);
+        assert!(mine.wal_id_last_seen >= mine.replay_from);
+        assert_eq!(mine.expires_at.unwrap().0, mine.created_at.0 + LIFETIME.as_millis() as u64);
+        assert_eq!(reader.get(&key(0)).unwrap().wait().await.unwrap().unwrap(), b"in the log"[..]);
+    });
+}
+
+#[test]
+fn what_a_reader_costs() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        world.pause(POLL * 5).await;
+        let without = Options { reader_checkpoint: false, ..lasting() };
+        let opening = async { drop(world.try_reader(without, None).await.unwrap()) };
+        let without = world.reader_requests_of(opening).await;
+        assert_eq!(without.puts, 0);
+        let mut opened = None;
+        let opening = async { opened = Some(world.reader().await) };
+        let with = world.reader_requests_of(opening).await;
+        // One commit: a manifest, and the look behind it.
+        let more = (with.puts - without.puts, with.lists - without.lists, with.gets - without.gets);
+        assert_eq!(more, (1, 1, 1));
+
+        // Two reads a poll and one poll in 16 a listing, as before; and two commits a lifetime.
+        let idle = world.reader_requests_of(world.pause(LIFETIME * 10)).await;
+        assert!((18..=21).contains(&idle.puts), "{idle:?}");
+        assert!(idle.lists <= idle.puts + 2 * 600 / 16 + 2, "{idle:?}");
+
+        let reader = opened.unwrap();
+        let closing = async { reader.close().await.unwrap() };
+        let closing = world.reader_requests_of(closing).await;
+        assert!(closing.puts == 1 && closing.lists <= 2, "{closing:?}");
+        let closed = async { reader.close().await.unwrap() };
+        assert_eq!(world.reader_requests_of(closed).await.puts, 0);
+        let after = world.reader_requests_of(world.pause(LIFETIME * 2)).await;
+        assert_eq!((after.puts, after.gets, after.lists), (0, 0, 0));
+    });
+}
+
+/// WAL alone needs no commit; tables do, one for all that changed since.
+#[test]
+fn a_reader_swaps_its_checkpoint_when_tables_change() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let reader = world.reader().await;
+        let [first] = world.of_readers().await.try_into().unwrap();
+        for n in 0..5 {
+            let mut batch = Batch::new();
+            batch.put(&key(n), &value(n, 9), None).unwrap();
+            write(&db, &batch).await;
+            let refreshing = async { reader.refresh().await.unwrap() };
+            assert_eq!(world.reader_requests_of(refreshing).await.puts, 0);
+            let read = reader.get(&key(n)).unwrap().wait().await.unwrap().unwrap();
+            assert_eq!(read[..], value(n, 9)[..]);
+        }
+        load(&db, 1).await;
+        reader.refresh().await.unwrap();
+        let [second] = world.of_readers().await.try_into().unwrap();
+        assert!(second.id != first.id && second.manifest_id > first.manifest_id);
+        assert_eq!(all_of(&reader).await.unwrap(), expected(1));
+    });
+}
+
+/// A pause longer than the lifetime: what is lost is told, and the reader goes on.
+#[test]
+fn a_reader_whose_checkpoint_was_revoked_goes_on() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let reader = world.reader().await;
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        world.sim.pause(world.reading);
+        load(&db, 1).await;
+        work(&world, &db).await;
+        world.pause(LIFETIME * 2).await;
+        // The first round only revokes: present is alive, however long it has expired.
+        world.rewrite().await;
+        work(&world, &db).await;
+        world.rewrite().await;
+        assert_eq!(world.of_readers().await, vec![]);
+        let error = some(&mut scan, usize::MAX).await.map(|rows| rows.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        assert!(error.to_string().contains("scan again"), "{error}");
+
+        world.sim.resume(world.reading);
+        reader.refresh().await.unwrap();
+        assert_eq!(all_of(&reader).await.unwrap(), expected(1));
+        assert_eq!(world.of_readers().await.len(), 1);
+    });
+}
+
+/// A get that lacks a table while the reader has not noticed yet.
+#[test]
+fn a_get_after_a_revocation_starts_anew() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let reader = world.reader().await;
+        world.sim.pause(world.reading);
+        load(&db, 1).await;
+        world.pause(LIFETIME * 2).await;
+        work(&world, &db).await;
+        world.rewrite().await;
+        work(&world, &db).await;
+        world.rewrite().await;
+        let read = reader.get(&key(7)).unwrap().wait().await.unwrap().unwrap();
+        assert_eq!(read[..], value(7, 1)[..]);
+        assert_eq!(world.of_readers().await.len(), 1);
+    });
+}
+
+/// Nothing is written, nothing is followed; and once it is gone that is said.
+#[test]
+fn a_given_checkpoint_is_used_as_it_is() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let mut batch = Batch::new();
+        batch.put(&key(0), b"in the log", None).unwrap();
+        write(&db, &batch).await;
+        // A reader knows how far the log has come.
+        let reader = world.reader().await;
+        let [walked] = world.of_readers().await.try_into().unwrap();
+        reader.close().await.unwrap();
+        let id = CheckpointId(77);
+        let kept = NewCheckpoint {
+            id,
+            wal_id_last_seen: Some(walked.wal_id_last_seen),
+            ..NewCheckpoint::default()
+        };
+        world.commit(Edit::AddCheckpoint(kept)).await;
+        let mut seen = expected(0);
+        seen[0].1 = b"in the log".to_vec();
+        load(&db, 1).await;
+        work(&world, &db).await;
+        world.rewrite().await;
+        work(&world, &db).await;
+        world.rewrite().await;
+
+        let reading = async {
+            // No poll interval is too long for one that does not poll.
+            let slow = Options { manifest_poll_interval: LIFETIME, ..lasting() };
+            let given = world.try_reader(slow, Some(id)).await.unwrap();
+            assert_eq!(all_of(&given).await.unwrap(), seen);
+            given.refresh().await.unwrap();
+            assert_eq!(all_of(&given).await.unwrap(), seen);
+            given
+        };
+        let mut given = None;
+        let requests = world.reader_requests_of(async { given = Some(reading.await) }).await;
+        let given = given.unwrap();
+        assert_eq!(requests.puts, 0, "{requests:?}");
+        let idle = world.reader_requests_of(world.pause(LIFETIME * 2)).await;
+        assert_eq!((idle.puts, idle.gets, idle.lists), (0, 0, 0));
+
+        world.commit(Edit::RemoveCheckpoint { id }).await;
+        world.rewrite().await;
+        let error = all_of(&given).await.map(|rows| rows.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        let error = given.get(&key(3)).unwrap().wait().await.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        let error = world.try_reader(lasting(), Some(id)).await.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        given.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_reader_without_a_checkpoint_writes_nothing_and_starts_anew() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let options = Options { reader_checkpoint: false, ..lasting() };
+        let reader = world.try_reader(options, None).await.unwrap();
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        let snapshot = world.manifest().await.id;
+        world.sim.pause(world.reading);
+        compact::everything(&world.env).await.unwrap();
+        work(&world, &db).await;
+        gc::round(&world.env).await.unwrap();
+        let read = reader.get(&key(7)).unwrap().wait().await.unwrap().unwrap();
+        assert_eq!(read[..], value(7, 0)[..]);
+        let error = some(&mut scan, usize::MAX).await.map(|rows| rows.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        assert!(world.manifest().await.id > snapshot);
+        assert_eq!(world.of_readers().await, vec![]);
+        reader.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_lifetime_that_a_poll_could_miss_is_refused() {
+    tell(async |world| {
+        world.open().await.close().await.unwrap();
+        let short = Options { checkpoint_lifetime: POLL * 2, ..options() };
+        let error = world.try_reader(short.clone(), None).await.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        let text = error.to_string();
+        assert!(text.contains("checkpoint_lifetime") && text.contains("manifest_poll_interval"));
+        assert!(text.contains("longer"), "{text}");
+        let without = Options { reader_checkpoint: false, ..short };
+        world.try_reader(without, None).await.unwrap();
+    });
+}
