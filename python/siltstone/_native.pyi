@@ -511,6 +511,7 @@ def begin_open_reader(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     provider: str | None,
+    checkpoint: str | None,
 ) -> Pending[Reader]:
     """`open_reader`, to be awaited."""
 
@@ -781,6 +782,7 @@ def open_reader(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     provider: str | None = None,
+    checkpoint: str | None = None,
 ) -> Reader: ...
 def manifest(
     url: str, id: int | None, store_options: dict[str, str | int | bool]

@@ -35,9 +35,12 @@ class Session:
         self.url = url
         self.store_options = store_options
 
-    def reader(self) -> siltstone.Reader:
-        """A reader of the database."""
-        return siltstone.open_reader(self.url, store_options=self.store_options)
+    def reader(self, *, lasting: bool = False) -> siltstone.Reader:
+        """A reader of the database. Only one that takes its time keeps a checkpoint: a look should
+        neither need the right to write nor leave a trace.
+        """
+        options = siltstone.Options(reader_checkpoint=lasting)
+        return siltstone.open_reader(self.url, options=options, store_options=self.store_options)
 
     def writer(self, *, take_over: bool) -> siltstone.Database:
         """The writer. It makes no database, and fences nobody unless asked to."""
@@ -277,7 +280,7 @@ def scan(
         return None if text is None else _decode(text, form)
 
     with (
-        session.reader() as reader,
+        session.reader(lasting=True) as reader,
         reader.scan(
             bound(start), bound(end), prefix=bound(prefix), reverse=reverse, limit=limit
         ) as rows,

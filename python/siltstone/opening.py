@@ -60,7 +60,7 @@ def open(
 def open_reader(
     url: Url,
     *,
-    checkpoint: object = None,
+    checkpoint: str | None = None,
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
@@ -69,38 +69,47 @@ def open_reader(
     """Opens a reader of the database at `url`: any number of them, in any process.
 
     It sees whole writes in commit order, as far as they are durable, and follows the writer every
-    `manifest_poll_interval`.
+    `manifest_poll_interval`. It keeps a checkpoint of its own in the manifest, so that nothing it
+    reads is collected; with the option `reader_checkpoint` off it writes nothing, and a scan whose
+    table was collected ends with Expired.
 
-    :param checkpoint: not built yet.
+    :param checkpoint: the id of a checkpoint to read at, as it is: nothing newer is seen, nothing
+        is written, and reads are Expired once it is gone.
     :param version: not built yet.
     :param options: as for `open`; those about writing have no effect.
     :param store_options: as for `open`.
     :param merge_operator: not built yet.
     :raises NotFound: there is no database.
-    :raises Invalid, Denied, Unavailable, Corruption, Unsupported: as their texts say.
+    :raises Expired: the checkpoint is gone.
+    :raises Denied: also when the reader may not write its checkpoint.
+    :raises Invalid, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    _check_reader(checkpoint, version, merge_operator)
+    _check_reader(version, merge_operator)
     place, store, provider = _reader_arguments(url, store_options)
-    return _native.open_reader(place, named_options(options), store, provider)
+    return _native.open_reader(place, named_options(options), store, provider, checkpoint)
 
 
-def reopen_reader(url: str, named: dict[str, Any], provider: str | None = None) -> Reader:
+def reopen_reader(
+    url: str, named: dict[str, Any], provider: str | None = None, checkpoint: str | None = None
+) -> Reader:
     """What an unpickled reader calls: store options come from the provider, or else from this
     process's environment.
 
     :raises Invalid: the provider cannot be imported here.
     """
-    return _native.open_reader(url, named, _store(provider), provider)
+    return _native.open_reader(url, named, _store(provider), provider, checkpoint)
 
 
-def reduced_reader(url: str, named: dict[str, Any], provider: str | None) -> tuple[Any, ...]:
+def reduced_reader(
+    url: str, named: dict[str, Any], provider: str | None, checkpoint: str | None
+) -> tuple[Any, ...]:
     """What a reader is pickled as.
 
     :raises Invalid: its provider has no name that another process could import.
     """
     if provider is not None:
         resolve(provider)
-    return (reopen_reader, (url, named, provider))
+    return (reopen_reader, (url, named, provider, checkpoint))
 
 
 def clone(
@@ -133,10 +142,8 @@ def _check_writer(merge_operator: object) -> None:
         raise _not_built("open(merge_operator=…)")
 
 
-def _check_reader(checkpoint: object, version: int | None, merge_operator: object) -> None:
+def _check_reader(version: int | None, merge_operator: object) -> None:
     """Refuses what `open_reader` names and cannot do yet."""
-    if checkpoint is not None:
-        raise _not_built("open_reader(checkpoint=…)")
     if version is not None:
         raise _not_built("open_reader(version=…)")
     if merge_operator is not None:

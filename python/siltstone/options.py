@@ -26,6 +26,8 @@ class OptionValues(TypedDict, total=False):
     l0_manifest_commit_interval: Seconds
     max_memtable_bytes: int
     manifest_poll_interval: Seconds
+    reader_checkpoint: bool
+    checkpoint_lifetime: Seconds
     max_batch_bytes: int
     block_bytes: int
     compression: Literal["none", "lz4", "zstd"]

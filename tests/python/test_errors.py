@@ -288,7 +288,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
         (lambda _, __: siltstone.WriteBatch().merge(b"a", b"1"), "merge"),
         (lambda _, __: siltstone.WriteBatch().delete_range(b"a", b"b"), "delete_range"),
         (lambda _, url: siltstone.open(url, merge_operator="max"), "merge_operator"),
-        (lambda _, url: siltstone.open_reader(url, checkpoint="x"), "checkpoint"),
         (lambda _, url: siltstone.open_reader(url, version=1), "version"),
         (lambda _, url: siltstone.open_reader(url, merge_operator="max"), "merge_operator"),
         (lambda _, url: siltstone.clone(url, parent=url), "clone"),

@@ -118,6 +118,16 @@ macro_rules! hex_identity {
     ($(#[$meta:meta])* $name:ident) => {
         identity! { $(#[$meta])* $name }
 
+        impl $name {
+            /// Parses the 32 hexadecimal digits that are displayed; `None` for anything else.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<$name> {
+                let digits = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+                let bits = digits.then(|| u128::from_str_radix(text, 16).ok()).flatten();
+                bits.map($name)
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:032x}", self.0)
@@ -239,6 +249,17 @@ mod tests {
         }
         assert_eq!(SstId::parse("01arz3ndektsv4rrffq69g5fav"), None);
         assert!(SstId::parse("01ARZ3NDEKTSV4RRFFQ69G5FAV").is_some());
+    }
+
+    #[test]
+    fn hex_ids_parse_what_they_display() {
+        for id in [CheckpointId(0), CheckpointId(77), CheckpointId(u128::MAX)] {
+            assert_eq!(CheckpointId::parse(&id.to_string()), Some(id));
+        }
+        let signed = format!("+{}", "1".repeat(31));
+        for text in ["", "4d", &"g".repeat(32), &"1".repeat(33), &signed] {
+            assert_eq!(CheckpointId::parse(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::env::Env;
 use crate::objects::Objects;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result};
-pub use siltstone_manifest::Manifest;
+pub use siltstone_manifest::{CheckpointOwner, Manifest};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use siltstone::ManifestId;
-use siltstone::admin::Manifest;
+use siltstone::admin::{CheckpointOwner, Manifest};
 use siltstone::verify::{Progress, Report};
 use std::pin::pin;
 
@@ -164,6 +164,12 @@ fn checkpoints<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<
             manifest_id: checkpoint.manifest_id.get(),
             created_at_ms: checkpoint.created_at.0,
             expires_at_ms: checkpoint.expires_at.map(|at| at.0),
+            owner: match checkpoint.owner {
+                CheckpointOwner::User => "user",
+                CheckpointOwner::Writer(_) => "writer",
+                CheckpointOwner::Reader => "reader",
+                CheckpointOwner::Clone(_) => "clone",
+            },
             name: checkpoint.name.as_deref(),
         })
     });

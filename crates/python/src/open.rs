@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::StoreOptions;
 use siltstone::store::url;
-use siltstone::{Env, OpenOptions, task};
+use siltstone::{CheckpointId, Env, Error, OpenOptions, Result, task};
 
 /// Opens a database for writing.
 #[pyfunction]
@@ -34,18 +34,35 @@ pub(crate) fn open(
 /// Opens a reader. `provider` names the function that `store_options` came from; it travels with
 /// a pickle, where they do not.
 #[pyfunction]
-#[pyo3(signature = (url, named, store_options, provider=None))]
+#[pyo3(signature = (url, named, store_options, provider=None, checkpoint=None))]
 pub(crate) fn open_reader(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
+    checkpoint: Option<&str>,
 ) -> PyResult<Reader> {
-    let options = options(named)?;
-    let store_options = text_of(store_options)?;
-    let place = Place { url: url.to_owned(), options, store_options, provider };
+    let place = Place {
+        url: url.to_owned(),
+        options: options(named)?,
+        store_options: text_of(store_options)?,
+        provider,
+        checkpoint: checkpoint_id(checkpoint).raise(py)?,
+    };
     Reader::open(py, place, named)
+}
+
+/// The id in its text.
+///
+/// # Errors
+/// Invalid for what is no id.
+pub(crate) fn checkpoint_id(text: Option<&str>) -> Result<Option<CheckpointId>> {
+    let parse = |text: &str| {
+        let id = CheckpointId::parse(text);
+        id.ok_or_else(|| Error::invalid("a checkpoint's id is 32 hexadecimal digits"))
+    };
+    text.map(parse).transpose()
 }
 
 /// The effects for a database at `place`, a URL or a path.

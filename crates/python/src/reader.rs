@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::store::options::StoreOptions;
-use siltstone::{Options, ReaderOptions, Result, ScanRange};
+use siltstone::{CheckpointId, Options, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
 /// What it takes to open the reader again in another process.
@@ -21,6 +21,19 @@ pub(crate) struct Place {
     pub(crate) store_options: StoreOptions,
     /// Name of the function that gave the store options, if one did.
     pub(crate) provider: Option<String>,
+    /// The checkpoint to read at.
+    pub(crate) checkpoint: Option<CheckpointId>,
+}
+
+impl Place {
+    /// How the engine opens it.
+    pub(crate) fn how(&self) -> ReaderOptions {
+        ReaderOptions {
+            options: self.options.clone(),
+            checkpoint: self.checkpoint,
+            ..ReaderOptions::default()
+        }
+    }
 }
 
 /// A reader of a database.
@@ -57,8 +70,7 @@ impl Reader {
 fn connect(py: Python<'_>, place: &Place) -> PyResult<Held<siltstone::Reader>> {
     let process = Process::current(py)?;
     let env = env(py, process, &place.url, &place.store_options)?;
-    let how = ReaderOptions { options: place.options.clone(), merge_operator: None };
-    Ok(Held::new(process, wait(py, process, siltstone::Reader::open(env, how))?))
+    Ok(Held::new(process, wait(py, process, siltstone::Reader::open(env, place.how()))?))
 }
 
 impl Source for Reader {
@@ -130,11 +142,12 @@ impl Reader {
         format!("<siltstone.Reader {:?}>", shown(&self.place.url))
     }
 
-    /// URL, options and the name of a provider travel; store options do not: they come from the
+    /// URL, options, the checkpoint and the name of a provider travel; store options do not: they come from the
     /// environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
-        let Place { url, provider, .. } = &self.place;
-        reduced.call1((shown(url), self.named.bind(py), provider))
+        let Place { url, provider, checkpoint, .. } = &self.place;
+        let checkpoint = checkpoint.map(|id| id.to_string());
+        reduced.call1((shown(url), self.named.bind(py), provider, checkpoint))
     }
 }

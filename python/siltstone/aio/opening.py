@@ -56,7 +56,7 @@ def open(
 def open_reader(
     url: Url,
     *,
-    checkpoint: object = None,
+    checkpoint: str | None = None,
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
@@ -66,9 +66,10 @@ def open_reader(
     `siltstone.open_reader`."""
 
     async def begin() -> Reader:
-        _check_reader(checkpoint, version, merge_operator)
+        _check_reader(version, merge_operator)
         place, store, provider = _reader_arguments(url, store_options)
-        pending = _native.begin_open_reader(place, named_options(options), store, provider)
+        named = named_options(options)
+        pending = _native.begin_open_reader(place, named, store, provider, checkpoint)
         return Reader(await pending)
 
     return Opening(begin)

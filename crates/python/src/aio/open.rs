@@ -2,15 +2,16 @@
 
 use crate::aio::pending::{First, Pending, Waits};
 use crate::database::Database;
+use crate::error::Raise;
 use crate::held::Held;
-use crate::open::{env, shown, text_of};
+use crate::open::{checkpoint_id, env, shown, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
 use crate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siltstone::{Error, OpenOptions, ReaderOptions};
+use siltstone::{Error, OpenOptions};
 use std::sync::Arc;
 
 /// `open`. A database that nobody takes, since the wait was cancelled, is closed.
@@ -37,19 +38,25 @@ pub(crate) fn begin_open(
 
 /// `open_reader`.
 #[pyfunction]
-#[pyo3(signature = (url, named, store_options, provider))]
+#[pyo3(signature = (url, named, store_options, provider, checkpoint))]
 pub(crate) fn begin_open_reader(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
+    checkpoint: Option<&str>,
 ) -> PyResult<Pending> {
-    let (url_text, store_options) = (url.to_owned(), text_of(store_options)?);
-    let place = Place { url: url_text, options: options(named)?, store_options, provider };
+    let place = Place {
+        url: url.to_owned(),
+        options: options(named)?,
+        store_options: text_of(store_options)?,
+        provider,
+        checkpoint: checkpoint_id(checkpoint).raise(py)?,
+    };
     let process = Process::current(py)?;
     let env = env(py, process, url, &place.store_options)?;
-    let how = ReaderOptions { options: place.options.clone(), merge_operator: None };
+    let how = place.how();
     let named = named.copy()?.unbind();
     Ok(Pending::running(process, siltstone::Reader::open(env, how), move |py, engine| {
         let reader = Reader::new(place, named, Held::new(process, engine));
