@@ -85,8 +85,9 @@ impl Reader {
     /// `reader_checkpoint` is off.
     ///
     /// # Errors
-    /// NotFound where there is none; Expired for a given checkpoint that is gone; Denied, Unavailable, Timeout, Corruption, Unsupported,
-    /// Invalid as their texts say.
+    /// NotFound where there is none; Expired for a given checkpoint that is gone; Denied, also when
+    /// the checkpoint may not be written; Unavailable, Timeout, Corruption, Unsupported, Invalid as
+    /// their texts say.
     pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
         if shared.follower.is_some() {

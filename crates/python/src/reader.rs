@@ -142,8 +142,8 @@ impl Reader {
         format!("<siltstone.Reader {:?}>", shown(&self.place.url))
     }
 
-    /// URL, options, the checkpoint and the name of a provider travel; store options do not: they come from the
-    /// environment where the reader is opened again, or from the provider there.
+    /// URL, options, the checkpoint and the name of a provider travel; store options do not: they
+    /// come from the environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
         let Place { url, provider, checkpoint, .. } = &self.place;

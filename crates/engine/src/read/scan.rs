@@ -386,8 +386,8 @@ fn expired(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    let text = "no checkpoint keeps what this scan reads any more, and a table of it was collected; \
-                scan again (a longer checkpoint_lifetime outlives a longer pause)";
+    let text = "no checkpoint keeps what this scan reads any more, and a table of it was \
+                collected; scan again (a longer checkpoint_lifetime outlives a longer pause)";
     Error::new(ErrorKind::Expired, text).caused_by(error)
 }
 
