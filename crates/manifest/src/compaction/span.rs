@@ -47,6 +47,12 @@ impl Span {
         &self.first
     }
 
+    /// The key it ends with, or before.
+    #[must_use]
+    pub fn end(&self) -> &Bytes {
+        &self.end.0
+    }
+
     /// Whether a key at or above `key` lies in it.
     fn reaches(&self, key: &Bytes) -> bool {
         *key < self.end.0 || (*key == self.end.0 && self.end.1)

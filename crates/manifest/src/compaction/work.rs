@@ -217,7 +217,7 @@ impl Work {
         let kept: Vec<&SstDescriptor> = kept.filter(|table| !drops.contains(&table.id)).collect();
         let separators = staying(destination).map(Span::of);
         let mut pieces = pieces(&kept, separators.collect(), &below, judge);
-        join_small(&mut pieces);
+        join_small(&mut pieces, usize::from(judge.plan.cut_prefix_bytes));
         let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
         for (at, piece) in pieces.into_iter().enumerate() {
             match piece.fate {
@@ -375,13 +375,19 @@ fn pieces(
     pieces
 }
 
-/// Joins neighbours that are merged or small. One small table alone stays small.
-fn join_small(pieces: &mut Vec<Piece>) {
+/// Joins neighbours that are merged or small, unless an output would end between them anyway. One
+/// small table alone stays small.
+fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
     let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
         let joins = |fate: Fate| matches!(fate, Fate::Small | Fate::Merges);
         match joined.last_mut() {
-            Some(open) if joins(open.fate) && joins(piece.fate) => {
+            Some(open)
+                if joins(open.fate)
+                    && joins(piece.fate)
+                    && prefix(open.span.end(), cut_prefix_bytes)
+                        == prefix(piece.span.first(), cut_prefix_bytes) =>
+            {
                 open.span.extend(&piece.span);
                 open.tables.extend(piece.tables);
                 open.bottom &= piece.bottom;

@@ -101,6 +101,21 @@ fn a_window_cuts_what_would_move() {
     assert_eq!(work.cut_prefix_bytes, 1);
 }
 
+#[test]
+fn groups_do_not_reach_into_the_next_window() {
+    let pair = |order: u64, window: u8| {
+        let id = u128::from(order) * 10;
+        (order, vec![one(id, &[window, 1], &[window, 9])])
+    };
+    let state = tree(&[pair(4, b'b'), pair(3, b'b'), pair(2, b'a'), pair(1, b'a')], &[]);
+    let plan = "L0:4, L0:3, L0:2, L0:1 -> 0";
+    let groups = |bytes| {
+        let cut = |plan: &mut Plan| plan.cut_prefix_bytes = bytes;
+        work_of(&state, plan, &Facts::default(), cut).groups.len()
+    };
+    assert_eq!((groups(0), groups(1)), (1, 2));
+}
+
 fn expired(table: SstDescriptor) -> SstDescriptor {
     let at = Some(UnixMillis(50));
     SstDescriptor { min_expiry: at, max_expiry: at, ..table }
