@@ -15,6 +15,8 @@ MISTAKES='slot_reused                regress  bug_01
 fence_below_replay_point   regress  bug_02
 two_writers                regress  bug_02
 create_trusts_exists       regress  bug_05
+nothing_pinned             regress  bug_07
+let_go_too_early           regress  bug_07
 replay_past_the_fence      regress  bug_09
 replay_all                 regress  bug_10
 end_wakes_nobody           regress  bug_12

@@ -14,11 +14,11 @@
 use futures::FutureExt;
 use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result,
-    Rows, ScanRange,
+    Rows, Scan, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
-use siltstone_tests::gc;
 use siltstone_tests::sim::{ProcessId, Sim, Stopped};
+use siltstone_tests::{compact, gc};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,7 +96,10 @@ fn put(db: &Database, key: &str) -> Result<Commit> {
 }
 
 async fn keys(db: &Database) -> Result<Vec<String>> {
-    let mut scan = db.scan(ScanRange::all())?;
+    keys_of(db.scan(ScanRange::all())?).await
+}
+
+async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
     let mut rows = Rows::new();
     while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
         scan.fetch().await?;
@@ -214,6 +217,33 @@ fn bug_05_a_lost_answer_is_not_a_rival() {
         });
         assert_eq!(found.expect("opens"), ["a"], "{fault:?}");
     }
+}
+
+/// 7: a collector deletes what a scan is reading: nothing in the manifest said so, or a commit that
+/// was planned before a compaction let go of it.
+#[test]
+fn bug_07_what_a_scan_reads_is_not_collected() {
+    let place = Place::new(|plan| plan);
+    let (process, env, db) = place.open();
+    let db = Arc::new(db);
+    let writes = |key: &'static str| {
+        let db = Arc::clone(&db);
+        place.run(process, async move {
+            put(&db, key)?;
+            db.flush_memtable().await
+        })
+    };
+    writes("a").expect("a flush");
+    let scan = db.scan(ScanRange::all()).expect("open");
+    place.run(process, async move { compact::everything(&env).await }).expect("a compaction");
+    place.collect();
+    // The writer has not heard of the compaction: its flush meets it.
+    writes("b").expect("a flush");
+    place.collect();
+    assert_eq!(place.run(process, keys_of(scan)).expect("all of it is there"), ["a"]);
+    let now = Arc::clone(&db);
+    let now = place.run(process, async move { keys(&now).await });
+    assert_eq!(now.expect("all of it is there"), ["a", "b"]);
 }
 
 /// 9: the range to replay is what was met before the fence; what an older writer lands between the

@@ -6,7 +6,9 @@
     mutation = "fence_below_replay_point",
     mutation = "two_writers",
     mutation = "acknowledge_early",
-    mutation = "gap_not_skipped"
+    mutation = "gap_not_skipped",
+    mutation = "nothing_pinned",
+    mutation = "let_go_too_early"
 ))]
 use siltstone_manifest::Rule;
 use siltstone_manifest::Rules;
@@ -26,6 +28,10 @@ pub(crate) fn in_force() -> Rules {
     return Rules::ALL.without(Rule::AcknowledgeInOrder);
     #[cfg(mutation = "gap_not_skipped")]
     return Rules::ALL.without(Rule::SkipTheWindow);
+    #[cfg(mutation = "nothing_pinned")]
+    return Rules::ALL.without(Rule::PinWhatIsRead);
+    #[cfg(mutation = "let_go_too_early")]
+    return Rules::ALL.without(Rule::ReleaseUnread);
     #[allow(unreachable_code, reason = "a planted mistake returned before")]
     Rules::ALL
 }
