@@ -11,6 +11,7 @@
 )]
 
 mod reader;
+mod trouble;
 mod writer;
 
 use siltstone::store::counting::{RequestTotals, Requests};

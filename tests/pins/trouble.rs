@@ -1,0 +1,174 @@
+//! The reader's checkpoint on a store that refuses, goes silent, and comes back.
+
+use crate::{POLL, ROWS, World, expected, load, options, some, tell, work};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::{Env, Error, ErrorKind, Options, Reader, ReaderOptions, Result, ScanRange};
+use siltstone_base::ObjectName;
+use siltstone_manifest::CheckpointOwner;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing may be created.
+    ReadOnly,
+    /// The next create lands; its answer is lost, and the store is down from then on.
+    LastWords,
+    Down,
+}
+
+/// A way to a store that can be shut.
+#[derive(Debug)]
+struct Door {
+    store: Arc<dyn Store>,
+    way: Mutex<Way>,
+}
+
+impl Door {
+    fn check(&self) -> Result<()> {
+        match *self.way.lock() {
+            Way::Down => Err(Error::unavailable("the store is down")),
+            Way::Open | Way::ReadOnly | Way::LastWords => Ok(()),
+        }
+    }
+
+    fn set(&self, way: Way) {
+        *self.way.lock() = way;
+    }
+}
+
+impl Store for Door {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        match self.check() {
+            Ok(()) => self.store.get(name, range),
+            Err(down) => async { Err(down) }.boxed(),
+        }
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        async move {
+            if let Err(down) = self.check() {
+                return PutAnswer::Ambiguous(down);
+            }
+            let way = *self.way.lock();
+            match way {
+                Way::ReadOnly => PutAnswer::Refused(Error::new(ErrorKind::Denied, "read only")),
+                Way::LastWords => {
+                    let _ = self.store.put_if_absent(name, bytes).await;
+                    self.set(Way::Down);
+                    PutAnswer::Ambiguous(Error::unavailable("the answer is lost"))
+                }
+                Way::Open | Way::Down => self.store.put_if_absent(name, bytes).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        self.store.upload(name)
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        match self.check() {
+            Ok(()) => self.store.list(prefix, after),
+            Err(down) => async { Err(down) }.boxed(),
+        }
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.store.delete(name)
+    }
+}
+
+/// A reader's process behind a door.
+fn behind_a_door(world: &World) -> (Env, Arc<Door>) {
+    let store = Arc::clone(&world.reader_env.store);
+    let door = Arc::new(Door { store, way: Mutex::new(Way::Open) });
+    let env = Env { store: Arc::<Door>::clone(&door), ..world.reader_env.clone() };
+    (env, door)
+}
+
+async fn open(env: &Env, options: Options) -> Result<Reader> {
+    Reader::open(env.clone(), ReaderOptions { options, ..ReaderOptions::default() }).await
+}
+
+async fn of_readers(world: &World) -> usize {
+    let owners = world.owners().await;
+    owners.iter().filter(|owner| **owner == CheckpointOwner::Reader).count()
+}
+
+#[test]
+fn a_reader_that_may_not_write_is_told_what_to_do() {
+    tell(async |world| {
+        load(&world.open().await, 0).await;
+        let (env, door) = behind_a_door(&world);
+        door.set(Way::ReadOnly);
+        let error = open(&env, options()).await.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.to_string().contains("reader_checkpoint"), "{error}");
+        let without = Options { reader_checkpoint: false, ..options() };
+        let reader = open(&env, without).await.unwrap();
+        let rows = some(&mut reader.scan(ScanRange::all()).unwrap(), usize::MAX).await.unwrap();
+        assert_eq!(rows.len() as u64, ROWS);
+    });
+}
+
+/// Whatever answer of a swap is lost, and however long the store is away within the lifetime: what
+/// scans read stays, and no checkpoint is left over.
+#[test]
+fn a_swap_whose_answer_is_lost_is_settled_when_the_store_is_back() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let (env, door) = behind_a_door(&world);
+        let lifetime = Duration::from_secs(300);
+        let brief = Options {
+            checkpoint_lifetime: lifetime,
+            deadline: Duration::from_secs(2),
+            ..options()
+        };
+        let reader = open(&env, brief).await.unwrap();
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        for round in 1..4 {
+            load(&db, round).await;
+            door.set(Way::LastWords);
+            let error = reader.refresh().await.unwrap_err();
+            assert!(error.kind().is_transient() || error.kind() == ErrorKind::Timeout, "{error}");
+            // Away for long, while everything is rewritten and collected.
+            world.rewrite().await;
+            work(&world, &db).await;
+            world.rewrite().await;
+            world.pause(lifetime / 4).await;
+            door.set(Way::Open);
+            reader.refresh().await.unwrap();
+            let mut now = reader.scan(ScanRange::prefix(b"key")).unwrap();
+            assert_eq!(some(&mut now, usize::MAX).await.unwrap(), expected(round));
+        }
+        assert_eq!(some(&mut scan, usize::MAX).await.unwrap(), expected(0));
+        drop(scan);
+        world.pause(POLL * 5).await;
+        assert_eq!(of_readers(&world).await, 1);
+
+        // Closing while the store is down ends; the checkpoint expires by itself.
+        door.set(Way::Down);
+        reader.close().await.unwrap();
+        assert_eq!(of_readers(&world).await, 1);
+        world.pause(lifetime * 2).await;
+        world.rewrite().await;
+        assert_eq!(of_readers(&world).await, 0);
+    });
+}
