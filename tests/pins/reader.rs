@@ -135,6 +135,22 @@ fn what_a_reader_costs() {
     });
 }
 
+/// A handle that is let go without a close.
+#[test]
+fn a_reader_that_is_dropped_gives_its_checkpoint_back() {
+    tell(async |world| {
+        load(&world.open().await, 0).await;
+        let reader = world.reader().await;
+        let other = reader.clone();
+        drop(reader);
+        world.pause(POLL).await;
+        assert_eq!(world.of_readers().await.len(), 1);
+        drop(other);
+        world.pause(POLL).await;
+        assert_eq!(world.of_readers().await, vec![]);
+    });
+}
+
 /// WAL alone needs no commit; tables do, one for all that changed since.
 #[test]
 fn a_reader_swaps_its_checkpoint_when_tables_change() {

@@ -67,8 +67,13 @@ pub(crate) struct Shared {
 }
 
 impl Drop for Inner {
+    /// Without a close the checkpoint is given back all the same, if the process lives that long.
     fn drop(&mut self) {
-        self.shared.closed.store(true, Ordering::Release);
+        if !self.shared.closed.swap(true, Ordering::AcqRel) && self.shared.follower.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let give_back = Box::pin(async move { shared.give_back().await });
+            self.shared.context.env.spawn.spawn("reader end", give_back);
+        }
     }
 }
 
@@ -243,12 +248,8 @@ impl Reader {
     /// None: a checkpoint that cannot be given back now expires by itself.
     pub async fn close(&self) -> Result<()> {
         let shared = &self.inner.shared;
-        if shared.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
-        }
-        if let Some(follower) = &shared.follower {
-            let work = async { follower.lock().await.give_back().await };
-            let _ = shared.context.env.deadline(shared.options.deadline, "close", work).await;
+        if !shared.closed.swap(true, Ordering::AcqRel) {
+            shared.give_back().await;
         }
         Ok(())
     }
@@ -259,6 +260,13 @@ impl Shared {
         let now = self.context.env.clock.now();
         let view = self.view.read();
         Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
+    }
+
+    /// What cannot be given back expires by itself.
+    async fn give_back(&self) {
+        let Some(follower) = &self.follower else { return };
+        let work = async { follower.lock().await.give_back().await };
+        let _ = self.context.env.deadline(self.options.deadline, "close", work).await;
     }
 
     async fn refresh(&self) -> Result<()> {
