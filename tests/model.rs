@@ -18,8 +18,8 @@ use proptest::test_runner::TestRunner;
 use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Codec, Commit, Database, Env, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Rows, Scan, ScanRange, task,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
+    Reader, ReaderOptions, Rows, Scan, ScanRange, task,
 };
 use siltstone_tests::moto::Moto;
 use std::collections::BTreeMap;
@@ -40,6 +40,7 @@ enum Op {
     CheckSnapshots,
     Durable,
     FlushMemtable,
+    Compact,
     Reopen,
     TakeOver,
     Reader,
@@ -59,6 +60,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::CheckSnapshots),
         1 => Just(Op::Durable),
         2 => Just(Op::FlushMemtable),
+        2 => Just(Op::Compact),
         1 => Just(Op::Reopen),
         1 => Just(Op::TakeOver),
         1 => Just(Op::Reader),
@@ -68,8 +70,14 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn options() -> impl Strategy<Value = Options> {
     let codec = prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd)];
-    (1024usize..4096, 64usize..600, codec, 0u32..12, 0usize..4096, 1u64..5).prop_map(
-        |(l0, block, codec, bits, cache, window)| Options {
+    let shape = (500u64..3000, 0u64..2000);
+    (1024usize..4096, 64usize..600, codec, 0u32..12, 0usize..4096, 1u64..5, shape).prop_map(
+        |(l0, block, codec, bits, cache, window, (table, moved))| Options {
+            compaction: CompactionOptions {
+                target_sst_bytes: table,
+                min_move_bytes: moved,
+                ..CompactionOptions::default()
+            },
             l0_sst_size_bytes: l0,
             block_bytes: block,
             compression: codec,
@@ -208,6 +216,12 @@ impl World {
             Op::CheckSnapshots => self.check_snapshots().await,
             Op::Durable => self.db.flush().await.unwrap(),
             Op::FlushMemtable => self.db.flush_memtable().await.unwrap(),
+            Op::Compact => {
+                self.db.compact().await.unwrap();
+                // One run, without tombstones unless a snapshot needs them: nothing is to gain.
+                let gained = self.db.compact().await.unwrap();
+                assert!(!gained || !self.snapshots.is_empty());
+            }
             Op::Reopen => {
                 self.db.close().await.unwrap();
                 let how = OpenOptions { take_over: false, ..World::how(&self.options) };

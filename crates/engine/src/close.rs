@@ -38,6 +38,8 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     let steps = async {
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
+        // It has seen the phase and stops; what it recorded is where the next one goes on.
+        writer.compactor.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
         writer.manifests.commit(edit).await.map(|_| ())
     };

@@ -2,6 +2,7 @@
 
 use crate::answer::{Accept, Answer};
 use crate::close;
+use crate::compact::{self, Wanted};
 use crate::open::{self, OpenOptions};
 use crate::options::Options;
 use crate::read::{self, Scan, ScanRange, Snapshot};
@@ -161,6 +162,30 @@ impl Database {
         let deadline = writer.options.deadline;
         let flushed = crate::flush::everything(writer);
         writer.env.deadline(deadline, "flush memtable", flushed).await
+    }
+
+    /// Flushes the memtable and merges every table into one sorted run: a major compaction. Answers
+    /// `false` when nothing was to gain. Dropping the future does not stop it.
+    ///
+    /// # Errors
+    /// Closed, Fenced (also by another compactor: this one is stopped for good then, the handle is
+    /// not); Corruption; the store's. What is finished by then is where the next call goes on.
+    pub async fn compact(&self) -> Result<bool> {
+        self.flush_memtable().await?;
+        let compacted = compact::compact(self.writer()?, Wanted::Major).await;
+        compacted.map_err(|error| error.during("compact"))
+    }
+
+    /// Carries out a plan made by hand: `L0:4, L0:3, 7 -> 7` merges two layers of L0 and run 7 into
+    /// run 7. Answers `false` when nothing would change.
+    ///
+    /// # Errors
+    /// Invalid for a text that is no plan; Conflict for one that may not run, with what would help;
+    /// and as [`Database::compact`].
+    pub async fn submit(&self, plan: &str) -> Result<bool> {
+        let wanted = Wanted::Plan(plan.parse()?);
+        let compacted = compact::compact(self.writer()?, wanted).await;
+        compacted.map_err(|error| error.during("compact"))
     }
 
     /// A fixed view of the database as it is now.

@@ -28,7 +28,9 @@ pub mod admin;
 mod answer;
 mod cache;
 mod close;
+mod compact;
 mod counter;
+mod create;
 mod db;
 pub mod env;
 mod fetch;
@@ -66,6 +68,7 @@ pub use siltstone_base::{
     Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
     UnixMillis, WalId,
 };
+pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
 pub use siltstone_sst::Codec;
 pub use stats::{StatInfo, Stats};
 pub use value::Value;

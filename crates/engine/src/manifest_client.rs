@@ -1,39 +1,26 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
+use crate::create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use crate::objects::Objects;
 use crate::rules;
-use crate::store::conditional;
 use crate::write::durability::Durability;
-use bytes::Bytes;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, PutOutcome, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, Result,
 };
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
 use siltstone_manifest::{Edit, Manifest, Refusal};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
-
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Performs [`ManifestRequest`]s of one machine.
 pub(crate) struct ManifestRequests {
     objects: Objects,
     /// The manifest that is being created: while the same state is asked for, the same bytes go
     /// out, so that a retry recognises an earlier try of its own.
-    creating: Option<Creating>,
-}
-
-struct Creating {
-    state: Arc<Manifest>,
-    bytes: Bytes,
-    attempt: AttemptId,
-    since: Duration,
-    pause: Duration,
+    creating: Option<(Arc<Manifest>, Creating)>,
 }
 
 impl ManifestRequests {
@@ -58,43 +45,18 @@ impl ManifestRequests {
     }
 
     async fn create(&mut self, state: Arc<Manifest>) -> Result<ManifestAnswer> {
-        let env = &self.objects.env;
-        let same = self.creating.as_ref().is_some_and(|creating| creating.state == state);
+        let objects = &self.objects;
+        let same = self.creating.as_ref().is_some_and(|(creating, _)| *creating == state);
         if !same {
-            let attempt = AttemptId(env.random_u128());
-            let bytes = state.encode(ObjectId(env.random_u128()), attempt)?;
-            let since = env.clock.monotonic();
-            self.creating = Some(Creating { state, bytes, attempt, since, pause: Duration::ZERO });
+            let attempt = AttemptId(objects.env.random_u128());
+            let bytes = state.encode(ObjectId(objects.env.random_u128()), attempt)?;
+            self.creating = Some((state, Creating::new(objects, bytes, attempt)));
         }
-        let Some(creating) = &mut self.creating else {
+        let Some((state, creating)) = &mut self.creating else {
             return Err(Error::internal("a manifest is created from nothing"));
         };
-        if !creating.pause.is_zero() {
-            env.clock.sleep(env.jittered(creating.pause)).await;
-        }
-        creating.pause = (creating.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-        let name = ObjectName::Manifest(creating.state.id);
-        let created =
-            conditional::create(env, name, creating.bytes.clone(), creating.attempt).await;
-        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
-        if let Some(error) = created.error.filter(|_| !settled) {
-            let waited = env.clock.monotonic().saturating_sub(creating.since);
-            if !error.kind().is_transient() {
-                return Err(error.with("object", name));
-            }
-            if waited >= self.objects.limit {
-                creating.since = env.clock.monotonic();
-                return Err(Error::new(ErrorKind::Timeout, "the store does not settle a commit")
-                    .with("object", name)
-                    .caused_by(error));
-            }
-        }
-        Ok(ManifestAnswer::Created(match created.outcome {
-            PutOutcome::Committed => PutOutcome::Committed,
-            PutOutcome::Lost(_) => PutOutcome::Lost(()),
-            PutOutcome::NotApplied => PutOutcome::NotApplied,
-            PutOutcome::Unknown => PutOutcome::Unknown,
-        }))
+        let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
+        Ok(ManifestAnswer::Created(outcome))
     }
 }
 
@@ -219,6 +181,14 @@ impl ManifestClient {
     /// # Errors
     /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; Corruption.
     pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
+        self.try_commit(edit).await?.map_err(Error::from)
+    }
+
+    /// As [`ManifestClient::commit`], for who goes on from a refusal.
+    ///
+    /// # Errors
+    /// Fenced, Closed when the handle ended meanwhile; Corruption.
+    pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
         let _turn = self.turn.lock().await;
         let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
         let mut requests = ManifestRequests::new(&self.objects);
@@ -227,9 +197,9 @@ impl ManifestClient {
             let request = match machine.action() {
                 CommitAction::Done(state) => {
                     self.learn(&state);
-                    return Ok(state);
+                    return Ok(Ok(state));
                 }
-                CommitAction::Failed(refusal) => return Err(refusal.into()),
+                CommitAction::Failed(refusal) => return Ok(Err(refusal)),
                 CommitAction::Request(request) => request,
             };
             match requests.perform(request).await {

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, WalId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::Compactions;
+use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::protocol::{Listing, WalSeen};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
@@ -77,6 +79,41 @@ impl Objects {
                 .with("found", manifest.id))
         };
         let decoded = self.decoded(name, decode).await?;
+        Ok(decoded.map(Arc::new))
+    }
+
+    /// The newest record of compaction jobs, and the boundary, as [`Objects::list_manifests`].
+    pub(crate) async fn list_records(&self) -> Result<RecordListing> {
+        let mut listing = RecordListing::default();
+        for object in self.list(prefix::COMPACTIONS).await? {
+            match object.name {
+                ObjectName::Compactions(number) => listing.newest = listing.newest.max(number),
+                ObjectName::CompactionsBoundary(number) => {
+                    listing.boundary = listing.boundary.max(number);
+                }
+                _ => {}
+            }
+        }
+        loop {
+            let next = listing.newest.max(listing.boundary).saturating_add(1);
+            match self.get(ObjectName::Compactions(next)).await? {
+                Some(_) => listing.newest = next,
+                None => return Ok(listing),
+            }
+        }
+    }
+
+    /// A record of compaction jobs; `None` when there is none by that number.
+    pub(crate) async fn record(&self, number: u64) -> Result<Option<Arc<Compactions>>> {
+        let decode = |bytes: &Bytes| {
+            let (_, record) = Compactions::decode(bytes)?;
+            if record.number == number {
+                return Ok(record);
+            }
+            Err(Error::corruption("a record of jobs stands under another's number")
+                .with("found", record.number))
+        };
+        let decoded = self.decoded(ObjectName::Compactions(number), decode).await?;
         Ok(decoded.map(Arc::new))
     }
 

@@ -3,6 +3,7 @@
 
 use siltstone_base::limits::{DEFAULT_MAX_BATCH_BYTES, MAX_BATCH_BYTES, MAX_PARALLEL_WRITES};
 use siltstone_base::{Error, Result};
+use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_sst::{Codec, TableOptions};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ pub struct Options {
     pub read_durable_only: bool,
     /// Longest time a call may take.
     pub deadline: Duration,
+    /// How tables are compacted: described in [`CompactionOptions::TABLE`].
+    pub compaction: CompactionOptions,
 }
 
 impl Default for Options {
@@ -68,6 +71,7 @@ impl Default for Options {
             metadata_cache_bytes: 64 << 20,
             read_durable_only: false,
             deadline: Duration::from_secs(30),
+            compaction: CompactionOptions::default(),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Writer {
     }
 
     /// One commit for what no flush did.
-    async fn commit_pins(&self) -> Result<()> {
+    pub(crate) async fn commit_pins(&self) -> Result<()> {
         let mut held = self.pins.lock().await;
         let newest = self.manifests.newest_known();
         if !held.is_due(&newest) {
@@ -97,7 +97,7 @@ impl Writer {
         Ok(())
     }
 
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.dead().is_none() && self.phase() == Phase::Open
     }
 

@@ -4,6 +4,7 @@
 //! under either.
 
 use crate::cache::MetadataBudget;
+use crate::compact::Compactor;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::manifest_client::ManifestClient;
@@ -53,6 +54,7 @@ pub(crate) struct Writer {
     usable: AtomicBool,
 
     // Background tasks.
+    pub(crate) compactor: Compactor,
     committed_wal: AtomicU64,
     pub(crate) flush_nudge: Notify,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
@@ -146,6 +148,7 @@ impl Writer {
             visible: AtomicU64::new(start.last_seq.0),
             pinned: Mutex::new(BTreeMap::new()),
             usable: AtomicBool::new(true),
+            compactor: Compactor::default(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
@@ -273,6 +276,12 @@ impl Writer {
         let pinned = self.pinned.lock();
         let next = self.visible().min(self.durability.durable());
         pinned.keys().next().copied().unwrap_or(next).min(next)
+    }
+
+    /// The sequence numbers that somebody in this process may read at below the newest one that is
+    /// flushed, ascending.
+    pub(crate) fn held_seqs(&self) -> Vec<Seq> {
+        self.pinned.lock().keys().copied().collect()
     }
 
     pub(crate) fn snapshots(&self) -> usize {

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A cursor over one of the tables.
-pub(super) type InputCursor = TableCursor<Arc<Hand>>;
+pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
 
 /// Blocks that were fetched and not reached yet.
 #[derive(Default)]
-pub(super) struct Hand(Mutex<BTreeMap<u32, Arc<Block>>>);
+pub(crate) struct Hand(Mutex<BTreeMap<u32, Arc<Block>>>);
 
 impl BlockSource for Hand {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
@@ -30,27 +30,36 @@ struct Input {
 }
 
 /// Tables that are read forward, once.
-pub(super) struct Inputs {
+pub(crate) struct Inputs {
     tables: HashMap<SstId, Input>,
     /// Bytes that one wave of read-ahead may bring.
     ahead_bytes: u64,
 }
 
 impl Inputs {
-    pub(super) fn new(ahead_bytes: u64) -> Inputs {
+    pub(crate) fn new(ahead_bytes: u64) -> Inputs {
         Inputs { tables: HashMap::new(), ahead_bytes }
     }
 
     /// A cursor over `file`; `None` when this very table is among the inputs already: it cannot add
     /// anything.
     pub(super) fn add(&mut self, file: &TableFile) -> Option<InputCursor> {
-        let (table, hand) = (Arc::clone(file.table()), Arc::<Hand>::default());
+        self.add_table(file.table(), file.context())
+    }
+
+    /// As [`Inputs::add`], for a table of a database.
+    pub(crate) fn add_table(
+        &mut self,
+        table: &Arc<Table>,
+        context: &ReadContext,
+    ) -> Option<InputCursor> {
+        let (table, hand) = (Arc::clone(table), Arc::<Hand>::default());
         let id = table.descriptor().id;
         if self.tables.contains_key(&id) {
             return None;
         }
         let cursor = TableCursor::new(Arc::clone(&table), Arc::clone(&hand));
-        let context = file.context().clone();
+        let context = context.clone();
         self.tables.insert(id, Input { context, table, hand, waves: 0 });
         Some(cursor)
     }
@@ -59,7 +68,7 @@ impl Inputs {
     ///
     /// # Errors
     /// Corruption, and what the store says.
-    pub(super) async fn fetch(&mut self, needed: &[BlockAddr]) -> Result<()> {
+    pub(crate) async fn fetch(&mut self, needed: &[BlockAddr]) -> Result<()> {
         for addr in needed {
             let input = self.tables.get_mut(&addr.sst).ok_or_else(|| {
                 Error::internal("a merge asks for a block of a table that it does not read")

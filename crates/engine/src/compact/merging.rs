@@ -1,0 +1,110 @@
+//! The inner loop: entries of the inputs, as far as they are kept, into tables. Synchronous; it
+//! comes out for blocks that are not there, and with bytes to send.
+
+use crate::parts::inputs::InputCursor;
+use bytes::Bytes;
+use siltstone_base::{BlockAddr, Entry, Error, Result, Step};
+use siltstone_merge::{Merge, Retain, RunCursor};
+use siltstone_sst::TableBuilder;
+
+/// What the merge came out for.
+pub(super) enum Made {
+    /// Blocks are not there: [`Merging::needed`].
+    NeedsBlocks,
+    /// Bytes of the table, to be sent.
+    Chunk(Bytes),
+    /// The table ends here; the entry at hand belongs to the next one.
+    TableEnds,
+    /// Nothing is left.
+    End,
+}
+
+/// Where tables end. Never between versions of a key: tables of a run share no key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    /// Size at which a table ends, in bytes.
+    pub(super) target_bytes: u64,
+    /// A table ends where so many first bytes of the key change; 0: nowhere.
+    pub(super) cut_prefix_bytes: usize,
+    /// Bytes that are built between two chances to come out.
+    pub(super) slice_bytes: usize,
+}
+
+/// A merge on its way through one key range.
+pub(super) struct Merging {
+    rows: Retain<Merge<RunCursor<InputCursor>>>,
+    /// Whether an entry is at hand that is in no table yet.
+    stands: bool,
+    ends: Ends,
+    /// The last key of a table that is full.
+    full: Option<Vec<u8>>,
+    /// The first bytes of the table's keys.
+    prefix: Vec<u8>,
+}
+
+impl Merging {
+    pub(super) fn new(rows: Retain<Merge<RunCursor<InputCursor>>>, ends: Ends) -> Merging {
+        Merging { rows, stands: false, ends, full: None, prefix: Vec::new() }
+    }
+
+    /// The blocks that the last slice lacked.
+    pub(super) fn needed(&self) -> Vec<BlockAddr> {
+        self.rows.cursor().needed().to_vec()
+    }
+
+    /// To the first entry, or the end; before the first table, so that none is begun for nothing.
+    ///
+    /// # Errors
+    /// As [`Merging::slice`].
+    pub(super) fn place(&mut self) -> Result<Step> {
+        if self.stands {
+            return Ok(Step::Ready);
+        }
+        let step = self.rows.advance()?;
+        self.stands = step == Step::Ready;
+        Ok(step)
+    }
+
+    /// Goes on until there is a reason to come out.
+    ///
+    /// # Errors
+    /// Corruption; what the merge operator says. The merge is over then.
+    pub(super) fn slice(&mut self, builder: &mut TableBuilder) -> Result<Made> {
+        loop {
+            match self.place()? {
+                Step::Ready => {}
+                Step::End => return Ok(Made::End),
+                Step::NeedBlock(_) => return Ok(Made::NeedsBlocks),
+            }
+            let entry = self.rows.entry();
+            let entry = entry.ok_or_else(|| Error::internal("retention stands on no entry"))?;
+            if Merging::ends_before(&entry, self.full.as_deref(), &self.prefix, self.ends)
+                && builder.entries() > 0
+            {
+                self.full = None;
+                return Ok(Made::TableEnds);
+            }
+            if self.ends.cut_prefix_bytes > 0 && builder.entries() == 0 {
+                self.prefix = prefix(entry.key, self.ends.cut_prefix_bytes).to_vec();
+            }
+            builder.add(&entry)?;
+            if builder.bytes_so_far() >= self.ends.target_bytes && self.full.is_none() {
+                self.full = Some(entry.key.to_vec());
+            }
+            self.stands = false;
+            if let Some(chunk) = builder.take_chunk(self.ends.slice_bytes) {
+                return Ok(Made::Chunk(chunk));
+            }
+        }
+    }
+
+    fn ends_before(entry: &Entry<'_>, full: Option<&[u8]>, first: &[u8], ends: Ends) -> bool {
+        full.is_some_and(|last| last != entry.key)
+            || (ends.cut_prefix_bytes > 0 && prefix(entry.key, ends.cut_prefix_bytes) != first)
+    }
+}
+
+/// The first `bytes` bytes of a key, or all of a shorter one.
+fn prefix(key: &[u8], bytes: usize) -> &[u8] {
+    key.get(..bytes).unwrap_or(key)
+}

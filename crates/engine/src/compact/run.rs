@@ -1,0 +1,252 @@
+//! One plan, from its choice to its commit.
+
+use super::Held;
+use super::range::RangeWorker;
+use super::records::Records;
+use crate::write::commit::closed;
+use crate::writer::Writer;
+use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId, UnixMillis};
+use siltstone_manifest::compaction::manual;
+use siltstone_manifest::compaction::{
+    Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work,
+};
+use siltstone_manifest::{Conflict, Edit, FinishCompaction, Manifest, Refusal};
+use std::sync::Arc;
+
+/// What is to be compacted.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    /// Everything, into run 0.
+    Major,
+    /// A plan made by hand.
+    Plan(Plan),
+}
+
+impl Wanted {
+    fn plan(&self, state: &Manifest, now: UnixMillis) -> Option<Plan> {
+        match self {
+            Wanted::Major => manual::major(state, now),
+            Wanted::Plan(plan) => Some(plan.clone()),
+        }
+    }
+}
+
+/// The compactor at work; nobody else of this process is.
+pub(super) struct Run<'w> {
+    pub(super) writer: &'w Arc<Writer>,
+    records: Records<'w>,
+    epoch: Epoch,
+    record: Arc<Compactions>,
+}
+
+impl<'w> Run<'w> {
+    /// Claims the compactor's epoch unless this process has it, and finds the newest record.
+    ///
+    /// # Errors
+    /// Fenced once another compactor has taken over; the store's.
+    pub(super) async fn begin(writer: &'w Arc<Writer>, held: &mut Held) -> Result<Run<'w>> {
+        if held.epoch == Epoch::NONE {
+            held.epoch = claim(writer).await?;
+        }
+        let manifests = &writer.manifests;
+        let mut records = Records::new(manifests.objects(), manifests.database());
+        let record = match held.record.take() {
+            Some(record) => record,
+            None => records.newest().await?,
+        };
+        Ok(Run { writer, records, epoch: held.epoch, record })
+    }
+
+    /// What it knows when it ends well.
+    pub(super) fn end(self) -> Arc<Compactions> {
+        self.record
+    }
+
+    /// Ends what a compactor before left unfinished: what is recorded is not done again.
+    ///
+    /// # Errors
+    /// As [`Run::carry_out`].
+    pub(super) async fn resume(&mut self) -> Result<()> {
+        if self.record.jobs.is_empty() {
+            return Ok(());
+        }
+        self.take_over().await?;
+        loop {
+            let state = self.writer.manifests.newest_known();
+            let finished = self.record.finished(&state);
+            let left = self.record.jobs.iter().find(|job| !finished.contains(&job.id));
+            let Some(job) = left.map(|job| job.id) else { return Ok(()) };
+            self.work(job, AttemptId(self.writer.env.random_u128())).await?;
+        }
+    }
+
+    /// Carries out what is wanted; `false` when nothing is to gain.
+    ///
+    /// # Errors
+    /// Conflict for a plan that may not run; Fenced; Closed; Corruption; the store's.
+    pub(super) async fn carry_out(&mut self, wanted: &Wanted) -> Result<bool> {
+        let state = self.writer.manifests.newest_known();
+        let now = self.writer.env.clock.now();
+        let running = self.record.running(&state);
+        let Some(plan) = wanted.plan(&state, now) else { return Ok(false) };
+        let facts = self.facts(&state, &running, now)?;
+        let shaping = self.writer.options.compaction.shaping();
+        let work = Work::of(&state, &running, &plan, &facts, shaping)?;
+        if work.is_nothing() {
+            return Ok(false);
+        }
+        let job = JobId(self.writer.env.random_u128());
+        if work.is_metadata_only() {
+            let retire = self.retire(&state);
+            let edit = work.finish(self.epoch, job, Vec::new(), retire);
+            self.commit(edit).await?.map_err(Error::from)?;
+            return Ok(true);
+        }
+        self.take_over().await?;
+        let worker = AttemptId(self.writer.env.random_u128());
+        let ranges = work.ranges(&[], 1, u64::MAX);
+        let mut started = Job::of(&work, (job, plan.why, now), &state, self.job_facts(now), ranges);
+        for range in &mut started.ranges {
+            // This process's own: claimed as they begin.
+            range.claim = Some(Claim { worker, beats: 0 });
+            range.reserved = vec![self.new_name()];
+        }
+        let forget = self.record.finished(&state);
+        let epoch = self.epoch;
+        self.append(Change::Start { epoch, job: Box::new(started), forget }).await?;
+        self.work(job, worker).await?;
+        Ok(true)
+    }
+
+    /// Whether the handle is open: between two slices a compaction stops where it is.
+    ///
+    /// # Errors
+    /// Closed; Fenced and others that ended the handle.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.writer.is_open() {
+            return Ok(());
+        }
+        Err(self.writer.dead().unwrap_or_else(closed))
+    }
+
+    /// A fresh name for a table.
+    pub(super) fn new_name(&self) -> SstId {
+        SstId(self.writer.env.new_ulid())
+    }
+
+    /// A job of the record.
+    pub(super) fn job(&self, id: JobId) -> Result<Job> {
+        let job = self.record.job(id).cloned();
+        job.ok_or_else(|| Error::internal("a job under way is not in the record"))
+    }
+
+    /// Brings a change into the record.
+    ///
+    /// # Errors
+    /// Why it does not fit; the store's.
+    pub(super) async fn append(&mut self, change: Change) -> Result<()> {
+        self.record = self.records.append(change, &self.record).await??;
+        Ok(())
+    }
+
+    async fn take_over(&mut self) -> Result<()> {
+        if self.record.epoch == self.epoch {
+            return Ok(());
+        }
+        self.append(Change::TakeOver { epoch: self.epoch }).await
+    }
+
+    fn facts(&self, state: &Manifest, running: &[Running], now: UnixMillis) -> Result<Facts> {
+        let options = &self.writer.options;
+        let scheduler = options.compaction.scheduler(options.l0_sst_size_bytes as u64)?;
+        let max_compactions = options.compaction.max_compactions as usize;
+        Ok(scheduler.facts(&View { state, running, now, max_compactions }))
+    }
+
+    /// What decides the bytes of the job's tables, as it is at the start.
+    ///
+    /// The snapshots of this process are all that may read the new tables below their newest entry:
+    /// they were flushed, so whoever begins to read later, here or in another process, reads at or
+    /// above everything in them; and whoever began earlier elsewhere reads the old tables.
+    fn job_facts(&self, now: UnixMillis) -> JobFacts {
+        let options = &self.writer.options;
+        JobFacts {
+            now,
+            floor: self.writer.floor(),
+            snapshots: Some(self.writer.held_seqs()),
+            codec: options.compression.as_str().to_owned(),
+            filter_bits_per_key: options.filter_bits_per_key,
+            block_bytes: options.block_bytes as u64,
+            target_sst_bytes: options.compaction.target_sst_bytes,
+            zero_seqs: true,
+            cut_prefix_bytes: 0,
+        }
+    }
+
+    /// Merges what is left of a job, and commits it.
+    async fn work(&mut self, job: JobId, worker: AttemptId) -> Result<()> {
+        let state = self.writer.manifests.newest_known();
+        let started = self.job(job)?;
+        if !started.cancelled {
+            match started.merged(&state) {
+                Ok(layers) => {
+                    for at in 0..started.ranges.len() {
+                        RangeWorker::new(self, job, at, worker).work(&layers).await?;
+                    }
+                }
+                Err(refusal) => return self.give_up(job, refusal).await,
+            }
+        }
+        self.check_open()?;
+        let state = self.writer.manifests.newest_known();
+        let retire = self.retire(&state);
+        let refusal = match self.job(job)?.finish(&state, self.epoch, retire) {
+            Ok(edit) => match self.commit(edit).await? {
+                Ok(()) => return Ok(()),
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        match refusal {
+            Refusal::Conflict(Conflict::TableGone { .. } | Conflict::Overlap { .. }) => {
+                self.give_up(job, refusal).await
+            }
+            refusal => Err(refusal.into()),
+        }
+    }
+
+    /// Ends a job without effect, and says why.
+    async fn give_up(&mut self, job: JobId, refusal: Refusal) -> Result<()> {
+        self.append(Change::Cancel { epoch: self.epoch, job }).await?;
+        let state = self.writer.manifests.newest_known();
+        let retire = self.retire(&state);
+        let edit = self.job(job)?.finish(&state, self.epoch, retire).map_err(Error::from)?;
+        self.commit(edit).await?.map_err(Error::from)?;
+        Err(Error::from(refusal).during("compaction"))
+    }
+
+    /// Jobs that the manifest has as finished and the record has forgotten.
+    fn retire(&self, state: &Manifest) -> Vec<JobId> {
+        let done = state.finished_jobs.iter().map(|done| done.job);
+        done.filter(|job| self.record.job(*job).is_none()).collect()
+    }
+
+    async fn commit(&self, edit: FinishCompaction) -> Result<Result<(), Refusal>> {
+        let committed = self.writer.manifests.try_commit(Edit::FinishCompaction(edit)).await?;
+        Ok(committed.map(|_| ()))
+    }
+}
+
+/// Takes the next compactor epoch: the compactor before is stopped, its writer is not.
+async fn claim(writer: &Arc<Writer>) -> Result<Epoch> {
+    let mut expected = writer.manifests.newest_known().compactor_epoch;
+    let claim = AttemptId(writer.env.random_u128());
+    loop {
+        let edit = Edit::ClaimCompactor { expected, claim };
+        match writer.manifests.try_commit(edit).await? {
+            Ok(_) => return Ok(expected.next()),
+            Err(Refusal::Conflict(Conflict::EpochMoved { now })) => expected = now,
+            Err(refusal) => return Err(refusal.into()),
+        }
+    }
+}
