@@ -14,7 +14,8 @@
 
 use parking_lot::Mutex;
 use siltstone::{
-    Accept, Batch, Database, Env, Fill, OpenOptions, Options, Result, Rows, Scan, ScanRange, Seq,
+    Accept, Batch, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Result, Rows,
+    Scan, ScanRange, Seq,
 };
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
 use siltstone_tests::model::{Model, View};
@@ -38,6 +39,11 @@ fn options() -> Options {
         block_bytes: 256,
         l0_manifest_commit_interval: Duration::ZERO,
         manifest_poll_interval: Duration::from_millis(50),
+        compaction: CompactionOptions {
+            target_sst_bytes: 300,
+            min_move_bytes: 0,
+            ..CompactionOptions::default()
+        },
         ..Options::default()
     }
 }
@@ -107,6 +113,25 @@ async fn reopening(env: Env, books: Books) -> Result<()> {
     Ok(())
 }
 
+/// Layers that share keys, merged into tables of a few rows, twice; the second time with what moves
+/// as it is.
+async fn compacting(env: Env, books: Books) -> Result<()> {
+    let db = open(&env).await?;
+    for round in 0..12 {
+        write(&db, &books, round, true).await?;
+        if round % 3 == 2 {
+            db.flush_memtable().await?;
+        }
+    }
+    db.compact().await?;
+    for round in 12..15 {
+        write(&db, &books, round, true).await?;
+    }
+    db.compact().await?;
+    write(&db, &books, 15, true).await?;
+    db.close().await
+}
+
 async fn rows_of(mut scan: Scan) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let (mut rows, mut all) = (Rows::new(), Vec::new());
     loop {
@@ -152,6 +177,10 @@ fn run<F: Future<Output = Result<()>> + Send + 'static>(
         let db = open(&env).await?;
         let snapshot = db.snapshot()?;
         let rows = rows_of(snapshot.scan(ScanRange::all())).await?;
+        // What a compaction had begun is ended, and nothing shows of it.
+        db.compact().await?;
+        assert_eq!(rows_of(db.scan(ScanRange::all())?).await?, rows);
+        assert!(!db.compact().await?, "a compaction leaves something to compact");
         // It must also be able to go on.
         let books = Books::default();
         write(&db, &books, 99, true).await?;
@@ -199,6 +228,11 @@ fn every_crash_of_waiting_writes() {
 #[test]
 fn every_crash_of_streaming_writes() {
     enumerate("streaming", streaming);
+}
+
+#[test]
+fn every_crash_of_compacting() {
+    enumerate("compacting", compacting);
 }
 
 #[test]
