@@ -59,6 +59,7 @@ pub struct Entry<'a> {
 impl Entry<'_> {
     /// Whether the entry has expired at `now` (it has from the very millisecond on).
     #[must_use]
+    #[inline]
     pub fn is_expired(&self, now: UnixMillis) -> bool {
         self.expires_at.is_some_and(|at| at <= now)
     }

@@ -16,6 +16,8 @@
 //! | [`name`] | every object name that exists, parsed and formatted |
 //! | [`outcome`] | what became of a conditional PUT |
 //! | [`error`] | the one error type |
+//! | [`near`] | searching from where something probably is |
+//! | [`prefix`] | the first bytes of keys, compared as numbers |
 //! | [`limits`] | hard bounds and their derivations |
 //! | [`bytes_io`], [`checksum`] | bounded decoding, varints, CRC32C |
 
@@ -31,8 +33,10 @@ pub mod error;
 pub mod id;
 pub mod limits;
 pub mod name;
+pub mod near;
 pub mod operator;
 pub mod outcome;
+pub mod prefix;
 pub mod sst;
 
 pub use batch::{Batch, BatchOp, BatchOps};

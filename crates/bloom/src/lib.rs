@@ -216,6 +216,15 @@ impl Bloom {
         Ok(Bloom { probes, lines: lines.collect() })
     }
 
+    /// Loads a word of the line that [`Bloom::may_contain`] of `hash` looks at. Who asks for many
+    /// hashes touches all their lines first: they then come side by side.
+    #[must_use]
+    #[inline]
+    pub fn touch(&self, hash: u64) -> u64 {
+        let line = self.lines.get(block_of(hash, self.lines.len() as u64));
+        line.and_then(|line| line.0.first()).copied().unwrap_or(0)
+    }
+
     /// Whether `hash` may have been added: `false` is certain.
     #[must_use]
     #[inline]

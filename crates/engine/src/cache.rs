@@ -2,11 +2,14 @@
 //! within a budget.
 
 use crate::counter::Counter;
+use crate::slots::Slots;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
+use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, SstDescriptor};
 use siltstone_sst::{Block, Table};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -38,11 +41,31 @@ impl BlockCache {
         }
     }
 
-    pub(crate) fn get(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+    /// A block of an open table.
+    pub(crate) fn get(&self, table: &OpenTable, block: u32) -> Option<Arc<Block>> {
+        let found = table.slots.look().block(block);
+        if let Some(found) = found {
+            self.used(table, block);
+            return Some(found);
+        }
+        let addr = BlockAddr { sst: table.descriptor().id, block };
         let found = self.blocks.get(&addr);
-        let counter = if found.is_some() { &self.hits } else { &self.misses };
-        counter.add(1);
+        match &found {
+            Some(found) => {
+                table.slots.set(block, found);
+                self.hits.add(1);
+            }
+            None => self.misses.add(1),
+        }
         found
+    }
+
+    /// Notes that a block was found by its slot.
+    pub(crate) fn used(&self, table: &OpenTable, block: u32) {
+        self.hits.add(1);
+        if table.slots.count(block) {
+            self.blocks.get(&BlockAddr { sst: table.descriptor().id, block });
+        }
     }
 
     pub(crate) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
@@ -120,10 +143,37 @@ impl MetadataBudget {
     }
 }
 
+/// A table whose metadata is in memory, and where its blocks are.
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    pub(crate) table: Arc<Table>,
+    pub(crate) slots: Slots,
+}
+
+impl OpenTable {
+    pub(crate) fn new(table: Table) -> Self {
+        OpenTable { slots: Slots::new(table.block_count()), table: Arc::new(table) }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.slots.memory_bytes()
+    }
+}
+
+impl Deref for OpenTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
 /// One table of the tree, as this process knows it: its descriptor, and its metadata once loaded.
 pub(crate) struct TableHandle {
     pub(crate) descriptor: SstDescriptor,
-    table: RwLock<Option<Arc<Table>>>,
+    /// First bytes of its first and its last key: they tell most keys from the table's.
+    heads: (u64, u64),
+    table: RwLock<Option<Arc<OpenTable>>>,
     last_used: AtomicU64,
     budget: Arc<MetadataBudget>,
 }
@@ -131,6 +181,7 @@ pub(crate) struct TableHandle {
 impl TableHandle {
     pub(crate) fn new(descriptor: SstDescriptor, budget: &Arc<MetadataBudget>) -> Arc<Self> {
         Arc::new(TableHandle {
+            heads: (head(&descriptor.first_key), head(&descriptor.last_key)),
             descriptor,
             table: RwLock::new(None),
             last_used: AtomicU64::new(0),
@@ -138,8 +189,23 @@ impl TableHandle {
         })
     }
 
+    /// Whether all of its keys come before `key`, whose first bytes are `key_head`.
+    pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
+        let last = self.heads.1;
+        last < key_head || (last == key_head && self.descriptor.last_key.as_ref() < key)
+    }
+
+    /// Whether `key`, which is not past its end, may be in it.
+    pub(crate) fn reaches(&self, key: &[u8], key_head: u64) -> bool {
+        let (first, last) = self.heads;
+        let inside = first < key_head && key_head < last;
+        let bounded =
+            self.descriptor.visible_start.is_some() || self.descriptor.visible_end.is_some();
+        (inside && !bounded) || self.descriptor.covers(key)
+    }
+
     /// The metadata, when it is in memory.
-    pub(crate) fn table(&self) -> Option<Arc<Table>> {
+    pub(crate) fn table(&self) -> Option<Arc<OpenTable>> {
         let table = self.table.read().clone();
         if table.is_some() {
             let tick = self.budget.tick.load(Ordering::Relaxed);
@@ -149,7 +215,7 @@ impl TableHandle {
     }
 
     /// Keeps the metadata, within the budget.
-    pub(crate) fn install(self: &Arc<Self>, table: Arc<Table>) {
+    pub(crate) fn install(self: &Arc<Self>, table: Arc<OpenTable>) {
         let bytes = table.memory_bytes();
         let tick = self.budget.tick.fetch_add(1, Ordering::Relaxed);
         self.last_used.store(tick, Ordering::Relaxed);

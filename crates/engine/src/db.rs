@@ -5,7 +5,7 @@ use crate::close;
 use crate::compact::{self, Wanted};
 use crate::open::{self, OpenOptions};
 use crate::options::Options;
-use crate::read::{self, Scan, ScanRange, Snapshot};
+use crate::read::{self, Keys, Scan, ScanRange, Snapshot};
 use crate::stats::Stats;
 use crate::value::Value;
 use crate::writer::{Phase, Writer};
@@ -86,12 +86,9 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::get`].
-    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
-        &self,
-        keys: Vec<K>,
-    ) -> Result<Answer<Vec<Option<Value>>>> {
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
         let writer = self.writer()?;
-        read::get_many(&writer.context, writer.pin(), Arc::new(keys))
+        read::get_many(&writer.context, writer.pin(), Arc::new(keys.into()))
     }
 
     /// Iterates over a range, as it is now; later writes do not show.

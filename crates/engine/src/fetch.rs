@@ -1,6 +1,6 @@
 //! Brings metadata and blocks from the store into memory.
 
-use crate::cache::{BlockCache, TableHandle};
+use crate::cache::{BlockCache, OpenTable, TableHandle};
 use crate::counter::Asked;
 use crate::env::Env;
 use crate::manifest_client::look;
@@ -14,7 +14,7 @@ use siltstone_base::{
     BlockAddr, Epoch, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
 };
 use siltstone_sst::{Block, Table};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +22,12 @@ use std::time::Duration;
 /// 5 ms, less than the first byte of another request.
 const COALESCE_GAP_BYTES: u64 = 256 << 10;
 
-/// What every read of one handle needs.
+/// What every read of one handle needs. A clone is another share of the same.
 #[derive(Clone)]
-pub(crate) struct ReadContext {
+pub(crate) struct ReadContext(Arc<Needs>);
+
+/// See [`ReadContext`].
+pub(crate) struct Needs {
     pub(crate) env: Env,
     pub(crate) requests: Arc<Requests>,
     pub(crate) asked: Arc<Asked>,
@@ -33,6 +36,20 @@ pub(crate) struct ReadContext {
     pub(crate) deadline: Duration,
     /// The epoch of the writer whose reads these are; `None` for others'.
     pub(crate) writer: Option<Epoch>,
+}
+
+impl From<Needs> for ReadContext {
+    fn from(needs: Needs) -> Self {
+        ReadContext(Arc::new(needs))
+    }
+}
+
+impl Deref for ReadContext {
+    type Target = Needs;
+
+    fn deref(&self) -> &Needs {
+        &self.0
+    }
 }
 
 /// Whether fetched blocks stay in the cache.
@@ -87,7 +104,7 @@ impl ReadContext {
     }
 
     /// The metadata of a table: one GET when it is not in memory.
-    pub(crate) async fn table(&self, handle: &Arc<TableHandle>) -> Result<Arc<Table>> {
+    pub(crate) async fn table(&self, handle: &Arc<TableHandle>) -> Result<Arc<OpenTable>> {
         if let Some(table) = handle.table() {
             return Ok(table);
         }
@@ -102,7 +119,7 @@ impl ReadContext {
             }
             opened => opened?,
         };
-        let table = Arc::new(table);
+        let table = Arc::new(OpenTable::new(table));
         handle.install(Arc::clone(&table));
         Ok(table)
     }
@@ -127,7 +144,8 @@ impl ReadContext {
                 let (Some(block), Some(range)) = (blocks.get(member), ranges.get(member)) else {
                     return Err(outside());
                 };
-                let part = own(group.slice(&bytes, range)?, &bytes);
+                let part = group.slice(&bytes, range)?;
+                let part = if fill == Fill::Keep { own(part, &bytes) } else { part };
                 decoded.push(self.decode(table, *block, part, range, fill).await?);
             }
             Ok(decoded)

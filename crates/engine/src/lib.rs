@@ -48,6 +48,7 @@ mod read;
 mod reader;
 mod replay;
 mod rules;
+mod slots;
 mod stats;
 pub mod store;
 pub mod task;
@@ -62,7 +63,7 @@ pub use db::Database;
 pub use env::Env;
 pub use open::OpenOptions;
 pub use options::{OptionInfo, OptionKind, OptionValue, Options};
-pub use read::{Column, Fill, Rows, Scan, ScanRange, Snapshot};
+pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Snapshot};
 pub use reader::{Reader, ReaderOptions};
 pub use siltstone_base::{
     Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,

@@ -5,7 +5,7 @@ use crate::admin::no_database;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::ReadContext;
+use crate::fetch::{Needs, ReadContext};
 use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
@@ -323,7 +323,7 @@ fn start(
 ) -> Result<Arc<Writer>> {
     let options = how.options;
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
-    let context = ReadContext {
+    let context = ReadContext::from(Needs {
         env: env.clone(),
         requests,
         asked: Arc::new(Asked::since(env.clock.monotonic())),
@@ -331,7 +331,7 @@ fn start(
         operator: how.merge_operator,
         deadline: options.deadline,
         writer: Some(recovered.epoch),
-    };
+    });
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let pins_nudge = Arc::new(Notify::new());
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;

@@ -5,12 +5,12 @@ use crate::answer::Answer;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::ReadContext;
+use crate::fetch::{Needs, ReadContext};
 use crate::follow::{Follower, View};
 use crate::given;
 use crate::hold;
 use crate::options::Options;
-use crate::read::{self, Pin, Scan, ScanRange};
+use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::stats::Stats;
 use crate::value::Value;
 use crate::write::commit::closed;
@@ -107,7 +107,7 @@ impl Reader {
         how.options.validate_reader(own)?;
         let (env, requests) = crate::store::counting::count(env);
         let options = how.options;
-        let context = ReadContext {
+        let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,
             asked: Arc::new(Asked::since(env.clock.monotonic())),
@@ -115,7 +115,7 @@ impl Reader {
             operator: how.merge_operator,
             deadline: options.deadline,
             writer: None,
-        };
+        });
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
         let (follower, view) = match how.checkpoint {
             Some(given) => (None, given::view(&context, &options, &budget, given).await?),
@@ -171,12 +171,9 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::get`].
-    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
-        &self,
-        keys: Vec<K>,
-    ) -> Result<Answer<Vec<Option<Value>>>> {
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
         let shared = Arc::clone(self.shared()?);
-        let keys = Arc::new(keys);
+        let keys = Arc::new(keys.into());
         let pending = match read::get_many(&shared.context, shared.pin(), Arc::clone(&keys))? {
             Answer::Ready(values) => return Ok(Answer::Ready(values)),
             Answer::Pending(pending) => pending,

@@ -2,6 +2,7 @@
 //! a new one, and whoever still reads the old one keeps all of it alive.
 
 use crate::cache::{MetadataBudget, TableHandle};
+use siltstone_base::prefix::head;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{Error, Result, Seq, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
@@ -63,8 +64,9 @@ pub(crate) struct TableRun {
 impl TableRun {
     /// The one table that may hold `key`.
     pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
-        let at = self.tables.partition_point(|t| t.descriptor.last_key.as_ref() < key);
-        self.tables.get(at).filter(|table| table.descriptor.covers(key))
+        let key_head = head(key);
+        let at = self.tables.partition_point(|table| table.ends_before(key, key_head));
+        self.tables.get(at).filter(|table| table.reaches(key, key_head))
     }
 
     /// The tables that overlap `[start, end)`.

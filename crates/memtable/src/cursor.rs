@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Most records that a cursor looks ahead.
 const REACH: usize = 16;
+/// Half of those it takes the first time that it is moved.
+const FIRST_REACH: usize = 2;
 
 /// A cursor over a memtable's entries. Never lacks a block. It meets every entry that was there
 /// when the cursor was made; of those that come later it may meet some.
@@ -40,7 +42,7 @@ impl fmt::Debug for MemCursor {
 
 impl MemCursor {
     pub(crate) fn new(table: Arc<Memtable>, order: Arc<Order>) -> Self {
-        MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: 1 }
+        MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: FIRST_REACH }
     }
 
     /// The entry the cursor stands on, with a share of its buffer.
@@ -53,7 +55,7 @@ impl MemCursor {
     fn placed(&mut self) -> Result<Step> {
         self.ahead.clear();
         self.at = 0;
-        self.reach = 1;
+        self.reach = FIRST_REACH;
         let Some(record) = self.heads.record() else { return Ok(Step::End) };
         self.ahead.push(self.table.log().record(record).place());
         Ok(Step::Ready)

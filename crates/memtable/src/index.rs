@@ -23,9 +23,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 const FIRST_BITS: u32 = 8;
 /// The largest table has 2^29 slots: room for 2^28 keys under 5/8.
 const TABLES: usize = 22;
-/// Slots that are looked at before a key counts as left out. At 5/8 full a run of 64 taken slots
-/// has a chance of about 10^-9 with random hashes.
-pub(crate) const PROBES: usize = 64;
+/// Slots that are looked at before a key counts as left out. With random hashes the chance that a
+/// key is displaced by d slots falls as exp(-d (a - 1 - ln a)) at a load of a, by exp(-0.095 d) at
+/// 5/8 (Pittel, Linear probing: the probable largest search time grows logarithmically with the
+/// number of records, 1987): of a million keys one is displaced by some 145, and one by 256 in one
+/// memtable of 40,000.
+pub(crate) const PROBES: usize = 256;
 
 type Table = Box<[AtomicU64]>;
 
@@ -42,7 +45,12 @@ pub(crate) struct Index {
 
 /// The part of a key's hash that the index works with.
 pub(crate) fn hash(key: &[u8]) -> u32 {
-    (xxhash_rust::xxh3::xxh3_64(key) >> 32) as u32
+    part_of(xxhash_rust::xxh3::xxh3_64(key))
+}
+
+/// The part of XXH3's 64 bits that the index works with.
+pub(crate) fn part_of(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 impl Index {
@@ -76,6 +84,24 @@ impl Index {
             }
         }
         NONE
+    }
+
+    /// The slot where a look-up of this hash begins, as it is; 0 while there is no table.
+    pub(crate) fn first_slot(&self, hash: u32) -> u64 {
+        let table = self.table(self.current.load(Acquire));
+        let slot = table.and_then(|table| table.get(hash as usize & (table.len() - 1)));
+        slot.map_or(0, |slot| slot.load(Relaxed))
+    }
+
+    /// A record that probably is the newest of its key: of that hash, in the first slots. Key bytes
+    /// are not looked at.
+    pub(crate) fn probable(&self, hash: u32) -> u32 {
+        let Some(table) = self.table(self.current.load(Acquire)) else { return NONE };
+        probe(table, hash, self.probes)
+            .map(|slot| slot.load(Acquire))
+            .take_while(|slot| *slot != 0)
+            .find(|slot| (slot >> 32) as u32 == hash)
+            .map_or(NONE, |slot| slot as u32)
     }
 
     /// Makes record `number`, which is in the log and nobody can find yet, the newest of its key.
@@ -142,4 +168,30 @@ fn probe(table: &Table, hash: u32, probes: usize) -> impl Iterator<Item = &Atomi
     let from = hash as usize & (table.len() - 1);
     let (wrapped, first) = table.split_at(from);
     first.iter().chain(wrapped).take(probes)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Memtable;
+    use siltstone_base::{Batch, Seq};
+    use std::sync::Arc;
+
+    /// With 64 slots a key a large memtable left some out, and every miss searched the order.
+    #[test]
+    fn random_keys_all_find_room() {
+        let memtable = Memtable::new();
+        let mut seq = Seq(1);
+        let mut key = 0u64;
+        for _ in 0..330 {
+            let mut batch = Batch::new();
+            for _ in 0..1000 {
+                key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                batch.put(&key.to_be_bytes(), b"", None).unwrap();
+            }
+            let ops: Arc<[u8]> = Arc::from(batch.as_bytes());
+            memtable.insert_batch(seq, &ops).unwrap();
+            seq = seq.plus(1000);
+        }
+        assert!(!memtable.index_is_partial());
+    }
 }

@@ -42,4 +42,4 @@ mod window;
 mod tests;
 
 pub use cursor::MemCursor;
-pub use table::{MAX_ENTRIES, MemEntry, Memtable};
+pub use table::{Depth, MAX_ENTRIES, MemEntry, Memtable};

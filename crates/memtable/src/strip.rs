@@ -4,11 +4,12 @@
 //! prefixes : eight bytes of each key, through the window, ascending
 //! records  : number of each record
 //! ```
-//! A search is a binary search over numbers; the keys' bytes are touched only among entries whose
+//! A search over numbers begins where the number would lie if they were spread evenly; the keys' bytes are touched only among entries whose
 //! prefixes equal the one looked for.
 
 use crate::log::{Log, Target};
 use crate::window::Window;
+use siltstone_base::near::{Line, partition_near};
 use std::cmp::Ordering;
 
 /// A sorted part. Immutable once made.
@@ -58,7 +59,12 @@ impl Strip {
 
     /// Position of the first record at or after `target`; the length when there is none.
     pub(crate) fn search(&self, log: &Log, target: &Target<'_>) -> usize {
-        let mut position = self.prefixes.partition_point(|prefix| *prefix < target.prefix);
+        let (Some(first), Some(last)) = (self.prefixes.first(), self.prefixes.last()) else {
+            return 0;
+        };
+        let guess = Line::between(*first, *last, self.len()).position(target.prefix);
+        let mut position =
+            partition_near(self.len(), guess, |at| self.prefixes[at] < target.prefix);
         if self.prefixes.get(position) != Some(&target.prefix) {
             return position;
         }

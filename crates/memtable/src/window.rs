@@ -12,6 +12,8 @@
 //! Whatever the window, prefixes order as their keys do: equal prefixes say nothing and unequal
 //! ones say everything. So a badly chosen window costs comparisons of bytes, never the order.
 
+use siltstone_base::prefix::head;
+
 /// A window, by the bytes that it passes over.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
@@ -28,23 +30,11 @@ impl Window {
     /// The number that stands for `key`.
     pub(crate) fn prefix(&self, key: &[u8]) -> u64 {
         match key.strip_prefix(self.common.as_slice()) {
-            Some(rest) => first_eight(rest),
+            Some(rest) => head(rest),
             None if key < self.common.as_slice() => 0,
             None => u64::MAX,
         }
     }
-}
-
-/// The first 8 bytes as a number that orders as they do; shorter ones count as filled up with
-/// zeros.
-fn first_eight(bytes: &[u8]) -> u64 {
-    if let Some(first) = bytes.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    let shift = 64 - 8 * bytes.len() as u32;
-    let packed = bytes.iter().fold(0u64, |packed, byte| packed << 8 | u64::from(*byte));
-    // No bytes would shift by 64; they are below everything, as zero is.
-    packed.checked_shl(shift).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub(crate) enum Effect {
 ///
 /// # Errors
 /// Unsupported for a range delete.
+#[inline]
 pub(crate) fn effect_of(entry: &Entry<'_>, now: UnixMillis) -> Result<Effect> {
     match entry.kind {
         Kind::RangeDelete => Err(Error::unsupported("range deletes are not built yet")),

@@ -51,6 +51,7 @@ impl Group {
         self.open
     }
 
+    #[inline]
     fn begin(&mut self, entry: &Entry<'_>) {
         self.key.clear();
         self.key.extend_from_slice(entry.key);
@@ -67,6 +68,7 @@ impl Group {
     }
 
     /// Newest version first: the first value or tombstone settles the key.
+    #[inline]
     pub(crate) fn take_forward(
         &mut self,
         view: &ReadView,

@@ -13,6 +13,7 @@
 //! match and two need one, so neither is a special case. The first eight bytes of each key stand in
 //! the tree: most matches compare two numbers and touch no block.
 
+use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
 use std::cmp::Ordering;
 
@@ -32,7 +33,7 @@ enum Head {
     Unplaced,
     /// It stands on an entry whose key starts with these bytes (big-endian, short keys filled up
     /// with zeros).
-    On { prefix: u64, seq: Seq },
+    On { prefix: u64 },
     /// It has no more entries.
     Done,
 }
@@ -195,16 +196,16 @@ impl<C: Cursor> Merge<C> {
     /// Whether source `a` comes before source `b`. Sources that are done come last.
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn beats(&self, a: usize, b: usize) -> bool {
-        let (a_prefix, a_seq, b_prefix, b_seq) = match (self.heads[a], self.heads[b]) {
-            (Head::On { prefix: ap, seq: aq }, Head::On { prefix: bp, seq: bq }) => {
-                (ap, aq, bp, bq)
-            }
+        let (a_prefix, b_prefix) = match (self.heads[a], self.heads[b]) {
+            (Head::On { prefix: ap }, Head::On { prefix: bp }) => (ap, bp),
             (Head::On { .. }, _) => return true,
             _ => return false,
         };
         let order = a_prefix.cmp(&b_prefix).then_with(|| {
-            let key = |source: usize| self.sources[source].key().map(|(key, _)| key);
-            key(a).cmp(&key(b)).then_with(|| b_seq.cmp(&a_seq)).then_with(|| a.cmp(&b))
+            let (a_key, b_key) = (self.sources[a].key(), self.sources[b].key());
+            let keys = a_key.map(|(key, _)| key).cmp(&b_key.map(|(key, _)| key));
+            let seqs = b_key.map(|(_, seq)| seq).cmp(&a_key.map(|(_, seq)| seq));
+            keys.then(seqs).then_with(|| a.cmp(&b))
         });
         match self.direction {
             Direction::Forward => order == Ordering::Less,
@@ -218,21 +219,9 @@ fn head_of<C: Cursor>(source: &C, step: Step) -> Result<Head> {
     if step == Step::End {
         return Ok(Head::Done);
     }
-    let (key, seq) =
+    let (key, _) =
         source.key().ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
-    Ok(Head::On { prefix: key_prefix(key), seq })
-}
-
-/// The first 8 bytes as a number; unequal ones order as the keys do.
-fn key_prefix(key: &[u8]) -> u64 {
-    if let Some(first) = key.first_chunk::<8>() {
-        return u64::from_be_bytes(*first);
-    }
-    let mut first = [0u8; 8];
-    for (to, from) in first.iter_mut().zip(key) {
-        *to = *from;
-    }
-    u64::from_be_bytes(first)
+    Ok(Head::On { prefix: head(key) })
 }
 
 /// Forward, `prev` answers Internal, and so do `next` backward and the seeks that belong to the
@@ -280,16 +269,5 @@ impl<C: Cursor> Cursor for Merge<C> {
             return None;
         }
         self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefixes_fill_up_with_zeros() {
-        assert_eq!(key_prefix(b"a"), u64::from(b'a') << 56);
-        assert_eq!(key_prefix(b"abcdefghij"), u64::from_be_bytes(*b"abcdefgh"));
     }
 }

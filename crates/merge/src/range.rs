@@ -1,15 +1,24 @@
 //! A range of user keys, and a cursor held to it.
 
+use crate::merge::Direction;
+use siltstone_base::prefix::head;
 use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
 
 /// `[start, end)`; `None` is no bound.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeyRange {
-    pub(crate) start: Option<Vec<u8>>,
-    pub(crate) end: Option<Vec<u8>>,
+    start: Option<Vec<u8>>,
+    end: Option<Vec<u8>>,
+    /// First bytes of the end; without one, above those of all keys but some.
+    end_head: u64,
 }
 
 impl KeyRange {
+    pub(crate) fn new(start: Option<Vec<u8>>, end: Option<Vec<u8>>) -> Self {
+        let end_head = end.as_deref().map_or(u64::MAX, head);
+        KeyRange { start, end, end_head }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         matches!((&self.start, &self.end), (Some(start), Some(end)) if start >= end)
     }
@@ -30,12 +39,23 @@ impl KeyRange {
         }
     }
 
-    /// The entry that `cursor` stands on; `None` when it has left the range.
-    pub(crate) fn look<'c, C: Cursor>(&self, cursor: &'c C) -> Result<Option<Entry<'c>>> {
+    /// The entry that `cursor`, which came over [`KeyRange::seek_start`] or
+    /// [`KeyRange::seek_end`], stands on; `None` when it has left the range at the other side.
+    #[inline]
+    pub(crate) fn look<'c, C: Cursor>(
+        &self,
+        cursor: &'c C,
+        direction: Direction,
+    ) -> Result<Option<Entry<'c>>> {
         let entry = cursor.entry();
         let entry = entry.ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
-        let inside = self.start.as_deref().is_none_or(|start| start <= entry.key)
-            && self.end.as_deref().is_none_or(|end| entry.key < end);
+        let inside = match direction {
+            Direction::Forward => {
+                head(entry.key) < self.end_head
+                    || self.end.as_deref().is_none_or(|end| entry.key < end)
+            }
+            Direction::Backward => self.start.as_deref().is_none_or(|start| start <= entry.key),
+        };
         Ok(inside.then_some(entry))
     }
 }

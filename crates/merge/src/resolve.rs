@@ -58,6 +58,13 @@ impl<'a> Resolve<'a> {
         }
     }
 
+    /// Whether a value that the view sees is the answer as it lies: no newer operand was met.
+    #[must_use]
+    #[inline]
+    pub fn takes_value(&self) -> bool {
+        self.operands.is_empty() && self.folded.is_none()
+    }
+
     fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {
         let operator = self.view.operator()?;
         self.folded = Some(self.operands.fold(operator, self.key, base, Met::NewestFirst)?);

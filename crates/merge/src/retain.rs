@@ -1,6 +1,7 @@
 //! What a flush or compaction keeps of a cursor.
 
 use crate::keep::{Keep, Shown, Took};
+use crate::merge::Direction;
 use crate::range::KeyRange;
 use siltstone_base::{Cursor, Entry, Error, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
 use std::fmt;
@@ -86,7 +87,7 @@ impl<C: Cursor> Retain<C> {
         start: Option<Vec<u8>>,
         end: Option<Vec<u8>>,
     ) -> Self {
-        let range = KeyRange { start, end };
+        let range = KeyRange::new(start, end);
         Retain {
             cursor,
             keep: Keep::new(retention),
@@ -129,7 +130,11 @@ impl<C: Cursor> Retain<C> {
                     Step::NeedBlock(_) => return Ok(step),
                 }
             }
-            let entry = if self.ended { None } else { self.range.look(&self.cursor)? };
+            let entry = if self.ended {
+                None
+            } else {
+                self.range.look(&self.cursor, Direction::Forward)?
+            };
             self.ended = entry.is_none();
             let took = self.keep.take(entry)?;
             self.move_first = matches!(took, Took::Entry | Took::EntryKept(_));

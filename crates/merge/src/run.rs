@@ -35,6 +35,14 @@ enum Side {
     Left,
 }
 
+/// To the end of a table that a move towards `side` comes to first.
+fn enter<C: Cursor>(table: &mut C, side: Side) -> Result<Step> {
+    match side {
+        Side::Right => table.seek_first(),
+        Side::Left => table.seek_last(),
+    }
+}
+
 /// Moves over tables in key order and touches only the one it stands in.
 ///
 /// The caller guarantees that tables come in key order and share no user key. Bounds may be wider
@@ -57,18 +65,21 @@ impl<C: Cursor> RunCursor<C> {
 
     /// Calls `own` on the table at hand, or the edge it waits for, and goes over to the neighbours
     /// on `side` while a table has nothing there.
+    #[inline]
     fn drive(&mut self, side: Side, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
-        let mut edge = self.stage == Stage::Edge;
+        let edge = self.stage == Stage::Edge;
         self.stage = Stage::Idle;
+        let Some((_, table)) = self.tables.get_mut(self.at) else { return Ok(Step::End) };
+        match if edge { enter(table, side) } else { own(table) } {
+            Ok(Step::Ready) => Ok(Step::Ready),
+            step => self.settle(side, edge, step),
+        }
+    }
+
+    /// Goes on after a move that did not end on an entry: `step` of the table at hand, which was
+    /// entered at its edge or not.
+    fn settle(&mut self, side: Side, mut edge: bool, mut step: Result<Step>) -> Result<Step> {
         loop {
-            let Some((_, table)) = self.tables.get_mut(self.at) else {
-                return Ok(Step::End);
-            };
-            let step = match (edge, side) {
-                (false, _) => own(table),
-                (true, Side::Right) => table.seek_first(),
-                (true, Side::Left) => table.seek_last(),
-            };
             match step {
                 Err(error) => {
                     self.at = self.tables.len();
@@ -87,6 +98,8 @@ impl<C: Cursor> RunCursor<C> {
                 // Left of the first table there is nothing, as right of the last.
                 Side::Left => self.at.checked_sub(1).unwrap_or(self.tables.len()),
             };
+            let Some((_, table)) = self.tables.get_mut(self.at) else { return Ok(Step::End) };
+            step = enter(table, side);
         }
     }
 

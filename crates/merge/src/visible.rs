@@ -57,7 +57,7 @@ impl<C: Cursor> Visible<C> {
         start: Option<Vec<u8>>,
         end: Option<Vec<u8>>,
     ) -> Self {
-        let range = KeyRange { start, end };
+        let range = KeyRange::new(start, end);
         Visible {
             cursor,
             view,
@@ -108,7 +108,8 @@ impl<C: Cursor> Visible<C> {
                     step @ Step::NeedBlock(_) => return Ok(step),
                 }
             }
-            let entry = if self.ended { None } else { self.range.look(&self.cursor)? };
+            let entry =
+                if self.ended { None } else { self.range.look(&self.cursor, self.direction)? };
             self.ended = entry.is_none();
             let took = match self.direction {
                 Direction::Forward => self.group.take_forward(&self.view, entry)?,

@@ -2,15 +2,13 @@
 //! the views of both.
 
 use crate::error;
-use crate::get_many::PackedKey;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
-use arrow_buffer::Buffer;
 use arrow_schema::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
-use siltstone::Value;
+use siltstone::{Keys, Value};
 
 /// Whether the object speaks the Arrow PyCapsule interface.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -44,19 +42,8 @@ impl Column {
     }
 
     /// The rows that are not null, in one buffer.
-    pub(crate) fn packed_keys(&self) -> Vec<PackedKey> {
-        let mut bytes = Vec::new();
-        for row in self.rows().flatten() {
-            bytes.extend_from_slice(row);
-        }
-        let buffer = Buffer::from_vec(bytes);
-        let mut from = 0;
-        let packed = self.rows().flatten().map(|row| {
-            let key = PackedKey::new(buffer.clone(), from, from + row.len());
-            from += row.len();
-            key
-        });
-        packed.collect()
+    pub(crate) fn packed_keys(&self) -> Keys {
+        self.rows().flatten().collect()
     }
 
     /// `values` of the rows that are not null, with `None` where this column has a null.

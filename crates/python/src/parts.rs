@@ -6,8 +6,8 @@
 //! parts:     0 1 2 3 4 5      thread 0 reads 0 2 4, thread 1 reads 1 3 5
 //! consumer:  queue 0 until part 0 ends, queue 1 until part 1 ends, queue 0 …
 //! ```
-//! A queue holds one batch and then blocks its thread, so memory is bounded by two batches a thread
-//! however slow the consumer is.
+//! A queue holds [`QUEUE`] batches and then blocks its thread, so memory is bounded by six batches a
+//! thread however slow the consumer is.
 
 use crate::process::Process;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
@@ -16,8 +16,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 
 /// Stored bytes of a part: enough that its start, a seek in every table, costs nothing a row.
 pub(crate) const PART_BYTES: u64 = 8 << 20;
-/// Bytes of a batch at most.
-const BATCH_BYTES: usize = 8 << 20;
+/// Batches a queue holds.
+const QUEUE: usize = 4;
+/// Bytes of a batch at most: few enough that allocators hand the memory of batches that were
+/// consumed out again, in place of fresh pages that must be cleared.
+const BATCH_BYTES: usize = 1 << 20;
 /// Threads at most; reading is bound by memory before that many.
 const MAX_THREADS: usize = 4;
 
@@ -48,6 +51,8 @@ pub(crate) struct Parts {
     turn: usize,
     /// Parts that have not ended.
     left: usize,
+    /// Rows that are still wanted.
+    rows_left: u64,
 }
 
 /// How many threads a scan may use.
@@ -56,13 +61,14 @@ pub(crate) fn threads() -> usize {
 }
 
 impl Parts {
-    /// Starts threads that read `parts`.
+    /// Starts threads that read `parts`, of which `rows` rows are wanted.
     ///
     /// # Errors
     /// Unavailable when threads cannot be started.
     pub(crate) fn start(
         process: &'static Process,
         parts: Vec<Scan>,
+        rows: u64,
         batch_rows: usize,
     ) -> Result<Parts> {
         let left = parts.len();
@@ -76,13 +82,13 @@ impl Parts {
         }
         let mut queues = Vec::with_capacity(count);
         for share in shares {
-            let (sender, queue) = sync_channel(1);
+            let (sender, queue) = sync_channel(QUEUE);
             queues.push(queue);
             process.start_thread("siltstone-scan", move || {
                 read_share(process, share, batch_rows, &sender);
             })?;
         }
-        Ok(Parts { queues, turn: 0, left })
+        Ok(Parts { queues, turn: 0, left, rows_left: rows })
     }
 
     /// Waits for the next rows, for a while.
@@ -93,7 +99,7 @@ impl Parts {
         while self.left > 0 {
             let Some(queue) = self.queues.get(self.turn) else { break };
             match queue.recv_timeout(SIGNAL_INTERVAL) {
-                Ok(Message::Rows(rows)) => return Ok(Waited::Rows(rows)),
+                Ok(Message::Rows(rows)) => return Ok(Waited::Rows(self.take(rows))),
                 Ok(Message::PartEnd) => {
                     self.left -= 1;
                     self.turn = (self.turn + 1) % self.queues.len();
@@ -106,6 +112,17 @@ impl Parts {
             }
         }
         Ok(Waited::End)
+    }
+
+    /// As many of `rows` as are wanted. With the last one the threads are let go.
+    fn take(&mut self, mut rows: Rows) -> Rows {
+        if rows.len() as u64 >= self.rows_left {
+            rows.truncate(self.rows_left as usize);
+            self.left = 0;
+            self.queues.clear();
+        }
+        self.rows_left -= rows.len() as u64;
+        rows
     }
 }
 
@@ -174,12 +191,7 @@ pub(crate) struct BatchSize {
 impl BatchSize {
     /// No rows, with room for a batch of this size.
     pub(crate) fn empty_rows(&self) -> Rows {
-        let column = |bytes| {
-            let mut offsets = Vec::with_capacity(self.rows + 1);
-            offsets.push(0);
-            siltstone::Column { offsets, bytes: Vec::with_capacity(bytes) }
-        };
-        Rows { keys: column(self.key_bytes), values: column(self.value_bytes) }
+        Rows::with_capacity(self.rows, self.key_bytes, self.value_bytes)
     }
 
     /// Takes `rows` for the next batch's measure.

@@ -14,8 +14,11 @@ use pyo3::types::{PyBytes, PyCapsule, PyTuple, PyType};
 use siltstone::parts::Merged;
 use siltstone::{Fill, Result, Rows, ScanRange};
 
-/// Rows of the first refill: most scans by hand are short.
+/// Rows of the first refill, where no limit says more: most scans by hand are short.
 const FIRST_ROWS: usize = 16;
+/// Bytes of a key and of a value that the first refill has room for; more only costs growing.
+const KEY_ROOM: usize = 32;
+const VALUE_ROOM: usize = 128;
 /// Rows of a refill at most: enough that refilling costs a row nothing.
 const MAX_ROWS: usize = 1024;
 /// Bytes of a refill at most.
@@ -40,6 +43,14 @@ pub(crate) enum Pull {
 }
 
 impl Pull {
+    /// How many rows it gives at most; 2^64 - 1 where nothing bounds them.
+    fn rows_left(&self) -> u64 {
+        match self {
+            Pull::Scan(scan) => scan.rows_left(),
+            Pull::Merged(_) => u64::MAX,
+        }
+    }
+
     /// Appends rows, as far as memory has them.
     pub(crate) fn fill(
         &mut self,
@@ -102,9 +113,15 @@ pub(crate) fn open<S: Source>(
 
 impl Scan {
     pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
-        let (rows, deleted) = (Rows::new(), Vec::new());
+        let refill_rows = match scan.rows_left() {
+            u64::MAX => FIRST_ROWS,
+            limit => (limit as usize).clamp(FIRST_ROWS, ROWS_WITH_LOCK),
+        };
+        let rows =
+            Rows::with_capacity(refill_rows, refill_rows * KEY_ROOM, refill_rows * VALUE_ROOM);
+        let deleted = Vec::new();
         let scan = Some(Held::new(process, scan));
-        let state = State { scan, rows, deleted, next: 0, refill_rows: FIRST_ROWS };
+        let state = State { scan, rows, deleted, next: 0, refill_rows };
         Scan { yields, state: Mutex::new(state) }
     }
 

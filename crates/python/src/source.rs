@@ -1,9 +1,8 @@
 //! The reads that Database, Reader and Snapshot share. Each read method exists once, here.
 
-use crate::get_many::PackedKey;
 use crate::held::Held;
 use pyo3::prelude::*;
-use siltstone::{Answer, Result, ScanRange, Value};
+use siltstone::{Answer, Keys, Result, ScanRange, Value};
 use std::ops::Deref;
 
 /// What the engine's three readable handles have in common.
@@ -11,7 +10,7 @@ pub(crate) trait Readable: Send + Sync + 'static {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
     /// The values of `keys`, in their order.
-    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>>;
+    fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>>;
 }
 
 macro_rules! readable {
@@ -21,7 +20,7 @@ macro_rules! readable {
                 siltstone::$engine::get(self, key)
             }
 
-            fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+            fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>> {
                 siltstone::$engine::get_many(self, keys)
             }
         }

@@ -145,13 +145,15 @@ impl Batches {
             Pull::Scan(scan) => scan,
             merged @ Pull::Merged(_) => return Ok(Input::Here(Held::new(process, merged))),
         };
+        let rows = scan.rows_left();
         let mut cutting = pin!(scan.partition(PART_BYTES));
         let mut parts = wait_here(process, cutting.as_mut(), self.maker)?;
         Ok(match parts.pop() {
             Some(only) if parts.is_empty() => Input::Here(Held::new(process, Pull::Scan(only))),
             last => {
                 parts.extend(last);
-                let parts = Parts::start(process, parts, self.batch_rows).map_err(external)?;
+                let parts =
+                    Parts::start(process, parts, rows, self.batch_rows).map_err(external)?;
                 Input::Threads(Held::new(process, parts))
             }
         })

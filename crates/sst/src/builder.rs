@@ -4,12 +4,12 @@ use crate::block::{BlockBuilder, BlockWriter, MAX_BLOCK_TARGET};
 use crate::codec::Codec;
 use crate::footer::Footer;
 use crate::index::{IndexBuilder, Separator};
-use crate::prefix::shared_prefix;
 use crate::properties::{Counts, Properties};
 use crate::section::Place;
 use bytes::Bytes;
 use siltstone_base::entry::{check_key, check_value};
 use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::prefix::shared_prefix;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     Entry, Envelope, Error, Kind, ObjectKind, Result, Seq, SstDescriptor, SstId, checksum,

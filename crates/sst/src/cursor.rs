@@ -66,6 +66,12 @@ impl<S: BlockSource> TableCursor<S> {
         }
     }
 
+    /// As [`TableCursor::new`], with a block that was found already.
+    #[must_use]
+    pub fn holding(table: Arc<Table>, blocks: S, held: Option<(u32, Arc<Block>)>) -> Self {
+        TableCursor { held, ..TableCursor::new(table, blocks) }
+    }
+
     /// The block it stands in and the position there, for whoever hands out a value as a slice of
     /// the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
     #[must_use]

@@ -16,10 +16,11 @@
 //! exact: the internal key of the block's last entry, which is still in this block. The last
 //! block's separator is exact too.
 
-use crate::prefix::{head, shared_prefix};
 use siltstone_base::bytes_io::{Reader, put_varint};
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::limits::MAX_KEY_BYTES;
+use siltstone_base::near::{Line, partition_near};
+use siltstone_base::prefix::{head, shared_prefix};
 use siltstone_base::{Error, Result, Seq};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -102,6 +103,8 @@ impl IndexBuilder {
 pub(crate) struct Index {
     prefix: Vec<u8>,
     suffixes: Vec<u8>,
+    /// Where about a head lies among them.
+    line: Line,
     /// First 8 bytes of each suffix.
     heads: Vec<u64>,
     /// Where each suffix ends.
@@ -127,6 +130,7 @@ impl Index {
         }
         let mut index = Index {
             prefix,
+            line: Line::default(),
             suffixes: Vec::with_capacity(reader.remaining() - blocks * MIN_BLOCK_ENTRY_BYTES),
             heads: Vec::with_capacity(blocks),
             ends: Vec::with_capacity(blocks),
@@ -154,6 +158,8 @@ impl Index {
         if index.bounds.last() == Some(&SHORTENED) {
             return Err(Error::corruption("the last separator is not exact"));
         }
+        let ends = index.heads.first().zip(index.heads.last());
+        index.line = ends.map_or(Line::default(), |(a, z)| Line::between(*a, *z, blocks));
         Ok(index)
     }
 
@@ -217,9 +223,11 @@ impl Index {
             return (key < self.prefix.as_slice()).then_some(0);
         };
         let wanted = head(suffix);
-        let mut low = self.heads.partition_point(|head| *head < wanted);
-        let ties = self.heads.get(low..).unwrap_or_default();
-        let mut high = low + ties.partition_point(|head| *head == wanted);
+        let head_at = |at: usize| self.heads.get(at).copied().unwrap_or(u64::MAX);
+        let guess = self.line.position(wanted);
+        let mut low = partition_near(self.len(), guess, |at| head_at(at) < wanted);
+        let ties = partition_near(self.len() - low, 0, |at| head_at(low + at) == wanted);
+        let mut high = low + ties;
         while low < high {
             let middle = low + (high - low) / 2;
             if self.suffix_is_beyond(middle, suffix, seq) {

@@ -25,7 +25,6 @@ pub mod cursor;
 mod footer;
 mod index;
 mod packed;
-mod prefix;
 mod properties;
 mod section;
 pub mod table;

@@ -134,7 +134,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
                     None => TableHandle::new(descriptor.clone(), &budget),
                 };
                 let table = writer.context.table(&handle).await?;
-                let cursor = inputs.add_table(&table, &writer.context);
+                let cursor = inputs.add_table(&table.table, &writer.context);
                 let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
                 tables.push((TableBounds::from(descriptor), cursor));
             }

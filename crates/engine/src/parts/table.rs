@@ -2,11 +2,11 @@
 
 use super::view::{self, View};
 use crate::answer::Answer;
-use crate::cache::{MetadataBudget, TableHandle};
+use crate::cache::{MetadataBudget, OpenTable, TableHandle};
 use crate::env::Effects;
 use crate::fetch::ReadContext;
 use crate::options::Options;
-use crate::read::{self, Pin, Scan, ScanRange};
+use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::store::lone::LoneObject;
 use crate::store::retry::with_retries;
 use crate::tree::{Levels, Tree};
@@ -110,10 +110,11 @@ impl TableFile {
             Err(error) if error.kind() == ErrorKind::Corruption => open(&context, object).await?,
             opened => opened?,
         };
-        let table = Arc::new(table);
+        let open = OpenTable::new(table);
+        let table = Arc::clone(&open.table);
         // The table is held here for good: no budget could let go of it.
         let handle = TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
-        handle.install(Arc::clone(&table));
+        handle.install(Arc::new(open));
         let levels = Levels::of_table(handle);
         let tree = Tree {
             active: Arc::new(Memtable::new()),
@@ -157,11 +158,8 @@ impl TableFile {
     ///
     /// # Errors
     /// As [`TableFile::get`].
-    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
-        &self,
-        keys: Vec<K>,
-    ) -> Result<Answer<Vec<Option<Value>>>> {
-        read::get_many(&self.context, self.pin(), Arc::new(keys))
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        read::get_many(&self.context, self.pin(), Arc::new(keys.into()))
     }
 
     /// Iterates over a range.

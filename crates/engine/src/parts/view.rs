@@ -4,9 +4,9 @@ use crate::answer::Answer;
 use crate::cache::BlockCache;
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::ReadContext;
+use crate::fetch::{Needs, ReadContext};
 use crate::options::Options;
-use crate::read::{self, Pin, Scan, ScanRange};
+use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::tree::Tree;
 use crate::value::Value;
 use siltstone_base::{Result, Seq};
@@ -43,11 +43,8 @@ impl View {
     ///
     /// # Errors
     /// As [`View::get`].
-    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
-        &self,
-        keys: Vec<K>,
-    ) -> Result<Answer<Vec<Option<Value>>>> {
-        read::get_many(&self.context, self.pin.clone(), Arc::new(keys))
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        read::get_many(&self.context, self.pin.clone(), Arc::new(keys.into()))
     }
 
     /// Iterates over a range.
@@ -71,7 +68,7 @@ impl fmt::Debug for View {
 pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
     let (env, requests) = crate::store::counting::count(env);
     let asked = Arc::new(Asked::since(env.clock.monotonic()));
-    ReadContext {
+    ReadContext::from(Needs {
         env,
         requests,
         asked,
@@ -79,5 +76,5 @@ pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadCo
         operator: None,
         deadline: options.deadline,
         writer: None,
-    }
+    })
 }

@@ -2,16 +2,17 @@
 
 use super::Pin;
 use crate::answer::Answer;
-use crate::cache::TableHandle;
+use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{Fill, ReadContext};
 use crate::value::Value;
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
-use siltstone_base::{BlockAddr, Result, Seq, SstId};
+use siltstone_base::{BlockAddr, Kind, Result, Seq, SstId};
 use siltstone_bloom::key_hash;
 use siltstone_merge::{Flow, Resolve};
 use siltstone_sst::{Block, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hint::black_box;
 use std::sync::Arc;
 
 /// What a walk found.
@@ -25,30 +26,39 @@ pub(crate) enum Lookup {
 /// Something that is not in memory.
 pub(crate) enum Lack {
     Metadata(Arc<TableHandle>),
-    Block(Arc<Table>, u32),
+    Block(Arc<OpenTable>, u32),
 }
 
 /// What was fetched for this read; the caches may have let go of it meanwhile.
 #[derive(Default)]
 pub(crate) struct Hand {
-    tables: BTreeMap<SstId, Arc<Table>>,
+    tables: BTreeMap<SstId, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
 }
 
 impl Hand {
-    fn table(&self, handle: &TableHandle) -> Option<Arc<Table>> {
+    fn table(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
+        if self.tables.is_empty() {
+            return handle.table();
+        }
         self.tables.get(&handle.descriptor.id).cloned().or_else(|| handle.table())
     }
 
-    fn block(&self, context: &ReadContext, addr: BlockAddr) -> Option<Arc<Block>> {
-        self.blocks.get(&addr).cloned().or_else(|| context.cache.get(addr))
+    fn block(&self, context: &ReadContext, table: &OpenTable, block: u32) -> Option<Arc<Block>> {
+        if !self.blocks.is_empty() {
+            let addr = BlockAddr { sst: table.descriptor().id, block };
+            if let Some(held) = self.blocks.get(&addr) {
+                return Some(Arc::clone(held));
+            }
+        }
+        context.cache.get(table, block)
     }
 
     /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their
     /// distance allows.
     pub(crate) async fn fetch(&mut self, context: &ReadContext, lacking: Vec<Lack>) -> Result<()> {
         let mut handles = BTreeMap::new();
-        let mut wanted: BTreeMap<SstId, (Arc<Table>, BTreeSet<u32>)> = BTreeMap::new();
+        let mut wanted: BTreeMap<SstId, (Arc<OpenTable>, BTreeSet<u32>)> = BTreeMap::new();
         for lack in lacking {
             match lack {
                 Lack::Metadata(handle) => {
@@ -63,7 +73,7 @@ impl Hand {
         let tables = try_join_all(handles.values().map(|handle| context.table(handle)));
         let blocks = try_join_all(wanted.into_values().map(|(table, blocks)| async move {
             let blocks: Vec<u32> = blocks.into_iter().collect();
-            context.blocks(&table, &blocks, Fill::Keep).await
+            context.blocks(&table.table, &blocks, Fill::Keep).await
         }));
         let (tables, blocks) = futures::future::try_join(tables, blocks).await?;
         self.tables.extend(tables.into_iter().map(|table| (table.descriptor().id, table)));
@@ -76,13 +86,14 @@ impl Hand {
 pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<Option<Value>>> {
     check_key(key)?;
     context.asked.gets.add(1);
-    let lacking = match lookup(context, &pin, key, &Hand::default())? {
+    let hash = key_hash(key);
+    let lacking = match lookup(context, &pin, key, hash, &Hand::default())? {
         Lookup::Done(value) => return Ok(Answer::Ready(value)),
         Lookup::Lacking(lacking) => lacking,
     };
     let (context, key) = (context.clone(), key.to_vec());
     Ok(Answer::Pending(Box::pin(async move {
-        let rounds = rounds(&context, &pin, &key, lacking);
+        let rounds = rounds(&context, &pin, &key, hash, lacking);
         context.env.deadline(context.deadline, "get", rounds).await
     })))
 }
@@ -91,25 +102,33 @@ async fn rounds(
     context: &ReadContext,
     pin: &Pin,
     key: &[u8],
+    hash: u64,
     mut lacking: Vec<Lack>,
 ) -> Result<Option<Value>> {
     let mut hand = Hand::default();
     loop {
         hand.fetch(context, lacking).await?;
-        match lookup(context, pin, key, &hand)? {
+        match lookup(context, pin, key, hash, &hand)? {
             Lookup::Done(value) => return Ok(value),
             Lookup::Lacking(more) => lacking = more,
         }
     }
 }
 
-/// Walks memtables and tables, newest first, with what memory and `hand` have.
-pub(crate) fn lookup(context: &ReadContext, pin: &Pin, key: &[u8], hand: &Hand) -> Result<Lookup> {
+/// Walks memtables and tables, newest first, with what memory and `hand` have. `hash` is the key's
+/// ([`key_hash`]).
+pub(crate) fn lookup(
+    context: &ReadContext,
+    pin: &Pin,
+    key: &[u8],
+    hash: u64,
+    hand: &Hand,
+) -> Result<Lookup> {
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view);
     for memtable in pin.tree.memtables() {
         let mut seq = pin.seq;
-        while let Some(found) = memtable.get(key, seq) {
+        while let Some(found) = memtable.get_hashed(key, hash, seq) {
             if found.entry().seq <= pin.tree.flushed_seq {
                 break;
             }
@@ -125,7 +144,7 @@ pub(crate) fn lookup(context: &ReadContext, pin: &Pin, key: &[u8], hand: &Hand) 
             }
         }
     }
-    let mut tables = TableWalk { context, hand, key, seq: pin.seq, hash: None, lacking: vec![] };
+    let mut tables = TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] };
     for run in &pin.tree.levels.runs {
         let Some(handle) = run.candidate(key) else { continue };
         match tables.visit(handle, &mut resolve)? {
@@ -160,7 +179,7 @@ struct TableWalk<'a> {
     hand: &'a Hand,
     key: &'a [u8],
     seq: Seq,
-    hash: Option<u64>,
+    hash: u64,
     lacking: Vec<Lack>,
 }
 
@@ -175,22 +194,21 @@ impl TableWalk<'_> {
             self.lacking.push(Lack::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
-        let hash = *self.hash.get_or_insert_with(|| key_hash(self.key));
-        if !table.may_contain(hash) {
+        if !table.may_contain(self.hash) {
             return Ok(None);
         }
         let mut seq = self.seq;
         let mut visited = None;
         while let Some(block) = table.find_block(self.key, seq).filter(|b| Some(*b) != visited) {
-            let addr = BlockAddr { sst: handle.descriptor.id, block };
-            let Some(data) = self.hand.block(self.context, addr) else {
+            let Some(data) = self.hand.block(self.context, &table, block) else {
                 self.lacking.push(Lack::Block(table, block));
                 return Ok(None);
             };
             if !self.lacking.is_empty() {
                 return Ok(None);
             }
-            match self.versions(&data, seq, resolve)? {
+            let sees_all = newest_seq(&table) <= seq;
+            match self.versions(&data, seq, sees_all, resolve)? {
                 Versions::Decided(decided) => return Ok(Some(decided)),
                 Versions::Ended => return Ok(None),
                 Versions::Beyond(older) => seq = older,
@@ -200,13 +218,27 @@ impl TableWalk<'_> {
         Ok(None)
     }
 
-    /// Offers the versions of the key in one block, newest first.
+    /// Offers the versions of the key in one block, newest first. `sees_all`: no entry of the table
+    /// is newer than `seq`.
     fn versions(
         &self,
         block: &Arc<Block>,
         seq: Seq,
+        sees_all: bool,
         resolve: &mut Resolve<'_>,
     ) -> Result<Versions> {
+        // The usual case, plain values that are all visible, is decided by keys alone: sequence
+        // numbers and kinds lie elsewhere in the block, each a line to wait for.
+        if sees_all && block.sole_kind() == Some(Kind::Put) && resolve.takes_value() {
+            black_box(block.touch(self.key));
+            let position = block.lower_bound(self.key, Seq::MAX);
+            if block.is_key(position, self.key) {
+                let value = Value::of_block(Arc::clone(block), block.value_range(position));
+                return Ok(Versions::Decided(Decided::Value(value)));
+            }
+            let ended = position < block.len();
+            return Ok(if ended { Versions::Ended } else { Versions::Beyond(seq) });
+        }
         let mut position = block.lower_bound(self.key, seq);
         let mut older = seq;
         while let Some(entry) = block.entry(position) {
@@ -228,6 +260,12 @@ impl TableWalk<'_> {
         // The block ended inside the key's versions, or before its first.
         Ok(if older.is_none() { Versions::Ended } else { Versions::Beyond(older) })
     }
+}
+
+/// The largest sequence number that an entry of the table counts as having.
+pub(super) fn newest_seq(table: &Table) -> Seq {
+    let descriptor = table.descriptor();
+    descriptor.seq_override.unwrap_or(descriptor.max_seq)
 }
 
 enum Versions {

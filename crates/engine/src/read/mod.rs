@@ -2,13 +2,16 @@
 //! [`Pin`]: a tree and a sequence number that stay what they are however long the read takes.
 
 mod get;
+mod keys;
 mod many;
 mod partition;
 mod rows;
 mod scan;
 mod snapshot;
+mod wave;
 
 pub(crate) use get::get;
+pub use keys::Keys;
 pub(crate) use many::get_many;
 pub use rows::{Column, Rows};
 pub use scan::{Fill, Scan, ScanRange};

@@ -20,18 +20,19 @@ impl Scan {
     /// stored data in tables; rows that are only in memtables fall where they belong and do not
     /// count.
     ///
-    /// A scan that was begun, has a limit, goes backward, or is short stays whole.
+    /// A scan that was begun, goes backward, or is short stays whole. Of one with a limit
+    /// ([`Scan::rows_left`]) the parts have no limit of their own: who takes their rows stops there.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.
     pub async fn partition(self, part_bytes: u64) -> Result<Vec<Scan>> {
-        if self.range.reverse || self.range.limit.is_some() || !self.is_untouched() {
+        if self.range.reverse || !self.is_untouched() {
             return Ok(vec![self]);
         }
         let handles: Vec<Arc<TableHandle>> = self.handles().cloned().collect();
         let bytes: u64 = handles.iter().map(|handle| handle.descriptor.object_bytes).sum();
         let part_bytes = part_bytes.max(bytes / MAX_PARTS).max(1);
-        if bytes <= part_bytes {
+        if self.wanted_bytes(&handles, bytes) <= part_bytes {
             return Ok(vec![self]);
         }
         let mut anchors = Vec::new();
@@ -48,6 +49,13 @@ impl Scan {
             anchors.extend(handles.iter().map(end));
         }
         Ok(self.cut(choose(anchors, part_bytes)))
+    }
+
+    /// About how many stored bytes of `handles`, which have `bytes`, the scan wants.
+    fn wanted_bytes(&self, handles: &[Arc<TableHandle>], bytes: u64) -> u64 {
+        let rows: u64 = handles.iter().map(|handle| handle.descriptor.entries).sum();
+        let wanted = self.rows_left().saturating_mul(bytes / rows.max(1));
+        wanted.min(bytes)
     }
 
     /// Parts between the keys of `cuts`, which ascend.

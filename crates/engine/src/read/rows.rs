@@ -16,6 +16,7 @@ impl Default for Column {
 }
 
 impl Column {
+    #[inline]
     fn push(&mut self, row: &[u8]) {
         self.bytes.extend_from_slice(row);
         self.offsets.push(self.bytes.len() as i32);
@@ -24,6 +25,17 @@ impl Column {
     fn get(&self, row: usize) -> Option<&[u8]> {
         let (from, to) = (*self.offsets.get(row)?, *self.offsets.get(row + 1)?);
         self.bytes.get(from as usize..to as usize)
+    }
+
+    fn with_capacity(rows: usize, bytes: usize) -> Self {
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Column { offsets, bytes: Vec::with_capacity(bytes) }
+    }
+
+    fn truncate(&mut self, rows: usize) {
+        self.offsets.truncate(rows + 1);
+        self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
     }
 
     fn clear(&mut self) {
@@ -51,6 +63,21 @@ impl Rows {
     #[must_use]
     pub fn new() -> Self {
         Rows::default()
+    }
+
+    /// No rows, with room for so many of these bytes.
+    #[must_use]
+    pub fn with_capacity(rows: usize, key_bytes: usize, value_bytes: usize) -> Self {
+        Rows {
+            keys: Column::with_capacity(rows, key_bytes),
+            values: Column::with_capacity(rows, value_bytes),
+        }
+    }
+
+    /// Forgets all but the first `rows`.
+    pub fn truncate(&mut self, rows: usize) {
+        self.keys.truncate(rows);
+        self.values.truncate(rows);
     }
 
     /// How many rows.
@@ -84,6 +111,7 @@ impl Rows {
     }
 
     /// Appends a row; `false` (and nothing appended) when an offset would overflow.
+    #[inline]
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
         let room = self.keys.has_room(key.len()) && self.values.has_room(value.len());
         if room {

@@ -2,23 +2,27 @@
 //! they lack.
 
 use super::{Pin, Rows, Snapshot};
-use crate::cache::TableHandle;
+use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{self, ReadContext};
 use futures::future::{BoxFuture, try_join_all};
 use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step};
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, Step};
 use siltstone_memtable::MemCursor;
 use siltstone_merge::{Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
 /// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Likewise where a read waits for no network: a system call or two per block cost nothing, and what
+/// was read is still in the processor's caches when it is used.
+const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
 /// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
 const CACHED_WAVES: u32 = 3;
 
@@ -82,7 +86,7 @@ enum State {
 /// One input of the merge.
 enum Source {
     Memtable(Above),
-    Run(RunCursor<TableCursor<Arc<ScanBlocks>>>),
+    Run(RunCursor<TableCursor<TableBlocks>>),
 }
 
 /// A memtable's entries above a sequence number.
@@ -187,20 +191,26 @@ forward_to_source! {
 struct ScanBlocks {
     cache: Arc<crate::cache::BlockCache>,
     hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
-    ahead: Mutex<BTreeMap<SstId, Ahead>>,
+    ahead: Mutex<Vec<Ahead>>,
 }
 
 /// How far one table is read ahead.
 struct Ahead {
-    table: Arc<Table>,
+    table: Arc<OpenTable>,
     waves: u32,
 }
 
-impl BlockSource for ScanBlocks {
+/// The blocks of one table that a scan's cursor sees.
+struct TableBlocks {
+    table: Arc<OpenTable>,
+    blocks: Arc<ScanBlocks>,
+}
+
+impl BlockSource for TableBlocks {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         // A cursor keeps the block it stands in, and a scan does not turn back.
-        let held = self.hand.lock().remove(&addr);
-        held.or_else(|| self.cache.get(addr))
+        let held = self.blocks.hand.lock().remove(&addr);
+        held.or_else(|| self.blocks.cache.get(&self.table, addr.block))
     }
 }
 
@@ -296,6 +306,12 @@ impl Scan {
         })
     }
 
+    /// How many more rows it gives at most: what is left of its limit, 2^64 - 1 without one.
+    #[must_use]
+    pub fn rows_left(&self) -> u64 {
+        self.left
+    }
+
     /// Whether nothing of it was read yet.
     pub(super) fn is_untouched(&self) -> bool {
         matches!(self.state, State::Opening)
@@ -323,49 +339,95 @@ impl Scan {
         let tables = try_join_all(handles.iter().map(|handle| context.table(handle))).await?;
         let firsts = tables.iter().filter_map(|table| {
             let block = first_block(table, &self.range)?;
-            let addr = BlockAddr { sst: table.descriptor().id, block };
-            context.cache.get(addr).is_none().then_some((table, block))
+            context.cache.get(table, block).is_none().then_some((table, block))
         });
         let reverse = self.range.reverse;
         let fetched = firsts.map(|(table, block)| async move {
             let mut wanted = vec![block];
             wanted.extend(following(table, block, reverse).map(|(block, _)| block));
             wanted.sort_unstable();
-            context.blocks(table, &wanted, fetch::Fill::Keep).await
+            context.blocks(&table.table, &wanted, fetch::Fill::Keep).await
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.hand.lock().extend(fetched.into_iter().flatten());
         self.start(tables)
     }
 
+    /// Which of [`Scan::handles`] the first seek enters: one a run.
+    fn entered(&self) -> Vec<usize> {
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        let mut before = 0;
+        let mut entered = Vec::new();
+        for run in &self.pin.tree.levels.runs {
+            let after = before + run.overlapping(start, end).count();
+            if before < after {
+                entered.push(if self.range.reverse { after - 1 } else { before });
+            }
+            before = after;
+        }
+        entered
+    }
+
+    /// The blocks where the first seek enters `tables`, as far as they are in memory; `None` for
+    /// all others. What it will touch there is brought near, of all of them side by side.
+    fn first_blocks(&self, tables: &[Arc<OpenTable>]) -> Vec<Option<(u32, Arc<Block>)>> {
+        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
+        let looks: Vec<_> = self
+            .entered()
+            .into_iter()
+            .filter_map(|at| {
+                let table = tables.get(at)?;
+                let block = first_block(table, &self.range)?;
+                let look = table.slots.look();
+                black_box(look.touch(block));
+                Some((at, table, look, block))
+            })
+            .collect();
+        black_box(looks.iter().fold(0, |sum, (_, _, look, block)| sum ^ look.holders(*block)));
+        let mut blocks = vec![None; tables.len()];
+        for (at, table, look, block) in looks {
+            if let (Some(found), Some(place)) = (look.block(block), blocks.get_mut(at)) {
+                self.context.cache.used(table, block);
+                *place = Some((block, found));
+            }
+        }
+        if let Some(key) = edge {
+            let found = blocks.iter().flatten();
+            black_box(found.fold(0, |sum, (_, block): &(u32, Arc<Block>)| sum ^ block.touch(key)));
+        }
+        blocks
+    }
+
     /// Makes the merge; `tables` in the order of [`Scan::handles`].
-    fn start(&mut self, tables: Vec<Arc<Table>>) -> Result<()> {
+    fn start(&mut self, tables: Vec<Arc<OpenTable>>) -> Result<()> {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let mut sources: Vec<Source> = self
             .pin
             .tree
             .memtables()
+            // What comes into an empty one from now on is newer than the view.
+            .filter(|memtable| !memtable.is_empty())
             .map(|m| {
                 Source::Memtable(Above { cursor: m.cursor(), floor: self.pin.tree.flushed_seq })
             })
             .collect();
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
-        self.blocks.ahead.lock().extend(
-            tables
-                .iter()
-                .map(|table| (table.descriptor().id, Ahead { table: Arc::clone(table), waves: 0 })),
-        );
-        let mut tables = tables.into_iter();
+        let blocks = self.first_blocks(&tables);
+        let ahead = tables.iter().map(|table| Ahead { table: Arc::clone(table), waves: 0 });
+        self.blocks.ahead.lock().extend(ahead);
+        let mut tables = tables.into_iter().zip(blocks);
         for run in &self.pin.tree.levels.runs {
             let members: Vec<_> = run
                 .overlapping(start, end)
                 .zip(tables.by_ref())
-                .map(|(handle, table)| {
+                .map(|(handle, (table, held))| {
                     let bounds = TableBounds {
                         first_key: handle.descriptor.first_key.clone(),
                         last_key: handle.descriptor.last_key.clone(),
                     };
-                    (bounds, TableCursor::new(table, Arc::clone(&self.blocks)))
+                    let metadata = Arc::clone(&table.table);
+                    let blocks = TableBlocks { table, blocks: Arc::clone(&self.blocks) };
+                    (bounds, TableCursor::holding(metadata, blocks, held))
                 })
                 .collect();
             if !members.is_empty() {
@@ -421,12 +483,15 @@ async fn read_ahead(
 ) -> Result<()> {
     let (table, waves) = {
         let mut ahead = blocks.ahead.lock();
-        let ahead = ahead.get_mut(&addr.sst).ok_or_else(|| {
+        let of_block = ahead.iter_mut().find(|ahead| ahead.table.descriptor().id == addr.sst);
+        let ahead = of_block.ok_or_else(|| {
             Error::internal("a scan asks for a block of a table that it does not read")
         })?;
         ahead.waves += 1;
         (Arc::clone(&ahead.table), ahead.waves)
     };
+    let near = context.env.store.is_near();
+    let most = if near { NEAR_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
     let mut wanted = vec![addr.block];
     let mut bytes = 0;
     let mut next = addr.block;
@@ -434,7 +499,7 @@ async fn read_ahead(
     for _ in 1..(1u64 << waves.min(16)) {
         let Some((block, range)) = following(&table, next, reverse) else { break };
         bytes += range.end - range.start;
-        if bytes > READ_AHEAD_BYTES {
+        if bytes > most {
             break;
         }
         wanted.push(block);
@@ -442,7 +507,7 @@ async fn read_ahead(
     }
     wanted.sort_unstable();
     let fill = if waves <= CACHED_WAVES { fetch::Fill::Keep } else { fetch::Fill::PassBy };
-    let fetched = context.blocks(&table, &wanted, fill).await?;
+    let fetched = context.blocks(&table.table, &wanted, fill).await?;
     blocks.hand.lock().extend(fetched);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A fixed view of a writer's database.
 
-use super::{Pin, Scan, ScanRange, get, get_many};
+use super::{Keys, Pin, Scan, ScanRange, get, get_many};
 use crate::answer::Answer;
 use crate::value::Value;
 use crate::writer::Writer;
@@ -51,11 +51,8 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of the awaited part.
-    pub fn get_many<K: AsRef<[u8]> + Send + Sync + 'static>(
-        &self,
-        keys: Vec<K>,
-    ) -> Result<Answer<Vec<Option<Value>>>> {
-        get_many(&self.0.writer.context, self.0.pin.clone(), Arc::new(keys))
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        get_many(&self.0.writer.context, self.0.pin.clone(), Arc::new(keys.into()))
     }
 
     /// Iterates over a range.

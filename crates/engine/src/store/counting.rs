@@ -151,6 +151,10 @@ impl Store for CountingStore {
         Some(found)
     }
 
+    fn is_near(&self) -> bool {
+        self.store.is_near()
+    }
+
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);

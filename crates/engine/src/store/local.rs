@@ -88,6 +88,10 @@ impl Store for LocalStore {
         Some(self.folder.read(name, range))
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
         async move {

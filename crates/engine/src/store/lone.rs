@@ -107,6 +107,10 @@ impl Store for Renaming {
         self.0.get_now(NAME, range)
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn put_if_absent(&self, _: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.0.put_if_absent(NAME, bytes)
     }

@@ -107,6 +107,10 @@ impl Store for MemoryStore {
         Some(self.read(name, range))
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         ready(self.create(name, bytes)).boxed()
     }

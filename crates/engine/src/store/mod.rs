@@ -79,6 +79,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Whether [`Store::get_now`] answers: reading a little at a time costs little then.
+    fn is_near(&self) -> bool {
+        false
+    }
+
     /// Creates the object if the name is free; durable once `Created` is answered. Never retried
     /// below this seam.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;

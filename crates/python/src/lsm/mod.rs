@@ -17,17 +17,16 @@ pub(crate) mod reader;
 mod target;
 pub(crate) mod writer;
 
-use crate::get_many::PackedKey;
 use crate::source::Readable;
 use siltstone::parts::{MemoryTable, TableFile, View};
-use siltstone::{Answer, Result, Value};
+use siltstone::{Answer, Keys, Result, Value};
 
 impl Readable for View {
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         View::get(self, key)
     }
 
-    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+    fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>> {
         View::get_many(self, keys)
     }
 }
@@ -37,7 +36,7 @@ impl Readable for TableFile {
         TableFile::get(self, key)
     }
 
-    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+    fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>> {
         TableFile::get_many(self, keys)
     }
 }
@@ -47,7 +46,7 @@ impl Readable for MemoryTable {
         MemoryTable::get(self, key)
     }
 
-    fn get_many(&self, keys: Vec<PackedKey>) -> Result<Answer<Vec<Option<Value>>>> {
+    fn get_many(&self, keys: Keys) -> Result<Answer<Vec<Option<Value>>>> {
         self.view().get_many(keys)
     }
 }

@@ -1,6 +1,7 @@
 //! Where in a block a key probably lies, if keys are spread evenly between the first and the last.
 
-use crate::prefix::{head, shared_prefix};
+use siltstone_base::near::Line;
+use siltstone_base::prefix::{head, shared_prefix};
 use std::cmp::Ordering;
 
 /// The straight line from a block's first key to its last, over the eight bytes that follow what
@@ -9,22 +10,18 @@ use std::cmp::Ordering;
 pub(crate) struct Guess {
     /// Bytes that all keys share.
     shared: usize,
-    /// The first key's eight bytes behind them, as a number.
-    first: u64,
-    /// Positions per unit of those eight bytes.
-    slope: f64,
+    /// The first key's first eight bytes, as a number.
+    start: u64,
+    /// Through the eight bytes behind them, as numbers.
+    line: Line,
 }
 
 impl Guess {
     /// For `entries` keys from `first` to `last`.
     pub(crate) fn new(first: &[u8], last: &[u8], entries: usize) -> Guess {
         let shared = shared_prefix(first, last);
-        let mut guess = Guess { shared, ..Guess::default() };
-        guess.first = guess.head(first);
-        let span = guess.head(last) - guess.first;
-        if span > 0 {
-            guess.slope = entries.saturating_sub(1) as f64 / span as f64;
-        }
+        let mut guess = Guess { shared, start: head(first), ..Guess::default() };
+        guess.line = Line::between(guess.head(first), guess.head(last), entries);
         guess
     }
 
@@ -35,10 +32,22 @@ impl Guess {
     }
 
     /// The head of any key; `Err` for one that the shared bytes alone place before all keys
-    /// (`Less`) or behind them. `first` is the block's first key.
+    /// (`Less`) or behind them. `first` answers the block's first key; it is asked only where more
+    /// than eight bytes are shared, or these are not: it lies on a line of its own.
     #[inline]
-    pub(crate) fn place(&self, first: &[u8], key: &[u8]) -> Result<u64, Ordering> {
-        let shared = first.get(..self.shared).unwrap_or_default();
+    pub(crate) fn place<'a>(
+        &self,
+        key: &[u8],
+        first: impl FnOnce() -> &'a [u8],
+    ) -> Result<u64, Ordering> {
+        // Shifting by 64 is what no shared bytes ask for: nothing is left to differ.
+        let differing = head(key) ^ self.start;
+        let shift = 64 - 8 * self.shared.min(8) as u32;
+        let alike = differing.checked_shr(shift).unwrap_or(0) == 0;
+        if self.shared <= 8 && alike && key.len() >= self.shared {
+            return Ok(self.head(key));
+        }
+        let shared = first().get(..self.shared).unwrap_or_default();
         if key.starts_with(shared) {
             return Ok(self.head(key));
         }
@@ -46,10 +55,16 @@ impl Guess {
         Err(key.cmp(shared))
     }
 
+    /// Where a key probably lies, if it begins as all keys here do. May be past the end.
+    #[inline]
+    pub(crate) fn near(&self, key: &[u8]) -> usize {
+        self.position(self.head(key))
+    }
+
     /// Where a key with this head probably lies. May be past the end.
     #[inline]
     pub(crate) fn position(&self, head: u64) -> usize {
-        (head.saturating_sub(self.first) as f64 * self.slope) as usize
+        self.line.position(head)
     }
 }
 
@@ -72,10 +87,10 @@ mod tests {
     #[test]
     fn what_lacks_the_shared_bytes_is_placed_by_them() {
         let guess = Guess::new(b"abc1", b"abc9", 9);
-        assert_eq!(guess.place(b"abc1", b"ab"), Err(Ordering::Less));
-        assert_eq!(guess.place(b"abc1", b"abb9"), Err(Ordering::Less));
-        assert_eq!(guess.place(b"abc1", b"abd"), Err(Ordering::Greater));
-        assert!(guess.place(b"abc1", b"abc").is_ok());
+        assert_eq!(guess.place(b"ab", || b"abc1"), Err(Ordering::Less));
+        assert_eq!(guess.place(b"abb9", || b"abc1"), Err(Ordering::Less));
+        assert_eq!(guess.place(b"abd", || b"abc1"), Err(Ordering::Greater));
+        assert!(guess.place(b"abc", || b"abc1").is_ok());
         assert_eq!(Guess::new(b"k", b"k", 3).position(0), 0);
     }
 }

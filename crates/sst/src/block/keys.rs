@@ -75,6 +75,16 @@ impl Keys {
     /// The key at `position`; empty past the end, which no key is.
     #[inline]
     pub(crate) fn get<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
+        match (&self.place, &self.ends) {
+            (Place::Stored(from), Ends::Fixed(len)) => {
+                let start = from + position * len;
+                bytes.get(start..start + len).unwrap_or_default()
+            }
+            _ => self.get_any(bytes, position),
+        }
+    }
+
+    fn get_any<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         let (start, end) = match &self.ends {
             Ends::Fixed(len) => (position * len, (position + 1) * len),
             Ends::Each(ends) => {

@@ -36,6 +36,7 @@ pub(crate) use stored::{BlockWriter, open};
 use crate::packed::Column;
 use bytes::Bytes;
 use keys::Keys;
+use siltstone_base::near::partition_near;
 use siltstone_base::{Entry, Kind, Seq, UnixMillis};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -55,6 +56,9 @@ const MAX_WHOLE_KEY_BYTES: usize =
     MAX_BLOCK_TARGET * WHOLE_KEYS_FACTOR + siltstone_base::limits::MAX_KEY_BYTES;
 
 const _: () = assert!(MAX_WHOLE_KEY_BYTES <= u32::MAX as usize);
+
+/// Positions between the keys that [`Block::touch`] reads: four keys of 16 bytes fill a line.
+const TOUCH_KEYS: usize = 4;
 
 /// Decoded entries of one block. Everything was checked when it was decoded: no access fails.
 #[derive(Clone, Debug)]
@@ -152,7 +156,56 @@ impl Block {
         match self.keys.guess.head(own).cmp(&head).then_with(|| own.cmp(key)) {
             Ordering::Less => true,
             Ordering::Greater => false,
-            Ordering::Equal => self.seq(position) > seq,
+            // No entry is newer than the newest there could be: its number need not be looked at.
+            Ordering::Equal => seq != Seq::MAX && self.seq(position) > seq,
+        }
+    }
+
+    /// The kind of every entry, where all are of one kind and none expires.
+    #[must_use]
+    #[inline]
+    pub fn sole_kind(&self) -> Option<Kind> {
+        self.every
+    }
+
+    /// Whether the entry at `position` has this user key.
+    #[must_use]
+    #[inline]
+    pub fn is_key(&self, position: usize, key: &[u8]) -> bool {
+        self.key(position) == key
+    }
+
+    /// Reads a byte of the key and of the value that probably belong to `key`, and answers their
+    /// sum, which means nothing: their lines and pages are on the way then, side by side, before a
+    /// search asks for one after the other.
+    #[must_use]
+    #[inline]
+    pub fn touch(&self, key: &[u8]) -> u64 {
+        let near = self.keys.guess.near(key).min(self.entries - 1);
+        // The spread of a guess among a hundred or two keys is some five keys: the lines around it.
+        let around = [near.saturating_sub(TOUCH_KEYS), near, near + TOUCH_KEYS];
+        let keys = around.map(|at| self.key(at).first().copied().unwrap_or_default());
+        let value = self.bytes.get(self.value_near(near)).copied().unwrap_or_default();
+        keys.iter().fold(u64::from(value), |sum, byte| sum ^ u64::from(*byte))
+    }
+
+    /// Finds the newest version of `key`, or what follows it, and reads the first and the last byte
+    /// of its value, likewise. For when the lines that a search needs have come.
+    #[must_use]
+    #[inline]
+    pub fn touch_value(&self, key: &[u8]) -> u64 {
+        let range = self.value_range(self.lower_bound(key, Seq::MAX));
+        let ends = [range.start, range.end.saturating_sub(1)];
+        ends.iter().filter_map(|at| self.bytes.get(*at)).fold(0, |a, b| a ^ u64::from(*b))
+    }
+
+    /// Where about the value at `position` lies, by arithmetic alone.
+    #[inline]
+    fn value_near(&self, position: usize) -> usize {
+        let all = self.bytes.len() - self.values;
+        match self.value_ends.width {
+            0 => self.values + position * self.value_len,
+            _ => self.values + all * position / self.entries,
         }
     }
 
@@ -165,50 +218,12 @@ impl Block {
     #[must_use]
     #[inline]
     pub fn lower_bound(&self, key: &[u8], seq: Seq) -> usize {
-        let last = self.entries - 1;
-        let head = match self.keys.guess.place(self.key(0), key) {
+        let head = match self.keys.guess.place(key, || self.key(0)) {
             Ok(head) => head,
             Err(Ordering::Less) => return 0,
             Err(_) => return self.entries,
         };
-        let guess = self.keys.guess.position(head).min(last);
-        let is_before = |position: usize| self.is_before(position, key, head, seq);
-        // All below `low` come before, all from `high` on do not.
-        let (mut low, mut high);
-        let mut step = 1;
-        if is_before(guess) {
-            low = guess + 1;
-            high = self.entries;
-            while low < high {
-                let probe = (low + step - 1).min(last);
-                if !is_before(probe) {
-                    high = probe;
-                    break;
-                }
-                low = probe + 1;
-                step *= 2;
-            }
-        } else {
-            low = 0;
-            high = guess;
-            while low < high {
-                let probe = high.saturating_sub(step);
-                if is_before(probe) {
-                    low = probe + 1;
-                    break;
-                }
-                high = probe;
-                step *= 2;
-            }
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_before(middle) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        let guess = self.keys.guess.position(head);
+        partition_near(self.entries, guess, |position| self.is_before(position, key, head, seq))
     }
 }

@@ -144,6 +144,10 @@ impl Store for LoneFile {
         Some(self.shared.read(name, range))
     }
 
+    fn is_near(&self) -> bool {
+        true
+    }
+
     fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
         let refused = Error::internal("a lone file is written by an upload");
         futures::future::ready(PutAnswer::Refused(refused)).boxed()

@@ -1,7 +1,8 @@
-//! Common prefixes of keys.
+//! What keys begin with: how much two have in common, and eight bytes as a number.
 
 /// How many bytes `a` and `b` have in common at the start.
-pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
+#[must_use]
+pub fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut shared = 0;
     // Words first: the lowest set bit of the difference tells the byte.
     for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
@@ -17,7 +18,9 @@ pub(crate) fn shared_prefix(a: &[u8], b: &[u8]) -> usize {
 
 /// The first 8 bytes of `key` as a number that sorts as they do; a shorter key is padded with
 /// zeros. Different numbers decide the order of their keys; equal ones leave it open.
-pub(crate) fn head(key: &[u8]) -> u64 {
+#[must_use]
+#[inline]
+pub fn head(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(chunk) => u64::from_be_bytes(*chunk),
         None => {
