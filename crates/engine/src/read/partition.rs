@@ -21,7 +21,7 @@ impl Scan {
     /// count.
     ///
     /// A scan that was begun, goes backward, or is short stays whole. Of one with a limit
-    /// ([`Scan::rows_left`]) the parts have no limit of their own: who takes their rows stops there.
+    /// ([`Scan::rows_left`]) the parts have none of their own: who takes their rows stops there.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.

@@ -20,8 +20,8 @@ use std::sync::Arc;
 /// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
 /// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
 const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Likewise where a read waits for no network: a system call or two per block cost nothing, and what
-/// was read is still in the processor's caches when it is used.
+/// Likewise where a read waits for no network: a system call for a dozen blocks costs nothing, and
+/// what was read is still in the processor's caches when it is used.
 const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
 /// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
 const CACHED_WAVES: u32 = 3;
