@@ -4,8 +4,8 @@
 //! prefixes : eight bytes of each key, through the window, ascending
 //! records  : number of each record
 //! ```
-//! A search over numbers begins where the number would lie if they were spread evenly; the keys' bytes are touched only among entries whose
-//! prefixes equal the one looked for.
+//! A search over numbers begins where the number would lie if they were spread evenly; the keys'
+//! bytes are touched only among entries whose prefixes equal the one looked for.
 
 use crate::log::{Log, Target};
 use crate::window::Window;

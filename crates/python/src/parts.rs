@@ -6,8 +6,8 @@
 //! parts:     0 1 2 3 4 5      thread 0 reads 0 2 4, thread 1 reads 1 3 5
 //! consumer:  queue 0 until part 0 ends, queue 1 until part 1 ends, queue 0 …
 //! ```
-//! A queue holds [`QUEUE`] batches and then blocks its thread, so memory is bounded by six batches a
-//! thread however slow the consumer is.
+//! A queue holds [`QUEUE`] batches and then blocks its thread, so memory is bounded by six batches
+//! a thread however slow the consumer is.
 
 use crate::process::Process;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
