@@ -124,7 +124,9 @@ def test_a_scan_wakes_once_a_refill_and_a_stream_once_a_batch(cold) -> None:
             keys = await rows(db.keys())
         assert keys == [b"key%05d" % i for i in range(2000)]
         refills = cold.stats().get_requests
-        assert 1 <= wakes[0] <= refills
+        # A worker that answers before the loop has gone to sleep wakes nobody.
+        assert refills > 1
+        assert wakes[0] <= refills
         with counting() as wakes:
             batches = [pa.record_batch(batch) async for batch in db.scan().to_arrow(600)]
         assert [batch.num_rows for batch in batches] == [600, 600, 600, 200]
