@@ -10,7 +10,7 @@ use crate::wait::wait;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyCapsule, PyTuple, PyType};
+use pyo3::types::{PyBytes, PyCapsule, PyType};
 use siltstone::parts::Merged;
 use siltstone::{Fill, Result, Rows, ScanRange};
 
@@ -191,7 +191,7 @@ impl State {
             Yields::Keys => PyBytes::new(py, key).into_any(),
             Yields::Values => PyBytes::new(py, value).into_any(),
             Yields::Items => {
-                PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])?.into_any()
+                (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
             }
         }))
     }
