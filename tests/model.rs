@@ -19,7 +19,7 @@ use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Reader, ReaderOptions, Rows, Scan, ScanRange, task,
+    Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, task,
 };
 use siltstone_tests::moto::Moto;
 use std::collections::BTreeMap;
@@ -72,24 +72,32 @@ fn options() -> impl Strategy<Value = Options> {
     let codec = prop_oneof![Just(Codec::None), Just(Codec::Lz4), Just(Codec::Zstd)];
     // Caches that hold next to nothing, and caches that hold everything.
     let cache = prop_oneof![0usize..4096, Just(1 << 20)];
-    let shape = (500u64..3000, 0u64..2000);
+    let scheduler = prop_oneof![Just(SchedulerName::Tiered), Just(SchedulerName::LazyLeveled)];
+    let shape = (500u64..3000, 0u64..2000, 1u64..9, scheduler, any::<bool>());
     (1024usize..4096, 64usize..600, codec, 0u32..12, cache, 1u64..5, shape).prop_map(
-        |(l0, block, codec, bits, cache, window, (table, moved))| Options {
-            compaction: CompactionOptions {
-                target_sst_bytes: table,
-                min_move_bytes: moved,
-                ..CompactionOptions::default()
-            },
-            l0_sst_size_bytes: l0,
-            block_bytes: block,
-            compression: codec,
-            filter_bits_per_key: bits,
-            block_cache_bytes: cache,
-            metadata_cache_bytes: cache,
-            max_parallel_writes: window,
-            flush_interval: Duration::from_millis(1),
-            l0_manifest_commit_interval: Duration::ZERO,
-            ..Options::default()
+        |(l0, block, codec, bits, cache, window, shape)| {
+            let (table, moved, threshold, scheduler, embedded) = shape;
+            Options {
+                embedded_compactor: embedded,
+                compaction: CompactionOptions {
+                    target_sst_bytes: table,
+                    min_move_bytes: moved,
+                    l0_compaction_threshold_ssts: threshold,
+                    level_compaction_threshold_runs: 2,
+                    compaction_scheduler: scheduler,
+                    ..CompactionOptions::default()
+                },
+                l0_sst_size_bytes: l0,
+                block_bytes: block,
+                compression: codec,
+                filter_bits_per_key: bits,
+                block_cache_bytes: cache,
+                metadata_cache_bytes: cache,
+                max_parallel_writes: window,
+                flush_interval: Duration::from_millis(1),
+                l0_manifest_commit_interval: Duration::ZERO,
+                ..Options::default()
+            }
         },
     )
 }

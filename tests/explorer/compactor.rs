@@ -208,8 +208,11 @@ impl Compactor {
 
 fn claim(world: &World, me: usize) -> Phase {
     let newest = world.ghost.tip.clone();
-    let edit =
-        Edit::ClaimCompactor { expected: newest.compactor_epoch, claim: AttemptId(me as u128 + 1) };
+    let edit = Edit::ClaimCompactor {
+        writer: None,
+        expected: newest.compactor_epoch,
+        claim: AttemptId(me as u128 + 1),
+    };
     Phase::Claim(Commit::new(edit, newest, world.rules), Call::Send)
 }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub async fn everything(env: &Env) -> Result<usize, Error> {
     let Some(known) = newest(env).await? else { return Ok(0) };
     let claim = AttemptId(env.random_u128());
-    let claimed = Edit::ClaimCompactor { expected: known.compactor_epoch, claim };
+    let claimed = Edit::ClaimCompactor { writer: None, expected: known.compactor_epoch, claim };
     let state = commit(env, claimed, known).await?;
     let remove: Vec<SstId> = state.tables().map(|table| table.id).collect();
     if remove.is_empty() {

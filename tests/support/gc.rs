@@ -3,7 +3,11 @@
 use siltstone::store::conditional;
 use siltstone::{Env, Error};
 use siltstone_base::name::prefix;
-use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, PutOutcome, UnixMillis};
+use siltstone_base::{
+    AttemptId, DatabaseId, ManifestId, ObjectId, ObjectName, PutOutcome, UnixMillis,
+};
+use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
+use siltstone_manifest::compaction::{Append, AppendAction, Compactions};
 use siltstone_manifest::gc::ListedObject;
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer,
@@ -25,7 +29,10 @@ pub async fn round(env: &Env) -> Result<u64, Error> {
         match machine.action() {
             CollectAction::Request(request) => machine.on_answer(perform(env, request).await?),
             CollectAction::ListObjects => machine.on_objects(list_all(env).await?),
-            CollectAction::ReadJobs => machine.on_jobs(vec![], vec![]),
+            CollectAction::ReadJobs => {
+                let jobs = newest_record(env, database).await?;
+                machine.on_jobs(jobs.reservations(), vec![]);
+            }
             CollectAction::CreateBoundary(name) => {
                 let attempt = AttemptId(env.random_u128());
                 let id = match name {
@@ -74,6 +81,37 @@ pub async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<M
             CommitAction::Request(request) => machine.on_answer(perform(env, request).await?),
             CommitAction::Done(state) => return Ok(state),
             CommitAction::Failed(refusal) => return Err(refusal.into()),
+        }
+    }
+}
+
+/// The newest record of compaction jobs, proven.
+///
+/// # Errors
+/// The store's.
+pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compactions>, Error> {
+    let mut look = Append::look(database);
+    loop {
+        match look.action() {
+            AppendAction::Request(RecordRequest::List) => {
+                let mut listing = RecordListing::default();
+                for object in env.store.list(prefix::COMPACTIONS, None).await? {
+                    if let ObjectName::Compactions(number) = object.name {
+                        listing.newest = listing.newest.max(number);
+                    }
+                }
+                look.on_answer(RecordAnswer::Listed(listing));
+            }
+            AppendAction::Request(RecordRequest::Read(number)) => {
+                let bytes = env.store.get(ObjectName::Compactions(number), None).await?;
+                let decoded = bytes.map(|bytes| Compactions::decode(&bytes)).transpose()?;
+                look.on_answer(RecordAnswer::Read(decoded.map(|(_, record)| Arc::new(record))));
+            }
+            AppendAction::Request(RecordRequest::Create(_)) => {
+                return Err(Error::internal("a look creates nothing"));
+            }
+            AppendAction::Done(record) => return Ok(record),
+            AppendAction::Failed(refusal) => return Err(refusal.into()),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::admin::no_database;
 use crate::cache::{BlockCache, MetadataBudget};
+use crate::compact;
 use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext};
@@ -368,5 +369,9 @@ fn start(
     writer.env.spawn.spawn("wal", Box::pin(wal.run()));
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
+    if writer.options.embedded_compactor {
+        let scheduler = compact::schedule::run(Arc::clone(&writer));
+        writer.env.spawn.spawn("compactor", Box::pin(scheduler));
+    }
     Ok(writer)
 }

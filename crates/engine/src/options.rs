@@ -1,9 +1,11 @@
 //! Options: flat names, the seeds' where they have one. One table tells name, unit, default, range
 //! and meaning, and serves Rust, Python and the command line alike.
 
+use crate::compact::named::{from_compaction, of_compaction, to_compaction};
 use siltstone_base::limits::{DEFAULT_MAX_BATCH_BYTES, MAX_BATCH_BYTES, MAX_PARALLEL_WRITES};
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
+use siltstone_manifest::compaction::options::OptionLine;
 use siltstone_sst::{Codec, TableOptions};
 use std::time::Duration;
 
@@ -46,6 +48,8 @@ pub struct Options {
     pub read_durable_only: bool,
     /// Longest time a call may take.
     pub deadline: Duration,
+    /// Whether the writer compacts in the background.
+    pub embedded_compactor: bool,
     /// How tables are compacted: described in [`CompactionOptions::TABLE`].
     pub compaction: CompactionOptions,
 }
@@ -71,6 +75,7 @@ impl Default for Options {
             metadata_cache_bytes: 64 << 20,
             read_durable_only: false,
             deadline: Duration::from_secs(30),
+            embedded_compactor: true,
             compaction: CompactionOptions::default(),
         }
     }
@@ -106,6 +111,8 @@ pub enum OptionKind {
     Text,
     /// A rate per second, or none.
     Rate,
+    /// A number without unit, with a fraction.
+    Ratio,
 }
 
 /// One line of the options' table.
@@ -121,18 +128,24 @@ pub struct OptionInfo {
     pub max: f64,
     /// Meaning, and what a larger or smaller value costs.
     pub doc: &'static str,
+    /// Of an option of compaction, its line in [`CompactionOptions::TABLE`].
+    pub(crate) line: Option<&'static OptionLine>,
 }
 
 impl OptionInfo {
     /// The range in words, for messages and documentation.
     #[must_use]
     pub fn range(&self) -> String {
+        if let Some(line) = self.line {
+            return line.range();
+        }
         match self.kind {
             OptionKind::Duration => format!("{} to {} seconds", self.min, self.max),
             OptionKind::Bytes => format!("{} to {} bytes", self.min, self.max),
             OptionKind::Count => format!("{} to {}", self.min, self.max),
             OptionKind::Rate => format!("{} to {} per second, or none", self.min, self.max),
             OptionKind::Bool => "true or false".to_owned(),
+            OptionKind::Ratio => format!("{} to {}", self.min, self.max),
             OptionKind::Text => "none, lz4 or zstd".to_owned(),
         }
     }
@@ -145,15 +158,13 @@ const fn info(
     max: f64,
     doc: &'static str,
 ) -> OptionInfo {
-    OptionInfo { name, kind, min, max, doc }
+    OptionInfo { name, kind, min, max, doc, line: None }
 }
 
 /// Options of parts that are not built yet: refused by name rather than ignored.
-const NOT_BUILT: &[&str] = &[
-    "l0_compaction_threshold_ssts",
+pub(crate) const NOT_BUILT: &[&str] = &[
     "l0_max_ssts",
     "max_compactions",
-    "compaction_scheduler",
     "min_age",
     "disk_cache_bytes",
     "disk_cache_path",
@@ -296,6 +307,14 @@ impl Options {
              they see everything accepted.",
         ),
         info(
+            "embedded_compactor",
+            OptionKind::Bool,
+            0.0,
+            1.0,
+            "Whether the writer compacts in the background, in its own process. Off, tables pile \
+             up in L0 until compact() is called or another compactor comes.",
+        ),
+        info(
             "deadline",
             OptionKind::Duration,
             0.001,
@@ -305,19 +324,28 @@ impl Options {
         ),
     ];
 
+    /// Every option: the table's, then those of compaction.
+    pub fn all() -> impl Iterator<Item = OptionInfo> {
+        let compaction = CompactionOptions::TABLE.iter().map(|line| line.name);
+        Options::TABLE.iter().copied().chain(compaction.filter_map(of_compaction))
+    }
+
     /// The line of the table for `name`.
     ///
     /// # Errors
     /// Unsupported for options of parts not built yet, Invalid for names nobody knows.
-    pub fn info(name: &str) -> Result<&'static OptionInfo> {
+    pub fn info(name: &str) -> Result<OptionInfo> {
         if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
+            return Ok(*info);
+        }
+        if let Some(info) = of_compaction(name) {
             return Ok(info);
         }
         if NOT_BUILT.contains(&name) {
             return Err(Error::unsupported("this option belongs to a part that is not built yet")
                 .with("option", name));
         }
-        let known: Vec<_> = Options::TABLE.iter().map(|info| info.name).collect();
+        let known: Vec<_> = Options::all().map(|info| info.name).collect();
         Err(Error::invalid("unknown option")
             .with("option", name)
             .with("known options", known.join(", ")))
@@ -340,7 +368,10 @@ impl Options {
             };
         }
         let info = Options::info(name)?;
-        let number = check(info, &value)?;
+        if info.line.is_some() {
+            return self.compaction.set(name, &to_compaction(&info, value)?);
+        }
+        let number = check(&info, &value)?;
         let duration = || Duration::from_secs_f64(number);
         match name {
             "flush_interval" => self.flush_interval = duration(),
@@ -361,6 +392,7 @@ impl Options {
             "filter_bits_per_key" => self.filter_bits_per_key = number as u32,
             "block_cache_bytes" => self.block_cache_bytes = number as usize,
             "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
+            "embedded_compactor" => self.embedded_compactor = number != 0.0,
             "read_durable_only" => self.read_durable_only = number != 0.0,
             _ => self.deadline = duration(),
         }
@@ -393,8 +425,12 @@ impl Options {
             "block_cache_bytes" => int(self.block_cache_bytes),
             "metadata_cache_bytes" => int(self.metadata_cache_bytes),
             "read_durable_only" => OptionValue::Bool(self.read_durable_only),
+            "embedded_compactor" => OptionValue::Bool(self.embedded_compactor),
             "deadline" => seconds(self.deadline),
-            _ => return None,
+            _ => {
+                of_compaction(name)?;
+                return self.compaction.get(name).ok().map(from_compaction);
+            }
         })
     }
 
@@ -416,7 +452,7 @@ impl Options {
             .with("max_memtable_bytes", self.max_memtable_bytes)
             .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
         }
-        Ok(())
+        self.compaction.check()
     }
 
     /// [`Options::validate`], and what a reader with a checkpoint of its own needs besides.
@@ -484,7 +520,11 @@ mod tests {
     #[test]
     fn every_option_reads_back_what_it_was_set_to() {
         let mut options = Options::default();
-        for info in Options::TABLE {
+        for info in Options::all() {
+            // A number of key bytes has no default: 0 says that none was given.
+            if info.name == "window_prefix_bytes" {
+                continue;
+            }
             let value = options.get(info.name).unwrap();
             options.set(info.name, value.clone()).unwrap();
             assert_eq!(options.get(info.name), Some(value), "{}", info.name);
@@ -502,6 +542,9 @@ mod tests {
             ("max_parallel_writes", OptionValue::Int(0)),
             ("max_parallel_writes", OptionValue::Bool(true)),
             ("flush_bytes", OptionValue::Text("1".into())),
+            ("target_sst_bytes", OptionValue::Int(1)),
+            ("level_max_runs", OptionValue::Bool(true)),
+            ("compaction_scheduler", OptionValue::Text("leveled".into())),
         ];
         for (name, value) in cases {
             let text = options.set(name, value).unwrap_err().to_string();

@@ -55,6 +55,8 @@ pub(crate) struct Writer {
 
     // Background tasks.
     pub(crate) compactor: Compactor,
+    /// Heard by the task that compacts: a flush has changed the tree, an end.
+    pub(crate) compact_nudge: Notify,
     committed_wal: AtomicU64,
     pub(crate) flush_nudge: Notify,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
@@ -149,6 +151,7 @@ impl Writer {
             pinned: Mutex::new(BTreeMap::new()),
             usable: AtomicBool::new(true),
             compactor: Compactor::default(),
+            compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
@@ -238,6 +241,7 @@ impl Writer {
         drop(tree);
         drop(tail);
         self.relief.notify_waiters();
+        self.compact_nudge.notify_one();
     }
 
     /// Other tables with the same entries: a compaction made them.
@@ -313,5 +317,6 @@ impl Writer {
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();
+        self.compact_nudge.notify_one();
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn option_table<'py>(
     py: Python<'py>,
 ) -> PyResult<Vec<(&'static str, &'static str, Bound<'py, PyAny>, String, &'static str)>> {
     let defaults = Options::default();
-    let rows = Options::TABLE.iter().map(|info| {
+    let rows = Options::all().map(|info| {
         let kind = match info.kind {
             OptionKind::Duration => "seconds",
             OptionKind::Bytes => "bytes",
@@ -94,6 +94,7 @@ pub(crate) fn option_table<'py>(
             OptionKind::Bool => "bool",
             OptionKind::Text => "text",
             OptionKind::Rate => "per second",
+            OptionKind::Ratio => "ratio",
         };
         let default = defaults.get(info.name).unwrap_or(OptionValue::Nothing);
         Ok((info.name, kind, to_python(py, default)?, info.range(), info.doc))

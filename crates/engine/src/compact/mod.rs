@@ -7,11 +7,15 @@
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
 //! | [`records`] | changes of the job record |
+//! | [`named`] | its options among the engine's |
+//! | [`schedule`] | the scheduler at work in the background |
 
 mod merging;
+pub(crate) mod named;
 mod range;
 mod records;
 mod run;
+pub(crate) mod schedule;
 
 pub(crate) use run::Wanted;
 
@@ -63,6 +67,10 @@ pub(crate) async fn compact(writer: &Arc<Writer>, wanted: Wanted) -> Result<bool
 
 /// One after another.
 async fn alone(writer: &Arc<Writer>, wanted: &Wanted) -> Result<bool> {
+    if *wanted == Wanted::Scheduled && run::next_plan(writer, wanted, &[])?.is_none() {
+        // Not even the epoch is claimed for nothing.
+        return Ok(false);
+    }
     let mut held = writer.compactor.held.lock().await;
     if let Some(fenced) = &held.fenced {
         return Err(fenced.clone());
@@ -82,7 +90,9 @@ async fn alone(writer: &Arc<Writer>, wanted: &Wanted) -> Result<bool> {
     }
     let (gained, record) = ran?;
     held.record = Some(record);
-    // The tree takes the new tables up at once, rather than with the next flush.
-    writer.commit_pins().await?;
+    if *wanted != Wanted::Scheduled {
+        // The tree takes the new tables up at once, rather than with the next flush.
+        writer.commit_pins().await?;
+    }
     Ok(gained)
 }

@@ -14,21 +14,39 @@ use siltstone_manifest::{Conflict, Edit, FinishCompaction, Manifest, Refusal};
 use std::sync::Arc;
 
 /// What is to be compacted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
+    /// What the scheduler finds most urgent.
+    Scheduled,
     /// Everything, into run 0.
     Major,
     /// A plan made by hand.
     Plan(Plan),
 }
 
-impl Wanted {
-    fn plan(&self, state: &Manifest, now: UnixMillis) -> Option<Plan> {
-        match self {
-            Wanted::Major => manual::major(state, now),
-            Wanted::Plan(plan) => Some(plan.clone()),
-        }
-    }
+/// What is wanted, as a plan on the newest known state and what decides which tables go unread;
+/// `None` when nothing is to gain.
+///
+/// # Errors
+/// Invalid for options of the scheduler that do not fit.
+pub(super) fn next_plan(
+    writer: &Writer,
+    wanted: &Wanted,
+    running: &[Running],
+) -> Result<Option<(Arc<Manifest>, Plan, Facts)>> {
+    let options = &writer.options;
+    let scheduler = options.compaction.scheduler(options.l0_sst_size_bytes as u64)?;
+    let state = writer.manifests.newest_known();
+    let now = writer.env.clock.now();
+    let max_compactions = options.compaction.max_compactions as usize;
+    let view = View { state: &state, running, now, max_compactions };
+    let plan = match wanted {
+        Wanted::Scheduled => scheduler.plans(&view).into_iter().next(),
+        Wanted::Major => manual::major(&state, now),
+        Wanted::Plan(plan) => Some(plan.clone()),
+    };
+    let facts = scheduler.facts(&view);
+    Ok(plan.map(|plan| (state, plan, facts)))
 }
 
 /// The compactor at work; nobody else of this process is.
@@ -85,11 +103,11 @@ impl<'w> Run<'w> {
     /// # Errors
     /// Conflict for a plan that may not run; Fenced; Closed; Corruption; the store's.
     pub(super) async fn carry_out(&mut self, wanted: &Wanted) -> Result<bool> {
-        let state = self.writer.manifests.newest_known();
-        let now = self.writer.env.clock.now();
-        let running = self.record.running(&state);
-        let Some(plan) = wanted.plan(&state, now) else { return Ok(false) };
-        let facts = self.facts(&state, &running, now)?;
+        let running = self.record.running(&self.writer.manifests.newest_known());
+        let Some((state, plan, facts)) = next_plan(self.writer, wanted, &running)? else {
+            return Ok(false);
+        };
+        let now = facts.now;
         let shaping = self.writer.options.compaction.shaping();
         let work = Work::of(&state, &running, &plan, &facts, shaping)?;
         if work.is_nothing() {
@@ -154,13 +172,6 @@ impl<'w> Run<'w> {
             return Ok(());
         }
         self.append(Change::TakeOver { epoch: self.epoch }).await
-    }
-
-    fn facts(&self, state: &Manifest, running: &[Running], now: UnixMillis) -> Result<Facts> {
-        let options = &self.writer.options;
-        let scheduler = options.compaction.scheduler(options.l0_sst_size_bytes as u64)?;
-        let max_compactions = options.compaction.max_compactions as usize;
-        Ok(scheduler.facts(&View { state, running, now, max_compactions }))
     }
 
     /// What decides the bytes of the job's tables, as it is at the start.
@@ -242,7 +253,7 @@ async fn claim(writer: &Arc<Writer>) -> Result<Epoch> {
     let mut expected = writer.manifests.newest_known().compactor_epoch;
     let claim = AttemptId(writer.env.random_u128());
     loop {
-        let edit = Edit::ClaimCompactor { expected, claim };
+        let edit = Edit::ClaimCompactor { writer: Some(writer.epoch), expected, claim };
         match writer.manifests.try_commit(edit).await? {
             Ok(_) => return Ok(expected.next()),
             Err(Refusal::Conflict(Conflict::EpochMoved { now })) => expected = now,

@@ -202,6 +202,7 @@ impl Writer {
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();
+        self.compact_nudge.notify_one();
     }
 
     /// Why the handle has ended, other than by a close that is still at work.

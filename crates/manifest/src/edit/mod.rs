@@ -80,6 +80,10 @@ pub enum Edit {
     },
     /// A new compactor takes the next compactor epoch (rule R2).
     ClaimCompactor {
+        /// The epoch of the writer in whose process it lives: it may claim only while that writer is
+        /// the newest, or a writer that was taken over would stop its successor's compactor. `None`:
+        /// it lives in a process of its own.
+        writer: Option<Epoch>,
         /// The compactor epoch it saw.
         expected: Epoch,
         /// Its identity, random.
@@ -132,7 +136,10 @@ impl Edit {
             Edit::RevokeExpired { ids, now } => {
                 next.checkpoints.retain(|one| !(ids.contains(&one.id) && one.expired_at(*now)));
             }
-            Edit::ClaimCompactor { expected, claim } => {
+            Edit::ClaimCompactor { writer, expected, claim } => {
+                if writer.is_some_and(|writer| writer != next.writer_epoch) {
+                    return Err(Refusal::Fenced { by: next.writer_epoch });
+                }
                 compaction::claim(&mut next, *expected, *claim)?;
             }
             Edit::FinishCompaction(finish) => finish.apply(&mut next)?,

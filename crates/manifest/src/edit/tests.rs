@@ -54,6 +54,22 @@ fn a_claim_takes_the_epoch_the_names_and_the_checkpoint_of_the_older_writer() {
 }
 
 #[test]
+fn a_writer_that_was_taken_over_claims_no_compactor() {
+    let state = manifest();
+    let claim = |writer| Edit::ClaimCompactor {
+        writer,
+        expected: state.compactor_epoch,
+        claim: AttemptId(7),
+    };
+    for writer in [None, Some(state.writer_epoch)] {
+        let claimed = claim(writer).apply(&state).unwrap();
+        assert_eq!(claimed.compactor_epoch, state.compactor_epoch.next());
+    }
+    let older = claim(Some(Epoch(state.writer_epoch.get() - 1))).apply(&state);
+    assert_eq!(older, Err(Refusal::Fenced { by: state.writer_epoch }));
+}
+
+#[test]
 fn a_claim_without_take_over_names_the_epoch_that_may_be_alive() {
     let polite = Edit::ClaimWriter(ClaimWriter { take_over: false, ..claim(2, 9) });
     let refused = polite.apply(&manifest());
@@ -493,6 +509,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             now: UnixMillis(now)
         }),
         (small, 1..9u128).prop_map(|(epoch, id)| Edit::ClaimCompactor {
+            writer: None,
             expected: Epoch(epoch),
             claim: AttemptId(id)
         }),

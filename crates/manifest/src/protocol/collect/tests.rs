@@ -22,7 +22,7 @@ impl World {
         let names = vec![SstId(50), SstId(51)];
         store.commit(Edit::ReserveNames { epoch: Epoch(1), names }).unwrap();
         let claim = AttemptId(7);
-        store.commit(Edit::ClaimCompactor { expected: Epoch::NONE, claim }).unwrap();
+        store.commit(Edit::ClaimCompactor { writer: None, expected: Epoch::NONE, claim }).unwrap();
         World { store, tables: vec![], jobs: vec![] }
     }
 

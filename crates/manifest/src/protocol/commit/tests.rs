@@ -102,7 +102,7 @@ fn with_writer() -> (TinyStore, Edit) {
 
 fn compact_away(store: &mut TinyStore) {
     let claim = AttemptId(70);
-    store.commit(Edit::ClaimCompactor { expected: Epoch::NONE, claim }).unwrap();
+    store.commit(Edit::ClaimCompactor { writer: None, expected: Epoch::NONE, claim }).unwrap();
     let finish = FinishCompaction {
         epoch: Epoch(1),
         job: JobId(1),
