@@ -243,6 +243,13 @@ class Database(_Reads):
         exception. Then `batch.commit` is the Commit."""
     def flush(self) -> None:
         """Returns when every write issued before it is durable."""
+    def compact(self) -> None:
+        """Merges everything into one sorted run, and returns when that is done: a major compaction.
+        What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
+        still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+
+        :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
+        """
     def snapshot(self) -> Snapshot:
         """A fixed view of the database as it is now."""
     def stats(self) -> Stats:
@@ -276,8 +283,6 @@ class Database(_Reads):
         """Not built yet: raises Unsupported."""
     def ingest(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
-    def compact(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
     # What siltstone.aio calls.
     def _begin_put(
         self,
@@ -291,6 +296,7 @@ class Database(_Reads):
     def _begin_put_many(self, keys: Any, values: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_flush(self) -> Pending[None]: ...
+    def _begin_compact(self) -> Pending[None]: ...
     def _begin_close(self) -> Pending[None]: ...
     def __reduce__(self) -> NoReturn: ...
 

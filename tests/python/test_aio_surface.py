@@ -52,7 +52,6 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
                 lambda: db.checkpoint(name="x"),
                 lambda: db.load([]),
                 lambda: db.ingest(1),
-                lambda: db.compact(),
                 lambda: db.put(b"a", b"b", if_absent=True),
                 lambda: db.put(b"a", b"b", if_seq=1),
                 lambda: aio.clone("x", parent="y"),

@@ -282,7 +282,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
         (lambda db, _: db.checkpoint(scope="all"), "checkpoint"),
         (lambda db, _: db.load([]), "load"),
         (lambda db, _: db.ingest(None), "ingest"),
-        (lambda db, _: db.compact(), "compact"),
         (lambda db, _: db.put(b"a", b"1", if_absent=True), "if_absent"),
         (lambda db, _: db.put(b"a", b"1", if_seq=4), "if_seq"),
         (lambda _, __: siltstone.WriteBatch().merge(b"a", b"1"), "merge"),

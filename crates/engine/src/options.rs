@@ -542,13 +542,19 @@ mod tests {
             ("max_parallel_writes", OptionValue::Int(0)),
             ("max_parallel_writes", OptionValue::Bool(true)),
             ("flush_bytes", OptionValue::Text("1".into())),
-            ("target_sst_bytes", OptionValue::Int(1)),
-            ("level_max_runs", OptionValue::Bool(true)),
-            ("compaction_scheduler", OptionValue::Text("leveled".into())),
         ];
         for (name, value) in cases {
             let text = options.set(name, value).unwrap_err().to_string();
             assert!(text.contains(name) && text.contains("range"), "{text}");
+        }
+        let cases = [
+            ("target_sst_bytes", OptionValue::Int(1), "65536 to 68719476736 bytes"),
+            ("level_max_runs", OptionValue::Bool(true), "3 to 2000"),
+            ("compaction_scheduler", OptionValue::Text("leveled".into()), "tiered, lazy_leveled"),
+        ];
+        for (name, value, range) in cases {
+            let text = options.set(name, value).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains(range), "{text}");
         }
         let unknown = options.set("flush_intervall", OptionValue::Int(1)).unwrap_err();
         assert!(unknown.to_string().contains("flush_intervall"));

@@ -121,6 +121,13 @@ impl Database {
         wait(py, held.process(), held.get(py)?.flush())
     }
 
+    /// Merges everything into one sorted run, and waits for it.
+    fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.held();
+        let engine = held.get(py)?.clone();
+        wait(py, held.process(), async move { engine.compact().await.map(|_| ()) })
+    }
+
     /// A fixed view of the database as it is now.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         let held = self.held();
@@ -176,7 +183,7 @@ impl Database {
     }
 }
 
-unbuilt!(Database: transaction, checkpoint, load, ingest, compact, merge, delete_range);
+unbuilt!(Database: transaction, checkpoint, load, ingest, merge, delete_range);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

@@ -224,6 +224,10 @@ class Database(_Reads):
         """Returns when every write issued before it is durable."""
         await self._handle._begin_flush()
 
+    async def compact(self) -> None:
+        """As `siltstone.Database.compact`. Cancelling the wait does not stop it."""
+        await self._handle._begin_compact()
+
     def snapshot(self) -> Opening[Snapshot]:
         """A fixed view of the database as it is when this is awaited."""
 
@@ -268,10 +272,6 @@ class Database(_Reads):
     async def ingest(self, *arguments: Any, **named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
         self._handle.ingest(*arguments, **named)
-
-    async def compact(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.compact(*arguments, **named)
 
 
 @final

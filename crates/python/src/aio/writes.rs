@@ -144,6 +144,15 @@ impl Database {
         }))
     }
 
+    /// `compact`. It goes on when the wait is cancelled.
+    fn _begin_compact(&self, py: Python<'_>) -> PyResult<Pending> {
+        let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
+        Ok(Pending::later(process, move || {
+            let work = process.run(async move { engine.compact().await.map(|_| ()) });
+            First::Waits(Waits::new(work, nothing))
+        }))
+    }
+
     /// `close`. It goes on when the wait is cancelled.
     fn _begin_close(&self, py: Python<'_>) -> PyResult<Pending> {
         let process = self.held().process();

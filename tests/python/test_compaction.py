@@ -1,0 +1,91 @@
+"""Compaction from Python: by hand, in the background, and its options."""
+
+from pathlib import Path
+
+import pytest
+
+import siltstone
+from siltstone import aio
+
+SMALL = {
+    "l0_sst_size_bytes": "4KiB",
+    "l0_compaction_threshold_ssts": 2,
+    "target_sst_bytes": "64KiB",
+    "l0_manifest_commit_interval": 0,
+}
+
+
+def rows(database: siltstone.Database | siltstone.Reader) -> dict[bytes, bytes]:
+    return dict(database.scan())
+
+
+def fill(database: siltstone.Database, rounds: int) -> dict[bytes, bytes]:
+    for number in range(rounds):
+        keys = [b"%04d" % (number * 7 % 50 + key) for key in range(100)]
+        database.put_many(keys, [b"%060d" % number] * 100)
+        database.delete(b"%04d" % number)
+        database.flush()
+    return rows(database)
+
+
+def tables(url: Path) -> int:
+    return len(list((url / "compacted").glob("*.sst")))
+
+
+def test_everything_comes_into_one_run(tmp_path: Path) -> None:
+    options = {**SMALL, "embedded_compactor": False}
+    with siltstone.open(tmp_path / "db", options=options) as db:
+        before = fill(db, 20)
+        snapshot = db.snapshot()
+        db.put(b"0099", b"new")
+        assert db.compact() is None
+        assert rows(db) == {**before, b"0099": b"new"}
+        assert dict(snapshot.scan()) == before
+        snapshot.close()
+    state = siltstone.admin.manifest(tmp_path / "db")
+    assert not state.l0
+    assert [run.id for run in state.runs] == [0]
+    with siltstone.open_reader(tmp_path / "db") as reader:
+        assert rows(reader) == {**before, b"0099": b"new"}
+    assert siltstone.admin.verify(tmp_path / "db").ok
+
+
+@pytest.mark.parametrize("scheduler", ["tiered", "lazy_leveled", "time_window"])
+def test_the_background_keeps_l0_short(tmp_path: Path, scheduler: str) -> None:
+    options = {**SMALL, "compaction_scheduler": scheduler}
+    with siltstone.open(tmp_path / "db", options=options) as db:
+        before = fill(db, 60)
+        db.compact()
+        assert rows(db) == before
+    with siltstone.open(tmp_path / "db", create=False) as db:
+        assert rows(db) == before
+
+
+def test_options_are_checked_by_name(tmp_path: Path) -> None:
+    for name, value, said in [
+        ("compaction_scheduler", "leveled", "tiered, lazy_leveled or time_window"),
+        ("target_sst_bytes", 10, "65536 to"),
+        ("max_space_amplification", 0.5, "1.01 to 1000"),
+    ]:
+        with pytest.raises(siltstone.Invalid, match=said):
+            siltstone.open(tmp_path / "db", options={name: value})
+    with pytest.raises(siltstone.Unsupported, match="max_compactions"):
+        siltstone.open(tmp_path / "db", options={"max_compactions": 2})
+
+
+async def compacted(url: Path) -> tuple[dict[bytes, bytes], bytes | None]:
+    async with aio.open(url) as db:
+        for number in range(5):
+            await db.put(b"k%d" % number, b"v")
+        await db.delete(b"k0")
+        await db.compact()
+        found = {row[0]: row[1] async for row in db.scan()}
+        return found, await db.get(b"k0")
+
+
+def test_it_is_awaited(tmp_path: Path) -> None:
+    import asyncio  # noqa: PLC0415  # of this test alone
+
+    found, gone = asyncio.run(compacted(tmp_path / "db"))
+    assert found == {b"k%d" % number: b"v" for number in range(1, 5)}
+    assert gone is None
