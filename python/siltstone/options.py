@@ -35,7 +35,22 @@ class OptionValues(TypedDict, total=False):
     block_cache_bytes: int
     metadata_cache_bytes: int
     read_durable_only: bool
+    embedded_compactor: bool
     deadline: Seconds
+    compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
+    l0_compaction_threshold_ssts: int
+    level_compaction_threshold_runs: int
+    level_max_runs: int
+    max_total_runs: int | None
+    max_space_amplification: float | None
+    tombstone_percent: int
+    window_by: Literal["key", "expiry"]
+    window: Seconds
+    window_prefix_bytes: int
+    keep_windows: int | None
+    window_max_runs: int
+    target_sst_bytes: int
+    min_move_bytes: int
 
 
 class Options(Mapping[str, Any]):
