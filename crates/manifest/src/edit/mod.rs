@@ -80,9 +80,9 @@ pub enum Edit {
     },
     /// A new compactor takes the next compactor epoch (rule R2).
     ClaimCompactor {
-        /// The epoch of the writer in whose process it lives: it may claim only while that writer is
-        /// the newest, or a writer that was taken over would stop its successor's compactor. `None`:
-        /// it lives in a process of its own.
+        /// The epoch of the writer in whose process it lives: it may claim only while that writer
+        /// is the newest, or a writer that was taken over would stop its successor's compactor.
+        /// `None`: it lives in a process of its own.
         writer: Option<Epoch>,
         /// The compactor epoch it saw.
         expected: Epoch,
