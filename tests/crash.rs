@@ -17,7 +17,9 @@ use siltstone::{
     Accept, Batch, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Result, Rows,
     Scan, ScanRange, Seq,
 };
+use siltstone_base::SstId;
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
+use siltstone_tests::gc;
 use siltstone_tests::model::{Model, View};
 use siltstone_tests::sim::{Sim, Stopped};
 use std::sync::Arc;
@@ -218,6 +220,60 @@ fn enumerate<F: Future<Output = Result<()>> + Send + 'static>(
     }
     assert!(operations > 10, "{name}: {operations} operations are no workload");
     println!("{name}: {operations} store operations, {points} crashes, 0 lost");
+}
+
+/// The tables that unfinished jobs have recorded, and those of the newest manifest.
+async fn recorded_and_named(env: &Env) -> Result<(Vec<SstId>, Vec<SstId>)> {
+    let Some(state) = gc::newest(env).await? else { return Ok((vec![], vec![])) };
+    let record = gc::newest_record(env, state.database).await?;
+    let finished = record.finished(&state);
+    let left = record.jobs.iter().filter(|job| !finished.contains(&job.id));
+    let outputs = left.flat_map(|job| &job.ranges).flat_map(|range| &range.outputs);
+    let recorded = outputs.map(|table| table.id).collect();
+    Ok((recorded, state.tables().map(|table| table.id).collect()))
+}
+
+/// Layers that share keys, merged once; no close.
+async fn merging(env: Env) -> Result<()> {
+    let db = open(&env).await?;
+    for round in 0..12 {
+        write(&db, &Books::default(), round, true).await?;
+        if round % 3 == 2 {
+            db.flush_memtable().await?;
+        }
+    }
+    db.compact().await.map(|_| ())
+}
+
+/// Dies at every store operation of a compaction: what was recorded is not merged again.
+#[test]
+fn a_compaction_is_resumed_behind_what_is_recorded() {
+    let mut most = 0;
+    for operation in 1.. {
+        let sim = Sim::new(7);
+        let bucket = Bucket::new(&sim, FaultPlan::none());
+        let dying = sim.process("dying", 0);
+        bucket.crash_at(dying, operation, CrashPoint::After);
+        let env = sim.env(dying, bucket.store(dying));
+        if sim.block_on(dying, merging(env)).is_ok() {
+            break;
+        }
+        sim.kill(dying);
+        let next = sim.process("next", 0);
+        let env = sim.env(next, bucket.store(next));
+        let resumed = sim.block_on(next, async move {
+            let (recorded, _) = recorded_and_named(&env).await?;
+            let db = open(&env).await?;
+            db.compact().await?;
+            let (left, named) = recorded_and_named(&env).await?;
+            assert!(left.is_empty(), "a job is left");
+            Ok::<_, siltstone::Error>((recorded, named))
+        });
+        let (recorded, named) = resumed.unwrap().unwrap();
+        assert!(recorded.iter().all(|table| named.contains(table)), "crash {operation}");
+        most = most.max(recorded.len());
+    }
+    assert!(most >= 2, "{most} recorded tables at most show nothing");
 }
 
 #[test]
