@@ -10,6 +10,7 @@
 )]
 
 mod bloom;
+mod compact;
 mod engine;
 mod local;
 mod manifest;
@@ -34,6 +35,6 @@ criterion_group! {
     name = parts;
     config = settings();
     targets = memtable::bench, bloom::bench, sst::bench, merge::bench, wal::bench,
-        manifest::bench, engine::bench, local::bench
+        manifest::bench, engine::bench, local::bench, compact::bench
 }
 criterion_main!(parts);
