@@ -82,7 +82,10 @@ impl BlockSource for Blocks {
 async fn load(env: &Env, descriptor: &SstDescriptor) -> Result<(Arc<Table>, Blocks), Error> {
     let name = ObjectName::Compacted(descriptor.id);
     let gone = || Error::corruption("a table that the newest manifest names is gone");
-    let bytes = env.store.get(name, None).await?.ok_or_else(gone)?;
+    let bytes = env.store.get(name, Some(0..descriptor.object_bytes)).await?.ok_or_else(gone)?;
+    if bytes.len() as u64 != descriptor.object_bytes {
+        return Err(Error::corruption("a table was read short"));
+    }
     let part = |range: std::ops::Range<u64>| bytes.slice(range.start as usize..range.end as usize);
     let table = Table::open(descriptor.clone(), part(Table::tail_range(descriptor)))?;
     let mut blocks = BTreeMap::new();
