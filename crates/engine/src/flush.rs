@@ -12,7 +12,7 @@ use siltstone_base::{
     AttemptId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor,
     SstId, Step, UnixMillis, WalId,
 };
-use siltstone_manifest::{Edit, FlushL0, Manifest};
+use siltstone_manifest::{Edit, FlushL0, Manifest, Refusal};
 use siltstone_memtable::{MemCursor, Memtable};
 use siltstone_merge::{Retain, Retention};
 use siltstone_sst::TableBuilder;
@@ -98,7 +98,7 @@ impl Flusher {
 
     /// Builds a table of every frozen memtable, oldest first, and commits them together.
     async fn flush_frozen(&mut self) -> Result<()> {
-        self.plan();
+        self.plan()?;
         if self.plans.is_empty() {
             // Names ran out: many flushes came at once.
             let names = new_names(&self.writer.env, RESERVED_NAMES);
@@ -124,10 +124,24 @@ impl Flusher {
     }
 
     /// Gives every frozen memtable without a plan one, as far as reserved names go.
-    fn plan(&mut self) {
+    ///
+    /// # Errors
+    /// Fenced when the newest state that is known is a newer writer's: what it reserves is that
+    /// one's. *The run that breaks without it:* a look learns of the successor's claim, and before
+    /// the handle ends the next flush uploads under a name that the successor uploads under too.
+    fn plan(&mut self) -> Result<()> {
         let writer = &self.writer;
-        let reserved = writer.manifests.newest_known().reserved.clone();
-        let mut free = reserved.into_iter().filter(|n| self.plans.iter().all(|p| p.name != *n));
+        let newest = writer.manifests.newest_known();
+        let taken_over = newest.writer_epoch != writer.epoch;
+        if taken_over && !cfg!(mutation = "names_of_the_successor") {
+            return Err(Refusal::Fenced { by: newest.writer_epoch }.into());
+        }
+        let mut free = newest
+            .reserved
+            .iter()
+            .copied()
+            .into_iter()
+            .filter(|n| self.plans.iter().all(|p| p.name != *n));
         let mut added = Vec::new();
         for memtable in writer.tree().frozen.iter().rev() {
             if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
@@ -145,6 +159,7 @@ impl Flusher {
         }
         drop(free);
         self.plans.extend(added);
+        Ok(())
     }
 
     fn edit(&self, flushed_seq: Seq) -> FlushL0 {
