@@ -241,6 +241,16 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
     assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… SEEDS=1");
 }
 
+/// Seeds that once found something, whatever the others are.
+#[test]
+fn what_was_found_stays_found() {
+    // A writer that was taken over uploaded under names that its successor had reserved.
+    for seed in [6330] {
+        let outcome = run(seed);
+        assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
+    }
+}
+
 #[test]
 fn one_seed_is_one_trace() {
     for seed in 1..=3 {

@@ -132,16 +132,11 @@ impl Flusher {
     fn plan(&mut self) -> Result<()> {
         let writer = &self.writer;
         let newest = writer.manifests.newest_known();
-        let taken_over = newest.writer_epoch != writer.epoch;
-        if taken_over && !cfg!(mutation = "names_of_the_successor") {
+        if newest.writer_epoch != writer.epoch {
             return Err(Refusal::Fenced { by: newest.writer_epoch }.into());
         }
-        let mut free = newest
-            .reserved
-            .iter()
-            .copied()
-            .into_iter()
-            .filter(|n| self.plans.iter().all(|p| p.name != *n));
+        let mut free =
+            newest.reserved.iter().copied().filter(|n| self.plans.iter().all(|p| p.name != *n));
         let mut added = Vec::new();
         for memtable in writer.tree().frozen.iter().rev() {
             if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
