@@ -12,7 +12,7 @@
 //! Whatever the window, prefixes order as their keys do: equal prefixes say nothing and unequal
 //! ones say everything. So a badly chosen window costs comparisons of bytes, never the order.
 
-use siltstone_base::prefix::head;
+use siltstone_base::prefix::{head, shared_prefix};
 
 /// A window, by the bytes that it passes over.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(crate) struct Window {
 impl Window {
     /// The window for keys from `least` to `greatest`.
     pub(crate) fn between(least: &[u8], greatest: &[u8]) -> Self {
-        let common = least.iter().zip(greatest).take_while(|(a, b)| a == b);
-        Window { common: common.map(|(byte, _)| *byte).collect() }
+        let common = least.get(..shared_prefix(least, greatest)).unwrap_or_default();
+        Window { common: common.to_vec() }
     }
 
     /// The number that stands for `key`.
