@@ -44,6 +44,7 @@ fn options() -> Options {
         compaction: CompactionOptions {
             target_sst_bytes: 300,
             min_move_bytes: 0,
+            compaction_ranges: Some(2),
             ..CompactionOptions::default()
         },
         ..Options::default()

@@ -73,15 +73,16 @@ fn options() -> impl Strategy<Value = Options> {
     // Caches that hold next to nothing, and caches that hold everything.
     let cache = prop_oneof![0usize..4096, Just(1 << 20)];
     let scheduler = prop_oneof![Just(SchedulerName::Tiered), Just(SchedulerName::LazyLeveled)];
-    let shape = (500u64..3000, 0u64..2000, 1u64..9, scheduler, any::<bool>());
+    let shape = (500u64..3000, 0u64..2000, 1u64..9, scheduler, any::<bool>(), 1u64..5);
     (1024usize..4096, 64usize..600, codec, 0u32..12, cache, 1u64..5, shape).prop_map(
         |(l0, block, codec, bits, cache, window, shape)| {
-            let (table, moved, threshold, scheduler, embedded) = shape;
+            let (table, moved, threshold, scheduler, embedded, ranges) = shape;
             Options {
                 embedded_compactor: embedded,
                 compaction: CompactionOptions {
                     target_sst_bytes: table,
                     min_move_bytes: moved,
+                    compaction_ranges: Some(ranges),
                     l0_compaction_threshold_ssts: threshold,
                     level_compaction_threshold_runs: 2,
                     compaction_scheduler: scheduler,

@@ -39,6 +39,7 @@ class OptionValues(TypedDict, total=False):
     deadline: Seconds
     compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
     l0_compaction_threshold_ssts: int
+    compaction_ranges: int | None
     level_compaction_threshold_runs: int
     level_max_runs: int
     max_total_runs: int | None

@@ -35,6 +35,10 @@ pub trait Spawn: Send + Sync {
     /// Runs `work`, which may block (file synchronisation, building a large table), where it holds
     /// up no task.
     fn spawn_blocking(&self, name: &'static str, work: Box<dyn FnOnce() + Send>);
+    /// How many pieces of work truly run side by side: the cores that this process may use.
+    fn cores(&self) -> usize {
+        1
+    }
 }
 
 /// Everything of an [`Env`] but the store: what a store itself is built with. Cheap to clone.

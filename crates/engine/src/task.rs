@@ -93,6 +93,10 @@ impl Spawn for TokioSpawn {
     fn spawn_blocking(&self, _name: &'static str, work: Box<dyn FnOnce() + Send>) {
         drop(self.handle.spawn_blocking(work));
     }
+
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`run`] | one plan, from its choice to its commit; jobs that an earlier process left |
+//! | [`cut`] | a job's keys cut into ranges that are merged at once |
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
 //! | [`records`] | changes of the job record |
 //! | [`named`] | its options among the engine's |
 //! | [`schedule`] | the scheduler at work in the background |
 
+mod cut;
 mod merging;
 pub(crate) mod named;
 mod range;
@@ -76,7 +78,7 @@ async fn alone(writer: &Arc<Writer>, wanted: &Wanted) -> Result<bool> {
         return Err(fenced.clone());
     }
     let ran = async {
-        let mut run = Run::begin(writer, &mut held).await?;
+        let run = Run::begin(writer, &mut held).await?;
         run.check_open()?;
         run.resume().await?;
         let gained = run.carry_out(wanted).await?;

@@ -24,7 +24,7 @@ const SLICE_BYTES: usize = 4 << 20;
 
 /// A worker on one range.
 pub(super) struct RangeWorker<'r, 'w> {
-    run: &'r mut Run<'w>,
+    run: &'r Run<'w>,
     job: JobId,
     at: usize,
     worker: AttemptId,
@@ -33,7 +33,7 @@ pub(super) struct RangeWorker<'r, 'w> {
 impl<'r, 'w> RangeWorker<'r, 'w> {
     /// For the range at place `at`, under the claim of `worker`.
     pub(super) fn new(
-        run: &'r mut Run<'w>,
+        run: &'r Run<'w>,
         job: JobId,
         at: usize,
         worker: AttemptId,
@@ -46,7 +46,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
     /// # Errors
     /// The store's; Corruption; Closed once the handle closes; Conflict when the range went to
     /// somebody else, Fenced. What is recorded stays, and is where the next worker goes on.
-    pub(super) async fn work(mut self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
+    pub(super) async fn work(self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
         let (job, range) = self.claimed().await?;
         if range.done {
             return Ok(());
@@ -68,7 +68,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
     }
 
     /// The job and the range as the record has them, with the claim ours.
-    async fn claimed(&mut self) -> Result<(Job, JobRange)> {
+    async fn claimed(&self) -> Result<(Job, JobRange)> {
         let (job, range) = self.seen()?;
         let mine = range.claim.is_some_and(|claim| claim.worker == self.worker);
         if mine || range.done {
@@ -99,7 +99,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         name.ok_or_else(|| Error::internal("a range has no name for its table"))
     }
 
-    async fn progress(&mut self, outputs: Vec<SstDescriptor>, done: bool) -> Result<()> {
+    async fn progress(&self, outputs: Vec<SstDescriptor>, done: bool) -> Result<()> {
         let names = if done { Vec::new() } else { vec![self.run.new_name()] };
         let (job, range, worker) = (self.job, self.at, self.worker);
         self.run.append(Change::Progress { job, range, worker, outputs, names, done }).await

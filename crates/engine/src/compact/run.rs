@@ -1,17 +1,24 @@
 //! One plan, from its choice to its commit.
 
 use super::Held;
+use super::cut;
 use super::range::RangeWorker;
 use super::records::Records;
 use crate::write::commit::closed;
 use crate::writer::Writer;
-use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId, UnixMillis};
+use futures::StreamExt;
+use futures::stream;
+use parking_lot::Mutex;
+use siltstone_base::{
+    AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstDescriptor, SstId, UnixMillis,
+};
 use siltstone_manifest::compaction::manual;
 use siltstone_manifest::compaction::{
     Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work,
 };
 use siltstone_manifest::{Conflict, Edit, FinishCompaction, Manifest, Refusal};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is to be compacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +59,12 @@ pub(super) fn next_plan(
 /// The compactor at work; nobody else of this process is.
 pub(super) struct Run<'w> {
     pub(super) writer: &'w Arc<Writer>,
-    records: Records<'w>,
     epoch: Epoch,
-    record: Arc<Compactions>,
+    /// Ranges take turns with their changes.
+    records: tokio::sync::Mutex<Records<'w>>,
+    record: Mutex<Arc<Compactions>>,
+    /// A range has failed: the others end at their next slice.
+    failed: AtomicBool,
 }
 
 impl<'w> Run<'w> {
@@ -72,27 +82,34 @@ impl<'w> Run<'w> {
             Some(record) => record,
             None => records.newest().await?,
         };
-        Ok(Run { writer, records, epoch: held.epoch, record })
+        let records = tokio::sync::Mutex::new(records);
+        let (record, failed) = (Mutex::new(record), AtomicBool::new(false));
+        Ok(Run { writer, epoch: held.epoch, records, record, failed })
     }
 
     /// What it knows when it ends well.
     pub(super) fn end(self) -> Arc<Compactions> {
-        self.record
+        self.record.into_inner()
+    }
+
+    fn record(&self) -> Arc<Compactions> {
+        Arc::clone(&self.record.lock())
     }
 
     /// Ends what a compactor before left unfinished: what is recorded is not done again.
     ///
     /// # Errors
     /// As [`Run::carry_out`].
-    pub(super) async fn resume(&mut self) -> Result<()> {
-        if self.record.jobs.is_empty() {
+    pub(super) async fn resume(&self) -> Result<()> {
+        if self.record().jobs.is_empty() {
             return Ok(());
         }
         self.take_over().await?;
         loop {
             let state = self.writer.manifests.newest_known();
-            let finished = self.record.finished(&state);
-            let left = self.record.jobs.iter().find(|job| !finished.contains(&job.id));
+            let record = self.record();
+            let finished = record.finished(&state);
+            let left = record.jobs.iter().find(|job| !finished.contains(&job.id));
             let Some(job) = left.map(|job| job.id) else { return Ok(()) };
             self.work(job, AttemptId(self.writer.env.random_u128())).await?;
         }
@@ -102,8 +119,8 @@ impl<'w> Run<'w> {
     ///
     /// # Errors
     /// Conflict for a plan that may not run; Fenced; Closed; Corruption; the store's.
-    pub(super) async fn carry_out(&mut self, wanted: &Wanted) -> Result<bool> {
-        let running = self.record.running(&self.writer.manifests.newest_known());
+    pub(super) async fn carry_out(&self, wanted: &Wanted) -> Result<bool> {
+        let running = self.record().running(&self.writer.manifests.newest_known());
         let Some((state, plan, facts)) = next_plan(self.writer, wanted, &running)? else {
             return Ok(false);
         };
@@ -122,29 +139,33 @@ impl<'w> Run<'w> {
         }
         self.take_over().await?;
         let worker = AttemptId(self.writer.env.random_u128());
-        let ranges = work.ranges(&[], 1, u64::MAX);
+        let ranges = cut::ranges(self.writer, &work).await?;
         let mut started = Job::of(&work, (job, plan.why, now), &state, self.job_facts(now), ranges);
         for range in &mut started.ranges {
             // This process's own: claimed as they begin.
             range.claim = Some(Claim { worker, beats: 0 });
             range.reserved = vec![self.new_name()];
         }
-        let forget = self.record.finished(&state);
+        let forget = self.record().finished(&state);
         let epoch = self.epoch;
         self.append(Change::Start { epoch, job: Box::new(started), forget }).await?;
         self.work(job, worker).await?;
         Ok(true)
     }
 
-    /// Whether the handle is open: between two slices a compaction stops where it is.
+    /// Whether the handle is open and no range has failed: between two slices a compaction stops
+    /// where it is.
     ///
     /// # Errors
     /// Closed; Fenced and others that ended the handle.
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.writer.is_open() {
-            return Ok(());
+        if !self.writer.is_open() {
+            return Err(self.writer.dead().unwrap_or_else(closed));
         }
-        Err(self.writer.dead().unwrap_or_else(closed))
+        if self.failed.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "another range of the job has failed"));
+        }
+        Ok(())
     }
 
     /// A fresh name for a table.
@@ -154,7 +175,7 @@ impl<'w> Run<'w> {
 
     /// A job of the record.
     pub(super) fn job(&self, id: JobId) -> Result<Job> {
-        let job = self.record.job(id).cloned();
+        let job = self.record().job(id).cloned();
         job.ok_or_else(|| Error::internal("a job under way is not in the record"))
     }
 
@@ -162,13 +183,16 @@ impl<'w> Run<'w> {
     ///
     /// # Errors
     /// Why it does not fit; the store's.
-    pub(super) async fn append(&mut self, change: Change) -> Result<()> {
-        self.record = self.records.append(change, &self.record).await??;
+    pub(super) async fn append(&self, change: Change) -> Result<()> {
+        let mut records = self.records.lock().await;
+        let newest = self.record();
+        let record = records.append(change, &newest).await??;
+        *self.record.lock() = record;
         Ok(())
     }
 
-    async fn take_over(&mut self) -> Result<()> {
-        if self.record.epoch == self.epoch {
+    async fn take_over(&self) -> Result<()> {
+        if self.record().epoch == self.epoch {
             return Ok(());
         }
         self.append(Change::TakeOver { epoch: self.epoch }).await
@@ -195,16 +219,12 @@ impl<'w> Run<'w> {
     }
 
     /// Merges what is left of a job, and commits it.
-    async fn work(&mut self, job: JobId, worker: AttemptId) -> Result<()> {
+    async fn work(&self, job: JobId, worker: AttemptId) -> Result<()> {
         let state = self.writer.manifests.newest_known();
         let started = self.job(job)?;
         if !started.cancelled {
             match started.merged(&state) {
-                Ok(layers) => {
-                    for at in 0..started.ranges.len() {
-                        RangeWorker::new(self, job, at, worker).work(&layers).await?;
-                    }
-                }
+                Ok(layers) => self.merge(&started, worker, &layers).await?,
                 Err(refusal) => return self.give_up(job, refusal).await,
             }
         }
@@ -226,8 +246,35 @@ impl<'w> Run<'w> {
         }
     }
 
+    /// Merges the ranges of a job, several at once. When one fails the others end as well, each in
+    /// its own time: what they upload is given up in order.
+    async fn merge(
+        &self,
+        job: &Job,
+        worker: AttemptId,
+        layers: &[Vec<SstDescriptor>],
+    ) -> Result<()> {
+        let first = Mutex::new(None);
+        let ranges = stream::iter(0..job.ranges.len()).map(|at| {
+            let first = &first;
+            async move {
+                let worked = match self.check_open() {
+                    Ok(()) => RangeWorker::new(self, job.id, at, worker).work(layers).await,
+                    closed => closed,
+                };
+                if let Err(error) = worked {
+                    self.failed.store(true, Ordering::Relaxed);
+                    first.lock().get_or_insert(error);
+                }
+            }
+        });
+        ranges.buffer_unordered(cut::parallelism(self.writer)).collect::<()>().await;
+        self.failed.store(false, Ordering::Relaxed);
+        first.into_inner().map_or(Ok(()), Err)
+    }
+
     /// Ends a job without effect, and says why.
-    async fn give_up(&mut self, job: JobId, refusal: Refusal) -> Result<()> {
+    async fn give_up(&self, job: JobId, refusal: Refusal) -> Result<()> {
         self.append(Change::Cancel { epoch: self.epoch, job }).await?;
         let state = self.writer.manifests.newest_known();
         let retire = self.retire(&state);
@@ -239,7 +286,8 @@ impl<'w> Run<'w> {
     /// Jobs that the manifest has as finished and the record has forgotten.
     fn retire(&self, state: &Manifest) -> Vec<JobId> {
         let done = state.finished_jobs.iter().map(|done| done.job);
-        done.filter(|job| self.record.job(*job).is_none()).collect()
+        let record = self.record();
+        done.filter(|job| record.job(*job).is_none()).collect()
     }
 
     async fn commit(&self, edit: FinishCompaction) -> Result<Result<(), Refusal>> {

@@ -117,6 +117,8 @@ pub struct CompactionOptions {
     pub level_compaction_threshold_runs: u64,
     /// Nothing is compacted into a level that has this many runs.
     pub level_max_runs: u64,
+    /// Key ranges of one compaction that are merged at once; `None`: as many as there are cores.
+    pub compaction_ranges: Option<u64>,
     /// Runs there may be in all.
     pub max_total_runs: Option<u64>,
     /// All bytes may come to this many times those of the last layer.
@@ -146,6 +148,7 @@ impl Default for CompactionOptions {
             l0_compaction_threshold_ssts: 8,
             l0_max_ssts: 16,
             max_compactions: 4,
+            compaction_ranges: None,
             level_compaction_threshold_runs: 8,
             level_max_runs: 16,
             max_total_runs: None,
@@ -203,6 +206,13 @@ impl CompactionOptions {
             (1.0, 64.0),
             false,
             "Compactions under way at once. From 2 on one place is kept for L0.",
+        ),
+        line(
+            ("compaction_ranges", OptionKind::Count),
+            (1.0, 256.0),
+            true,
+            "Key ranges of one compaction that are merged at once, each on a core and with some \
+             64 MiB of memory. None: as many as the process has cores.",
         ),
         line(
             ("level_compaction_threshold_runs", OptionKind::Count),
@@ -322,6 +332,7 @@ impl CompactionOptions {
             "l0_compaction_threshold_ssts" => self.l0_compaction_threshold_ssts = count(),
             "l0_max_ssts" => self.l0_max_ssts = count(),
             "max_compactions" => self.max_compactions = count(),
+            "compaction_ranges" => self.compaction_ranges = number.map(|ranges| ranges as u64),
             "level_compaction_threshold_runs" => self.level_compaction_threshold_runs = count(),
             "level_max_runs" => self.level_max_runs = count(),
             "max_total_runs" => self.max_total_runs = number.map(|runs| runs as u64),
@@ -370,6 +381,7 @@ impl CompactionOptions {
             "l0_compaction_threshold_ssts" => int(Some(self.l0_compaction_threshold_ssts)),
             "l0_max_ssts" => int(Some(self.l0_max_ssts)),
             "max_compactions" => int(Some(self.max_compactions)),
+            "compaction_ranges" => int(self.compaction_ranges),
             "level_compaction_threshold_runs" => int(Some(self.level_compaction_threshold_runs)),
             "level_max_runs" => int(Some(self.level_max_runs)),
             "max_total_runs" => int(self.max_total_runs),

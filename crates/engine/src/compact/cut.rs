@@ -1,0 +1,68 @@
+//! A job's keys cut into ranges that are merged at once: cuts fall where the indexes of the inputs
+//! say that the bytes are.
+
+use crate::cache::{MetadataBudget, TableHandle};
+use crate::writer::Writer;
+use bytes::Bytes;
+use siltstone_base::{Result, SstDescriptor};
+use siltstone_manifest::compaction::{Anchor, KeyRange, Work};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// Anchors from the indexes for each range that may come of them: ranges differ by some percent at
+/// most, where keys are spread alike in all inputs.
+const ANCHORS_A_RANGE: u64 = 64;
+/// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
+const INDEXES: usize = 64;
+
+/// How many ranges are merged at once.
+pub(super) fn parallelism(writer: &Writer) -> usize {
+    let wanted = writer.options.compaction.compaction_ranges.map(|ranges| ranges as usize);
+    wanted.unwrap_or_else(|| writer.env.spawn.cores()).max(1)
+}
+
+/// The ranges of `work`: as many as are merged at once, of even size, and none of them smaller than
+/// the largest input or than what is merged rather than moved: a table for each is worth its while.
+///
+/// # Errors
+/// The store's; Corruption.
+pub(super) async fn ranges(writer: &Writer, work: &Work) -> Result<Vec<KeyRange>> {
+    let parts = parallelism(writer);
+    let options = &writer.options.compaction;
+    let tables = || work.groups.iter().flat_map(|group| &group.tables);
+    let largest = tables().map(|table| table.object_bytes).max().unwrap_or_default();
+    let least = largest.min(options.target_sst_bytes).max(options.min_move_bytes).max(1);
+    if parts == 1 || work.read_bytes() < least.saturating_mul(2) {
+        return Ok(work.ranges(&[], 1, u64::MAX));
+    }
+    let every = work.read_bytes() / (parts as u64).saturating_mul(ANCHORS_A_RANGE);
+    let mut by_size: Vec<&SstDescriptor> = tables().collect();
+    by_size.sort_by_key(|table| (Reverse(table.object_bytes), table.id));
+    let (asked, rest) = by_size.split_at(by_size.len().min(INDEXES));
+    let rest: Vec<SstDescriptor> = rest.iter().map(|table| SstDescriptor::clone(table)).collect();
+    let mut anchors = Anchor::of_tables(&rest);
+    for table in asked {
+        anchors.extend(of_index(writer, table, every.max(1)).await?);
+    }
+    Ok(work.ranges(&Anchor::sum(anchors), parts, least))
+}
+
+/// Keys of one table, each with the bytes of the table from there to the next.
+async fn of_index(writer: &Writer, table: &SstDescriptor, every: u64) -> Result<Vec<Anchor>> {
+    let tree = writer.tree();
+    let known = tree.levels.handles().find(|handle| handle.descriptor.id == table.id);
+    let handle = match known {
+        Some(handle) => Arc::clone(handle),
+        None => TableHandle::new(table.clone(), &MetadataBudget::new(usize::MAX)),
+    };
+    let open = writer.context.table(&handle).await?;
+    let mut key = table.first_key.clone();
+    let (mut anchors, mut left) = (Vec::new(), table.tail_offset);
+    // The index tells what lies before a key.
+    for (next, bytes) in open.table.anchors(every) {
+        anchors.push(Anchor { key, bytes });
+        (key, left) = (Bytes::from(next), left.saturating_sub(bytes));
+    }
+    anchors.push(Anchor { key, bytes: left });
+    Ok(anchors)
+}
