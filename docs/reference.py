@@ -247,7 +247,7 @@ def options() -> str:
 def stats() -> str:
     """The table of figures."""
     lines = ["| figure | unit | of | meaning |", "| --- | --- | --- | --- |"]
-    for name, group, unit, meaning in _native.stat_table():
+    for name, group, unit, meaning, _ in _native.stat_table():
         lines.append(f"| `{name}` | {unit} | {group} | {cell(meaning)} |")
     text = markdown(inspect.getdoc(siltstone.Stats))
     return "\n\n".join(["# Stats", text, "\n".join(lines)])

@@ -804,8 +804,9 @@ def check_options(named: dict[str, Any]) -> dict[str, Any]:
 def option_table() -> list[tuple[str, str, Any, str, str]]:
     """One tuple an option: name, kind, default, range in words, meaning."""
 
-def stat_table() -> list[tuple[str, str, str, str]]:
-    """One tuple a figure: name, group, unit, meaning. Each is a field of `siltstone.Stats`."""
+def stat_table() -> list[tuple[str, str, str, str, bool]]:
+    """One tuple a figure: name, group, unit, meaning, and whether it only grows. Each is a field of
+    `siltstone.Stats`."""
 
 def error_kinds() -> list[str]:
     """The names of all error kinds: each is a class of `siltstone.exceptions`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from siltstone import _native
 
-__all__ = ["Figure", "Stats"]
+__all__ = ["Compaction", "Figure", "Stats"]
 
 
 class Figure(NamedTuple):
@@ -18,21 +19,62 @@ class Figure(NamedTuple):
     name: str
     """Field of `Stats`, and key of `metrics()`."""
     group: str
-    """What it belongs to: history, memory, tables, caches, reads or store."""
+    """What it belongs to: history, memory, tables, compaction, caches, reads or store."""
     unit: str
     """What is counted: bytes, rows, requests, seconds, …"""
     meaning: str
     """In a sentence."""
     value: float
     """The figure."""
+    grows: bool = False
+    """Whether it only grows while the handle is open, as a counter does."""
 
     def shown(self) -> str:
         """The value for people: thousands apart, bytes in binary units too."""
         if self.unit == "seconds":
             return f"{self.value:,.1f}"
+        if self.unit in _FRACTIONS:
+            return f"{self.value:,.{_FRACTIONS[self.unit]}f}"
         if self.unit == "bytes" and self.value >= _KIB:
             return f"{self.value:,} ({_binary(self.value)})"
         return f"{self.value:,}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Compaction:
+    """One compaction that has ended, as the log has it."""
+
+    ended_at_ms: int
+    """When, in milliseconds since 1970."""
+    plan: str
+    """Layers and destination: `L0:4, L0:3, 7 -> 7`."""
+    why: str
+    """Why it was begun: `l0 count`, `runs of a level`, `space amplification`, `major`, …"""
+    tables_in: int
+    """Tables that were merged."""
+    rows_in: int
+    """Their rows, older versions and tombstones included."""
+    bytes_in: int
+    """Their bytes."""
+    tables_out: int
+    """Tables that were written."""
+    rows_out: int
+    """Their rows."""
+    bytes_out: int
+    """Their bytes."""
+    moved: int
+    """Tables that came to the destination unread, as they were."""
+    dropped: int
+    """Tables that went unread."""
+    seconds: float
+    """How long it took."""
+    error: str | None
+    """Why it did not succeed; it will be tried again."""
+    line: str
+    """All of it in a line: what the logger `siltstone.compaction` says."""
+
+    def __repr__(self) -> str:
+        return f"<siltstone.stats.Compaction {self.line}>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -95,6 +137,39 @@ class Stats:
     """Tombstones in tables."""
     table_bytes: int
     """Size of all tables in the store."""
+    read_amplification: int
+    """Places that a look-up of an absent key asks: layers of L0 and sorted runs."""
+    space_amplification: float
+    """Bytes of all tables by those of the oldest layer: what is stored for what is live, at
+    most."""
+    flushes: int
+    """Memtables that became tables."""
+    flushed_bytes: int
+    """Bytes of the tables that flushes wrote."""
+    pending_compaction_bytes: int
+    """Bytes that the scheduler would have merged now."""
+    compactions_running: int
+    """Compactions under way in this process."""
+    compactions: int
+    """Compactions that this process has ended."""
+    compaction_failures: int
+    """Runs of the compactor that failed, and are tried again."""
+    compaction_moved_tables: int
+    """Tables that came to their run unread, as they were."""
+    compaction_dropped_tables: int
+    """Tables that went unread."""
+    compaction_read_bytes: int
+    """Bytes of the tables that compactions merged."""
+    compaction_written_bytes: int
+    """Bytes of the tables that compactions wrote."""
+    compaction_read_rows: int
+    """Rows of the tables that compactions merged."""
+    compaction_written_rows: int
+    """Rows of the tables that compactions wrote."""
+    compaction_seconds: float
+    """Time that compactions took, failed ones included."""
+    write_amplification: float
+    """Bytes of tables written by bytes of tables flushed, since opening."""
     block_cache_bytes: int
     """Decoded blocks in memory."""
     block_cache_capacity: int
@@ -131,10 +206,38 @@ class Stats:
     """Bytes read from the store."""
     bytes_written: int
     """Bytes sent to the store, failed requests included."""
+    request_price: float
+    """Price of the requests, by the options of prices."""
+    storage_price_per_month: float
+    """Price of keeping the tables for a month."""
+    compaction_log: tuple[Compaction, ...]
+    """The last compactions of this writer's process, oldest first: at most 64. No figure."""
+    compaction_error: str | None
+    """Why this writer's process does not compact: what its last run failed with, or that another
+    compactor has taken over. No figure."""
 
     def __iter__(self) -> Iterator[Figure]:
-        for name, group, unit, meaning in _TABLE:
-            yield Figure(name, group, unit, meaning, getattr(self, name))
+        for name, group, unit, meaning, grows in _TABLE:
+            yield Figure(name, group, unit, meaning, getattr(self, name), grows)
+
+    def to_prometheus(self, labels: Mapping[str, str] | None = None) -> str:
+        """The figures as Prometheus reads them: `siltstone_` and the name, with `_total` behind
+        what only grows.
+
+        :param labels: stand beside every figure, so that databases can be told apart.
+        :raises ValueError: a label's name is none.
+        """
+        beside = ",".join(f'{_label(name)}="{_escaped(text)}"' for name, text in _pairs(labels))
+        beside = "{" + beside + "}" if beside else ""
+        lines = []
+        for figure in self:
+            name = f"siltstone_{figure.name}" + ("_total" if figure.grows else "")
+            lines += [
+                f"# HELP {name} {figure.meaning}",
+                f"# TYPE {name} {'counter' if figure.grows else 'gauge'}",
+                f"{name}{beside} {figure.value!r}",
+            ]
+        return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         lines, group = ["<siltstone.Stats"], ""
@@ -161,8 +264,24 @@ class Stats:
 
 
 _TABLE = _native.stat_table()
-_WIDTH = max(len(name) for name, _, _, _ in _TABLE)
+_WIDTH = max(len(name) for name, *_ in _TABLE)
 _KIB = 1024
+_FRACTIONS = {"ratio": 2, "price": 6}
+"""Digits behind the point, by unit."""
+
+
+def _pairs(labels: Mapping[str, str] | None) -> Iterable[tuple[str, str]]:
+    return labels.items() if labels else ()
+
+
+def _label(name: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name):
+        raise ValueError(f"{name!r} is no name of a label: letters, digits and _ alone")
+    return name
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
 def _binary(count: float) -> str:

@@ -16,11 +16,12 @@ TABLE = _native.stat_table()
 
 def test_every_figure_has_a_name_a_unit_and_a_meaning(db) -> None:
     figures = list(db.stats())
-    assert [figure[:4] for figure in figures] == TABLE
+    assert [(*figure[:4], figure.grows) for figure in figures] == TABLE
     assert len({figure.name for figure in figures}) == len(TABLE)
     for figure in figures:
         assert figure.meaning.endswith(".")
-        assert isinstance(figure.value, float if figure.unit == "seconds" else int)
+        whole = figure.unit not in {"seconds", "ratio", "price"}
+        assert isinstance(figure.value, int if whole else float)
         for unit in ("bytes", "seconds", "requests", "rows"):
             assert not figure.name.endswith(f"_{unit}") or figure.unit == unit
     assert list(db.metrics()) == [figure.name for figure in figures]
@@ -130,7 +131,7 @@ def test_they_are_shown_as_tables(db) -> None:
     db[b"a"] = b"1" * 5000
     stats = db.stats()
     text = repr(stats)
-    groups = list(dict.fromkeys(group for _, group, _, _ in TABLE))
+    groups = list(dict.fromkeys(group for _, group, *_ in TABLE))
     assert [
         line.strip() for line in text.splitlines() if line.startswith("  ") and line[2] != " "
     ] == groups
@@ -165,3 +166,83 @@ def test_stats_are_plain_data(db) -> None:
     assert dataclasses.asdict(again)["epoch"] == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         stats.epoch = 2
+
+
+SMALL = {
+    "l0_sst_size_bytes": 4096,
+    "l0_compaction_threshold_ssts": 2,
+    "l0_manifest_commit_interval": 0,
+    "target_sst_bytes": 65536,
+}
+
+
+def test_compactions_show_in_figures_and_in_the_log(url: str) -> None:
+    with siltstone.open(url, options={**SMALL, "embedded_compactor": False}) as db:
+        for number in range(6):
+            db.put_many([b"%03d" % n for n in range(100)], [b"%050d" % number] * 100)
+            db.flush()
+        until = time.monotonic() + 10
+        while db.stats().flushes < 6 and time.monotonic() < until:
+            time.sleep(0.02)
+        full = db.stats()
+        assert (full.l0_entries, full.read_amplification) == (6, 6)
+        assert full.pending_compaction_bytes == full.table_bytes == full.flushed_bytes
+        assert full.space_amplification == pytest.approx(6, rel=0.01)
+        assert (full.write_amplification, full.compactions, full.compaction_log) == (1.0, 0, ())
+        db.compact()
+        done = db.stats()
+    assert (done.compactions, done.compactions_running, done.compaction_failures) == (1, 0, 0)
+    assert (done.read_amplification, done.space_amplification) == (1, 1.0)
+    assert (done.pending_compaction_bytes, done.compaction_error) == (0, None)
+    assert (done.compaction_read_rows, done.compaction_written_rows) == (600, 100)
+    assert done.compaction_written_bytes == done.table_bytes
+    assert done.compaction_read_bytes == full.table_bytes
+    assert done.write_amplification == pytest.approx(7 / 6, rel=0.01)
+    (entry,) = done.compaction_log
+    assert (entry.why, entry.tables_in, entry.rows_in, entry.bytes_in) == (
+        "major",
+        6,
+        600,
+        full.table_bytes,
+    )
+    assert (entry.tables_out, entry.rows_out, entry.bytes_out) == (1, 100, done.table_bytes)
+    assert entry.plan == "L0:6, L0:5, L0:4, L0:3, L0:2, L0:1 -> 0"
+    assert entry.line.startswith(f"compacted {entry.plan} (major): 6 tables, 600 rows, ")
+    assert entry.error is None
+    assert entry.seconds == pytest.approx(done.compaction_seconds)
+    assert entry.line in repr(entry)
+    with siltstone.open_reader(url) as reader:
+        seen = reader.stats()
+    assert (seen.table_bytes, seen.read_amplification) == (done.table_bytes, 1)
+    assert (seen.pending_compaction_bytes, seen.compaction_log) == (0, ())
+
+
+def test_requests_have_a_price(url: str) -> None:
+    prices = {"price_per_1000_puts": 1000, "price_per_1000_gets": 1, "price_per_gib_month": 2**10}
+    with siltstone.open(url, options=prices) as db:
+        db.put(b"a", b"1").wait()
+        stats = db.stats()
+        puts = stats.put_requests + stats.list_requests + stats.upload_chunks
+        assert stats.request_price == pytest.approx(puts + stats.get_requests / 1000)
+    with siltstone.open(url, options=prices) as db:
+        stats = db.stats()
+        assert stats.storage_price_per_month == stats.table_bytes / 2**20 > 0
+    with pytest.raises(siltstone.Invalid, match="price_per_1000_puts"):
+        siltstone.open(url, options={"price_per_1000_puts": -1})
+
+
+def test_prometheus_reads_every_figure(db) -> None:
+    db[b"a"] = b"1"
+    text = db.stats().to_prometheus({"database": 'a "quoted"\\\n', "role": "writer"})
+    lines = text.splitlines()
+    assert len(lines) == 3 * len(TABLE)
+    for at, (name, _, _, meaning, grows) in enumerate(TABLE):
+        full = f"siltstone_{name}" + ("_total" if grows else "")
+        assert lines[3 * at] == f"# HELP {full} {meaning}"
+        assert lines[3 * at + 1] == f"# TYPE {full} {'counter' if grows else 'gauge'}"
+        sample, value = lines[3 * at + 2].rsplit(" ", 1)
+        assert sample == full + r'{database="a \"quoted\"\\\n",role="writer"}'
+        assert float(value) == getattr(db.stats(), name) or grows or name.endswith("seconds")
+    assert "siltstone_epoch 1\n" in db.stats().to_prometheus()
+    with pytest.raises(ValueError, match="no name of a label"):
+        db.stats().to_prometheus({"a b": "c"})

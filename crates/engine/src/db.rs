@@ -2,6 +2,7 @@
 
 use crate::answer::{Accept, Answer};
 use crate::close;
+use crate::compact::log::{CompactionEntry, Health};
 use crate::compact::{self, Wanted};
 use crate::open::{self, OpenOptions};
 use crate::options::Options;
@@ -197,6 +198,22 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of_writer(&self.inner.writer)
+    }
+
+    /// The last compactions of this process, oldest first: at most 64.
+    #[must_use]
+    pub fn compaction_log(&self) -> Vec<CompactionEntry> {
+        self.inner.writer.compactor.log.entries()
+    }
+
+    /// Why the compactor of this process does not compact: its last run failed and will be tried
+    /// again, or another compactor has taken over, and it is not.
+    #[must_use]
+    pub fn compaction_error(&self) -> Option<Error> {
+        match self.inner.writer.compactor.log.health() {
+            Health::Well => None,
+            Health::Fails(error) | Health::Fenced(error) => Some(error),
+        }
     }
 
     /// The options the handle was opened with.

@@ -116,6 +116,9 @@ impl Flusher {
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
         let levels = self.writer.commit_pinned(&mut pins, self.edit(flushed_seq)).await?;
+        for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
+            self.writer.flushed.add(built.object_bytes);
+        }
         let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
         self.writer.install_flush(&memtables, levels);
         drop(pins);

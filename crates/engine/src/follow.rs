@@ -34,7 +34,7 @@ const SEGMENT_BYTES: usize = 8 << 20;
 pub(crate) struct View {
     pub(crate) tree: Arc<Tree>,
     pub(crate) seq: Seq,
-    pub(crate) manifest_id: u64,
+    pub(crate) manifest: Arc<Manifest>,
 }
 
 /// Where a reader stands.
@@ -266,6 +266,6 @@ impl Follower {
             levels: Arc::clone(&self.levels),
             flushed_seq: version.flushed_seq,
         };
-        Some(View { tree: Arc::new(tree), seq: self.last_seq, manifest_id: version.id.0 })
+        Some(View { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
     }
 }

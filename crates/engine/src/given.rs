@@ -92,5 +92,5 @@ fn assemble(
         levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
         flushed_seq: flushed,
     };
-    Ok(View { tree: Arc::new(tree), seq, manifest_id: manifest.id.0 })
+    Ok(View { tree: Arc::new(tree), seq, manifest: Arc::clone(manifest) })
 }

@@ -59,6 +59,7 @@ mod write;
 mod writer;
 
 pub use answer::{Accept, Answer};
+pub use compact::log::CompactionEntry;
 pub use db::Database;
 pub use env::Env;
 pub use open::OpenOptions;

@@ -50,6 +50,12 @@ pub struct Options {
     pub deadline: Duration,
     /// Whether the writer compacts in the background.
     pub embedded_compactor: bool,
+    /// Price of 1,000 PUTs, LISTs or pieces of uploads, for the figures.
+    pub price_per_1000_puts: f64,
+    /// Price of 1,000 GETs, for the figures.
+    pub price_per_1000_gets: f64,
+    /// Price of keeping 2^30 bytes for a month, for the figures.
+    pub price_per_gib_month: f64,
     /// How tables are compacted: described in [`CompactionOptions::TABLE`].
     pub compaction: CompactionOptions,
 }
@@ -76,6 +82,9 @@ impl Default for Options {
             read_durable_only: false,
             deadline: Duration::from_secs(30),
             embedded_compactor: true,
+            price_per_1000_puts: 0.005,
+            price_per_1000_gets: 0.0004,
+            price_per_gib_month: 0.023,
             compaction: CompactionOptions::default(),
         }
     }
@@ -322,6 +331,29 @@ impl Options {
             "Longest time a call may take before it raises Timeout. A write whose wait timed out \
              goes on, and may still become durable.",
         ),
+        info(
+            "price_per_1000_puts",
+            OptionKind::Ratio,
+            0.0,
+            1e6,
+            "What the store bills for 1,000 PUTs, LISTs or pieces of uploads: for the figure \
+             request_price alone. By default the list price of S3 standard, in dollars.",
+        ),
+        info(
+            "price_per_1000_gets",
+            OptionKind::Ratio,
+            0.0,
+            1e6,
+            "What the store bills for 1,000 GETs: for the figure request_price alone.",
+        ),
+        info(
+            "price_per_gib_month",
+            OptionKind::Ratio,
+            0.0,
+            1e6,
+            "What the store bills for keeping 2^30 bytes for a month: for the figure \
+             storage_price_per_month alone.",
+        ),
     ];
 
     /// Every option: the table's, then those of compaction.
@@ -394,6 +426,9 @@ impl Options {
             "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
             "embedded_compactor" => self.embedded_compactor = number != 0.0,
             "read_durable_only" => self.read_durable_only = number != 0.0,
+            "price_per_1000_puts" => self.price_per_1000_puts = number,
+            "price_per_1000_gets" => self.price_per_1000_gets = number,
+            "price_per_gib_month" => self.price_per_gib_month = number,
             _ => self.deadline = duration(),
         }
         Ok(())
@@ -427,6 +462,9 @@ impl Options {
             "read_durable_only" => OptionValue::Bool(self.read_durable_only),
             "embedded_compactor" => OptionValue::Bool(self.embedded_compactor),
             "deadline" => seconds(self.deadline),
+            "price_per_1000_puts" => OptionValue::Seconds(self.price_per_1000_puts),
+            "price_per_1000_gets" => OptionValue::Seconds(self.price_per_1000_gets),
+            "price_per_gib_month" => OptionValue::Seconds(self.price_per_gib_month),
             _ => {
                 of_compaction(name)?;
                 return self.compaction.get(name).ok().map(from_compaction);
@@ -499,9 +537,16 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
         (OptionKind::Rate, OptionValue::Nothing) => return Ok(0.0),
         (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
         (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
-        (OptionKind::Duration | OptionKind::Rate, OptionValue::Seconds(seconds)) => *seconds,
         (
-            OptionKind::Duration | OptionKind::Rate | OptionKind::Bytes | OptionKind::Count,
+            OptionKind::Duration | OptionKind::Rate | OptionKind::Ratio,
+            OptionValue::Seconds(seconds),
+        ) => *seconds,
+        (
+            OptionKind::Duration
+            | OptionKind::Rate
+            | OptionKind::Ratio
+            | OptionKind::Bytes
+            | OptionKind::Count,
             OptionValue::Int(n),
         ) => *n as f64,
         _ => return wrong("an option has a value of the wrong type"),

@@ -222,8 +222,11 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         let shared = &self.inner.shared;
         let view = shared.view.read().clone();
-        let mut stats = Stats::of_reads(&view.tree, &shared.context);
-        stats.manifest_id = view.manifest_id;
+        let now = shared.context.env.clock.now();
+        let mut stats = Stats::of_reads(&view.tree, &shared.context)
+            .with_manifest(&view.manifest, &shared.options, now)
+            .with_prices(&shared.options);
+        stats.manifest_id = view.manifest.id.0;
         stats.visible_seq = view.seq.0;
         stats.durable_seq = view.seq.0;
         stats.flushed_seq = view.tree.flushed_seq.0;

@@ -4,9 +4,14 @@
 //! Taking them is cheap: a few loads, one short look at each lock, and a walk over the tables'
 //! descriptors, which are in memory. Nothing is asked of the store.
 
+use crate::compact::log::CompactionTotals;
+use crate::compact::pending::pending_bytes;
 use crate::fetch::ReadContext;
+use crate::options::Options;
 use crate::tree::Tree;
 use crate::writer::Writer;
+use siltstone_base::UnixMillis;
+use siltstone_manifest::Manifest;
 use std::sync::atomic::Ordering;
 
 /// One line of the table of figures.
@@ -18,12 +23,36 @@ pub struct StatInfo {
     pub group: &'static str,
     /// What is counted: "bytes", "rows", "seconds", …
     pub unit: &'static str,
+    /// Whether it only grows while the handle is open, as a counter does.
+    pub grows: bool,
+    /// Whether it is a whole number.
+    pub whole: bool,
     /// Meaning.
     pub doc: &'static str,
 }
 
+macro_rules! grows {
+    (counter) => {
+        true
+    };
+    (gauge) => {
+        false
+    };
+}
+
+macro_rules! whole {
+    (u64) => {
+        true
+    };
+    (f64) => {
+        false
+    };
+}
+
 macro_rules! stats {
-    ($($group:literal { $($name:ident: $kind:ty, $unit:literal, $doc:literal;)* })*) => {
+    ($($group:literal {
+        $($flow:ident $name:ident: $kind:ident, $unit:literal, $doc:literal;)*
+    })*) => {
         /// What a handle holds and has done. Counters count since it was opened.
         #[derive(Clone, Copy, Debug, Default, PartialEq)]
         pub struct Stats {
@@ -37,6 +66,8 @@ macro_rules! stats {
                     name: stringify!($name),
                     group: $group,
                     unit: $unit,
+                    grows: grows!($flow),
+                    whole: whole!($kind),
                     doc: $doc,
                 },)*)*
             ];
@@ -52,58 +83,90 @@ macro_rules! stats {
 
 stats! {
     "history" {
-        epoch: u64, "number", "Epoch of the writer; 0 for a reader.";
-        manifest_id: u64, "number", "Number of the manifest that reads work on.";
-        visible_seq: u64, "sequence number", "Newest visible operation.";
-        durable_seq: u64, "sequence number", "Newest durable operation.";
-        flushed_seq: u64, "sequence number", "Newest operation that is in a table.";
-        uptime_seconds: f64, "seconds", "Time since the handle was opened.";
+        gauge epoch: u64, "number", "Epoch of the writer; 0 for a reader.";
+        gauge manifest_id: u64, "number", "Number of the manifest that reads work on.";
+        gauge visible_seq: u64, "sequence number", "Newest visible operation.";
+        gauge durable_seq: u64, "sequence number", "Newest durable operation.";
+        gauge flushed_seq: u64, "sequence number", "Newest operation that is in a table.";
+        counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
     }
     "memory" {
-        memtable_entries: u64, "rows", "Entries of all memtables, older versions included.";
-        memtable_bytes: u64, "bytes", "Memory of all memtables.";
-        frozen_memtables: u64, "memtables", "Memtables that wait to be flushed.";
-        frozen_entries: u64, "rows", "Entries of the memtables that wait to be flushed.";
-        frozen_bytes: u64, "bytes", "Memory of the memtables that wait to be flushed.";
-        wal_buffered_bytes: u64, "bytes", "Accepted writes that wait to be sent to the WAL.";
-        unflushed_wal_objects: u64, "objects", "WAL objects that the next opener would replay.";
-        pressured_writes: u64, "writes", "Writes that had to wait for room in memory.";
-        snapshots: u64, "handles", "Snapshots and scans of this writer that are open.";
+        gauge memtable_entries: u64, "rows", "Entries of all memtables, older versions included.";
+        gauge memtable_bytes: u64, "bytes", "Memory of all memtables.";
+        gauge frozen_memtables: u64, "memtables", "Memtables that wait to be flushed.";
+        gauge frozen_entries: u64, "rows", "Entries of the memtables that wait to be flushed.";
+        gauge frozen_bytes: u64, "bytes", "Memory of the memtables that wait to be flushed.";
+        gauge wal_buffered_bytes: u64, "bytes", "Accepted writes that wait to be sent to the WAL.";
+        gauge unflushed_wal_objects: u64, "objects",
+            "WAL objects that the next opener would replay.";
+        counter pressured_writes: u64, "writes", "Writes that had to wait for room in memory.";
+        gauge snapshots: u64, "handles", "Snapshots and scans of this writer that are open.";
     }
     "tables" {
-        l0_entries: u64, "flushes", "Entries of L0: each is one flush, and one more place to look.";
-        l0_tables: u64, "tables", "Tables of L0.";
-        l0_rows: u64, "rows", "Rows in L0, older versions and tombstones included.";
-        l0_bytes: u64, "bytes", "Size of the tables of L0 in the store.";
-        sorted_runs: u64, "runs", "Sorted runs below L0.";
-        tables: u64, "tables", "Tables of all levels.";
-        table_rows: u64, "rows", "Rows in tables, older versions and tombstones included.";
-        table_tombstones: u64, "rows", "Tombstones in tables.";
-        table_bytes: u64, "bytes", "Size of all tables in the store.";
+        gauge l0_entries: u64, "flushes",
+            "Entries of L0: each is one flush, and one more place to look.";
+        gauge l0_tables: u64, "tables", "Tables of L0.";
+        gauge l0_rows: u64, "rows", "Rows in L0, older versions and tombstones included.";
+        gauge l0_bytes: u64, "bytes", "Size of the tables of L0 in the store.";
+        gauge sorted_runs: u64, "runs", "Sorted runs below L0.";
+        gauge tables: u64, "tables", "Tables of all levels.";
+        gauge table_rows: u64, "rows", "Rows in tables, older versions and tombstones included.";
+        gauge table_tombstones: u64, "rows", "Tombstones in tables.";
+        gauge table_bytes: u64, "bytes", "Size of all tables in the store.";
+        gauge read_amplification: u64, "layers",
+            "Places that a look-up of an absent key asks: layers of L0 and sorted runs.";
+        gauge space_amplification: f64, "ratio",
+            "Bytes of all tables by those of the oldest layer: what is stored for what is live, \
+             at most.";
+    }
+    "compaction" {
+        counter flushes: u64, "flushes", "Memtables that became tables.";
+        counter flushed_bytes: u64, "bytes", "Bytes of the tables that flushes wrote.";
+        gauge pending_compaction_bytes: u64, "bytes",
+            "Bytes that the scheduler would have merged now.";
+        gauge compactions_running: u64, "compactions", "Compactions under way in this process.";
+        counter compactions: u64, "compactions", "Compactions that this process has ended.";
+        counter compaction_failures: u64, "compactions",
+            "Runs of the compactor that failed, and are tried again.";
+        counter compaction_moved_tables: u64, "tables",
+            "Tables that came to their run unread, as they were.";
+        counter compaction_dropped_tables: u64, "tables", "Tables that went unread.";
+        counter compaction_read_bytes: u64, "bytes", "Bytes of the tables that compactions merged.";
+        counter compaction_written_bytes: u64, "bytes",
+            "Bytes of the tables that compactions wrote.";
+        counter compaction_read_rows: u64, "rows", "Rows of the tables that compactions merged.";
+        counter compaction_written_rows: u64, "rows", "Rows of the tables that compactions wrote.";
+        counter compaction_seconds: f64, "seconds",
+            "Time that compactions took, failed ones included.";
+        gauge write_amplification: f64, "ratio",
+            "Bytes of tables written by bytes of tables flushed, since opening.";
     }
     "caches" {
-        block_cache_bytes: u64, "bytes", "Decoded blocks in memory.";
-        block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
-        block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
-        block_cache_misses: u64, "look-ups", "Look-ups that did not.";
-        metadata_bytes: u64, "bytes", "Indexes and filters of tables in memory.";
-        metadata_capacity: u64, "bytes", "What indexes and filters may take.";
+        gauge block_cache_bytes: u64, "bytes", "Decoded blocks in memory.";
+        gauge block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
+        counter block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
+        counter block_cache_misses: u64, "look-ups", "Look-ups that did not.";
+        gauge metadata_bytes: u64, "bytes", "Indexes and filters of tables in memory.";
+        gauge metadata_capacity: u64, "bytes", "What indexes and filters may take.";
     }
     "reads" {
-        gets: u64, "keys", "Keys asked for by `get`, `in` and `db[key]`.";
-        get_many_keys: u64, "keys", "Keys asked for by `get_many`.";
-        scans: u64, "scans", "Scans begun.";
+        counter gets: u64, "keys", "Keys asked for by `get`, `in` and `db[key]`.";
+        counter get_many_keys: u64, "keys", "Keys asked for by `get_many`.";
+        counter scans: u64, "scans", "Scans begun.";
     }
     "store" {
-        get_requests: u64, "requests", "GETs.";
-        put_requests: u64, "requests", "PUTs, and uploads that were finished.";
-        upload_chunks: u64, "requests", "Pieces of uploads.";
-        list_requests: u64, "requests", "LISTs.";
-        delete_requests: u64, "requests", "DELETEs.";
-        failed_requests: u64, "requests", "Requests that ended with an error.";
-        transient_failures: u64, "requests", "Failed requests of a kind that is tried again.";
-        bytes_read: u64, "bytes", "Bytes read from the store.";
-        bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
+        counter get_requests: u64, "requests", "GETs.";
+        counter put_requests: u64, "requests", "PUTs, and uploads that were finished.";
+        counter upload_chunks: u64, "requests", "Pieces of uploads.";
+        counter list_requests: u64, "requests", "LISTs.";
+        counter delete_requests: u64, "requests", "DELETEs.";
+        counter failed_requests: u64, "requests", "Requests that ended with an error.";
+        counter transient_failures: u64, "requests",
+            "Failed requests of a kind that is tried again.";
+        counter bytes_read: u64, "bytes", "Bytes read from the store.";
+        counter bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
+        counter request_price: f64, "price", "Price of the requests, by the options of prices.";
+        gauge storage_price_per_month: f64, "price", "Price of keeping the tables for a month.";
     }
 }
 
@@ -123,8 +186,53 @@ impl Stats {
             metadata_capacity: writer.options.metadata_cache_bytes as u64,
             snapshots: writer.snapshots() as u64,
             pressured_writes: writer.pressured.load(Ordering::Relaxed),
+            flushes: writer.flushed.tables.load(Ordering::Relaxed),
+            flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
             ..Stats::of_reads(&tree, &writer.context)
         }
+        .with_manifest(&manifest, &writer.options, writer.env.clock.now())
+        .with_compactions(&writer.compactor.log.totals())
+        .with_prices(&writer.options)
+    }
+
+    /// What the manifest tells of the work that is left.
+    pub(crate) fn with_manifest(
+        mut self,
+        manifest: &Manifest,
+        options: &Options,
+        now: UnixMillis,
+    ) -> Stats {
+        self.pending_compaction_bytes = pending_bytes(manifest, options, now);
+        self
+    }
+
+    fn with_compactions(self, totals: &CompactionTotals) -> Stats {
+        let written = (self.flushed_bytes + totals.bytes_out) as f64;
+        Stats {
+            compactions_running: totals.running,
+            compactions: totals.ended,
+            compaction_failures: totals.failed,
+            compaction_moved_tables: totals.moved,
+            compaction_dropped_tables: totals.dropped,
+            compaction_read_bytes: totals.bytes_in,
+            compaction_written_bytes: totals.bytes_out,
+            compaction_read_rows: totals.rows_in,
+            compaction_written_rows: totals.rows_out,
+            compaction_seconds: totals.seconds,
+            write_amplification: ratio(written, self.flushed_bytes as f64),
+            ..self
+        }
+    }
+
+    /// What stores bill.
+    pub(crate) fn with_prices(mut self, options: &Options) -> Stats {
+        let puts = (self.put_requests + self.list_requests + self.upload_chunks) as f64;
+        let gets = self.get_requests as f64;
+        self.request_price = puts / 1000.0 * options.price_per_1000_puts
+            + gets / 1000.0 * options.price_per_1000_gets;
+        let gib = (1u64 << 30) as f64;
+        self.storage_price_per_month = self.table_bytes as f64 / gib * options.price_per_gib_month;
+        self
     }
 
     /// What writers and readers have in common; the rest is 0.
@@ -155,12 +263,16 @@ impl Stats {
         let levels = &tree.levels;
         self.l0_entries = levels.l0 as u64;
         self.sorted_runs = (levels.runs.len() - levels.l0) as u64;
+        self.read_amplification = levels.runs.len() as u64;
+        let mut oldest = 0;
         for (at, run) in levels.runs.iter().enumerate() {
+            oldest = 0;
             for table in run.tables.iter().map(|handle| &handle.descriptor) {
                 self.tables += 1;
                 self.table_rows += table.entries;
                 self.table_tombstones += table.tombstones;
                 self.table_bytes += table.object_bytes;
+                oldest += table.object_bytes;
                 if at < levels.l0 {
                     self.l0_tables += 1;
                     self.l0_rows += table.entries;
@@ -168,6 +280,7 @@ impl Stats {
                 }
             }
         }
+        self.space_amplification = ratio(self.table_bytes as f64, oldest as f64);
         self
     }
 
@@ -186,6 +299,11 @@ impl Stats {
             ..self
         }
     }
+}
+
+/// `part / whole`; 1 where there is nothing yet to compare with.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 1.0 }
 }
 
 /// What the next WAL object holds by now. An empty one has a head, which is nothing to wait for.

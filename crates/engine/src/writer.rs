@@ -58,6 +58,7 @@ pub(crate) struct Writer {
     /// Heard by the task that compacts: a flush has changed the tree, an end.
     pub(crate) compact_nudge: Notify,
     committed_wal: AtomicU64,
+    pub(crate) flushed: Flushed,
     pub(crate) flush_nudge: Notify,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
     pub(crate) unflushed_wal: Mutex<VecDeque<UnflushedWal>>,
@@ -65,6 +66,21 @@ pub(crate) struct Writer {
     pub(crate) closing: Mutex<bool>,
     phase: Mutex<Phase>,
     pub(crate) phase_changed: Notify,
+}
+
+/// What flushes have written.
+#[derive(Debug, Default)]
+pub(crate) struct Flushed {
+    pub(crate) tables: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl Flushed {
+    /// A table of `bytes` was flushed, and the manifest names it.
+    pub(crate) fn add(&self, bytes: u64) {
+        self.tables.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 }
 
 /// A WAL object that recovery would still read.
@@ -153,6 +169,7 @@ impl Writer {
             compactor: Compactor::default(),
             compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
+            flushed: Flushed::default(),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
             closing: Mutex::new(false),

@@ -6,7 +6,7 @@ use crate::held::Held;
 use crate::process::Process;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
-use crate::stats;
+use crate::stats::{self, Compacted};
 use crate::unbuilt::unbuilt;
 use crate::wait::wait;
 use pyo3::prelude::*;
@@ -143,7 +143,9 @@ impl Database {
 
     /// What the handle holds and has done.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::stats(py, &self.held().get(py)?.stats())
+        let engine = self.held().get(py)?;
+        let (entries, error) = (engine.compaction_log(), engine.compaction_error());
+        stats::stats(py, &engine.stats(), &Compacted { entries, error })
     }
 
     /// The figures of `stats` by name, as floats.

@@ -5,7 +5,7 @@ use crate::held::Held;
 use crate::open::{env, shown};
 use crate::process::Process;
 use crate::source::{Source, reads};
-use crate::stats;
+use crate::stats::{self, Compacted};
 use crate::wait::wait;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -107,7 +107,7 @@ impl Reader {
 
     /// What the handle holds and has done.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        stats::stats(py, &self.held(py)?.get(py)?.stats())
+        stats::stats(py, &self.held(py)?.get(py)?.stats(), &Compacted::default())
     }
 
     /// The figures of `stats` by name, as floats.

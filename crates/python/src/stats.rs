@@ -2,21 +2,57 @@
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
-use siltstone::Stats;
+use pyo3::types::{PyDict, PyTuple, PyType};
+use siltstone::{CompactionEntry, Stats};
 
-/// The figures as a `siltstone.Stats`: whole numbers, but for seconds.
-pub(crate) fn stats<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyAny>> {
+/// What only a writer tells: its last compactions, and why it does not compact.
+#[derive(Default)]
+pub(crate) struct Compacted {
+    pub(crate) entries: Vec<CompactionEntry>,
+    pub(crate) error: Option<siltstone::Error>,
+}
+
+/// The figures as a `siltstone.Stats`.
+pub(crate) fn stats<'py>(
+    py: Python<'py>,
+    stats: &Stats,
+    compacted: &Compacted,
+) -> PyResult<Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);
+    let entries = compacted.entries.iter().map(|entry| compaction(py, entry));
+    named.set_item("compaction_log", PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?)?;
+    named.set_item("compaction_error", compacted.error.as_ref().map(ToString::to_string))?;
     for ((name, figure), info) in stats.to_pairs().into_iter().zip(Stats::TABLE) {
-        if info.unit == "seconds" {
-            named.set_item(name, figure)?;
-        } else {
+        if info.whole {
             named.set_item(name, figure as u64)?;
+        } else {
+            named.set_item(name, figure)?;
         }
     }
+    class.call((), Some(&named))
+}
+
+/// One entry of the log as a `siltstone.stats.Compaction`.
+fn compaction<'py>(py: Python<'py>, entry: &CompactionEntry) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let class = CLASS.import(py, "siltstone.stats", "Compaction")?;
+    let named = PyDict::new(py);
+    named.set_item("ended_at_ms", entry.ended_at.0)?;
+    named.set_item("plan", &entry.plan)?;
+    named.set_item("why", entry.why)?;
+    named.set_item("tables_in", entry.tables_in)?;
+    named.set_item("rows_in", entry.rows_in)?;
+    named.set_item("bytes_in", entry.bytes_in)?;
+    named.set_item("tables_out", entry.tables_out)?;
+    named.set_item("rows_out", entry.rows_out)?;
+    named.set_item("bytes_out", entry.bytes_out)?;
+    named.set_item("moved", entry.moved)?;
+    named.set_item("dropped", entry.dropped)?;
+    named.set_item("seconds", entry.took.as_secs_f64())?;
+    named.set_item("error", entry.error.as_deref())?;
+    named.set_item("line", entry.to_string())?;
     class.call((), Some(&named))
 }
 
@@ -29,8 +65,13 @@ pub(crate) fn metrics<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
     Ok(named.into_any())
 }
 
-/// One tuple a figure: name, group, unit, meaning. Each is a field of `siltstone.Stats`.
+/// What is known of a figure: name, group, unit, meaning, whether it only grows.
+type Line = (&'static str, &'static str, &'static str, &'static str, bool);
+
+/// One tuple a figure, each a field of `siltstone.Stats`.
 #[pyfunction]
-pub(crate) fn stat_table() -> Vec<(&'static str, &'static str, &'static str, &'static str)> {
-    Stats::TABLE.iter().map(|info| (info.name, info.group, info.unit, info.doc)).collect()
+pub(crate) fn stat_table() -> Vec<Line> {
+    let line =
+        |info: &siltstone::StatInfo| (info.name, info.group, info.unit, info.doc, info.grows);
+    Stats::TABLE.iter().map(line).collect()
 }

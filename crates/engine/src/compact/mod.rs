@@ -10,10 +10,14 @@
 //! | [`records`] | changes of the job record |
 //! | [`named`] | its options among the engine's |
 //! | [`schedule`] | the scheduler at work in the background |
+//! | [`log`] | what was merged into what: totals, lines |
+//! | [`pending`] | how much there is to do |
 
 mod cut;
+pub(crate) mod log;
 mod merging;
 pub(crate) mod named;
+pub(crate) mod pending;
 mod range;
 mod records;
 mod run;
@@ -22,6 +26,7 @@ pub(crate) mod schedule;
 pub(crate) use run::Wanted;
 
 use crate::writer::Writer;
+use log::CompactionLog;
 use run::Run;
 use siltstone_base::{Epoch, Error, ErrorKind, Result};
 use siltstone_manifest::compaction::Compactions;
@@ -31,6 +36,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct Compactor {
     held: tokio::sync::Mutex<Held>,
+    pub(crate) log: CompactionLog,
 }
 
 /// What it keeps from one plan to the next.
@@ -85,6 +91,7 @@ async fn alone(writer: &Arc<Writer>, wanted: &Wanted) -> Result<bool> {
         Ok((gained, run.end()))
     };
     let ran: Result<(bool, Arc<Compactions>)> = ran.await;
+    writer.compactor.log.ran(&ran);
     if let Err(error) = &ran
         && error.kind() == ErrorKind::Fenced
     {

@@ -2,6 +2,7 @@
 
 use super::Held;
 use super::cut;
+use super::log::CompactionEntry;
 use super::range::RangeWorker;
 use super::records::Records;
 use crate::write::commit::closed;
@@ -132,10 +133,16 @@ impl<'w> Run<'w> {
         }
         let job = JobId(self.writer.env.random_u128());
         if work.is_metadata_only() {
+            let layers = work.inputs.iter().map(|input| input.layer);
+            let mut entry = CompactionEntry::of(layers, work.destination, plan.why);
+            entry.moved = work.moves.len() as u64;
+            entry.dropped = work.drops.len() as u64;
+            let begun = self.writer.compactor.log.begin(&self.writer.env.clock, entry);
             let retire = self.retire(&state);
             let edit = work.finish(self.epoch, job, Vec::new(), retire);
-            self.commit(edit).await?.map_err(Error::from)?;
-            return Ok(true);
+            let ended = self.commit(edit).await.and_then(|done| done.map_err(Error::from));
+            begun.end(&ended);
+            return ended.map(|()| true);
         }
         self.take_over().await?;
         let worker = AttemptId(self.writer.env.random_u128());
@@ -220,8 +227,27 @@ impl<'w> Run<'w> {
 
     /// Merges what is left of a job, and commits it.
     async fn work(&self, job: JobId, worker: AttemptId) -> Result<()> {
-        let state = self.writer.manifests.newest_known();
         let started = self.job(job)?;
+        let layers = started.inputs.iter().map(|(layer, _)| *layer);
+        let mut entry = CompactionEntry::of(layers, started.destination, started.why);
+        entry.moved = started.moves.len() as u64;
+        entry.dropped = started.drops.len() as u64;
+        if let Ok(layers) = started.merged(&self.writer.manifests.newest_known()) {
+            entry = entry.reading(layers.iter().flatten());
+        }
+        let mut begun = self.writer.compactor.log.begin(&self.writer.env.clock, entry);
+        let ended = self.merge_and_commit(started, worker).await;
+        if let Ok(done) = self.job(job) {
+            let outputs = done.ranges.iter().flat_map(|range| &range.outputs);
+            begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
+        }
+        begun.end(&ended);
+        ended
+    }
+
+    async fn merge_and_commit(&self, started: Job, worker: AttemptId) -> Result<()> {
+        let job = started.id;
+        let state = self.writer.manifests.newest_known();
         if !started.cancelled {
             match started.merged(&state) {
                 Ok(layers) => self.merge(&started, worker, &layers).await?,

@@ -1,0 +1,257 @@
+//! What was merged into what: totals, the last entries, and a line each (RFC 0022). The same from
+//! every process that compacts.
+
+use crate::env::Clock;
+use parking_lot::Mutex;
+use siltstone_base::{Error, ErrorKind, SstDescriptor, UnixMillis};
+use siltstone_manifest::compaction::{Layer, Why};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where lines about compactions go.
+const TARGET: &str = "siltstone.compaction";
+/// Entries that are kept.
+const KEPT: usize = 64;
+
+/// One compaction that has ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CompactionEntry {
+    /// When it ended.
+    pub ended_at: UnixMillis,
+    /// Layers and destination, as a plan is written: `L0:4, L0:3, 7 -> 7`.
+    pub plan: String,
+    /// Why it was begun.
+    pub why: &'static str,
+    /// Tables that were merged.
+    pub tables_in: u64,
+    /// Their rows, older versions and tombstones included.
+    pub rows_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Tables that were written.
+    pub tables_out: u64,
+    /// Their rows.
+    pub rows_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Tables that came to the destination as they were.
+    pub moved: u64,
+    /// Tables that went unread.
+    pub dropped: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Why it did not succeed.
+    pub error: Option<String>,
+}
+
+impl CompactionEntry {
+    /// Of a compaction of `layers` into the run `destination`.
+    pub(crate) fn of(
+        layers: impl Iterator<Item = Layer>,
+        destination: u32,
+        why: Why,
+    ) -> CompactionEntry {
+        let mut plan = String::new();
+        for layer in layers {
+            let comma = if plan.is_empty() { "" } else { ", " };
+            plan += &match layer {
+                Layer::Run(id) => format!("{comma}{id}"),
+                Layer::L0(order) => format!("{comma}L0:{order}"),
+            };
+        }
+        plan += &format!(" -> {destination}");
+        CompactionEntry { plan, why: why.name(), ..CompactionEntry::default() }
+    }
+
+    /// With these tables read.
+    pub(crate) fn reading<'a>(mut self, tables: impl Iterator<Item = &'a SstDescriptor>) -> Self {
+        for table in tables {
+            self.tables_in += 1;
+            self.rows_in += table.entries;
+            self.bytes_in += table.object_bytes;
+        }
+        self
+    }
+
+    /// With these tables written.
+    pub(crate) fn writing<'a>(mut self, tables: impl Iterator<Item = &'a SstDescriptor>) -> Self {
+        for table in tables {
+            self.tables_out += 1;
+            self.rows_out += table.entries;
+            self.bytes_out += table.object_bytes;
+        }
+        self
+    }
+
+    /// Bytes that went in by the second; 0 where nothing was read.
+    #[must_use]
+    pub fn bytes_per_second(&self) -> f64 {
+        let seconds = self.took.as_secs_f64();
+        if seconds > 0.0 { self.bytes_in as f64 / seconds } else { 0.0 }
+    }
+}
+
+impl fmt::Display for CompactionEntry {
+    /// The line of the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let megabytes = |bytes: f64| bytes / 1e6;
+        let plural = |count| if count == 1 { "table" } else { "tables" };
+        let seconds = self.took.as_secs_f64();
+        if let Some(error) = &self.error {
+            let (plan, why) = (&self.plan, self.why);
+            return write!(f, "compaction of {plan} ({why}) failed after {seconds:.2} s: {error}");
+        }
+        write!(
+            f,
+            "compacted {} ({}): {} {}, {} rows, {:.1} MB in; {} {}, {} rows, {:.1} MB out; \
+             {} moved, {} dropped; {seconds:.2} s, {:.1} MB/s",
+            self.plan,
+            self.why,
+            self.tables_in,
+            plural(self.tables_in),
+            self.rows_in,
+            megabytes(self.bytes_in as f64),
+            self.tables_out,
+            plural(self.tables_out),
+            self.rows_out,
+            megabytes(self.bytes_out as f64),
+            self.moved,
+            self.dropped,
+            megabytes(self.bytes_per_second()),
+        )
+    }
+}
+
+/// Sums since the process began to compact.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CompactionTotals {
+    pub(crate) running: u64,
+    pub(crate) ended: u64,
+    pub(crate) failed: u64,
+    pub(crate) moved: u64,
+    pub(crate) dropped: u64,
+    pub(crate) bytes_in: u64,
+    pub(crate) bytes_out: u64,
+    pub(crate) rows_in: u64,
+    pub(crate) rows_out: u64,
+    pub(crate) seconds: f64,
+}
+
+/// Whether compaction goes well.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Health {
+    /// The last run went well, or there was none.
+    #[default]
+    Well,
+    /// The last run failed; it will be tried again.
+    Fails(Error),
+    /// Another compactor has taken over: nothing is tried any more.
+    Fenced(Error),
+}
+
+#[derive(Default)]
+struct Kept {
+    totals: CompactionTotals,
+    entries: VecDeque<CompactionEntry>,
+    health: Health,
+}
+
+/// The log of one process's compactor.
+#[derive(Default)]
+pub(crate) struct CompactionLog {
+    kept: Mutex<Kept>,
+}
+
+impl CompactionLog {
+    /// A compaction begins. Dropping what this gives without [`Begun::end`] ends it unlogged.
+    pub(crate) fn begin(&self, clock: &Arc<dyn Clock>, entry: CompactionEntry) -> Begun<'_> {
+        self.kept.lock().totals.running += 1;
+        Begun { log: self, clock: Arc::clone(clock), since: clock.monotonic(), entry }
+    }
+
+    /// How a run of the compactor ended.
+    pub(crate) fn ran<T>(&self, ran: &Result<T, Error>) {
+        let health = match ran {
+            Ok(_) => Health::Well,
+            Err(error) if error.kind() == ErrorKind::Closed => return,
+            Err(error) if error.kind() == ErrorKind::Fenced => Health::Fenced(error.clone()),
+            // A plan by hand that does not fit says nothing of the compactor.
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Invalid) => {
+                return;
+            }
+            Err(error) => Health::Fails(error.clone()),
+        };
+        match &health {
+            Health::Well => {}
+            Health::Fails(error) => log::warn!(target: TARGET, "compaction failed: {error}"),
+            Health::Fenced(error) => {
+                log::warn!(target: TARGET, "this process compacts no more: {error}");
+            }
+        }
+        let mut kept = self.kept.lock();
+        kept.totals.failed += u64::from(matches!(health, Health::Fails(_)));
+        kept.health = health;
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.kept.lock().health.clone()
+    }
+
+    pub(crate) fn totals(&self) -> CompactionTotals {
+        self.kept.lock().totals.clone()
+    }
+
+    /// The last entries, oldest first.
+    pub(crate) fn entries(&self) -> Vec<CompactionEntry> {
+        self.kept.lock().entries.iter().cloned().collect()
+    }
+}
+
+/// A compaction under way.
+pub(crate) struct Begun<'l> {
+    log: &'l CompactionLog,
+    clock: Arc<dyn Clock>,
+    since: Duration,
+    /// What is known of it so far.
+    pub(crate) entry: CompactionEntry,
+}
+
+impl Begun<'_> {
+    /// It has ended.
+    pub(crate) fn end<T>(mut self, ended: &Result<T, Error>) {
+        let mut entry = std::mem::take(&mut self.entry);
+        entry.took = self.clock.monotonic().saturating_sub(self.since);
+        entry.ended_at = self.clock.now();
+        match ended {
+            Ok(_) => log::info!(target: TARGET, "{entry}"),
+            Err(error) if error.kind() == ErrorKind::Closed => return,
+            Err(error) => {
+                entry.error = Some(error.to_string());
+                log::warn!(target: TARGET, "{entry}");
+            }
+        }
+        let mut kept = self.log.kept.lock();
+        let totals = &mut kept.totals;
+        if entry.error.is_none() {
+            totals.ended += 1;
+            totals.moved += entry.moved;
+            totals.dropped += entry.dropped;
+            totals.bytes_in += entry.bytes_in;
+            totals.bytes_out += entry.bytes_out;
+            totals.rows_in += entry.rows_in;
+            totals.rows_out += entry.rows_out;
+        }
+        totals.seconds += entry.took.as_secs_f64();
+        kept.entries.push_back(entry);
+        let over = kept.entries.len().saturating_sub(KEPT);
+        kept.entries.drain(..over);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.log.kept.lock().totals.running -= 1;
+    }
+}
