@@ -31,13 +31,27 @@ pub(crate) fn get_many<'py, S: Source>(
     Ok(PyList::new(py, values)?.into_any())
 }
 
+/// Keys that are taken hold of before their bytes are read. Each lies anywhere in memory; taking
+/// hold of an object touches it, and nothing between two of them waits for that, so that they wait
+/// for memory side by side.
+const HOLD: usize = 32;
+
 /// The keys, packed into one buffer.
 pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
     let mut packed = Keys::with_capacity(keys.len().unwrap_or(0));
-    for key in keys.try_iter()? {
-        packed.push(key?.extract::<BytesArg<'_>>()?.as_ref());
+    let mut keys = keys.try_iter()?;
+    let mut held = Vec::with_capacity(HOLD);
+    loop {
+        for key in keys.by_ref().take(HOLD) {
+            held.push(key?);
+        }
+        if held.is_empty() {
+            return Ok(packed);
+        }
+        for key in held.drain(..) {
+            packed.push(key.extract::<BytesArg<'_>>()?.as_ref());
+        }
     }
-    Ok(packed)
 }
 
 fn look_up<S: Source>(py: Python<'_>, source: &S, keys: Keys) -> PyResult<Vec<Option<Value>>> {
