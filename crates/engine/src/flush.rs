@@ -225,7 +225,7 @@ impl TableInProgress {
         };
         let options = writer.options.table_options();
         TableInProgress {
-            rows: Retain::new(plan.memtable.cursor(), retention),
+            rows: Retain::new(plan.memtable.cursor().passing_once(), retention),
             builder: Some(TableBuilder::new(options, envelope)),
         }
     }

@@ -242,7 +242,10 @@ impl Stats {
         Stats {
             uptime_seconds: uptime.as_secs_f64(),
             memtable_entries: tree.memtables().map(|memtable| memtable.len() as u64).sum(),
-            memtable_bytes: tree.memtables().map(|memtable| memtable.bytes() as u64).sum(),
+            memtable_bytes: tree
+                .memtables()
+                .map(|memtable| (memtable.bytes() + memtable.laid_bytes()) as u64)
+                .sum(),
             frozen_memtables: tree.frozen.len() as u64,
             frozen_entries: tree.frozen.iter().map(|memtable| memtable.len() as u64).sum(),
             frozen_bytes: tree.frozen.iter().map(|memtable| memtable.bytes() as u64).sum(),

@@ -3,11 +3,10 @@
 //! Neighbours in order lie anywhere in memory. Going forward, a cursor therefore runs some records
 //! ahead and touches their bytes: a dozen loads that wait for memory together cost hardly more than
 //! one. It starts with the next record only and doubles its reach, so a short scan pays for little
-//! that it does not use.
+//! that it does not use. What is read often is laid together (`stretch`) and need not be waited for.
 
-use crate::heads::{Heads, Way};
+use crate::heads::{Heads, Standing, Way};
 use crate::order::Order;
-use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
 use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
 use std::fmt;
@@ -27,7 +26,7 @@ pub struct MemCursor {
     /// Stands on the last of `ahead`.
     heads: Heads,
     /// The current entry and those after it. Backward, the current one alone.
-    ahead: Vec<Place>,
+    ahead: Vec<Standing>,
     /// Which of them is current; past the last where the cursor stands nowhere.
     at: usize,
     /// How many are taken next time.
@@ -45,10 +44,19 @@ impl MemCursor {
         MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: FIRST_REACH }
     }
 
+    /// The same cursor for one pass over the table, after which nobody reads it any more: nothing
+    /// is laid together for later readers.
+    #[must_use]
+    pub fn passing_once(mut self) -> Self {
+        self.heads.lays = false;
+        self
+    }
+
     /// The entry the cursor stands on, with a share of its buffer.
     #[must_use]
     pub fn shared(&self) -> Option<MemEntry> {
-        self.ahead.get(self.at).map(|place| self.table.shared(*place))
+        let record = self.ahead.get(self.at)?.record;
+        Some(self.table.shared(self.table.log().record(record).place()))
     }
 
     /// Stands where the heads were placed.
@@ -56,8 +64,8 @@ impl MemCursor {
         self.ahead.clear();
         self.at = 0;
         self.reach = FIRST_REACH;
-        let Some(record) = self.heads.record() else { return Ok(Step::End) };
-        self.ahead.push(self.table.log().record(record).place());
+        let Some(standing) = self.heads.standing(self.table.log()) else { return Ok(Step::End) };
+        self.ahead.push(standing);
         Ok(Step::Ready)
     }
 
@@ -77,11 +85,12 @@ impl MemCursor {
         self.at = 0;
         while self.ahead.len() < self.reach {
             self.heads.advance(log);
-            let Some(record) = self.heads.record() else { break };
-            self.ahead.push(log.record(record).place());
+            let Some(standing) = self.heads.standing(log) else { break };
+            self.ahead.push(standing);
         }
         // Nothing comes of the sum; without it the compiler would leave the loads out.
-        let touched = self.ahead.iter().fold(0, |sum, place| {
+        let far = self.ahead.iter().filter(|standing| !standing.is_laid());
+        let touched = far.fold(0, |sum, Standing { place, .. }| {
             let buffer = log.buffer(place.buffer);
             let ends = [place.key_range().start, place.value_range().end.saturating_sub(1)];
             sum ^ ends.iter().filter_map(|at| buffer.get(*at)).fold(0, |a, b| a ^ b)
@@ -135,7 +144,7 @@ impl Cursor for MemCursor {
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
-        let place = self.ahead.get(self.at)?;
-        Some(place.read(self.table.log().buffer(place.buffer)))
+        let standing = self.ahead.get(self.at)?;
+        Some(standing.place.read(self.heads.bytes(self.table.log(), standing)))
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;
+use crate::record::Place;
 use siltstone_base::Seq;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,6 +18,23 @@ struct Head {
     record: u32,
     /// Node of the nursery, or position in the strip.
     at: usize,
+}
+
+/// An entry that a merge stood on.
+#[derive(Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) record: u32,
+    /// Where in [`Heads::bytes`] it is.
+    pub(crate) place: Place,
+    /// Its strip and its position there, where it is laid together with its neighbours.
+    laid: Option<(u32, u32)>,
+}
+
+impl Standing {
+    /// Whether it lies beside its neighbours.
+    pub(crate) fn is_laid(&self) -> bool {
+        self.laid.is_some()
+    }
 }
 
 /// Which way a merge goes.
@@ -35,21 +53,38 @@ pub(crate) struct Heads {
     way: Way,
     /// Which head is current; past the last one where the merge stands nowhere.
     current: usize,
+    /// Whether what is read often is laid together.
+    pub(crate) lays: bool,
 }
 
 impl Heads {
     pub(crate) fn new(order: Arc<Order>) -> Self {
         let heads = Vec::with_capacity(order.strips.len() + 1);
-        Heads { order, heads, way: Way::Forward, current: usize::MAX }
+        Heads { order, heads, way: Way::Forward, current: usize::MAX, lays: true }
     }
 
     pub(crate) fn way(&self) -> Way {
         self.way
     }
 
-    /// The record the merge stands on.
-    pub(crate) fn record(&self) -> Option<u32> {
-        self.heads.get(self.current).map(|head| head.record)
+    /// The entry the merge stands on.
+    pub(crate) fn standing(&self, log: &Log) -> Option<Standing> {
+        let Head { record, at, .. } = *self.heads.get(self.current)?;
+        let strip = self.order.strips.get(self.current).filter(|_| self.lays);
+        let laid = strip.and_then(|strip| strip.read(log, at));
+        Some(match laid {
+            Some(place) => Standing { record, place, laid: Some((self.current as u32, at as u32)) },
+            None => Standing { record, place: log.record(record).place(), laid: None },
+        })
+    }
+
+    /// The bytes that `standing`, an entry of this merge, lies in.
+    pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &Standing) -> &'a [u8] {
+        let strip = |(part, at): (u32, u32)| Some((self.order.strips.get(part as usize)?, at));
+        match standing.laid.and_then(strip) {
+            Some((strip, at)) => strip.laid(at as usize),
+            None => log.buffer(standing.place.buffer),
+        }
     }
 
     /// To the very first record, or backward to the very last.

@@ -15,6 +15,7 @@
 //! | `index` | a hash table from keys to newest records |
 //! | `nursery` | a small skip list that takes single writes |
 //! | `strip` | immutable sorted arrays, and the merge of two |
+//! | `stretch` | 256 entries of a strip, laid together once they are read often |
 //! | `window` | which eight bytes of a key are compared as a number first |
 //! | `order` | nursery and strips together: when they are sealed and merged |
 //! | `heads` | the merge of an order's parts |
@@ -34,6 +35,7 @@ mod log;
 mod nursery;
 mod order;
 mod record;
+mod stretch;
 mod strip;
 mod table;
 mod window;

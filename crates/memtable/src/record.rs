@@ -16,6 +16,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
+/// Bytes of an expiry, before the key.
+const EXPIRY_BYTES: usize = 8;
+
 /// One entry's place in its buffer, and how it is found. 32 bytes: two to a cache line.
 #[derive(Default)]
 pub(crate) struct Record {
@@ -119,6 +122,19 @@ impl Place {
         start..start + self.value_len as usize
     }
 
+    /// All of the entry: its expiry where it has one, key and value.
+    pub(crate) fn range(&self) -> Range<usize> {
+        let before = if self.has_expiry { EXPIRY_BYTES } else { 0 };
+        self.key_range().start.saturating_sub(before)..self.value_range().end
+    }
+
+    /// The place of a copy of [`Place::range`] that begins at `offset`, below 4 GiB, of another
+    /// buffer.
+    pub(crate) fn moved_to(self, offset: usize) -> Place {
+        let key_offset = (offset + self.key_range().start - self.range().start) as u32;
+        Place { key_offset, ..self }
+    }
+
     /// The entry, read from the buffer it was decoded from.
     #[expect(clippy::indexing_slicing, reason = "the ranges were decoded from this very buffer")]
     pub(crate) fn read<'a>(&self, buffer: &'a [u8]) -> Entry<'a> {
@@ -137,7 +153,7 @@ impl Place {
             return None;
         }
         let before_key = buffer.get(..self.key_offset as usize)?;
-        before_key.last_chunk::<8>().map(|at| UnixMillis(u64::from_le_bytes(*at)))
+        before_key.last_chunk::<EXPIRY_BYTES>().map(|at| UnixMillis(u64::from_le_bytes(*at)))
     }
 }
 

@@ -1,13 +1,16 @@
 //! A strip: an immutable sorted part of the memtable's order, two arrays side by side.
 //!
 //! ```text
-//! prefixes : eight bytes of each key, through the window, ascending
-//! records  : number of each record
+//! prefixes  : eight bytes of each key, through the window, ascending
+//! records   : number of each record
+//! stretches : of every 256 records, their entries laid together once they are read often
 //! ```
 //! A search over numbers begins where the number would lie if they were spread evenly; the keys'
 //! bytes are touched only among entries whose prefixes equal the one looked for.
 
 use crate::log::{Log, Target};
+use crate::record::Place;
+use crate::stretch::{STRETCH, Stretch};
 use crate::window::Window;
 use siltstone_base::near::{Line, partition_near};
 use std::cmp::Ordering;
@@ -16,6 +19,7 @@ use std::cmp::Ordering;
 pub(crate) struct Strip {
     prefixes: Vec<u64>,
     records: Vec<u32>,
+    stretches: Box<[Stretch]>,
 }
 
 #[expect(
@@ -26,7 +30,12 @@ impl Strip {
     /// Of records that come in order.
     pub(crate) fn of_sorted(sorted: impl Iterator<Item = (u64, u32)>) -> Self {
         let (prefixes, records) = sorted.unzip();
-        Strip { prefixes, records }
+        Strip::new(prefixes, records)
+    }
+
+    fn new(prefixes: Vec<u64>, records: Vec<u32>) -> Self {
+        let stretches = records.chunks(STRETCH).map(|_| Stretch::default()).collect();
+        Strip { prefixes, records, stretches }
     }
 
     /// Of the records `first` to `last`, in any order of keys.
@@ -57,6 +66,25 @@ impl Strip {
         Some((*self.prefixes.get(position)?, *self.records.get(position)?))
     }
 
+    /// The place of the record at `position` in the bytes of its stretch; `None` for one that is
+    /// not laid together.
+    pub(crate) fn read(&self, log: &Log, position: usize) -> Option<Place> {
+        let (stretch, within) = (position / STRETCH, position % STRETCH);
+        let records = &self.records[stretch * STRETCH..];
+        let records = &records[..records.len().min(STRETCH)];
+        self.stretches[stretch].read(log, records)?.place(within)
+    }
+
+    /// What [`Strip::read`] found the record at `position` in.
+    pub(crate) fn laid(&self, position: usize) -> &[u8] {
+        self.stretches[position / STRETCH].laid().map_or(&[], |laid| laid.bytes())
+    }
+
+    /// Bytes of what is laid together.
+    pub(crate) fn laid_bytes(&self) -> usize {
+        self.stretches.iter().filter_map(|stretch| stretch.laid()).map(|laid| laid.memory()).sum()
+    }
+
     /// Position of the first record at or after `target`; the length when there is none.
     pub(crate) fn search(&self, log: &Log, target: &Target<'_>) -> usize {
         let (Some(first), Some(last)) = (self.prefixes.first(), self.prefixes.last()) else {
@@ -85,10 +113,10 @@ impl Strip {
     }
 
     fn followed_by(&self, other: &Strip) -> Strip {
-        Strip {
-            prefixes: [self.prefixes.as_slice(), &other.prefixes].concat(),
-            records: [self.records.as_slice(), &other.records].concat(),
-        }
+        Strip::new(
+            [self.prefixes.as_slice(), &other.prefixes].concat(),
+            [self.records.as_slice(), &other.records].concat(),
+        )
     }
 
     /// One strip of two that have records.
@@ -119,6 +147,6 @@ impl Strip {
         let (rest, at) = if from_a < a.len() { (a, from_a) } else { (b, from_b) };
         prefixes[out..].copy_from_slice(&rest.prefixes[at..]);
         records[out..].copy_from_slice(&rest.records[at..]);
-        Strip { prefixes, records }
+        Strip::new(prefixes, records)
     }
 }

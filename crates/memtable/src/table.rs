@@ -282,6 +282,13 @@ impl Memtable {
         self.bytes.load(Relaxed)
     }
 
+    /// Bytes of copies beside [`Memtable::bytes`], of entries that scans read often: at most as
+    /// much again. Counted as it is called.
+    #[must_use]
+    pub fn laid_bytes(&self) -> usize {
+        self.order().strips.iter().map(|strip| strip.laid_bytes()).sum()
+    }
+
     /// Entries of every kind; a batch counts once it is in whole.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -190,6 +190,36 @@ proptest! {
 }
 
 #[test]
+fn what_is_read_often_is_laid_together() {
+    let fill = |value: usize| {
+        let table = Arc::new(Memtable::new());
+        let ops: Vec<Op> = (0..64u8).map(|n| put(&[n], &vec![n; value])).collect();
+        table.insert_batch(Seq(1), &encode(&ops)).unwrap();
+        table
+    };
+    let table = fill(10);
+    let rows = walk(&table, false);
+    assert_eq!(walk(&table, false), rows);
+    // 64 keys of one byte and values of ten, and where they are.
+    let laid = table.laid_bytes();
+    assert!((64 * 11..64 * 64).contains(&laid), "{laid}");
+    assert!(laid <= table.bytes());
+    assert_eq!(walk(&table, true), rows.into_iter().rev().collect::<Vec<_>>());
+
+    let once = fill(10);
+    let mut cursor = once.cursor().passing_once();
+    let mut step = cursor.seek_first();
+    while step.unwrap() == Step::Ready {
+        step = cursor.next();
+    }
+    assert_eq!(once.laid_bytes(), 0);
+
+    let large = fill(2048);
+    (0..3).for_each(|_| assert_eq!(walk(&large, false).len(), 64));
+    assert_eq!(large.laid_bytes(), 0);
+}
+
+#[test]
 fn sorted_and_reversed_batches_keep_order() {
     for descending in [false, true] {
         let mut ops: Vec<Op> =
