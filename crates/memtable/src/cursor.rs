@@ -3,7 +3,7 @@
 //! Neighbours in order lie anywhere in memory. Going forward, a cursor therefore runs some records
 //! ahead and touches their bytes: a dozen loads that wait for memory together cost hardly more than
 //! one. It starts with the next record only and doubles its reach, so a short scan pays for little
-//! that it does not use. What is read often is laid together (`stretch`) and need not be waited for.
+//! that it does not use. What is read often is laid together (`stretch`) and is not waited for.
 
 use crate::heads::{Heads, Standing, Way};
 use crate::order::Order;
