@@ -36,6 +36,9 @@ class OptionValues(TypedDict, total=False):
     metadata_cache_bytes: int
     read_durable_only: bool
     embedded_compactor: bool
+    embedded_gc: bool
+    gc_interval: Seconds
+    min_age: Seconds
     deadline: Seconds
     compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
     l0_compaction_threshold_ssts: int

@@ -60,10 +60,10 @@ impl Collector {
                     on_round(next, me, |round, _| round.on_objects(listed));
                 });
             }
-            CollectAction::ReadJobs => {
-                let jobs = world.store.jobs();
+            CollectAction::Record(request) => {
+                let Some(answer) = world.store.record_answer(&request) else { return };
                 world.then(out, Step::of(me, ROLE, What::ReadsJobs), |next| {
-                    on_round(next, me, |round, _| round.on_jobs(jobs, Vec::new()));
+                    on_round(next, me, |round, _| round.on_record(answer));
                 });
             }
             CollectAction::CreateBoundary(name) => {
@@ -78,7 +78,9 @@ impl Collector {
                     });
                 });
             }
-            CollectAction::Delete(name) => delete(world, me, name, out),
+            CollectAction::Delete(names) => {
+                names.first().into_iter().for_each(|name| delete(world, me, *name, out));
+            }
             CollectAction::Done(_) => {}
         }
         crash(world, (me, ROLE), &sent, out);
@@ -89,19 +91,19 @@ fn delete(world: &World, me: usize, name: ObjectName, out: &mut Out) {
     let left = world.faults;
     world.then(out, Step::of(me, ROLE, What::Deletes(name, true)), |next| {
         next.delete(name);
-        on_round(next, me, |round, _| round.on_deleted(true));
+        on_round(next, me, |round, _| round.on_deleted(&[true]));
     });
     if left.refused > 0 {
         world.then(out, Step::of(me, ROLE, What::Deletes(name, false)), |next| {
             next.faults = Faults { refused: left.refused - 1, ..left };
-            on_round(next, me, |round, _| round.on_deleted(false));
+            on_round(next, me, |round, _| round.on_deleted(&[false]));
         });
     }
     if left.late > 0 {
         world.then(out, Step::of(me, ROLE, What::DeleteOnItsWay(name)), |next| {
             next.faults = Faults { late: left.late - 1, ..left };
             next.post(Pending::Delete(name));
-            on_round(next, me, |round, _| round.on_deleted(false));
+            on_round(next, me, |round, _| round.on_deleted(&[false]));
         });
     }
 }

@@ -6,9 +6,11 @@ use crate::shared::{Shared, fingerprint};
 use crate::step::{Step, What};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, UnixMillis, WalId,
+    DatabaseId, Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, UnixMillis, WalId,
 };
-use siltstone_manifest::gc::{JobReservation, ListedObject};
+use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
+use siltstone_manifest::compaction::{Compactions, Job, JobFacts, JobRange, KeyRange, Why};
+use siltstone_manifest::gc::ListedObject;
 use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalSeen};
 use siltstone_manifest::{Manifest, Rules};
 use std::collections::BTreeMap;
@@ -109,14 +111,21 @@ impl Store {
         self.0.keys().map(listed).collect()
     }
 
-    pub(crate) fn jobs(&self) -> Vec<JobReservation> {
-        let records = self.0.values().filter_map(|object| match object {
-            Object::Job { job, outputs, .. } => {
-                Some(JobReservation { job: *job, outputs: outputs.clone() })
+    /// The model's records as one.
+    pub(crate) fn record_answer(&self, request: &RecordRequest) -> Option<RecordAnswer> {
+        let jobs: Vec<Job> = self.0.values().filter_map(as_job).collect();
+        let newest = u64::from(!jobs.is_empty());
+        match request {
+            RecordRequest::Create(_) => None,
+            RecordRequest::List => {
+                Some(RecordAnswer::Listed(RecordListing { newest, boundary: 0 }))
             }
-            _ => None,
-        });
-        records.collect()
+            RecordRequest::Read(number) => {
+                let database = DatabaseId::default();
+                let record = Compactions { number: *number, database, epoch: Epoch::NONE, jobs };
+                Some(RecordAnswer::Read((newest > 0).then(|| Arc::new(record))))
+            }
+        }
     }
 
     /// Answers a read or a listing; `None` for a create.
@@ -127,6 +136,25 @@ impl Store {
             ManifestRequest::Read(id) => Some(ManifestAnswer::Read(self.manifest(*id).cloned())),
         }
     }
+}
+
+fn as_job(object: &Object) -> Option<Job> {
+    let Object::Job { job, outputs, .. } = object else { return None };
+    let keys = KeyRange { start: bytes::Bytes::new(), end: None, bottom: false };
+    let range = JobRange { reserved: outputs.clone(), ..JobRange::open(keys) };
+    Some(Job {
+        id: *job,
+        why: Why::Manual,
+        planned_on: ManifestId::NONE,
+        started_at: UnixMillis(0),
+        inputs: Vec::new(),
+        destination: 0,
+        drops: Vec::new(),
+        moves: Vec::new(),
+        facts: JobFacts::default(),
+        ranges: vec![range],
+        cancelled: false,
+    })
 }
 
 /// What a WAL object looks like to a walk, and the record in it.

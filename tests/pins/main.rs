@@ -37,6 +37,8 @@ fn options() -> Options {
         block_cache_bytes: 0,
         metadata_cache_bytes: 0,
         manifest_poll_interval: POLL,
+        // The tests compact and collect when they will.
+        embedded_gc: false,
         ..Options::default()
     }
 }

@@ -1,60 +1,38 @@
-//! A collector for tests: the manifest crate's rule, carried out with no grace at all.
+//! A collector for tests, with no grace at all; and manifests and job records as they are stored.
 
+use siltstone::gc::{self, GcOptions};
 use siltstone::store::conditional;
-use siltstone::{Env, Error};
+use siltstone::{Env, Error, ErrorKind};
 use siltstone_base::name::prefix;
-use siltstone_base::{
-    AttemptId, DatabaseId, ManifestId, ObjectId, ObjectName, PutOutcome, UnixMillis,
-};
+use siltstone_base::{AttemptId, DatabaseId, ManifestId, ObjectId, ObjectName, PutOutcome};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
 use siltstone_manifest::compaction::{Append, AppendAction, Compactions};
-use siltstone_manifest::gc::ListedObject;
 use siltstone_manifest::protocol::{
-    Collect, CollectAction, Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer,
-    ManifestRequest,
+    Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{Edit, Manifest, Rules, codec};
+use siltstone_manifest::{Edit, Manifest, Rules};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// One round: deletes what the rule calls dead, however young. Answers how many objects went.
+/// One round of the engine's collector, with no grace: deletes what the rule calls dead, however
+/// young. Answers how many objects went.
 ///
 /// # Errors
 /// The store's; a round that fails half-way did nothing wrong.
 pub async fn round(env: &Env) -> Result<u64, Error> {
-    let Some(newest) = newest(env).await? else { return Ok(0) };
-    let database = newest.database;
-    let everything = UnixMillis(u64::MAX);
-    let mut machine = Collect::new(newest, env.clock.now(), everything, Rules::ALL);
-    loop {
-        match machine.action() {
-            CollectAction::Request(request) => machine.on_answer(perform(env, request).await?),
-            CollectAction::ListObjects => machine.on_objects(list_all(env).await?),
-            CollectAction::ReadJobs => {
-                let jobs = newest_record(env, database).await?;
-                machine.on_jobs(jobs.reservations(), vec![]);
-            }
-            CollectAction::CreateBoundary(name) => {
-                let attempt = AttemptId(env.random_u128());
-                let id = match name {
-                    ObjectName::ManifestBoundary(id) => id.get(),
-                    ObjectName::WalBoundary(id) => id.get(),
-                    _ => return Err(Error::internal("no boundary")),
-                };
-                let object = ObjectId(env.random_u128());
-                let bytes = codec::encode_boundary(id, database, object, attempt);
-                let created = conditional::create(env, name, bytes, attempt).await;
-                machine.on_boundary(match created.outcome {
-                    PutOutcome::Committed => PutOutcome::Committed,
-                    PutOutcome::Lost(_) => PutOutcome::Lost(()),
-                    PutOutcome::NotApplied => PutOutcome::NotApplied,
-                    PutOutcome::Unknown => PutOutcome::Unknown,
-                });
-            }
-            CollectAction::Delete(name) => machine.on_deleted(env.store.delete(name).await.is_ok()),
-            CollectAction::Done(report) => return Ok(report.deleted),
-        }
+    match gc::once(env, &AT_ONCE, false).await {
+        Ok(report) => Ok(report.total().deleted),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
     }
 }
+
+/// No grace.
+pub const AT_ONCE: GcOptions = GcOptions {
+    min_age: Duration::ZERO,
+    interval: Duration::from_millis(1),
+    deadline: Duration::from_secs(10),
+};
 
 /// The newest manifest, proven; `None` where there is no database.
 ///
@@ -114,15 +92,6 @@ pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compac
             AppendAction::Failed(refusal) => return Err(refusal.into()),
         }
     }
-}
-
-async fn list_all(env: &Env) -> Result<Vec<ListedObject>, Error> {
-    let mut all = Vec::new();
-    for prefix in [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED] {
-        let listed = env.store.list(prefix, None).await?;
-        all.extend(listed.into_iter().map(|o| ListedObject { name: o.name, modified: o.modified }));
-    }
-    Ok(all)
 }
 
 async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {

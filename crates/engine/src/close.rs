@@ -40,6 +40,7 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
         until(writer, Phase::Done).await?;
         // It has seen the phase and stops; what it recorded is where the next one goes on.
         writer.compactor.at_rest().await;
+        writer.collector.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
         writer.manifests.commit(edit).await.map(|_| ())
     };

@@ -36,6 +36,7 @@ pub mod env;
 mod fetch;
 mod flush;
 mod follow;
+pub mod gc;
 mod given;
 mod hold;
 mod manifest_client;

@@ -8,6 +8,7 @@ use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext};
 use crate::flush::{self, RESERVED_NAMES, new_names};
+use crate::gc;
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
@@ -372,6 +373,10 @@ fn start(
     if writer.options.embedded_compactor {
         let scheduler = compact::schedule::run(Arc::clone(&writer));
         writer.env.spawn.spawn("compactor", Box::pin(scheduler));
+    }
+    if writer.options.embedded_gc {
+        let collector = gc::embedded::run(Arc::clone(&writer));
+        writer.env.spawn.spawn("collector", Box::pin(collector));
     }
     Ok(writer)
 }

@@ -56,6 +56,12 @@ pub struct Options {
     pub price_per_1000_gets: f64,
     /// Price of keeping 2^30 bytes for a month, for the figures.
     pub price_per_gib_month: f64,
+    /// Whether the writer deletes in the background what nobody names any more.
+    pub embedded_gc: bool,
+    /// Time between two looks of a collector.
+    pub gc_interval: Duration,
+    /// What is younger is not collected.
+    pub min_age: Duration,
     /// How tables are compacted: described in [`CompactionOptions::TABLE`].
     pub compaction: CompactionOptions,
 }
@@ -85,6 +91,9 @@ impl Default for Options {
             price_per_1000_puts: 0.005,
             price_per_1000_gets: 0.0004,
             price_per_gib_month: 0.023,
+            embedded_gc: true,
+            gc_interval: Duration::from_secs(300),
+            min_age: Duration::from_secs(300),
             compaction: CompactionOptions::default(),
         }
     }
@@ -171,14 +180,8 @@ const fn info(
 }
 
 /// Options of parts that are not built yet: refused by name rather than ignored.
-pub(crate) const NOT_BUILT: &[&str] = &[
-    "l0_max_ssts",
-    "max_compactions",
-    "min_age",
-    "disk_cache_bytes",
-    "disk_cache_path",
-    "wal_url",
-];
+pub(crate) const NOT_BUILT: &[&str] =
+    &["l0_max_ssts", "max_compactions", "disk_cache_bytes", "disk_cache_path", "wal_url"];
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -324,6 +327,31 @@ impl Options {
              up in L0 until compact() is called or another compactor comes.",
         ),
         info(
+            "embedded_gc",
+            OptionKind::Bool,
+            0.0,
+            1.0,
+            "Whether the writer deletes, in the background, what nobody names any more. Off, \
+             garbage stays until `gc` or `run-gc` is called.",
+        ),
+        info(
+            "gc_interval",
+            OptionKind::Duration,
+            0.001,
+            31_536_000.0,
+            "Time between two looks for garbage. A look at a database in which nothing has \
+             changed is one request, a round some twenty and the deletes.",
+        ),
+        info(
+            "min_age",
+            OptionKind::Duration,
+            0.0,
+            31_536_000.0,
+            "Grace period: what was stored, or superseded, later than this ago by the store's \
+             clock is not collected. Nothing that anybody names depends on it; it gives readers \
+             without a checkpoint time to finish, and people time to look at older manifests.",
+        ),
+        info(
             "deadline",
             OptionKind::Duration,
             0.001,
@@ -425,6 +453,9 @@ impl Options {
             "block_cache_bytes" => self.block_cache_bytes = number as usize,
             "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
             "embedded_compactor" => self.embedded_compactor = number != 0.0,
+            "embedded_gc" => self.embedded_gc = number != 0.0,
+            "gc_interval" => self.gc_interval = duration(),
+            "min_age" => self.min_age = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
             "price_per_1000_puts" => self.price_per_1000_puts = number,
             "price_per_1000_gets" => self.price_per_1000_gets = number,
@@ -461,6 +492,9 @@ impl Options {
             "metadata_cache_bytes" => int(self.metadata_cache_bytes),
             "read_durable_only" => OptionValue::Bool(self.read_durable_only),
             "embedded_compactor" => OptionValue::Bool(self.embedded_compactor),
+            "embedded_gc" => OptionValue::Bool(self.embedded_gc),
+            "gc_interval" => seconds(self.gc_interval),
+            "min_age" => seconds(self.min_age),
             "deadline" => seconds(self.deadline),
             "price_per_1000_puts" => OptionValue::Seconds(self.price_per_1000_puts),
             "price_per_1000_gets" => OptionValue::Seconds(self.price_per_1000_gets),

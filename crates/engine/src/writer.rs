@@ -7,6 +7,7 @@ use crate::cache::MetadataBudget;
 use crate::compact::Compactor;
 use crate::env::Env;
 use crate::fetch::ReadContext;
+use crate::gc::embedded::Embedded;
 use crate::manifest_client::ManifestClient;
 use crate::options::Options;
 use crate::pins::TreePins;
@@ -55,6 +56,7 @@ pub(crate) struct Writer {
 
     // Background tasks.
     pub(crate) compactor: Compactor,
+    pub(crate) collector: Embedded,
     /// Heard by the task that compacts: a flush has changed the tree, an end.
     pub(crate) compact_nudge: Notify,
     committed_wal: AtomicU64,
@@ -167,6 +169,7 @@ impl Writer {
             pinned: Mutex::new(BTreeMap::new()),
             usable: AtomicBool::new(true),
             compactor: Compactor::default(),
+            collector: Embedded::default(),
             compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flushed: Flushed::default(),

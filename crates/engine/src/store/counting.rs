@@ -1,11 +1,11 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
-use super::{Listed, PutAnswer, Store, Upload};
+use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ObjectName, Result};
+use siltstone_base::{Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -189,6 +189,16 @@ impl Store for CountingStore {
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.requests.deletes.fetch_add(1, Relaxed);
         self.requests.noting(self.store.delete(name))
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        self.requests.deletes.fetch_add(names.len() as u64, Relaxed);
+        let deletes = self.store.delete_many(names);
+        deletes.inspect(|answers| answers.iter().for_each(|one| self.requests.note(one))).boxed()
+    }
+
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+        self.store.sweep(cutoff)
     }
 }
 

@@ -16,14 +16,14 @@ mod staging;
 #[cfg(test)]
 mod tests;
 
-use super::{Listed, PutAnswer, Store, Upload};
+use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Effects;
 use bytes::Bytes;
 use files::{Files, SystemFiles};
 use folder::Folder;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ObjectName, Result};
+use siltstone_base::{Error, ObjectName, Result, UnixMillis};
 use staging::StagedFile;
 use std::fmt;
 use std::ops::Range;
@@ -54,7 +54,10 @@ impl LocalStore {
         })?;
         let folder = Arc::new(Folder::new(root, files));
         let (sweeping, now) = (Arc::clone(&folder), effects.clock.now());
-        effects.spawn.spawn_blocking("sweep staging", Box::new(move || sweeping.sweep(now)));
+        let cutoff = UnixMillis(now.0.saturating_sub(staging::ABANDONED_MILLIS));
+        // What cannot be removed now is left for the next opener.
+        let sweep = move || drop(sweeping.sweep(cutoff));
+        effects.spawn.spawn_blocking("sweep staging", Box::new(sweep));
         Ok(Arc::new(LocalStore { folder, effects }))
     }
 
@@ -131,6 +134,21 @@ impl Store for LocalStore {
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("delete", move || folder.delete(name)).await? }.boxed()
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let (folder, count) = (Arc::clone(&self.folder), names.len());
+        let delete = move || names.into_iter().map(|name| folder.delete(name)).collect();
+        async move {
+            let answers = self.effects.blocking("delete many", delete).await;
+            answers.unwrap_or_else(|died| vec![Err(died); count])
+        }
+        .boxed()
+    }
+
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
     }
 }
 

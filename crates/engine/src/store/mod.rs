@@ -17,7 +17,8 @@ pub mod retry;
 pub mod url;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, StreamExt, stream};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ObjectName, Result, UnixMillis};
 use std::fmt;
@@ -102,6 +103,32 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Deletes by name; deleting what is not there succeeds.
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>>;
+
+    /// Deletes many, in no certain order, with as few requests as the store has for it. One answer
+    /// a name, in their order; one that fails stops none of the others.
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let deletes = stream::iter(names).map(|name| self.delete(name));
+        deletes.buffered(DELETES_AT_ONCE).collect().boxed()
+    }
+
+    /// Removes what uploads that will never be finished have left where no listing shows it, when
+    /// their processes have died, or when it is as old as `cutoff` by the store's clock and a day
+    /// besides. Stores that do this by a rule of their own remove nothing.
+    fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+        ready(Ok(Swept::default())).boxed()
+    }
+}
+
+/// Deletes on their way at a time, where each is a request.
+const DELETES_AT_ONCE: usize = 16;
+
+/// What a sweep removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Uploads that were never finished.
+    pub uploads: u64,
+    /// What they had sent.
+    pub bytes: u64,
 }
 
 /// Whether `name` lies under `prefix`, one of [`siltstone_base::name::prefix`].

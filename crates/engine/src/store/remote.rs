@@ -16,13 +16,15 @@ mod upload;
 pub(super) use build::Provider;
 
 use super::options::StoreOptions;
-use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short};
+use super::{
+    DELETES_AT_ONCE, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short,
+};
 use crate::env::Effects;
 use bytes::Bytes;
 use errors::Explainer;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
-use futures::{FutureExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
@@ -33,6 +35,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use upload::RemoteUpload;
 
 /// One database's objects under a path in a bucket.
@@ -49,6 +52,8 @@ struct Shared {
     root: String,
     /// Whether every name means the one object at `root`.
     is_lone: bool,
+    /// Whether requests that delete many are worth trying.
+    deletes_many: AtomicBool,
     explainer: Explainer,
     effects: Effects,
 }
@@ -91,6 +96,7 @@ impl RemoteStore {
             once: clients.once,
             root: root.to_owned(),
             is_lone,
+            deletes_many: AtomicBool::new(true),
             explainer: Explainer::new(provider, bucket, clients.redactor),
             effects,
         };
@@ -267,11 +273,38 @@ impl Shared {
     }
 
     async fn remove(self: Arc<Self>, name: ObjectName) -> Result<()> {
-        match self.client.delete(&self.path(name)?).await {
-            Ok(()) => Ok(()),
+        self.removed(self.client.delete(&self.path(name)?).await)
+    }
+
+    fn removed<T>(&self, answer: object_store::Result<T>) -> Result<()> {
+        match answer {
+            Ok(_) => Ok(()),
             Err(object_store::Error::NotFound { source, .. }) => self.explainer.absent(&*source),
             Err(error) => Err(self.explainer.explain(&error)),
         }
+    }
+
+    /// In requests for many, where the store has them. A store that has none, or that failed one
+    /// as a whole, is asked name by name: deleting twice harms nobody.
+    async fn remove_many(self: Arc<Self>, names: Vec<ObjectName>) -> Vec<Result<()>> {
+        let paths: Result<Vec<Path>> = names.iter().map(|name| self.path(*name)).collect();
+        let paths = match paths {
+            Ok(paths) => paths,
+            Err(error) => return names.iter().map(|_| Err(error.clone())).collect(),
+        };
+        if self.deletes_many.load(Relaxed) {
+            let wanted = stream::iter(paths.into_iter().map(Ok)).boxed();
+            let answers: Vec<_> = self.client.delete_stream(wanted).collect().await;
+            if answers.len() == names.len() {
+                return answers.into_iter().map(|answer| self.removed(answer)).collect();
+            }
+        }
+        let one_by_one = names.into_iter().map(|name| Arc::clone(&self).remove(name));
+        let answers: Vec<_> = stream::iter(one_by_one).buffered(DELETES_AT_ONCE).collect().await;
+        if answers.iter().all(Result::is_ok) {
+            self.deletes_many.store(false, Relaxed);
+        }
+        answers
     }
 }
 
@@ -340,6 +373,13 @@ impl Store for RemoteStore {
         let listing = Arc::clone(&self.shared).listing(prefix, after);
         let listing = self.shared.start("list", listing);
         async move { listing.await? }.boxed()
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let count = names.len();
+        let remove = Arc::clone(&self.shared).remove_many(names);
+        let remove = self.shared.start("delete many", remove);
+        async move { remove.await.unwrap_or_else(|over| vec![Err(over); count]) }.boxed()
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {

@@ -1,4 +1,6 @@
+use super::fate::{Alive, Dead};
 use super::*;
+use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
@@ -12,13 +14,24 @@ fn numbered(ids: std::ops::RangeInclusive<u64>) -> Vec<ListedObject> {
 /// `manifest()` is number 5, replay from 6, fence 2, checkpoints on manifest 3 with WAL 4 to 5.
 fn evidence(listed: Vec<ListedObject>, cutoff: u64) -> Evidence {
     let pinned = Manifest { id: ManifestId(3), l0: vec![], runs: vec![], ..manifest() };
-    Evidence {
+    let found = Evidence {
         listed,
-        manifests: vec![Arc::new(manifest())],
         pinned: vec![Arc::new(pinned)],
         cutoff: UnixMillis(cutoff),
         ..Evidence::default()
-    }
+    };
+    with_newest(found, manifest())
+}
+
+fn with_newest(mut found: Evidence, newest: Manifest) -> Evidence {
+    found.note(&newest);
+    found.newest = Some(Arc::new(newest));
+    found
+}
+
+fn records(numbers: &[(u64, u64)]) -> Vec<ListedObject> {
+    let record = |(number, at): &(u64, u64)| object(ObjectName::Compactions(*number), *at);
+    numbers.iter().map(record).collect()
 }
 
 fn table_names(ids: &[u128]) -> Vec<ListedObject> {
@@ -76,14 +89,14 @@ fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
     let mut state = manifest();
     state.checkpoints = vec![checkpoint(1, Some(5))];
     let listed = vec![object(ObjectName::Wal(WalId(4)), 1)];
-    let found = Evidence { manifests: vec![Arc::new(state)], ..evidence(listed, 10) };
+    let found = with_newest(evidence(listed, 10), state);
     assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
     let without = Rules::ALL.without(Rule::RevokeFirst);
     assert_eq!(dead(&found, without).deletes, vec![ObjectName::Wal(WalId(4))]);
 }
 
 #[test]
-fn tables_live_by_state_reservation_job_ingest_and_older_manifests() {
+fn tables_live_by_state_reservation_job_and_older_manifests() {
     let older = Manifest {
         id: ManifestId(4),
         l0: vec![],
@@ -97,16 +110,26 @@ fn tables_live_by_state_reservation_job_ingest_and_older_manifests() {
         ..manifest()
     };
     let job = |job, output| JobReservation { job: JobId(job), outputs: vec![SstId(output)] };
-    let found = Evidence {
-        manifests: vec![Arc::new(older), Arc::new(manifest())],
+    let mut found = Evidence {
         pinned: vec![Arc::new(pinned)],
         // 300 is finished: what it did not commit is dead.
         jobs: vec![job(300, 60), job(301, 61)],
-        ingesting: vec![SstId(62)],
-        ..evidence(table_names(&[14, 9, 50, 30, 31, 60, 61, 62, 99]), 10)
+        ..evidence(table_names(&[14, 9, 50, 30, 31, 60, 61, 99]), 10)
     };
+    found.note(&older);
     let gone = [60, 99].map(|id| ObjectName::Compacted(SstId(id))).to_vec();
     assert_eq!(dead(&found, Rules::ALL).deletes, gone);
+    let why = |id| {
+        let fates = fate::of_all(&found, Rules::ALL);
+        let at = |one: &&(ListedObject, Fate)| one.0.name == ObjectName::Compacted(SstId(id));
+        fates.iter().find(at).unwrap().1
+    };
+    assert_eq!(why(9), Fate::Alive(Alive::Tree));
+    assert_eq!(why(50), Fate::Alive(Alive::Reserved));
+    assert_eq!(why(30), Fate::Young);
+    assert_eq!(why(31), Fate::Alive(Alive::Checkpoint));
+    assert_eq!(why(61), Fate::Alive(Alive::Job));
+    assert_eq!(why(99), Fate::Dead(Dead::Unnamed));
 }
 
 #[test]
@@ -117,7 +140,10 @@ fn young_tables_stay() {
 
 #[test]
 fn without_a_manifest_nothing_is_dead() {
-    let nothing = Evidence { manifests: vec![], ..evidence(table_names(&[99]), 10) };
+    let mut listed = table_names(&[99]);
+    listed.extend(numbered(1..=4));
+    listed.extend(records(&[(1, 1), (2, 1)]));
+    let nothing = Evidence { newest: None, ..evidence(listed, 10) };
     assert_eq!(dead(&nothing, Rules::ALL), Verdict::default());
 }
 
@@ -154,4 +180,47 @@ fn reserved_names_live_by_the_rule_alone() {
     assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
     let without = Rules::ALL.without(Rule::HonourReservations);
     assert_eq!(dead(&found, without).deletes, vec![ObjectName::Compacted(SstId(50))]);
+}
+
+/// Records go behind a boundary of their own, as manifests do: the newest stays.
+#[test]
+fn superseded_records_go_behind_their_boundary() {
+    let listed = records(&[(3, 1), (1, 1), (2, 1), (4, 11)]);
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    let gone = [1, 2].map(ObjectName::Compactions).to_vec();
+    assert_eq!((verdict.record_boundary, verdict.deletes), (Some(2), gone));
+
+    let all = records(&[(3, 1), (4, 1)]);
+    let verdict = dead(&evidence(all, 9999), Rules::ALL);
+    assert_eq!(verdict.record_boundary, Some(3));
+    assert_eq!(verdict.deletes, vec![ObjectName::Compactions(3)]);
+}
+
+/// What a killed collector left, and a record that lands late in a freed slot; the older boundary
+/// with them.
+#[test]
+fn records_behind_the_boundary_go_at_once() {
+    let mut listed = records(&[(2, 9999), (3, 1), (5, 9999)]);
+    listed.push(object(ObjectName::CompactionsBoundary(3), 1));
+    listed.push(object(ObjectName::CompactionsBoundary(1), 1));
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    let gone = vec![
+        ObjectName::Compactions(2),
+        ObjectName::Compactions(3),
+        ObjectName::CompactionsBoundary(1),
+    ];
+    assert_eq!((verdict.record_boundary, verdict.deletes), (None, gone));
+}
+
+/// Scratch that measures the store's clock: a dead process's goes by age alone.
+#[test]
+fn old_scratch_goes_and_strangers_stay() {
+    let listed = vec![
+        object(ObjectName::ProbeScratch(JobId(1)), 10),
+        object(ObjectName::ProbeScratch(JobId(2)), 11),
+        object(ObjectName::ProbeRecord, 1),
+        object(ObjectName::IngestSst(JobId(1), SstId(1)), 1),
+    ];
+    let verdict = dead(&evidence(listed, 10), Rules::ALL);
+    assert_eq!(verdict.deletes, vec![ObjectName::ProbeScratch(JobId(1))]);
 }

@@ -1,40 +1,60 @@
 //! One round of the garbage collector (rules G1 to G4, M5).
 //!
 //! ```text
-//! revoke expired checkpoints (a commit) ─► list objects ─► read jobs ─► look for the newest
-//!   ─► read the manifests above the new boundary, and those of checkpoints ─► verify
-//!   ─► create the boundaries ─► delete, numbered names ascending
+//! revoke expired checkpoints (a commit) ─► list objects ─► look for the newest job record
+//!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
+//!   checkpoints ─► verify ─► create the boundaries ─► delete, numbered names ascending
 //! ```
 //! The manifests come last: what is committed after the listing is in them, or was not listed. The
 //! last listing before the first delete proves that none of the manifests read had been freed when
-//! it was read.
+//! it was read. What was proven once stays true, so [`Known`] goes from one round to the next.
 
 use super::commit::{Commit, CommitAction};
 use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
+use crate::compaction::record::{RecordAnswer, RecordRequest};
+use crate::compaction::{Append, AppendAction};
 use crate::edit::Edit;
 use crate::gc::{
-    Evidence, JobReservation, ListedObject, Verdict, dead, manifest_boundary, manifest_boundary_now,
+    Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
+    manifest_boundary_now,
 };
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
-use siltstone_base::{ManifestId, ObjectName, PutOutcome, SstId, UnixMillis};
+use siltstone_base::{DatabaseId, ManifestId, ObjectName, PutOutcome, SstId, UnixMillis};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One round. A round that is overtaken by another collector ends without deleting.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collect {
     rules: Rules,
+    database: DatabaseId,
     evidence: Evidence,
+    known: Known,
     phase: Phase,
+    /// Looks only: revokes as if, and deletes nothing. Holds the moment that expiry goes by.
+    dry: Option<UnixMillis>,
     report: CollectReport,
+}
+
+/// What a round has proven about manifests, which never change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Known {
+    database: DatabaseId,
+    /// Every manifest from the boundary up to here has been read.
+    through: ManifestId,
+    /// As [`Evidence::named`].
+    named: BTreeMap<SstId, ManifestId>,
+    /// Manifests of checkpoints.
+    pinned: Vec<Arc<Manifest>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Revoke(Commit),
     List,
-    Jobs,
+    Records(Append),
     Look(Look),
     /// Manifests still to read, the next one last.
     Read(Vec<ManifestId>, Arc<Manifest>),
@@ -62,20 +82,25 @@ pub enum CollectAction {
     Request(ManifestRequest),
     /// List every object under the root.
     ListObjects,
-    /// Read every compaction job record and what ingests name.
-    ReadJobs,
+    /// Do this about the record of compaction jobs.
+    Record(RecordRequest),
     /// Create this boundary object if the name is free; that it is there already is as good.
     CreateBoundary(ObjectName),
-    /// Delete this object.
-    Delete(ObjectName),
+    /// Delete these objects, all of one kind, or as many of the first ones as suits. Numbered
+    /// names ascend from one call to the next; within one their order is free, since nobody
+    /// believes anything at or below the boundary.
+    Delete(Vec<ObjectName>),
     /// The round is over.
     Done(CollectReport),
 }
 
+/// Most names in one [`CollectAction::Delete`]: what stores take in one request.
+pub const DELETE_BATCH: usize = 1000;
+
 impl Collect {
     /// A round that starts from `newest`, the newest manifest the caller knows of. Checkpoints that
-    /// expired at or before `now` are revoked; objects stored after `cutoff` stay (`now` less the
-    /// grace period, by the store's clock).
+    /// expired at or before `now` are revoked; objects stored after `cutoff` stay. Both are by the
+    /// store's clock, `cutoff` is `now` less the grace period.
     #[must_use]
     pub fn new(
         newest: Arc<Manifest>,
@@ -83,6 +108,7 @@ impl Collect {
         cutoff: UnixMillis,
         rules: Rules,
     ) -> Collect {
+        let database = newest.database;
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
         let ids: Vec<_> = expired.map(|one| one.id).collect();
         let phase = if ids.is_empty() || !rules.has(Rule::RevokeFirst) {
@@ -91,40 +117,73 @@ impl Collect {
             Phase::Revoke(Commit::new(Edit::RevokeExpired { ids, now }, newest, rules))
         };
         let evidence = Evidence { cutoff, ..Evidence::default() };
-        Collect { rules, evidence, phase, report: CollectReport::default() }
+        let (known, report) = (Known::default(), CollectReport::default());
+        Collect { rules, database, evidence, known, phase, dry: None, report }
+    }
+
+    /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
+    #[must_use]
+    pub fn dry(database: DatabaseId, now: UnixMillis, cutoff: UnixMillis, rules: Rules) -> Collect {
+        let evidence = Evidence { cutoff, ..Evidence::default() };
+        let (known, report) = (Known::default(), CollectReport::default());
+        let phase = first_phase(rules);
+        Collect { rules, database, evidence, known, phase, dry: Some(now), report }
+    }
+
+    /// Goes by what an earlier round of the same process has proven, so that manifests are read
+    /// once.
+    #[must_use]
+    pub fn knowing(mut self, known: Known) -> Collect {
+        if known.database == self.database {
+            self.known = known;
+        }
+        self
     }
 
     /// What to do now.
     #[must_use]
     pub fn action(&self) -> CollectAction {
+        let done = CollectAction::Done(self.report);
         match &self.phase {
             Phase::Revoke(commit) => match commit.action() {
                 CommitAction::Request(request) => CollectAction::Request(request),
-                CommitAction::Done(_) | CommitAction::Failed(_) => CollectAction::Done(self.report),
+                CommitAction::Done(_) | CommitAction::Failed(_) => done,
             },
             Phase::List => CollectAction::ListObjects,
-            Phase::Jobs => CollectAction::ReadJobs,
+            Phase::Records(append) => match append.action() {
+                AppendAction::Request(request) => CollectAction::Record(request),
+                AppendAction::Done(_) | AppendAction::Failed(_) => done,
+            },
             Phase::Look(look) => match look.action() {
                 LookAction::Request(request) => CollectAction::Request(request),
-                LookAction::Done(_) => CollectAction::Done(self.report),
+                LookAction::Done(_) => done,
             },
             Phase::Read(ids, newest) => {
                 let id = ids.last().copied().unwrap_or(newest.id);
                 CollectAction::Request(ManifestRequest::Read(id))
             }
             Phase::Verify => {
-                let after = self.newest().map_or(ManifestId::NONE, |newest| newest.id);
+                let newest = self.evidence.newest.as_ref();
+                let after = newest.map_or(ManifestId::NONE, |newest| newest.id);
                 CollectAction::Request(ManifestRequest::List { after })
             }
             Phase::Boundary(names, _) => match names.last() {
                 Some(name) => CollectAction::CreateBoundary(*name),
-                None => CollectAction::Done(self.report),
+                None => done,
             },
-            Phase::Delete(names) => match names.last() {
-                Some(name) => CollectAction::Delete(*name),
-                None => CollectAction::Done(self.report),
-            },
-            Phase::Done => CollectAction::Done(self.report),
+            Phase::Delete(names) if names.is_empty() => done,
+            Phase::Delete(names) => CollectAction::Delete(batch(names)),
+            Phase::Done => done,
+        }
+    }
+
+    /// Manifests that will be read, in this order, the one of the present action first. They never
+    /// change, so they may be read ahead, and many at a time.
+    #[must_use]
+    pub fn reads_ahead(&self, limit: usize) -> Vec<ManifestId> {
+        match &self.phase {
+            Phase::Read(ids, _) => ids.iter().rev().take(limit).copied().collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -165,21 +224,30 @@ impl Collect {
     pub fn on_objects(&mut self, listed: Vec<ListedObject>) {
         if self.phase == Phase::List {
             self.evidence.listed = listed;
-            self.phase =
-                if self.rules.has(Rule::CollectorOrder) { Phase::Jobs } else { self.decide() };
+            self.phase = if self.rules.has(Rule::CollectorOrder) {
+                Phase::Records(Append::look(self.database))
+            } else {
+                self.decide()
+            };
         }
     }
 
-    /// The answer to [`CollectAction::ReadJobs`].
-    pub fn on_jobs(&mut self, jobs: Vec<JobReservation>, ingesting: Vec<SstId>) {
-        if self.phase == Phase::Jobs {
-            self.evidence.jobs = jobs;
-            self.evidence.ingesting = ingesting;
-            self.phase = if self.rules.has(Rule::CollectorOrder) {
-                Phase::Look(Look::new(None, self.rules))
-            } else {
-                Phase::List
-            };
+    /// The answer to [`CollectAction::Record`].
+    pub fn on_record(&mut self, answer: RecordAnswer) {
+        let Phase::Records(append) = &mut self.phase else { return };
+        append.on_answer(answer);
+        match append.action() {
+            AppendAction::Request(_) => {}
+            // A look changes nothing, so nothing is refused.
+            AppendAction::Failed(_) => self.give_up(),
+            AppendAction::Done(record) => {
+                self.evidence.jobs = record.reservations();
+                self.phase = if self.rules.has(Rule::CollectorOrder) {
+                    Phase::Look(Look::new(None, self.rules))
+                } else {
+                    Phase::List
+                };
+            }
         }
     }
 
@@ -192,47 +260,77 @@ impl Collect {
         }
         if names.is_empty() {
             let verdict = std::mem::take(verdict);
-            self.phase = self.delete_phase(&verdict);
+            self.phase = delete_phase(&verdict);
         }
     }
 
-    /// Tables that may be deleted at once, up to `limit`, the one of the present action first:
-    /// their order is free, that of numbered names is not. Report each by
-    /// [`Collect::on_deleted`], in this order.
-    #[must_use]
-    pub fn deletable_at_once(&self, limit: usize) -> Vec<ObjectName> {
-        let Phase::Delete(names) = &self.phase else { return Vec::new() };
-        let tables = names.iter().rev().copied();
-        tables.take_while(|name| matches!(name, ObjectName::Compacted(_))).take(limit).collect()
-    }
-
-    /// The answer to [`CollectAction::Delete`]: whether it succeeded. A numbered name that could
-    /// not be deleted ends the round's numbered deletes, so that those go in ascending order.
-    pub fn on_deleted(&mut self, succeeded: bool) {
+    /// The answer to [`CollectAction::Delete`], for so many of its first names: whether each is
+    /// gone. A numbered name that could not be deleted ends the round's deletes of its kind, so
+    /// that those go in ascending order.
+    pub fn on_deleted(&mut self, gone: &[bool]) {
         let Phase::Delete(names) = &mut self.phase else { return };
-        let Some(name) = names.pop() else { return };
-        if succeeded {
-            self.report.deleted += 1;
-        } else {
-            self.report.failed += 1;
-            match name {
-                ObjectName::Manifest(_) => {
-                    names.retain(|other| !matches!(other, ObjectName::Manifest(_)));
-                }
-                ObjectName::Wal(_) => names.retain(|other| !matches!(other, ObjectName::Wal(_))),
-                _ => {}
+        let mut stuck = None;
+        for gone in gone {
+            let Some(name) = names.pop() else { break };
+            if *gone {
+                self.report.deleted += 1;
+            } else {
+                self.report.failed += 1;
+                stuck = is_ascending(name).then_some(class(name)).or(stuck);
             }
         }
+        names.retain(|name| stuck != Some(class(*name)));
         if names.is_empty() {
             self.phase = Phase::Done;
         }
     }
 
+    /// What becomes of every object that was listed, as the evidence gathered so far has it: from
+    /// the first [`CollectAction::CreateBoundary`] or [`CollectAction::Delete`] on, and at the end
+    /// of a round that was not overtaken.
+    #[must_use]
+    pub fn fates(&self) -> Vec<(ListedObject, Fate)> {
+        fate::of_all(&self.evidence, self.rules)
+    }
+
+    /// The newest manifest of this round, once it has found it.
+    #[must_use]
+    pub fn newest(&self) -> Option<&Arc<Manifest>> {
+        self.evidence.newest.as_ref()
+    }
+
+    /// What the next round may go by. Nothing, of one that was overtaken.
+    #[must_use]
+    pub fn into_known(self) -> Known {
+        let Evidence { newest: Some(newest), mut named, pinned, .. } = self.evidence else {
+            return Known::default();
+        };
+        if self.phase != Phase::Done || self.report.overtaken {
+            return Known::default();
+        }
+        let boundary = reach(&self.evidence.listed, self.evidence.cutoff);
+        named.retain(|_, last| *last > boundary);
+        Known { database: self.database, through: newest.id, named, pinned }
+    }
+
     fn on_newest(&mut self, newest: Arc<Manifest>) {
+        if newest.database != self.database {
+            // Destroyed, and made anew in its place: another round's.
+            self.give_up();
+            return;
+        }
+        let newest = self.dry.map_or(newest.clone(), |now| as_if_revoked(&newest, now));
         let boundary = self.reach();
-        let pinned = newest.checkpoints.iter().map(|one| one.manifest_id);
-        let above = (boundary.get() + 1..newest.id.get()).map(ManifestId);
-        let mut ids: Vec<ManifestId> = above.chain(pinned).filter(|id| *id != newest.id).collect();
+        let Known { through, named, pinned, .. } = std::mem::take(&mut self.known);
+        self.evidence.named = named;
+        let still = |version: &Arc<Manifest>| {
+            newest.checkpoints.iter().any(|one| one.manifest_id == version.id)
+        };
+        self.evidence.pinned = pinned.into_iter().filter(still).collect();
+        let have = |id: ManifestId| self.evidence.pinned.iter().any(|version| version.id == id);
+        let pins = newest.checkpoints.iter().map(|one| one.manifest_id).filter(|id| !have(*id));
+        let above = (boundary.max(through).get() + 1..newest.id.get()).map(ManifestId);
+        let mut ids: Vec<ManifestId> = above.chain(pins).filter(|id| *id != newest.id).collect();
         ids.sort_unstable_by(|left, right| right.cmp(left));
         ids.dedup();
         self.phase = Phase::Read(ids, newest);
@@ -250,7 +348,7 @@ impl Collect {
             self.evidence.pinned.push(read.clone());
         }
         if id > self.reach() {
-            self.evidence.manifests.push(read);
+            self.evidence.note(&read);
         }
         self.end_reading();
     }
@@ -259,12 +357,14 @@ impl Collect {
         let Phase::Read(ids, newest) = &self.phase else { return };
         if ids.is_empty() {
             let newest = newest.clone();
-            if newest.checkpoints.iter().any(|one| one.manifest_id == newest.id) {
+            let pins = newest.checkpoints.iter().any(|one| one.manifest_id == newest.id);
+            if pins && self.evidence.pinned.iter().all(|version| version.id != newest.id) {
                 self.evidence.pinned.push(newest.clone());
             }
-            self.evidence.manifests.push(newest);
+            self.evidence.note(&newest);
+            self.evidence.newest = Some(newest);
             self.phase = if !self.rules.has(Rule::CollectorOrder) {
-                Phase::Jobs
+                Phase::Records(Append::look(self.database))
             } else if self.rules.has(Rule::CollectorVerifies) {
                 Phase::Verify
             } else {
@@ -284,11 +384,8 @@ impl Collect {
         }
     }
 
-    /// Where this round leaves the boundary of the manifests.
     fn reach(&self) -> ManifestId {
-        let listed = &self.evidence.listed;
-        let moved = manifest_boundary(listed, self.evidence.cutoff).unwrap_or_default();
-        moved.max(manifest_boundary_now(listed))
+        reach(&self.evidence.listed, self.evidence.cutoff)
     }
 
     fn give_up(&mut self) {
@@ -296,34 +393,60 @@ impl Collect {
         self.phase = Phase::Done;
     }
 
-    fn newest(&self) -> Option<&Arc<Manifest>> {
-        self.evidence.manifests.last()
-    }
-
     fn decide(&self) -> Phase {
+        if self.dry.is_some() {
+            return Phase::Done;
+        }
         let verdict = dead(&self.evidence, self.rules);
         let manifest = verdict.manifest_boundary.map(ObjectName::ManifestBoundary);
         let wal = verdict.wal_boundary.map(ObjectName::WalBoundary);
+        let records = verdict.record_boundary.map(ObjectName::CompactionsBoundary);
         // Taken from the end: the manifests' boundary first.
-        let names: Vec<ObjectName> = wal.into_iter().chain(manifest).collect();
+        let names: Vec<ObjectName> = records.into_iter().chain(wal).chain(manifest).collect();
         if names.is_empty() || !self.rules.has(Rule::BoundaryFirst) {
-            self.delete_phase(&verdict)
+            delete_phase(&verdict)
         } else {
             Phase::Boundary(names, verdict)
         }
     }
+}
 
-    fn delete_phase(&self, verdict: &Verdict) -> Phase {
-        if verdict.deletes.is_empty() {
-            return Phase::Done;
-        }
-        Phase::Delete(verdict.deletes.iter().rev().copied().collect())
-    }
+/// Where a round leaves the boundary of the manifests.
+fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {
+    let moved = manifest_boundary(listed, cutoff).unwrap_or_default();
+    moved.max(manifest_boundary_now(listed))
 }
 
 /// G1 begins with the objects; without the rule, with what should come last.
 fn first_phase(rules: Rules) -> Phase {
     if rules.has(Rule::CollectorOrder) { Phase::List } else { Phase::Look(Look::new(None, rules)) }
+}
+
+/// The state after the commit that a round which acts would begin with.
+fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
+    let mut state = Manifest::clone(newest);
+    state.checkpoints.retain(|one| !one.expired_at(now));
+    Arc::new(state)
+}
+
+/// Taken from the end.
+fn delete_phase(verdict: &Verdict) -> Phase {
+    if verdict.deletes.is_empty() {
+        return Phase::Done;
+    }
+    Phase::Delete(verdict.deletes.iter().rev().copied().collect())
+}
+
+/// The next names of one kind.
+fn batch(names: &[ObjectName]) -> Vec<ObjectName> {
+    let kind = names.last().map(|name| class(*name));
+    let same = names.iter().rev().take_while(|name| Some(class(**name)) == kind);
+    same.take(DELETE_BATCH).copied().collect()
+}
+
+/// Names that are freed in order behind a boundary.
+fn is_ascending(name: ObjectName) -> bool {
+    matches!(name, ObjectName::Manifest(_) | ObjectName::Wal(_) | ObjectName::Compactions(_))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ mod pins;
 mod testing;
 mod window;
 
-pub use collect::{Collect, CollectAction, CollectReport};
+pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use look::{Look, LookAction};

@@ -1,10 +1,11 @@
 //! The few file operations that the folder store is made of, behind a trait, so that a test can
 //! record their order and let any of them fail.
 
-use std::fs::{self, File, OpenOptions};
+use siltstone_base::UnixMillis;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A file that is being written under a staging name.
 #[derive(Debug)]
@@ -23,9 +24,18 @@ pub(super) struct FolderEntry {
     pub(super) modified: SystemTime,
 }
 
+impl FolderEntry {
+    /// When it was last written, by the file system's clock.
+    pub(super) fn modified(&self) -> UnixMillis {
+        let since = self.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+        UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
 /// File operations. Each is one system call or a few.
 pub(super) trait Files: Send + Sync {
-    /// A new file for writing; it must not exist.
+    /// A new file for writing; it must not exist. Locked for as long as it is open, so that others
+    /// can tell whether its process lives. NotFound when a sweep was quicker than the lock.
     fn create_new(&self, path: &Path) -> io::Result<Staged>;
     /// Appends.
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
@@ -43,6 +53,9 @@ pub(super) trait Files: Send + Sync {
     fn create_folder(&self, path: &Path) -> io::Result<()>;
     /// A file for reading, and its length.
     fn open(&self, path: &Path) -> io::Result<(File, u64)>;
+    /// Takes a file's name away if nobody has it open for writing; whether it did. The lock of a
+    /// process that died is the system's to release.
+    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool>;
     /// What stands in a folder, in no order.
     fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>>;
 }
@@ -54,6 +67,11 @@ pub(super) struct SystemFiles;
 impl Files for SystemFiles {
     fn create_new(&self, path: &Path) -> io::Result<Staged> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        // Where the file system has no locks, age alone decides what a sweep takes away.
+        let locked = file.lock().is_ok();
+        if locked && is_unlinked(&file)? {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         Ok(Staged { file, path: path.to_owned() })
     }
 
@@ -91,6 +109,16 @@ impl Files for SystemFiles {
         Ok((file, bytes))
     }
 
+    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool> {
+        let file = File::open(path)?;
+        match file.try_lock() {
+            // The lock is held until the name is gone: who waits for it finds that out.
+            Ok(()) => fs::remove_file(path).map(|()| true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)? {
@@ -109,4 +137,17 @@ impl Files for SystemFiles {
         }
         Ok(entries)
     }
+}
+
+/// Whether the open file has no name any more.
+#[cfg(unix)]
+fn is_unlinked(file: &File) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(file.metadata()?.nlink() == 0)
+}
+
+/// Elsewhere an open file keeps its name.
+#[cfg(not(unix))]
+fn is_unlinked(_: &File) -> io::Result<bool> {
+    Ok(false)
 }

@@ -11,7 +11,7 @@
 use super::errors::{explain, explain_link};
 use super::files::Files;
 use super::staging::{self, StagedFile};
-use crate::store::{Listed, PutAnswer, check_range, too_short};
+use crate::store::{Listed, PutAnswer, Swept, check_range, too_short};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -22,7 +22,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 /// Files kept open for reading. A process is commonly allowed 1,024.
 const OPEN_FILES: usize = 256;
@@ -68,9 +67,11 @@ impl Folder {
         self.root.join(name.to_string())
     }
 
-    /// Removes what dead processes left behind.
-    pub(super) fn sweep(&self, now: UnixMillis) {
-        staging::sweep(&*self.files, &self.root.join(staging::FOLDER), now);
+    /// Removes what dead processes left behind, if it was last written at or before `cutoff`.
+    pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<Swept> {
+        let folder = self.root.join(staging::FOLDER);
+        let swept = staging::sweep(&*self.files, &folder, cutoff);
+        swept.map_err(|error| explain(error, &folder))
     }
 
     pub(super) fn read(
@@ -229,16 +230,14 @@ impl Folder {
             entries => entries.map_err(|error| explain(error, &path))?,
         };
         for entry in entries {
-            let Some(file) = entry.name else { continue };
+            let Some(file) = &entry.name else { continue };
             let relative = format!("{relative}/{file}");
             if entry.is_folder {
                 if depth > 0 {
                     self.walk(&relative, depth - 1, listed)?;
                 }
             } else if let Some(name) = ObjectName::parse(&relative) {
-                let modified = entry.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-                let modified = UnixMillis(u64::try_from(modified.as_millis()).unwrap_or(u64::MAX));
-                listed.push(Listed { name, bytes: entry.bytes, modified });
+                listed.push(Listed { name, bytes: entry.bytes, modified: entry.modified() });
             }
         }
         Ok(())

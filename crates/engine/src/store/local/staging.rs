@@ -5,6 +5,7 @@
 //! ```
 
 use super::files::{Files, Staged};
+use crate::store::Swept;
 use siltstone_base::UnixMillis;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,9 @@ use std::sync::Arc;
 /// The folder under the root. It begins with a dot, which no object's name does.
 pub(super) const FOLDER: &str = ".staging";
 
-/// A staged file older than this belongs to nobody: nothing is written for a day. Were its writer
-/// alive all the same, its link or rename would fail and it would be told so.
-const ABANDONED_MILLIS: u64 = 24 * 60 * 60 * 1000;
+/// What an opener leaves to dead processes: it sweeps what is older than a day, whatever grace a
+/// collector gives.
+pub(super) const ABANDONED_MILLIS: u64 = 24 * 60 * 60 * 1000;
 
 /// A name that no other file has: the process id tells processes of one machine apart, the random
 /// part all others.
@@ -37,16 +38,36 @@ fn begun(name: &str) -> Option<u64> {
     if ours { millis.parse().ok() } else { None }
 }
 
-/// Removes what dead processes left in `folder`. Failures leave a file for the next time.
-pub(super) fn sweep(files: &dyn Files, folder: &Path, now: UnixMillis) {
-    let Ok(entries) = files.list(folder) else { return };
-    for name in entries.into_iter().filter_map(|entry| entry.name) {
-        let abandoned = |begun: u64| begun.saturating_add(ABANDONED_MILLIS) < now.0;
-        if begun(&name).is_some_and(abandoned) {
-            // Another opener may have been quicker.
-            let _ = files.unlink(&folder.join(name));
+/// Removes files of ours in `folder` that were last written at or before `cutoff`, by the file
+/// system's clock, and whose processes have died: those are unlocked. Where there are no locks
+/// nothing tells, and files are left unless they were begun a day before the cut-off as well: were
+/// such a writer alive all the same, its link or rename would fail and it would be told so.
+/// Failures leave a file for the next time.
+pub(super) fn sweep(files: &dyn Files, folder: &Path, cutoff: UnixMillis) -> io::Result<Swept> {
+    let mut swept = Swept::default();
+    let entries = match files.list(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(swept),
+        entries => entries?,
+    };
+    for entry in entries {
+        let Some(name) = &entry.name else { continue };
+        let Some(begun) = begun(name).filter(|_| entry.modified() <= cutoff) else { continue };
+        let path = folder.join(name);
+        let removed = match files.unlink_unlocked(&path) {
+            Ok(removed) => removed,
+            // Another sweep may have been quicker.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(_) if begun.saturating_add(ABANDONED_MILLIS) < cutoff.0 => {
+                files.unlink(&path).is_ok()
+            }
+            Err(_) => false,
+        };
+        if removed {
+            swept.uploads += 1;
+            swept.bytes += entry.bytes;
         }
     }
+    Ok(swept)
 }
 
 /// A staged file that goes away unless it got its name.
@@ -109,21 +130,45 @@ mod tests {
     use super::super::files::SystemFiles;
     use super::*;
 
+    fn write(path: &Path) {
+        std::fs::write(path, b"x").unwrap();
+    }
+
     #[test]
     fn only_old_files_of_ours_are_swept() {
         let folder = tempfile::tempdir().unwrap();
-        let now = 1_700_000_000_000;
-        let old = new_name(UnixMillis(now - ABANDONED_MILLIS - 1), 1);
-        let young = new_name(UnixMillis(now - ABANDONED_MILLIS + 1), 2);
+        let ours = new_name(UnixMillis(1_700_000_000_000), 1);
         let strangers = ["notes.txt", "0-0-0", "0000000000000-1-zzzzzzzzzzzzzzzz", "1-2-3-4"];
-        for name in strangers.iter().copied().chain([old.as_str(), young.as_str()]) {
-            std::fs::write(folder.path().join(name), b"x").unwrap();
+        for name in strangers.iter().copied().chain([ours.as_str()]) {
+            write(&folder.path().join(name));
         }
-        sweep(&SystemFiles, folder.path(), UnixMillis(now));
-        assert!(!folder.path().join(old).exists());
-        for name in strangers.iter().copied().chain([young.as_str()]) {
+        let sweep = |cutoff| sweep(&SystemFiles, folder.path(), UnixMillis(cutoff)).unwrap();
+        // Its name may say what it will: when it was last written counts.
+        assert_eq!(sweep(1_800_000_000_000 - 1_000_000_000_000), Swept::default());
+        assert!(folder.path().join(&ours).exists());
+        assert_eq!(sweep(u64::MAX), Swept { uploads: 1, bytes: 1 });
+        assert!(!folder.path().join(ours).exists());
+        for name in strangers {
             assert!(folder.path().join(name).exists(), "{name}");
         }
-        sweep(&SystemFiles, &folder.path().join("missing"), UnixMillis(now));
+        let missing = super::sweep(&SystemFiles, &folder.path().join("missing"), UnixMillis(1));
+        assert_eq!(missing.unwrap(), Swept::default());
+    }
+
+    /// A file that is being written stays, however old it is said to be.
+    #[test]
+    fn files_of_live_processes_are_not_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Arc<dyn Files> = Arc::new(SystemFiles);
+        let path = folder.path().join(new_name(UnixMillis(0), 1));
+        let file = StagedFile::begin(&files, &path).unwrap();
+        let sweep = || sweep(&*files, folder.path(), UnixMillis(u64::MAX)).unwrap();
+        assert_eq!(sweep(), Swept::default());
+        file.link(&folder.path().join("name")).unwrap();
+        // As a killed process leaves it: unlocked, with its staging name.
+        let again = folder.path().join(new_name(UnixMillis(0), 2));
+        write(&again);
+        assert_eq!(sweep(), Swept { uploads: 1, bytes: 1 });
+        assert!(path.exists() && !again.exists());
     }
 }

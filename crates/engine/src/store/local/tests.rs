@@ -118,6 +118,10 @@ impl Files for Recorder {
         self.record("open", path)?;
         SystemFiles.open(path)
     }
+    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool> {
+        self.record("sweep", path)?;
+        SystemFiles.unlink_unlocked(path)
+    }
     fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
         SystemFiles.list(path)
     }

@@ -43,6 +43,8 @@ const NO_CREDENTIALS: [&str; 5] = [
 ];
 /// Codes of S3 for credentials that were right once; they come with status 400.
 const STALE_CREDENTIALS: [&str; 3] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
+/// How S3 says that one delete of many is not permitted: the whole has status 200.
+const DENIED_BY_NAME: &str = "AccessDenied";
 /// How S3, GCS and Azure say that the bucket is missing, rather than an object in it.
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "bucket does not exist", "ContainerNotFound"];
 
@@ -138,6 +140,9 @@ fn by_text(text: &str) -> (ErrorKind, &'static str) {
     }
     if STALE_CREDENTIALS.iter().any(|sign| text.contains(sign)) {
         return (ErrorKind::Denied, "the credentials have expired");
+    }
+    if text.contains(DENIED_BY_NAME) {
+        return (ErrorKind::Denied, "the store refused the credentials or the permission");
     }
     if text.contains("redirect without LOCATION") {
         return (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`");

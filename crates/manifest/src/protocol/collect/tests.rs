@@ -1,7 +1,10 @@
 use super::*;
+use crate::compaction::record::{JobFacts, JobRange, RecordListing};
+use crate::compaction::{Compactions, Job, KeyRange, Why};
 use crate::edit::{FinishCompaction, FlushL0, NewCheckpoint};
 use crate::protocol::testing::{TinyStore, opener};
 use crate::testing::table;
+use bytes::Bytes;
 use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, WalId};
 
 const LATE: UnixMillis = UnixMillis(1000);
@@ -10,7 +13,9 @@ const LATE: UnixMillis = UnixMillis(1000);
 struct World {
     store: TinyStore,
     tables: Vec<SstId>,
-    jobs: Vec<JobReservation>,
+    /// The chain of job records, and its boundary.
+    records: BTreeMap<u64, Arc<Compactions>>,
+    record_boundary: u64,
 }
 
 impl World {
@@ -23,22 +28,64 @@ impl World {
         store.commit(Edit::ReserveNames { epoch: Epoch(1), names }).unwrap();
         let claim = AttemptId(7);
         store.commit(Edit::ClaimCompactor { writer: None, expected: Epoch::NONE, claim }).unwrap();
-        World { store, tables: vec![], jobs: vec![] }
+        World { store, tables: vec![], records: BTreeMap::new(), record_boundary: 0 }
+    }
+
+    /// The next record: one job that reserves these names, or none.
+    fn record(&mut self, reserved: &[u128]) {
+        let number = self.records.keys().next_back().copied().unwrap_or_default() + 1;
+        let keys = KeyRange { start: Bytes::new(), end: None, bottom: false };
+        let range = JobRange {
+            reserved: reserved.iter().copied().map(SstId).collect(),
+            ..JobRange::open(keys)
+        };
+        let job = Job {
+            id: JobId(1),
+            why: Why::Manual,
+            planned_on: ManifestId(1),
+            started_at: UnixMillis(1),
+            inputs: vec![],
+            destination: 0,
+            drops: vec![],
+            moves: vec![],
+            facts: JobFacts::default(),
+            ranges: vec![range],
+            cancelled: false,
+        };
+        let jobs = if reserved.is_empty() { vec![] } else { vec![job] };
+        let database = self.store.newest().database;
+        let record = Compactions { number, database, epoch: Epoch(1), jobs };
+        self.records.insert(number, Arc::new(record));
+    }
+
+    fn serve_record(&self, request: RecordRequest) -> RecordAnswer {
+        match request {
+            RecordRequest::Create(_) => panic!("a look creates nothing"),
+            RecordRequest::List => {
+                let newest = self.records.keys().next_back().copied().unwrap_or_default();
+                RecordAnswer::Listed(RecordListing { newest, boundary: self.record_boundary })
+            }
+            RecordRequest::Read(number) => RecordAnswer::Read(self.records.get(&number).cloned()),
+        }
     }
 
     fn listed(&self) -> Vec<ListedObject> {
         let manifests = self.store.manifests.keys().map(|id| ObjectName::Manifest(*id));
         let wal = self.store.wal.keys().map(|id| ObjectName::Wal(*id));
         let tables = self.tables.iter().map(|id| ObjectName::Compacted(*id));
+        let records = self.records.keys().map(|number| ObjectName::Compactions(*number));
         let boundaries = [
             ObjectName::ManifestBoundary(self.store.manifest_boundary),
             ObjectName::WalBoundary(self.store.wal_boundary),
+            ObjectName::CompactionsBoundary(self.record_boundary),
         ];
         let real = |name: &ObjectName| {
             *name != ObjectName::ManifestBoundary(ManifestId::NONE)
                 && *name != ObjectName::WalBoundary(WalId::NONE)
+                && *name != ObjectName::CompactionsBoundary(0)
         };
-        let names = manifests.chain(wal).chain(tables).chain(boundaries.into_iter().filter(real));
+        let names = manifests.chain(wal).chain(tables).chain(records);
+        let names = names.chain(boundaries.into_iter().filter(real));
         names.map(|name| ListedObject { name, modified: UnixMillis(1) }).collect()
     }
 
@@ -50,25 +97,31 @@ impl World {
         match collect.action() {
             CollectAction::Request(request) => collect.on_answer(self.store.serve(request)),
             CollectAction::ListObjects => collect.on_objects(self.listed()),
-            CollectAction::ReadJobs => collect.on_jobs(self.jobs.clone(), vec![]),
+            CollectAction::Record(request) => collect.on_record(self.serve_record(request)),
             CollectAction::CreateBoundary(name) => {
                 match name {
                     ObjectName::ManifestBoundary(id) => self.store.manifest_boundary = id,
                     ObjectName::WalBoundary(id) => self.store.wal_boundary = id,
+                    ObjectName::CompactionsBoundary(number) => self.record_boundary = number,
                     other => panic!("not a boundary: {other}"),
                 }
                 collect.on_boundary(PutOutcome::Committed);
             }
-            CollectAction::Delete(name) => {
-                match name {
-                    ObjectName::Manifest(id) => drop(self.store.manifests.remove(&id)),
-                    ObjectName::Wal(id) => drop(self.store.wal.remove(&id)),
-                    ObjectName::Compacted(id) => self.tables.retain(|table| *table != id),
-                    _ => {}
-                }
-                collect.on_deleted(true);
+            CollectAction::Delete(names) => {
+                names.iter().for_each(|name| self.delete(*name));
+                collect.on_deleted(&vec![true; names.len()]);
             }
             CollectAction::Done(_) => panic!("the round is over"),
+        }
+    }
+
+    fn delete(&mut self, name: ObjectName) {
+        match name {
+            ObjectName::Manifest(id) => drop(self.store.manifests.remove(&id)),
+            ObjectName::Wal(id) => drop(self.store.wal.remove(&id)),
+            ObjectName::Compacted(id) => self.tables.retain(|table| *table != id),
+            ObjectName::Compactions(number) => drop(self.records.remove(&number)),
+            _ => {}
         }
     }
 
@@ -144,7 +197,7 @@ fn a_table_committed_during_a_round_survives() {
         let mut world = World::new();
         world.flush(50, 1);
         world.tables = vec![SstId(50), SstId(70)];
-        world.jobs = vec![JobReservation { job: JobId(1), outputs: vec![SstId(70)] }];
+        world.record(&[70]);
         // One manifest alone, so that a round in the wrong order reads it first.
         let first = world.store.newest().id.get() - 1;
         world.store.free_manifests(first);
@@ -153,9 +206,9 @@ fn a_table_committed_during_a_round_survives() {
         world.store.manifests = [(newest.id, Arc::new(newest))].into();
         world.store.manifest_boundary = ManifestId::NONE;
         let mut collect = world.collect(rules);
-        world.step_to(&mut collect, |action| *action == CollectAction::ReadJobs);
+        world.step_to(&mut collect, |action| matches!(action, CollectAction::Record(_)));
         world.compact(50, 70);
-        world.jobs.clear();
+        world.record(&[]);
         world.finish(&mut collect);
         assert_eq!(world.tables.contains(&SstId(70)), survives);
     }
@@ -300,27 +353,146 @@ fn a_failed_delete_keeps_numbered_names_ascending() {
     world.tables = vec![SstId(99)];
     let mut collect = world.collect(Rules::ALL);
     world.step_to(&mut collect, |action| matches!(action, CollectAction::Delete(_)));
-    assert!(matches!(collect.action(), CollectAction::Delete(ObjectName::Manifest(_))));
-    collect.on_deleted(false);
+    let CollectAction::Delete(names) = collect.action() else { panic!("not a delete") };
+    assert!(names.is_sorted() && names.iter().all(|name| matches!(name, ObjectName::Manifest(_))));
+    world.delete(names[1]);
+    collect.on_deleted(&[false, true]);
     let report = world.finish(&mut collect);
     assert_eq!(report.failed, 1);
     assert_eq!(world.tables, vec![]);
     assert_eq!(world.store.wal.len(), 0);
-    assert!(world.store.manifests.contains_key(&ManifestId(1)));
+    let left: Vec<u64> = world.store.manifests.keys().map(|id| id.get()).collect();
+    assert_eq!(left.first(), Some(&1));
+    assert_eq!(left.len(), names.len());
+
+    // The next round takes up what is left, behind the boundary that is there.
+    let mut again = world.collect(Rules::ALL);
+    world.finish(&mut again);
+    assert_eq!(world.store.manifests.len(), 1);
 }
 
+/// The driver may take as many of the first names of a batch as suits it.
 #[test]
-fn tables_may_go_at_once_and_numbered_names_may_not() {
-    let mut world = World::new();
+fn batches_are_of_one_kind() {
+    let mut world = with_expired_checkpoint();
     world.tables = [97, 98, 99].map(SstId).to_vec();
+    world.record(&[]);
+    world.record(&[]);
     let mut collect = world.collect(Rules::ALL);
     world.step_to(&mut collect, |action| matches!(action, CollectAction::Delete(_)));
-    assert_eq!(collect.deletable_at_once(9), vec![]);
-    world.step_to(&mut collect, |action| {
-        matches!(action, CollectAction::Delete(ObjectName::Compacted(_)))
-    });
-    let both = [97, 98].map(|id| ObjectName::Compacted(SstId(id))).to_vec();
-    assert_eq!(collect.deletable_at_once(2), both);
-    (0..3).for_each(|_| collect.on_deleted(true));
+    let mut kinds = vec![];
+    while let CollectAction::Delete(names) = collect.action() {
+        assert!(names.iter().all(|name| class(*name) == class(names[0])));
+        kinds.push((class(names[0]), names.len()));
+        collect.on_deleted(&[true]);
+    }
+    assert!(kinds.is_sorted_by_key(|(kind, left)| (*kind, usize::MAX - left)), "{kinds:?}");
+    assert_eq!(kinds.iter().map(|(kind, _)| *kind).max(), Some(4));
     assert!(matches!(collect.action(), CollectAction::Done(_)));
+}
+
+/// R1, with the record that compaction writes: what a job reserves stays, and goes once the record
+/// that has no such job is the newest, and the manifest does not name it.
+#[test]
+fn what_a_job_reserves_stays_until_the_job_is_gone() {
+    let mut world = World::new();
+    world.tables = vec![SstId(70), SstId(71)];
+    world.record(&[70]);
+    let mut collect = world.collect(Rules::ALL);
+    world.finish(&mut collect);
+    assert_eq!(world.tables, vec![SstId(70)]);
+    world.record(&[]);
+    let mut collect = world.collect(Rules::ALL);
+    world.finish(&mut collect);
+    assert_eq!(world.tables, vec![]);
+    // The chain's last record stays, behind the boundary nothing is left.
+    assert_eq!(world.records.keys().copied().collect::<Vec<_>>(), vec![2]);
+    assert_eq!(world.record_boundary, 1);
+}
+
+/// Planted bug 3 for records: the boundary is there before the first record goes.
+#[test]
+fn records_wait_for_their_boundary() {
+    for (rules, first) in [(Rules::ALL, true), (Rules::ALL.without(Rule::BoundaryFirst), false)] {
+        let mut world = World::new();
+        (0..3).for_each(|_| world.record(&[]));
+        let mut collect = world.collect(rules);
+        while world.records.contains_key(&1) {
+            world.step(&mut collect);
+        }
+        assert_eq!(world.record_boundary == 2, first);
+    }
+}
+
+/// A record in a freed slot is not believed: what the real newest one reserves stays.
+#[test]
+fn a_zombie_record_hides_no_reservation() {
+    let mut world = World::new();
+    (0..4).for_each(|_| world.record(&[70]));
+    world.tables = vec![SstId(70)];
+    // The collector lists, and everything up to 4 is freed while it looks.
+    let mut collect = world.collect(Rules::ALL);
+    world.step_to(&mut collect, |action| *action == CollectAction::Record(RecordRequest::Read(4)));
+    world.record(&[70]);
+    world.record_boundary = 4;
+    let zombie = Compactions::clone(&world.records[&4]);
+    world.records.retain(|number, _| *number > 4);
+    world.records.insert(4, Arc::new(Compactions { jobs: vec![], ..zombie }));
+    world.finish(&mut collect);
+    assert_eq!(world.tables, vec![SstId(70)]);
+}
+
+/// Manifests are read once: a second round knows what the first has proven.
+#[test]
+fn what_was_proven_is_not_read_again() {
+    let mut world = World::new();
+    world.flush(50, 1);
+    world.tables = vec![SstId(50), SstId(51)];
+    world.compact(50, 70);
+    world.store.grow(3);
+    let young = |world: &World| {
+        let listed = world.listed().into_iter();
+        let modified = UnixMillis(5000);
+        listed.map(|object| ListedObject { modified, ..object }).collect::<Vec<_>>()
+    };
+    // Everything is young: every manifest is above the boundary.
+    let mut first = world.collect(Rules::ALL);
+    first.on_objects(young(&world));
+    world.finish(&mut first);
+    let known = first.into_known();
+    let before = world.store.requests;
+    let mut second = world.collect(Rules::ALL).knowing(known);
+    second.on_objects(young(&world));
+    world.finish(&mut second);
+    // A look, and the listing that verifies: one list, one read, two lists.
+    assert_eq!(world.store.requests - before, 4);
+    let known = second.into_known();
+
+    // The table that only the older manifests name goes when they do.
+    let mut third = world.collect(Rules::ALL).knowing(known);
+    world.finish(&mut third);
+    assert!(!world.tables.contains(&SstId(50)));
+}
+
+/// A dry round tells what one that acts would do, expired checkpoints taken away, and does nothing.
+#[test]
+fn a_dry_round_tells_and_does_nothing() {
+    let mut world = with_expired_checkpoint();
+    world.tables = vec![SstId(99)];
+    let before = (world.store.manifests.clone(), world.store.wal.clone());
+    let database = world.store.newest().database;
+    let mut dry = Collect::dry(database, LATE, LATE, Rules::ALL);
+    assert_eq!(world.finish(&mut dry), CollectReport::default());
+    assert_eq!((world.store.manifests.clone(), world.store.wal.clone()), before);
+    let told: Vec<ObjectName> = dry
+        .fates()
+        .into_iter()
+        .filter(|(_, fate)| matches!(fate, Fate::Dead(_)))
+        .map(|(object, _)| object.name)
+        .collect();
+    let mut real = world.collect(Rules::ALL);
+    let report = world.finish(&mut real);
+    // The round that acts supersedes one manifest more, by its commit.
+    assert_eq!(report.deleted, told.len() as u64 + 1);
+    assert!(told.contains(&ObjectName::Wal(WalId(3))));
 }

@@ -1,0 +1,81 @@
+//! Rounds of the writer's process, in the background. A look every `gc_interval` goes by what the
+//! process knows, and asks the store nothing: an idle database is left alone.
+
+use super::around;
+use super::due::Seen;
+use super::round::Collector;
+use crate::objects::Objects;
+use crate::writer::Writer;
+use futures::future::{Either, select};
+use siltstone_base::Result;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The collector of the writer's process, as its handle knows it.
+#[derive(Default)]
+pub(crate) struct Embedded {
+    working: tokio::sync::Mutex<()>,
+}
+
+impl Embedded {
+    /// Waits until nothing is at work. Who waits has closed the handle before.
+    pub(crate) async fn at_rest(&self) {
+        drop(self.working.lock().await);
+    }
+}
+
+/// Runs until the handle begins to close or has ended.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let options = &writer.options;
+    let objects = Objects { env: writer.env.clone(), limit: options.deadline };
+    let mut collector = Collector::new(objects, options.min_age);
+    collector.seen = Seen::at_open(writer.manifests.newest_known());
+    let mut pause = options.gc_interval;
+    while stays_open(&writer, pause).await {
+        let working = writer.collector.working.lock().await;
+        let done = {
+            let round = pin!(round_if_worth(&writer, &mut collector));
+            match select(round, pin!(ends(&writer))).await {
+                Either::Left((done, _)) => done,
+                // A round may stop anywhere.
+                Either::Right(_) => return,
+            }
+        };
+        drop(working);
+        pause = match done {
+            Ok(()) => options.gc_interval,
+            // The next one begins from the start.
+            Err(_) => (pause * 2).min(options.gc_interval.saturating_mul(LONGEST)),
+        };
+    }
+}
+
+/// The longest pause after rounds that failed, in intervals.
+const LONGEST: u32 = 8;
+
+async fn round_if_worth(writer: &Writer, collector: &mut Collector) -> Result<()> {
+    let (clock, newest) = (&writer.env.clock, writer.manifests.newest_known());
+    if collector.seen.is_worth(&newest, clock.now(), clock.monotonic()) {
+        collector.round(newest).await?;
+    }
+    Ok(())
+}
+
+/// Waits for `pause`; `false` once the handle begins to close or has ended.
+async fn stays_open(writer: &Writer, pause: Duration) -> bool {
+    let pause = writer.env.clock.sleep(around(&writer.env, pause));
+    matches!(select(pause, pin!(ends(writer))).await, Either::Left(_))
+}
+
+/// Completes when the handle begins to close or has ended.
+async fn ends(writer: &Writer) {
+    loop {
+        let mut changed = pin!(writer.phase_changed.notified());
+        changed.as_mut().enable();
+        if !writer.is_open() {
+            return;
+        }
+        changed.await;
+    }
+}

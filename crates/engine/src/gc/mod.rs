@@ -1,0 +1,59 @@
+//! The garbage collector (RFC 0020): deletes what nobody names. What is dead, and in which order
+//! things are asked and done, is decided by `siltstone_manifest::{gc, protocol::Collect}`; here the
+//! store is asked.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`round`] | one round: the machine driven over a store |
+//! | [`now`] | the store's clock |
+//! | [`report`] | what a round did, and what a dry one would do |
+//! | [`due`] | whether another round could find anything |
+//! | [`embedded`] | rounds of the writer's process |
+//! | [`serve`] | rounds over many databases, without a writer |
+
+mod due;
+pub(crate) mod embedded;
+mod now;
+mod report;
+mod round;
+mod serve;
+
+pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
+pub use serve::{Ended, GcEvent, run};
+
+use crate::admin::no_database;
+use crate::env::Env;
+use crate::objects::Objects;
+use round::Collector;
+use siltstone_base::Result;
+use std::time::Duration;
+
+/// How a collector without a writer works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcOptions {
+    /// What is younger, by the store's clock, stays.
+    pub min_age: Duration,
+    /// Time between two rounds over one database.
+    pub interval: Duration,
+    /// Longest time one request may take, repetitions included.
+    pub deadline: Duration,
+}
+
+/// Around `pause`, so that many collectors do not stay in step: two thirds to four thirds of it.
+fn around(env: &Env, pause: Duration) -> Duration {
+    env.jittered(pause / 3 * 2)
+}
+
+/// One round. `dry` changes nothing: the report lists what would go, and why. It goes by this
+/// machine's clock then, since asking the store's takes an object.
+///
+/// # Errors
+/// NotFound where there is no database; Denied when boundaries cannot be written; Unavailable,
+/// Timeout, Corruption. What was deleted before an error was dead for good. A delete that fails is
+/// no error: it stands in the report.
+pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport> {
+    let objects = Objects { env: env.clone(), limit: options.deadline };
+    let mut collector = Collector::new(objects, options.min_age);
+    let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
+    if dry { collector.dry_round(&newest).await } else { collector.round(newest).await }
+}

@@ -1,0 +1,265 @@
+//! One round: the machine says what to ask the store for, this asks.
+
+use super::due::Seen;
+use super::now::store_time;
+use super::report::GcReport;
+use crate::create::Creating;
+use crate::manifest_client::{ManifestRequests, look};
+use crate::objects::Objects;
+use crate::rules;
+use crate::store::Listed;
+use futures::future::try_join_all;
+use siltstone_base::name::prefix;
+use siltstone_base::{
+    AttemptId, DatabaseId, Error, ManifestId, ObjectId, ObjectName, PutOutcome, Result, UnixMillis,
+};
+use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
+use siltstone_manifest::gc::{Fate, ListedObject};
+use siltstone_manifest::protocol::{
+    Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
+};
+use siltstone_manifest::{Manifest, codec};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Manifests that are read at a time: a first round over a busy database may need many.
+const READ_AHEAD: usize = 32;
+/// What a round lists. Staged ingests are not the collector's.
+const FOLDERS: [&str; 5] =
+    [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
+
+/// The collector of one database, from one round to the next.
+pub(super) struct Collector {
+    objects: Objects,
+    min_age: Duration,
+    /// What is proven of manifests, so that each is read once.
+    known: Known,
+    pub(super) seen: Seen,
+}
+
+impl Collector {
+    pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
+        let (known, seen) = (Known::default(), Seen::default());
+        Collector { objects, min_age, known, seen }
+    }
+
+    pub(super) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    /// The newest manifest; `None` where there is no database, or none any more.
+    ///
+    /// # Errors
+    /// The store's; Corruption.
+    pub(super) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
+        // A database that was made anew in place of this one begins with small numbers again: only
+        // a look from the start finds that out, and where nothing is known there is nothing newer.
+        let newest = look(&self.objects, None).await?;
+        Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
+    }
+
+    /// One round, planned on `newest`.
+    ///
+    /// # Errors
+    /// See [`super::once`].
+    pub(super) async fn round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+        let began = self.objects.env.clock.monotonic();
+        let database = newest.database;
+        let now = store_time(&self.objects, database).await?;
+        let cutoff = before(now, self.min_age);
+        // Who refreshes a checkpoint goes by a clock of its own: it has expired when it has by
+        // this process's clock and by the store's. A clock that is wrong then only delays.
+        let now = now.min(self.objects.env.clock.now());
+        let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
+        let expired: Vec<_> = expired.map(|one| one.id).collect();
+        let machine = Collect::new(Arc::clone(&newest), now, cutoff, rules::in_force());
+        let known = std::mem::take(&mut self.known);
+        let mut round = Round::new(&self.objects, machine.knowing(known), database);
+        round.drive().await?;
+        let Round { mut report, machine, .. } = round;
+        // One that was refreshed in time is still there.
+        let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
+        report.revoked = expired.iter().filter(gone).count() as u64;
+        report.swept = self.objects.env.store.sweep(cutoff).await?;
+        let newest = machine.newest().cloned().unwrap_or(newest);
+        self.seen = Seen::after(&report, newest, began, self.min_age);
+        self.known = machine.into_known();
+        Ok(report)
+    }
+
+    /// What a round would do.
+    ///
+    /// # Errors
+    /// See [`super::once`].
+    pub(super) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
+        let now = self.objects.env.clock.now();
+        let (rules, cutoff) = (rules::in_force(), before(now, self.min_age));
+        let machine = Collect::dry(newest.database, now, cutoff, rules);
+        let mut round = Round::new(&self.objects, machine, newest.database);
+        round.drive().await?;
+        let Round { mut report, .. } = round;
+        report.note_dead(&round.listed, &round.fates, now);
+        report.dry_run = true;
+        report.revoked = newest.checkpoints.iter().filter(|one| one.expired_at(now)).count() as u64;
+        Ok(report)
+    }
+}
+
+/// `now` less the grace period.
+fn before(now: UnixMillis, min_age: Duration) -> UnixMillis {
+    let grace = u64::try_from(min_age.as_millis()).unwrap_or(u64::MAX);
+    UnixMillis(now.0.saturating_sub(grace))
+}
+
+/// A round under way.
+struct Round<'a> {
+    objects: &'a Objects,
+    machine: Collect,
+    database: DatabaseId,
+    requests: ManifestRequests,
+    /// Manifests that were read ahead.
+    ahead: HashMap<ManifestId, Option<Arc<Manifest>>>,
+    /// The listing, and what becomes of each.
+    listed: Vec<Listed>,
+    fates: Vec<Fate>,
+    /// Lengths of what goes.
+    bytes: HashMap<ObjectName, u64>,
+    creating: Option<(ObjectName, Creating)>,
+    report: GcReport,
+}
+
+impl<'a> Round<'a> {
+    fn new(objects: &'a Objects, machine: Collect, database: DatabaseId) -> Round<'a> {
+        Round {
+            objects,
+            machine,
+            database,
+            requests: ManifestRequests::new(objects),
+            ahead: HashMap::new(),
+            listed: Vec::new(),
+            fates: Vec::new(),
+            bytes: HashMap::new(),
+            creating: None,
+            report: GcReport { database, ..GcReport::default() },
+        }
+    }
+
+    async fn drive(&mut self) -> Result<()> {
+        loop {
+            match self.machine.action() {
+                CollectAction::Request(request) => {
+                    let answer = self.about_manifests(request).await?;
+                    self.machine.on_answer(answer);
+                }
+                CollectAction::ListObjects => self.list().await?,
+                CollectAction::Record(request) => {
+                    let answer = self.about_records(request).await?;
+                    self.machine.on_record(answer);
+                }
+                CollectAction::CreateBoundary(name) => {
+                    self.judge();
+                    let outcome = self.create_boundary(name).await?;
+                    self.machine.on_boundary(outcome);
+                }
+                CollectAction::Delete(names) => {
+                    self.judge();
+                    self.delete(names).await;
+                }
+                CollectAction::Done(done) => {
+                    self.report.overtaken = done.overtaken;
+                    if !done.overtaken {
+                        self.judge();
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Once the evidence is complete: what becomes of each object.
+    fn judge(&mut self) {
+        if !self.fates.is_empty() {
+            return;
+        }
+        self.fates = self.machine.fates().into_iter().map(|(_, fate)| fate).collect();
+        let dead = self.listed.iter().zip(&self.fates);
+        let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
+        self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
+        self.report.note_stays(&self.listed, &self.fates);
+        self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
+    }
+
+    async fn about_manifests(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
+        let ManifestRequest::Read(id) = request else {
+            return self.requests.perform(request).await;
+        };
+        if !self.ahead.contains_key(&id) {
+            let ids = self.machine.reads_ahead(READ_AHEAD);
+            let objects = self.objects;
+            let read = try_join_all(ids.iter().map(|id| objects.manifest(*id))).await?;
+            self.ahead.extend(ids.into_iter().zip(read));
+        }
+        match self.ahead.remove(&id) {
+            Some(read) => Ok(ManifestAnswer::Read(read)),
+            // Not one of those to read ahead: a look's.
+            None => self.requests.perform(ManifestRequest::Read(id)).await,
+        }
+    }
+
+    async fn list(&mut self) -> Result<()> {
+        let objects = self.objects;
+        let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
+        self.listed = found.into_iter().flatten().collect();
+        let short = |object: &Listed| ListedObject { name: object.name, modified: object.modified };
+        self.machine.on_objects(self.listed.iter().map(short).collect());
+        Ok(())
+    }
+
+    async fn about_records(&self, request: RecordRequest) -> Result<RecordAnswer> {
+        match request {
+            RecordRequest::List => Ok(RecordAnswer::Listed(self.objects.list_records().await?)),
+            RecordRequest::Read(number) => {
+                let record = self.objects.record(number).await?;
+                if record.as_ref().is_some_and(|record| record.database != self.database) {
+                    let name = ObjectName::Compactions(number);
+                    let stranger = Error::corruption("a record of another database");
+                    return Err(stranger.with("object", name));
+                }
+                Ok(RecordAnswer::Read(record))
+            }
+            RecordRequest::Create(_) => Err(Error::internal("a look creates nothing")),
+        }
+    }
+
+    async fn create_boundary(&mut self, name: ObjectName) -> Result<PutOutcome<()>> {
+        if self.creating.as_ref().is_none_or(|(creating, _)| *creating != name) {
+            let env = &self.objects.env;
+            let id = match name {
+                ObjectName::ManifestBoundary(id) => id.get(),
+                ObjectName::WalBoundary(id) => id.get(),
+                ObjectName::CompactionsBoundary(number) => number,
+                other => return Err(Error::internal("no boundary").with("object", other)),
+            };
+            let attempt = AttemptId(env.random_u128());
+            let object = ObjectId(env.random_u128());
+            let bytes = codec::encode_boundary(id, self.database, object, attempt);
+            self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
+        }
+        match &mut self.creating {
+            Some((_, creating)) => creating.once(self.objects, name).await,
+            None => Err(Error::internal("a boundary is made from nothing")),
+        }
+    }
+
+    /// One batch. A delete that fails is met again by the next round.
+    async fn delete(&mut self, names: Vec<ObjectName>) {
+        let answers = self.objects.env.store.delete_many(names.clone()).await;
+        let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        for (name, answer) in names.into_iter().zip(answers) {
+            let bytes = self.bytes.get(&name).copied().unwrap_or_default();
+            self.report.note_delete(name, bytes, answer);
+        }
+        self.machine.on_deleted(&gone);
+    }
+}
