@@ -13,12 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
 use siltstone::parts::Merged;
 use siltstone::{Fill, Result, Rows, ScanRange};
+use std::collections::VecDeque;
 
 /// Rows of the first refill, where no limit says more: most scans by hand are short.
 const FIRST_ROWS: usize = 16;
-/// Bytes of a key and of a value that the first refill has room for; more only costs growing.
-const KEY_ROOM: usize = 32;
-const VALUE_ROOM: usize = 128;
 /// Rows of a refill at most: enough that refilling costs a row nothing.
 const MAX_ROWS: usize = 1024;
 /// Bytes of a refill at most.
@@ -92,6 +90,9 @@ pub(crate) struct Scan {
 struct State {
     /// `None` once it is over: ended, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
+    /// What comes next, made already: a short refill makes the objects straight from the blocks.
+    made: VecDeque<Py<PyAny>>,
+    /// What comes after that. Long refills leave the interpreter alone and fill columns.
     rows: Rows,
     /// Which of the rows have no value; empty where all have one.
     deleted: Vec<bool>,
@@ -117,11 +118,9 @@ impl Scan {
             u64::MAX => FIRST_ROWS,
             limit => (limit as usize).clamp(FIRST_ROWS, ROWS_WITH_LOCK),
         };
-        let rows =
-            Rows::with_capacity(refill_rows, refill_rows * KEY_ROOM, refill_rows * VALUE_ROOM);
-        let deleted = Vec::new();
         let scan = Some(Held::new(process, scan));
-        let state = State { scan, rows, deleted, next: 0, refill_rows };
+        let (made, rows, deleted) = (VecDeque::new(), Rows::new(), Vec::new());
+        let state = State { scan, made, rows, deleted, next: 0, refill_rows };
         Scan { yields, state: Mutex::new(state) }
     }
 
@@ -133,7 +132,7 @@ impl Scan {
 
     fn stream(&self, py: Python<'_>, batch_rows: usize) -> PyResult<ArrowStream> {
         let mut state = self.lock(py)?;
-        if state.next < state.rows.len() {
+        if state.has_rows() {
             let text = "rows of this scan were iterated already; begin another scan for Arrow";
             return Err(error::invalid(py, text));
         }
@@ -142,59 +141,122 @@ impl Scan {
 }
 
 impl State {
-    /// Makes sure that a row stands at `next`; `false` at the end.
-    fn refill(&mut self, py: Python<'_>) -> PyResult<bool> {
-        if self.next < self.rows.len() {
+    /// Lets go of everything.
+    fn end(&mut self) {
+        self.scan = None;
+        self.made = VecDeque::new();
+        self.rows = Rows::new();
+        self.next = 0;
+    }
+
+    /// Whether a row is at hand.
+    fn has_rows(&self) -> bool {
+        !self.made.is_empty() || self.next < self.rows.len()
+    }
+
+    /// Makes sure that a row is at hand; `false` at the end.
+    fn refill(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
+        if self.has_rows() {
             return Ok(true);
         }
         // Loops in C never look for signals between two rows.
         py.check_signals()?;
-        let refilled = self.read(py);
+        let refilled = self.read(py, yields);
         if !matches!(refilled, Ok(true)) {
-            self.scan = None;
+            // Nothing is given after an error.
+            self.end();
         }
         refilled
     }
 
-    fn read(&mut self, py: Python<'_>) -> PyResult<bool> {
+    fn read(&mut self, py: Python<'_>, yields: Yields) -> PyResult<bool> {
         let Some(held) = &mut self.scan else { return Ok(false) };
         let process = held.process();
-        let scan = held.get_mut(py)?;
-        let (rows, wanted) = (&mut self.rows, self.refill_rows);
+        let pull = held.get_mut(py)?;
+        let (made, rows, wanted) = (&mut self.made, &mut self.rows, self.refill_rows);
         rows.clear();
         self.next = 0;
         self.refill_rows = (wanted * 2).min(MAX_ROWS);
         loop {
-            let filled = if wanted <= ROWS_WITH_LOCK {
-                scan.fill(rows, wanted, MAX_BYTES)
-            } else {
-                py.detach(|| scan.fill(rows, wanted, MAX_BYTES))
+            let filled = match pull {
+                Pull::Scan(scan) if wanted <= ROWS_WITH_LOCK => {
+                    make(py, scan, made, wanted, yields)?
+                }
+                Pull::Scan(scan) => py.detach(|| scan.fill(rows, wanted, MAX_BYTES)).raise(py)?,
+                Pull::Merged(merged) => {
+                    py.detach(|| merged.fill(rows, wanted, MAX_BYTES)).raise(py)?
+                }
             };
             // Rows that are there are given before more is waited for.
-            match filled.raise(py)? {
-                Fill::NeedsBlocks if rows.is_empty() => wait(py, process, scan.fetch())?,
+            match filled {
+                Fill::NeedsBlocks if rows.is_empty() && made.is_empty() => {
+                    wait(py, process, pull.fetch())?;
+                }
                 Fill::NeedsBlocks | Fill::Full | Fill::End => {
-                    self.deleted = scan.take_deleted();
-                    return Ok(!rows.is_empty());
+                    self.deleted = pull.take_deleted();
+                    return Ok(self.has_rows());
                 }
             }
         }
     }
 
-    fn row<'py>(&self, py: Python<'py>, yields: Yields) -> PyResult<Option<Bound<'py, PyAny>>> {
+    /// The row at hand, taken.
+    fn take<'py>(
+        &mut self,
+        py: Python<'py>,
+        yields: Yields,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        if let Some(made) = self.made.pop_front() {
+            return Ok(Some(made.into_bound(py)));
+        }
         let Some((key, value)) = self.rows.row(self.next) else { return Ok(None) };
         let gone = self.deleted.get(self.next).is_some_and(|deleted| *deleted);
-        Ok(Some(match yields {
-            Yields::Items if gone => {
-                (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any()
-            }
-            Yields::Keys => PyBytes::new(py, key).into_any(),
-            Yields::Values => PyBytes::new(py, value).into_any(),
-            Yields::Items => {
-                (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
-            }
-        }))
+        self.next += 1;
+        object(py, key, (!gone).then_some(value), yields).map(Some)
     }
+}
+
+/// Makes the objects of the next `wanted` rows, or of [`MAX_BYTES`], as far as memory has them.
+fn make(
+    py: Python<'_>,
+    scan: &mut siltstone::Scan,
+    made: &mut VecDeque<Py<PyAny>>,
+    wanted: usize,
+    yields: Yields,
+) -> PyResult<Fill> {
+    let (mut bytes, mut failed) = (0, None);
+    let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
+        Ok(object) => {
+            made.push_back(object.unbind());
+            bytes += key.len() + value.len();
+            Ok(made.len() < wanted && bytes < MAX_BYTES)
+        }
+        Err(error) => {
+            failed = Some(error);
+            Ok(false)
+        }
+    });
+    match failed {
+        Some(error) => Err(error),
+        None => filled.raise(py),
+    }
+}
+
+/// What iterating gives for a row; `None` as value where it has none.
+fn object<'py>(
+    py: Python<'py>,
+    key: &[u8],
+    value: Option<&[u8]>,
+    yields: Yields,
+) -> PyResult<Bound<'py, PyAny>> {
+    Ok(match (yields, value) {
+        (Yields::Items, None) => (PyBytes::new(py, key), py.None()).into_pyobject(py)?.into_any(),
+        (Yields::Items, Some(value)) => {
+            (PyBytes::new(py, key), PyBytes::new(py, value)).into_pyobject(py)?.into_any()
+        }
+        (Yields::Keys, _) => PyBytes::new(py, key).into_any(),
+        (Yields::Values, value) => PyBytes::new(py, value.unwrap_or_default()).into_any(),
+    })
 }
 
 #[pymethods]
@@ -205,12 +267,10 @@ impl Scan {
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = self.lock(py)?;
-        if !state.refill(py)? {
+        if !state.refill(py, self.yields)? {
             return Ok(None);
         }
-        let row = state.row(py, self.yields)?;
-        state.next += 1;
-        Ok(row)
+        state.take(py, self.yields)
     }
 
     /// The rows as a stream of Arrow record batches with the columns `key` and `value`.
@@ -239,9 +299,7 @@ impl Scan {
     /// Lets go of what the scan pins; iterating after it ends at once.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
-        state.scan = None;
-        state.rows = Rows::new();
-        state.next = 0;
+        state.end();
         Ok(())
     }
 

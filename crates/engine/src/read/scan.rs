@@ -241,33 +241,44 @@ impl Scan {
     /// # Errors
     /// Corruption; what the merge operator raised. The scan is over then.
     pub fn fill(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+        let full =
+            |rows: &Rows| rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty());
+        if self.left > 0 && full(rows) {
+            return Ok(Fill::Full);
+        }
+        self.each(|key, value| {
+            if !rows.push(key, value) {
+                return Err(Error::invalid(
+                    "a batch of rows is over 2 GiB; ask for fewer bytes at a time",
+                ));
+            }
+            Ok(!full(rows))
+        })
+    }
+
+    /// Hands one row after another, key and value, to `take` until it answers that it wants no
+    /// more ([`Fill::Full`]), as far as memory has them. Spares the copy into [`Rows`].
+    ///
+    /// # Errors
+    /// As [`Scan::fill`]; what `take` answers. The scan is over then.
+    pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
         if matches!(self.state, State::Opening) && !self.open_in_memory()? {
             return Ok(Fill::NeedsBlocks);
         }
-        let filled = self.fill_running(rows, max_rows, max_bytes);
+        let filled = self.each_running(take);
         if filled.is_err() {
             self.state = State::Ended;
         }
         filled
     }
 
-    fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
+    fn each_running(&mut self, mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
         let State::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
         let left = &mut self.left;
-        let full =
-            |rows: &Rows| rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty());
-        if *left > 0 && full(rows) {
-            return Ok(Fill::Full);
-        }
         if *left > 0 {
             let step = visible.each(|key, value| {
-                if !rows.push(key, value) {
-                    return Err(Error::invalid(
-                        "a batch of rows is over 2 GiB; ask for fewer bytes at a time",
-                    ));
-                }
                 *left -= 1;
-                Ok(*left > 0 && !full(rows))
+                Ok(take(key, value)? && *left > 0)
             })?;
             match step {
                 Step::Ready if *left > 0 => return Ok(Fill::Full),
