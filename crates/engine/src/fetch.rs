@@ -60,8 +60,11 @@ pub(crate) enum Fill {
 }
 
 impl ReadContext {
-    /// The bytes of `range`.
-    async fn read(&self, descriptor: &SstDescriptor, range: Range<u64>) -> Result<Bytes> {
+    /// The bytes of `range` of a table, whole.
+    ///
+    /// # Errors
+    /// Corruption for a range outside the object; why a table is gone; the store's.
+    pub(crate) async fn read(&self, descriptor: &SstDescriptor, range: Range<u64>) -> Result<Bytes> {
         let name = ObjectName::Compacted(descriptor.id);
         if range.start >= range.end || range.end > descriptor.object_bytes {
             return Err(Error::corruption("a block lies outside its table").with("table", name));

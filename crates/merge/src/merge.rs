@@ -10,8 +10,8 @@
 //!      s0     s1    s2     s3            (k = 4)
 //! ```
 //! A move plays one match per level, against the losers on the winner's way up. One source needs no
-//! match and two need one, so neither is a special case. The first eight bytes of each key stand in
-//! the tree: most matches compare two numbers and touch no block.
+//! match and two need one, so neither is a special case. Eight bytes of each key stand in the tree,
+//! the first behind what all keys share: most matches compare two numbers and touch no block.
 
 use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
@@ -31,8 +31,8 @@ pub enum Direction {
 enum Head {
     /// The current seek has not placed it yet.
     Unplaced,
-    /// It stands on an entry whose key starts with these bytes (big-endian, short keys filled up
-    /// with zeros).
+    /// It stands on an entry whose key goes on with these bytes (big-endian, short keys filled up
+    /// with zeros) behind what all keys share.
     On { prefix: u64 },
     /// It has no more entries.
     Done,
@@ -57,6 +57,8 @@ pub struct Merge<C> {
     heads: Vec<Head>,
     /// See the module's head. Empty while there is no source.
     tree: Vec<usize>,
+    /// How many first bytes all keys have in common.
+    shared: usize,
     direction: Direction,
     state: State,
     needed: Vec<BlockAddr>,
@@ -71,10 +73,19 @@ impl<C: Cursor> Merge<C> {
             sources,
             heads: vec![Head::Unplaced; count],
             tree: vec![0; count],
+            shared: 0,
             direction,
             state: State::Nowhere,
             needed: Vec::new(),
         }
+    }
+
+    /// The same merge of sources all of whose keys have their first `bytes` bytes in common, as far
+    /// as they are met: keys are compared behind them first. Said before the first move.
+    #[must_use]
+    pub fn sharing(mut self, bytes: usize) -> Self {
+        self.shared = bytes;
+        self
     }
 
     /// Which way it moves.
@@ -112,7 +123,7 @@ impl<C: Cursor> Merge<C> {
             self.state = State::Moving;
             return Ok(step);
         }
-        self.heads[winner] = head_of(&self.sources[winner], step)?;
+        self.heads[winner] = head_of(&self.sources[winner], step, self.shared)?;
         self.replay(winner);
         Ok(self.stand())
     }
@@ -137,7 +148,7 @@ impl<C: Cursor> Merge<C> {
             }
             match place(source)? {
                 Step::NeedBlock(block) => self.needed.push(block),
-                step => *head = head_of(source, step)?,
+                step => *head = head_of(source, step, self.shared)?,
             }
         }
         if let Some(first) = self.needed.first() {
@@ -214,14 +225,15 @@ impl<C: Cursor> Merge<C> {
     }
 }
 
-/// The head of a source whose move answered `step`.
-fn head_of<C: Cursor>(source: &C, step: Step) -> Result<Head> {
+/// The head of a source whose move answered `step`, behind `shared` bytes.
+#[inline]
+fn head_of<C: Cursor>(source: &C, step: Step, shared: usize) -> Result<Head> {
     if step == Step::End {
         return Ok(Head::Done);
     }
     let (key, _) =
         source.key().ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
-    Ok(Head::On { prefix: head(key) })
+    Ok(Head::On { prefix: head(key.get(shared..).unwrap_or_default()) })
 }
 
 /// Forward, `prev` answers Internal, and so do `next` backward and the seeks that belong to the

@@ -142,6 +142,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.drive(Side::Left, |table| table.seek_before(key, seq))
     }
 
+    #[inline]
     fn next(&mut self) -> Result<Step> {
         self.check_standing()?;
         self.drive(Side::Right, C::next)
@@ -152,6 +153,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.drive(Side::Left, C::prev)
     }
 
+    #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         if self.stage != Stage::Idle {
             return None;
@@ -159,6 +161,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.tables.get(self.at).and_then(|(_, table)| table.entry())
     }
 
+    #[inline]
     fn key(&self) -> Option<(&[u8], Seq)> {
         if self.stage != Stage::Idle {
             return None;

@@ -213,6 +213,7 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         }
     }
 
+    #[inline]
     fn next(&mut self) -> Result<Step> {
         let (Some(position), Some((block, held))) = (self.position, &self.held) else {
             return Ok(self.nowhere());
@@ -235,11 +236,13 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         Ok(self.leave_for(before, Edge::Last))
     }
 
+    #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         let (block, position) = self.standing()?;
         block.entry(position)
     }
 
+    #[inline]
     fn key(&self) -> Option<(&[u8], Seq)> {
         let (block, position) = self.standing()?;
         Some((block.key(position), block.seq(position)))

@@ -7,6 +7,7 @@
 //! | [`cut`] | a job's keys cut into ranges that are merged at once |
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
+//! | [`sending`] | chunks of a table on their way to the store |
 //! | [`records`] | changes of the job record |
 //! | [`named`] | its options among the engine's |
 //! | [`schedule`] | the scheduler at work in the background |
@@ -22,6 +23,7 @@ mod range;
 mod records;
 mod run;
 pub(crate) mod schedule;
+mod sending;
 
 pub(crate) use run::Wanted;
 

@@ -3,24 +3,33 @@
 
 use super::merging::{Ends, Made, Merging};
 use super::run::Run;
+use super::sending::{Sender, sending};
 use crate::cache::{MetadataBudget, TableHandle};
-use crate::parts::inputs::Inputs;
+use crate::parts::inputs::{Ahead, Inputs};
 use bytes::Bytes;
+use futures::future::{Either, join, select};
+use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{
-    AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, SstDescriptor,
-    SstId, Step,
+    AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
+    SstDescriptor, SstId, Step,
 };
 use siltstone_manifest::compaction::{Change, Job, JobFacts, JobRange};
 use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
+use std::pin::pin;
 use std::sync::Arc;
 
-/// Bytes that one input reads ahead at a time.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Size of an upload's chunk, and what is built between two looks at whether to go on: some 10 ms
-/// of one core.
-const SLICE_BYTES: usize = 4 << 20;
+/// What the inputs of a range have in memory from a store that is far: three waves each, as one is
+/// used up, one is there and one comes.
+const READ_AHEAD_BYTES: u64 = 48 << 20;
+/// Bytes that one input reads at a time from a store that is far: from where a stream of 50 MiB/s
+/// costs more time than a request, to where it does so many times over.
+const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
+/// Size of an upload's chunk, and what is built between two looks at whether to go on: a few
+/// milliseconds of one core.
+const SLICE_BYTES: usize = 2 << 20;
 
 /// A worker on one range.
 pub(super) struct RangeWorker<'r, 'w> {
@@ -124,7 +133,9 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             None => range.keys.start.to_vec(),
         };
         let end = range.keys.end.as_deref();
-        let mut inputs = Inputs::new(READ_AHEAD_BYTES);
+        let wave = READ_AHEAD_BYTES / 3 / layers.len().max(1) as u64;
+        let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
+        let mut inputs = Inputs::new(Ahead { first_bytes: wave, most_bytes: wave });
         let mut runs = Vec::with_capacity(layers.len());
         for layer in layers {
             let mut tables = Vec::new();
@@ -134,13 +145,15 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
                     None => TableHandle::new(descriptor.clone(), &budget),
                 };
                 let table = writer.context.table(&handle).await?;
-                let cursor = inputs.add_table(&table.table, &writer.context);
+                let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
+                let after = last.and_then(|last| last.checked_add(1));
+                let cursor = inputs.add_table(&table.table, &writer.context, after);
                 let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
                 tables.push((TableBounds::from(descriptor), cursor));
             }
             runs.push(RunCursor::new(tables));
         }
-        let merge = Merge::new(runs, Direction::Forward);
+        let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
         let retention = Retention {
             snapshots: job.facts.snapshots.clone().unwrap_or_default(),
             floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
@@ -170,7 +183,8 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         }
     }
 
-    /// Builds and uploads one table. Answers whether an entry is left for the next.
+    /// Builds and uploads one table: while a slice is merged, the one before is sent and what the
+    /// next one will need comes in. Answers whether an entry is left for the next table.
     async fn table(
         &self,
         name: SstId,
@@ -179,34 +193,51 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         merging: Merging,
     ) -> Result<(Merging, SstDescriptor, bool)> {
         let writer = self.run.writer;
-        let object = ObjectName::Compacted(name);
-        let mut upload = writer.env.store.upload(object).await?;
+        let upload = writer.env.store.upload(ObjectName::Compacted(name)).await?;
         let attempt = AttemptId(writer.env.random_u128());
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Table, database, ObjectId(name.get()), attempt);
-        let mut state = (merging, TableBuilder::new(options, envelope));
-        let more = loop {
-            let made;
-            (state, made) = self.slice(state).await?;
-            let stopped = match made {
-                Ok(Made::NeedsBlocks) => inputs.fetch(&state.0.needed()).await,
-                Ok(Made::Chunk(chunk)) => upload.write(chunk).await,
-                Ok(Made::TableEnds) => break true,
-                Ok(Made::End) => break false,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = stopped.and_then(|()| self.run.check_open()) {
-                // What failed first is what the caller must know.
-                let _ = upload.abort().await;
-                return Err(error);
-            }
+        let builder = TableBuilder::new(options, envelope);
+        let (mut sender, sending) = sending(upload);
+        let building = async move {
+            let (merging, builder, more) = self.fill((merging, builder), inputs, &mut sender).await?;
+            let finish = move || builder.finish();
+            let (rest, table): (Bytes, _) = writer.env.blocking("compact", finish).await??;
+            sender.send(rest).await?;
+            sender.complete().await?;
+            Ok((merging, table, more))
         };
-        let (merging, builder) = state;
-        let finish = move || builder.finish();
-        let (rest, table): (Bytes, _) = writer.env.blocking("compact", finish).await??;
-        upload.write(rest).await?;
-        upload.finish().await?;
-        Ok((merging, table, more))
+        let (built, sent) = join(building, sending).await;
+        // An upload that fails is why nobody takes the next chunk.
+        sent.and(built)
+    }
+
+    /// Slices until the table ends; answers whether an entry is left for the next one.
+    async fn fill(
+        &self,
+        mut state: (Merging, TableBuilder),
+        inputs: &mut Inputs,
+        sender: &mut Sender,
+    ) -> Result<(Merging, TableBuilder, bool)> {
+        loop {
+            let made = {
+                let slice = pin!(self.slice(state));
+                let coming = pin!(inputs.come_in());
+                let Either::Left((sliced, _)) = select(slice, coming).await else {
+                    return Err(Error::internal("reading ahead has an end"));
+                };
+                let made;
+                (state, made) = sliced?;
+                made?
+            };
+            match made {
+                Made::NeedsBlocks => inputs.fetch(&state.0.needed()).await?,
+                Made::Chunk(chunk) => sender.send(chunk).await?,
+                Made::TableEnds => return Ok((state.0, state.1, true)),
+                Made::End => return Ok((state.0, state.1, false)),
+            }
+            self.run.check_open()?;
+        }
     }
 
     /// One slice where it holds up no task.
@@ -220,6 +251,15 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         };
         self.run.writer.env.blocking("compact", work).await
     }
+}
+
+/// How many first bytes the keys of all tables have in common: those of the smallest and of the
+/// largest key.
+fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
+    let tables = || layers.iter().flatten();
+    let first = tables().map(|table| &table.first_key).min();
+    let last = tables().map(|table| &table.last_key).max();
+    first.zip(last).map_or(0, |(first, last)| shared_prefix(first, last))
 }
 
 /// How the job's tables are written, whatever the options of this process are.

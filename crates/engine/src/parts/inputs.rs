@@ -1,93 +1,162 @@
-//! The tables below a merge: their cursors, and the driver that fetches what the cursors lack.
+//! The tables below a merge: their cursors, and the driver that fetches what the cursors lack, and
+//! what they will lack next.
+//!
+//! A store that answers at once is read by the cursors themselves, a little at a time. From others
+//! two waves a table are on their way or at hand: one is used up while the next one comes.
 
+pub(crate) use super::hand::Ahead;
+use super::hand::{Hand, Wave};
 use super::table::TableFile;
-use crate::fetch::{Fill, ReadContext};
-use parking_lot::Mutex;
+use crate::fetch::ReadContext;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use siltstone_base::{BlockAddr, Error, Result, SstId};
-use siltstone_sst::{Block, BlockSource, Table, TableCursor};
-use std::collections::{BTreeMap, HashMap};
+use siltstone_sst::{Table, TableCursor};
+use std::collections::{HashMap, HashSet};
+use std::future::pending;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A cursor over one of the tables.
 pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
 
-/// Blocks that were fetched and not reached yet.
-#[derive(Default)]
-pub(crate) struct Hand(Mutex<BTreeMap<u32, Arc<Block>>>);
+/// Bytes that are read at a time where the store answers at once: what eight inputs have at hand
+/// fits the caches of a core then.
+const NEAR_BYTES: u64 = 256 << 10;
 
-impl BlockSource for Hand {
-    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
-        // A cursor keeps the block it stands in, and a merge does not turn back.
-        self.0.lock().remove(&addr.block)
-    }
-}
-
-struct Input {
-    context: ReadContext,
-    table: Arc<Table>,
-    hand: Arc<Hand>,
-    waves: u32,
-}
+type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
 
 /// Tables that are read forward, once.
 pub(crate) struct Inputs {
-    tables: HashMap<SstId, Input>,
-    /// Bytes that one wave of read-ahead may bring.
-    ahead_bytes: u64,
+    tables: HashMap<SstId, Arc<Hand>>,
+    ahead: Ahead,
+    coming: FuturesUnordered<Coming>,
+    /// Tables of which a wave is on its way.
+    awaited: HashSet<SstId>,
+    /// Tables that were begun.
+    begun: Vec<SstId>,
 }
 
 impl Inputs {
-    pub(crate) fn new(ahead_bytes: u64) -> Inputs {
-        Inputs { tables: HashMap::new(), ahead_bytes }
+    /// None yet; each is read ahead like that.
+    pub(crate) fn new(ahead: Ahead) -> Inputs {
+        Inputs {
+            tables: HashMap::new(),
+            ahead,
+            coming: FuturesUnordered::new(),
+            awaited: HashSet::new(),
+            begun: Vec::new(),
+        }
     }
 
     /// A cursor over `file`; `None` when this very table is among the inputs already: it cannot add
     /// anything.
     pub(super) fn add(&mut self, file: &TableFile) -> Option<InputCursor> {
-        self.add_table(file.table(), file.context())
+        self.add_table(file.table(), file.context(), None)
     }
 
-    /// As [`Inputs::add`], for a table of a database.
+    /// As [`Inputs::add`], for a table of a database, of which blocks from number `end` on are not
+    /// read ahead.
     pub(crate) fn add_table(
         &mut self,
         table: &Arc<Table>,
         context: &ReadContext,
+        end: Option<u32>,
     ) -> Option<InputCursor> {
-        let (table, hand) = (Arc::clone(table), Arc::<Hand>::default());
         let id = table.descriptor().id;
         if self.tables.contains_key(&id) {
             return None;
         }
-        let cursor = TableCursor::new(Arc::clone(&table), Arc::clone(&hand));
-        let context = context.clone();
-        self.tables.insert(id, Input { context, table, hand, waves: 0 });
-        Some(cursor)
+        let near = if context.env.store.is_near() { NEAR_BYTES } else { u64::MAX };
+        let ahead = Ahead {
+            first_bytes: self.ahead.first_bytes.min(near),
+            most_bytes: self.ahead.most_bytes.min(near),
+        };
+        let hand = Arc::new(Hand::new(Arc::clone(table), context.clone(), ahead, end));
+        self.tables.insert(id, Arc::clone(&hand));
+        Some(TableCursor::new(Arc::clone(table), hand))
     }
 
-    /// Fetches blocks, and what follows them: one block more, two, four, …
+    /// Fetches blocks, and what follows them, all at once.
     ///
     /// # Errors
     /// Corruption, and what the store says.
     pub(crate) async fn fetch(&mut self, needed: &[BlockAddr]) -> Result<()> {
         for addr in needed {
-            let input = self.tables.get_mut(&addr.sst).ok_or_else(|| {
-                Error::internal("a merge asks for a block of a table that it does not read")
-            })?;
-            let ahead = 1u64 << input.waves.min(16);
-            input.waves += 1;
-            let (mut wanted, mut bytes) = (vec![addr.block], 0);
-            for block in (1..ahead).map_while(|n| addr.block.checked_add(u32::try_from(n).ok()?)) {
-                let Some(range) = input.table.block_range(block) else { break };
-                bytes += range.end - range.start;
-                if bytes > self.ahead_bytes {
-                    break;
-                }
-                wanted.push(block);
+            let hand = self.hand(addr)?;
+            if hand.mend(addr.block).await? {
+                continue;
             }
-            let fetched = input.context.blocks(&input.table, &wanted, Fill::PassBy).await?;
-            let fetched = fetched.into_iter().map(|(addr, block)| (addr.block, block));
-            input.hand.0.lock().extend(fetched);
+            // What is on its way may be the very wave.
+            self.await_wave(addr.sst).await;
+            if !hand.has(addr.block)? {
+                let wave = hand.from(addr.block).ok_or_else(|| {
+                    Error::corruption("no such block in the table").with("table", addr.sst)
+                })?;
+                self.start(&hand, addr.sst, wave);
+            }
         }
+        for addr in needed {
+            self.await_wave(addr.sst).await;
+            self.hand(addr)?.has(addr.block)?;
+        }
+        self.look_ahead();
         Ok(())
+    }
+
+    /// Lets the waves that will be needed next come in, for as long as it is polled.
+    pub(crate) async fn come_in(&mut self) {
+        loop {
+            self.look_ahead();
+            if !self.arrive().await {
+                return pending().await;
+            }
+        }
+    }
+
+    fn hand(&self, addr: &BlockAddr) -> Result<Arc<Hand>> {
+        self.tables.get(&addr.sst).cloned().ok_or_else(|| {
+            Error::internal("a merge asks for a block of a table that it does not read")
+        })
+    }
+
+    /// Asks for the next wave of every table that has one left at most.
+    fn look_ahead(&mut self) {
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.retain(|id| {
+            let Some(hand) = self.tables.get(id).cloned() else { return false };
+            if !self.awaited.contains(id)
+                && let Some(wave) = hand.due()
+            {
+                self.start(&hand, *id, wave);
+            }
+            !hand.is_read()
+        });
+        self.begun.extend(begun);
+    }
+
+    fn start(&mut self, hand: &Arc<Hand>, id: SstId, (blocks, bytes): (Range<u32>, Range<u64>)) {
+        if !self.begun.contains(&id) {
+            self.begun.push(id);
+        }
+        self.awaited.insert(id);
+        let hand = Arc::clone(hand);
+        self.coming.push(async move { (id, hand.read(blocks, bytes).await) }.boxed());
+    }
+
+    /// Waits until nothing of the table is on its way.
+    async fn await_wave(&mut self, id: SstId) {
+        while self.awaited.contains(&id) && self.arrive().await {}
+    }
+
+    /// Waits for the next wave to come; `false` when none is on its way.
+    async fn arrive(&mut self) -> bool {
+        let Some((id, wave)) = self.coming.next().await else { return false };
+        self.awaited.remove(&id);
+        if let Some(hand) = self.tables.get(&id) {
+            hand.take(wave);
+        }
+        true
     }
 }

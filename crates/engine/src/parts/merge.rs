@@ -1,6 +1,6 @@
 //! Several parts as one sorted whole: of every key the version of the input that was named first.
 
-use super::inputs::{InputCursor, Inputs};
+use super::inputs::{Ahead, InputCursor, Inputs};
 use super::table::TableFile;
 use super::view::View;
 use crate::read::{Fill, Rows, ScanRange};
@@ -10,8 +10,8 @@ use siltstone_memtable::MemCursor;
 use siltstone_merge::{Direction, Merge};
 use std::fmt;
 
-/// Bytes that one input reads ahead at a time.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// A merge of a few rows reads little; one that goes on reads in long stretches.
+const READ_AHEAD: Ahead = Ahead { first_bytes: 32 << 10, most_bytes: 4 << 20 };
 
 /// An input of a merge.
 #[derive(Clone, Debug)]
@@ -174,7 +174,7 @@ impl Merged {
         if range.reverse {
             return Err(Error::unsupported("a merge of parts moves forward only"));
         }
-        let mut tables = Inputs::new(READ_AHEAD_BYTES);
+        let mut tables = Inputs::new(READ_AHEAD);
         let mut sources = Vec::new();
         let mut rank = Seq(inputs.len() as u64);
         for input in inputs {

@@ -3,6 +3,7 @@
 //! very code that a database runs on; what is here gives that code something to stand on where
 //! there is no database.
 
+mod hand;
 pub(crate) mod inputs;
 mod memtable;
 mod merge;

@@ -8,7 +8,7 @@
 //! A run is a table like any other, whose sequence numbers say when a row came: the merge then
 //! meets, of equal keys, the row that came last first, and both positions are known.
 
-use super::inputs::{InputCursor, Inputs};
+use super::inputs::{Ahead, InputCursor, Inputs};
 use super::table::TableFile;
 use crate::env::Effects;
 use crate::options::Options;
@@ -213,7 +213,8 @@ impl Sorter {
         }
         self.spill().await?;
         let ahead = self.memory_bytes as u64 / self.runs.len().max(1) as u64;
-        let mut inputs = Inputs::new(ahead.clamp(LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES));
+        let bytes = ahead.clamp(LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES);
+        let mut inputs = Inputs::new(Ahead { first_bytes: bytes, most_bytes: bytes });
         let cursors = self.runs.iter().filter_map(|run| inputs.add(run)).collect();
         let merge = Merge::new(cursors, Direction::Forward);
         let runs = Box::new(Runs { merge, inputs, placed: false, _scratch: self.scratch });

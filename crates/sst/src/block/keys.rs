@@ -80,6 +80,10 @@ impl Keys {
                 let start = from + position * len;
                 bytes.get(start..start + len).unwrap_or_default()
             }
+            (Place::Rebuilt(keys), Ends::Fixed(len)) => {
+                let start = position * len;
+                keys.get(start..start + len).unwrap_or_default()
+            }
             _ => self.get_any(bytes, position),
         }
     }
