@@ -22,13 +22,20 @@ use bytes::Bytes;
 use files::{Files, SystemFiles};
 use folder::Folder;
 use futures::FutureExt;
+use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, ObjectName, Result, UnixMillis};
 use staging::StagedFile;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+
+/// Of an upload, bytes after which a sync begins beside the writing: the disk works while a table
+/// is made, and what is left at its end takes some 10 ms. Less would cost more commits of the file
+/// system's journal.
+const SYNC_BYTES: usize = 16 << 20;
 
 /// A store in a local folder, which need not exist before the first write.
 pub struct LocalStore {
@@ -115,6 +122,8 @@ impl Store for LocalStore {
                 effects: self.effects.clone(),
                 name,
                 file,
+                unsynced: 0,
+                syncing: None,
             });
             Ok(upload)
         }
@@ -158,6 +167,10 @@ struct LocalUpload {
     name: ObjectName,
     /// Gone once a write has failed, or was dropped on its way.
     file: Option<StagedFile>,
+    /// Bytes written since the last sync began.
+    unsynced: usize,
+    /// Answers when a sync that runs beside the writing is done.
+    syncing: Option<oneshot::Receiver<io::Result<()>>>,
 }
 
 impl LocalUpload {
@@ -166,18 +179,41 @@ impl LocalUpload {
             Error::internal("an upload goes on after a write failed").with("object", self.name)
         })
     }
+
+    /// Begins to sync what was written, unless a sync is under way.
+    fn sync_beside(&mut self, file: &StagedFile) -> Result<()> {
+        if let Some(syncing) = &mut self.syncing {
+            match syncing.try_recv() {
+                Ok(None) => return Ok(()),
+                Ok(Some(synced)) => {
+                    synced.map_err(|error| errors::explain(error, &file.path()))?;
+                }
+                Err(_) => return Err(Error::internal("a sync died")),
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let sync = file.syncing();
+        self.effects.spawn.spawn_blocking("sync", Box::new(move || drop(answer.send(sync()))));
+        (self.syncing, self.unsynced) = (Some(answered), 0);
+        Ok(())
+    }
 }
 
 impl Upload for LocalUpload {
     fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
         async move {
             let mut file = self.take()?;
+            let bytes = chunk.len();
             let write = move || {
                 let written = file.write(&chunk);
                 (written.map_err(|error| errors::explain(error, &file.path())), file)
             };
             let (written, file) = self.effects.blocking("write", write).await?;
             written?;
+            self.unsynced += bytes;
+            if self.unsynced >= SYNC_BYTES {
+                self.sync_beside(&file)?;
+            }
             self.file = Some(file);
             Ok(())
         }
@@ -187,6 +223,12 @@ impl Upload for LocalUpload {
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {
             let (file, folder, name) = (self.take()?, Arc::clone(&self.folder), self.name);
+            if let Some(syncing) = self.syncing.take() {
+                // A system tells of bytes that it could not write once: whoever was told must not
+                // lose it.
+                let synced = syncing.await.map_err(|_| Error::internal("a sync died"))?;
+                synced.map_err(|error| errors::explain(error, &file.path()))?;
+            }
             let complete = move || folder.complete(name, file);
             self.effects.blocking("complete", complete).await?
         }

@@ -5,12 +5,13 @@ use siltstone_base::UnixMillis;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A file that is being written under a staging name.
-#[derive(Debug)]
+/// A file that is being written under a staging name. A clone is another handle on it.
+#[derive(Clone, Debug)]
 pub(super) struct Staged {
-    pub(super) file: File,
+    pub(super) file: Arc<File>,
     pub(super) path: PathBuf,
 }
 
@@ -72,11 +73,11 @@ impl Files for SystemFiles {
         if locked && is_unlinked(&file)? {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Staged { file, path: path.to_owned() })
+        Ok(Staged { file: Arc::new(file), path: path.to_owned() })
     }
 
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
-        staged.file.write_all(bytes)
+        (&*staged.file).write_all(bytes)
     }
 
     fn sync_file(&self, staged: &Staged) -> io::Result<()> {

@@ -98,6 +98,13 @@ impl StagedFile {
         self.files.sync_file(&self.staged)
     }
 
+    /// As [`StagedFile::sync`], for what was written before this is called, from another thread
+    /// while more is written.
+    pub(super) fn syncing(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
+        let (files, staged) = (Arc::clone(&self.files), self.staged.clone());
+        move || files.sync_file(&staged)
+    }
+
     /// Gives the file its name where that is free; the staging name goes when this is dropped.
     pub(super) fn link(&self, to: &Path) -> io::Result<()> {
         self.files.link(&self.staged.path, to)
