@@ -64,7 +64,11 @@ impl ReadContext {
     ///
     /// # Errors
     /// Corruption for a range outside the object; why a table is gone; the store's.
-    pub(crate) async fn read(&self, descriptor: &SstDescriptor, range: Range<u64>) -> Result<Bytes> {
+    pub(crate) async fn read(
+        &self,
+        descriptor: &SstDescriptor,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
         let name = ObjectName::Compacted(descriptor.id);
         if range.start >= range.end || range.end > descriptor.object_bytes {
             return Err(Error::corruption("a block lies outside its table").with("table", name));

@@ -200,7 +200,8 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         let builder = TableBuilder::new(options, envelope);
         let (mut sender, sending) = sending(upload);
         let building = async move {
-            let (merging, builder, more) = self.fill((merging, builder), inputs, &mut sender).await?;
+            let (merging, builder, more) =
+                self.fill((merging, builder), inputs, &mut sender).await?;
             let finish = move || builder.finish();
             let (rest, table): (Bytes, _) = writer.env.blocking("compact", finish).await??;
             sender.send(rest).await?;
