@@ -141,6 +141,7 @@ impl Writer {
                 vec![table_name(me, 0)]
             },
             checkpoint: Some(reading::first_checkpoint(me)),
+            merge_operator: None,
         };
         let machine = OpenWriter::new(options, newest, world.rules);
         world.then(out, Step::of(me, ROLE, What::Starts), |next| {

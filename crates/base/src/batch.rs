@@ -99,6 +99,7 @@ pub fn joined<T: AsRef<[u8]>>(pieces: &[T]) -> Arc<[u8]> {
 pub struct Batch {
     bytes: Vec<u8>,
     ops: u32,
+    operands: u32,
 }
 
 impl Batch {
@@ -111,7 +112,7 @@ impl Batch {
     /// An empty batch with room for `bytes` of encoded operations.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
-        Batch { bytes: Vec::with_capacity(bytes), ops: 0 }
+        Batch { bytes: Vec::with_capacity(bytes), ..Batch::default() }
     }
 
     /// Sets `key` to `value`, until `expires_at` where given.
@@ -166,7 +167,14 @@ impl Batch {
         self.bytes.extend_from_slice(head.as_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
+        self.operands += u32::from(kind == Kind::Merge);
         Ok(())
+    }
+
+    /// How many of its operations are merge operands.
+    #[must_use]
+    pub fn operands(&self) -> u32 {
+        self.operands
     }
 
     /// How many operations, and so sequence numbers, it holds.
@@ -191,6 +199,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ops = 0;
+        self.operands = 0;
     }
 }
 

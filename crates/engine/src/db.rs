@@ -12,7 +12,7 @@ use crate::value::Value;
 use crate::writer::{Phase, Writer};
 use crate::{Batch, Env};
 use siltstone_base::batch::encode_one;
-use siltstone_base::{Error, Kind, Result, UnixMillis};
+use siltstone_base::{BatchOps, Error, Kind, MergeOperator, Result, UnixMillis};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,11 +120,43 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
+    /// Adds a merge operand to `key`, for `expires_in` where given: a read folds it into what the
+    /// key had.
+    ///
+    /// # Errors
+    /// As [`Database::put`]; Invalid without a merge operator, and for what it does not take.
+    pub fn merge(
+        &self,
+        key: &[u8],
+        operand: &[u8],
+        expires_in: Option<Duration>,
+    ) -> Result<Accept> {
+        self.operator()?.check(operand)?;
+        let bytes = encode_one(Kind::Merge, key, operand, self.expiry(expires_in)?)?;
+        self.writer()?.accept(bytes, 1)
+    }
+
+    fn operator(&self) -> Result<&Arc<dyn MergeOperator>> {
+        self.inner.writer.context.operator().ok_or_else(|| {
+            Error::invalid("the database was opened without a merge operator; bring one to open")
+        })
+    }
+
     /// Accepts a batch as one atomic write.
     ///
     /// # Errors
-    /// As [`Database::put`]; Invalid over `max_batch_bytes`.
+    /// As [`Database::put`]; Invalid over `max_batch_bytes`, and as [`Database::merge`] where it
+    /// holds operands.
     pub fn write(&self, batch: &Batch) -> Result<Accept> {
+        if batch.operands() > 0 {
+            let operator = self.operator()?;
+            for op in BatchOps::new(batch.as_bytes()) {
+                let op = op?;
+                if op.kind == Kind::Merge {
+                    operator.check(op.value)?;
+                }
+            }
+        }
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
@@ -135,7 +167,7 @@ impl Database {
     pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
         let Some(life) = expires_in else { return Ok(None) };
         let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok();
-        let at = millis.and_then(|life| self.inner.writer.env.clock.now().0.checked_add(life));
+        let at = millis.and_then(|life| self.inner.writer.context.now().0.checked_add(life));
         let at = at.ok_or_else(|| Error::invalid("the time to live is too long"))?;
         Ok(Some(UnixMillis(at)))
     }

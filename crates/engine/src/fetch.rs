@@ -12,10 +12,12 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
     BlockAddr, Epoch, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
+    UnixMillis,
 };
 use siltstone_sst::{Block, Table};
 use std::ops::{Deref, Range};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Blocks of one table closer than this are fetched together: at 50 MiB/s a stream, 256 KiB take
@@ -32,7 +34,9 @@ pub(crate) struct Needs {
     pub(crate) requests: Arc<Requests>,
     pub(crate) asked: Arc<Asked>,
     pub(crate) cache: Arc<BlockCache>,
-    pub(crate) operator: Option<Arc<dyn MergeOperator>>,
+    pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
+    /// The latest time that a read or write of this handle took for now.
+    pub(crate) latest: AtomicU64,
     pub(crate) deadline: Duration,
     /// The epoch of the writer whose reads these are; `None` for others'.
     pub(crate) writer: Option<Epoch>,
@@ -57,6 +61,30 @@ impl Deref for ReadContext {
 pub(crate) enum Fill {
     Keep,
     PassBy,
+}
+
+impl Needs {
+    /// The merge operator: the one that was brought, or the built-in one that the database records.
+    pub(crate) fn operator(&self) -> Option<&Arc<dyn MergeOperator>> {
+        self.operator.get()
+    }
+
+    /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the
+    /// clock be set back.
+    pub(crate) fn now(&self) -> UnixMillis {
+        let now = self.env.clock.now();
+        let latest = self.latest.load(Ordering::Relaxed);
+        if now.0 > latest {
+            self.latest.fetch_max(now.0, Ordering::Relaxed);
+            return now;
+        }
+        UnixMillis(latest)
+    }
+}
+
+/// The place of an operator that was brought, or is still to be found by its recorded name.
+pub(crate) fn brought(operator: Option<Arc<dyn MergeOperator>>) -> OnceLock<Arc<dyn MergeOperator>> {
+    operator.map(OnceLock::from).unwrap_or_default()
 }
 
 impl ReadContext {

@@ -216,11 +216,13 @@ impl TableInProgress {
         let database = writer.manifests.database();
         let object = ObjectId(plan.name.get());
         let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
+        // An upload that is repeated must be the same bytes.
+        let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
         // Reads that are under way hold the memtable itself; nobody else can ask for an older
         // version, so only the newest of each key goes on.
         let retention = Retention {
             now: plan.now,
-            operator: writer.context.operator.clone(),
+            operator: operator.cloned(),
             ..Retention::default()
         };
         let options = writer.options.table_options();

@@ -215,12 +215,13 @@ impl Follower {
     fn apply(&mut self, event: FollowEvent, context: &ReadContext) -> Result<()> {
         match event {
             FollowEvent::StartAgain(manifest) => {
-                check_settings(&manifest, context.operator.as_ref())?;
+                check_settings(&manifest, context)?;
                 self.segments = vec![Arc::new(Memtable::new())];
                 self.bodies.clear();
                 self.last_seq = manifest.flushed_seq;
             }
             FollowEvent::Newer(manifest) => {
+                check_settings(&manifest, context)?;
                 let flushed = manifest.flushed_seq;
                 self.last_seq = self.last_seq.max(flushed);
                 self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));

@@ -33,7 +33,7 @@ pub(crate) async fn view(
 ) -> Result<View> {
     let objects = Objects { env: context.env.clone(), limit: options.deadline };
     let newest = look(&objects, None).await?.ok_or_else(|| no_database(&context.env))?;
-    check_settings(&newest, context.operator.as_ref())?;
+    check_settings(&newest, context)?;
     let found = newest.checkpoint(checkpoint).ok_or_else(|| expired(checkpoint))?;
     let manifest = objects.manifest(found.manifest_id).await?;
     let manifest = manifest.ok_or_else(|| expired(checkpoint))?;

@@ -72,6 +72,7 @@ pub use siltstone_base::{
     UnixMillis, WalId,
 };
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
+pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;
 pub use stats::{StatInfo, Stats};
 pub use value::Value;

@@ -6,7 +6,7 @@ use crate::cache::{BlockCache, MetadataBudget};
 use crate::compact;
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::{Needs, ReadContext};
+use crate::fetch::{Needs, ReadContext, brought};
 use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::gc;
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
@@ -31,10 +31,12 @@ use siltstone_manifest::protocol::{
 };
 use siltstone_manifest::{KeptFence, Manifest, NewCheckpoint, Settings};
 use siltstone_memtable::Memtable;
+use siltstone_merge::built_in;
 use siltstone_sst::wal::{self, WalObject, encode_fence};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use tokio::sync::Notify;
 
@@ -50,7 +52,8 @@ pub struct OpenOptions {
     pub take_over: bool,
     /// Everything else.
     pub options: Options,
-    /// The merge operator, by whose name the database was made.
+    /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
+    /// that is recorded needs not be brought.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
 }
 
@@ -98,6 +101,7 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
         take_over: how.take_over,
         reserve: new_names(&env, RESERVED_NAMES),
         checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
+        merge_operator: settings.merge_operator.clone(),
     };
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
     let version = claimed_version(&objects, &recovered, pin).await?;
@@ -139,11 +143,9 @@ fn settings(how: &OpenOptions) -> Settings {
     }
 }
 
-/// Checks what a reader brings against what the database records.
-pub(crate) fn check_settings(
-    manifest: &Manifest,
-    operator: Option<&Arc<dyn MergeOperator>>,
-) -> Result<()> {
+/// Checks what a reader brings against what the database records, and takes up a built-in operator
+/// that was not brought.
+pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Result<()> {
     if manifest.destroyed_at.is_some() || !manifest.initialized {
         return Err(Error::new(
             ErrorKind::NotFound,
@@ -152,10 +154,23 @@ pub(crate) fn check_settings(
     }
     let brought = Settings {
         filter: FILTER.to_owned(),
-        merge_operator: operator.map(|operator| operator.name().to_owned()),
+        merge_operator: context.operator().map(|operator| operator.name().to_owned()),
         ..Settings::default()
     };
-    manifest.settings.check(&brought)
+    manifest.settings.check(&brought)?;
+    recorded_operator(manifest, context);
+    Ok(())
+}
+
+/// Takes up the operator that the database records, where it is built in and none was brought.
+fn recorded_operator(manifest: &Manifest, context: &ReadContext) {
+    let recorded = manifest.settings.merge_operator.as_deref();
+    if context.operator().is_none()
+        && let Some(operator) = recorded.and_then(built_in)
+    {
+        // Whoever was quicker took up the same.
+        let _ = context.operator.set(operator);
+    }
 }
 
 /// Drives the opening machine.
@@ -330,10 +345,12 @@ fn start(
         requests,
         asked: Arc::new(Asked::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
-        operator: how.merge_operator,
+        operator: brought(how.merge_operator),
+        latest: AtomicU64::default(),
         deadline: options.deadline,
         writer: Some(recovered.epoch),
     });
+    recorded_operator(&recovered.manifest, &context);
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let pins_nudge = Arc::new(Notify::new());
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::{Needs, ReadContext};
+use crate::fetch::{Needs, ReadContext, brought};
 use crate::follow::{Follower, View};
 use crate::given;
 use crate::hold;
@@ -17,7 +17,7 @@ use crate::write::commit::closed;
 use parking_lot::RwLock;
 use siltstone_base::{CheckpointId, Error, ErrorKind, MergeOperator, Result, Seq};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// How to open a reader.
@@ -29,7 +29,7 @@ pub struct ReaderOptions {
     /// one the reader follows the writer, and keeps a checkpoint of its own unless
     /// `reader_checkpoint` is off.
     pub checkpoint: Option<CheckpointId>,
-    /// The merge operator, by whose name the database was made.
+    /// The merge operator that the database records; a built-in one needs not be brought.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
 }
 
@@ -112,7 +112,8 @@ impl Reader {
             requests,
             asked: Arc::new(Asked::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
-            operator: how.merge_operator,
+            operator: brought(how.merge_operator),
+            latest: AtomicU64::default(),
             deadline: options.deadline,
             writer: None,
         });
@@ -257,7 +258,7 @@ impl Reader {
 
 impl Shared {
     fn pin(&self) -> Pin {
-        let now = self.context.env.clock.now();
+        let now = self.context.now();
         let view = self.view.read();
         Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
     }

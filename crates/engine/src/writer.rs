@@ -195,7 +195,7 @@ impl Writer {
     /// tree's lock, since between loading one and the other a flush could drop versions that the
     /// older number still needs.
     pub(crate) fn pin(&self) -> Pin {
-        let now = self.env.clock.now();
+        let now = self.context.now();
         let tree = self.tree.read();
         let visible = self.visible();
         let seq = if self.options.read_durable_only {

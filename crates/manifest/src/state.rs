@@ -239,7 +239,7 @@ pub struct Settings {
     pub codec: String,
     /// Name of the filter that tables carry.
     pub filter: String,
-    /// Name of the merge operator; `None` when no operand may be written.
+    /// Name of the merge operator; `None` until a writer brings one: no operand was written.
     pub merge_operator: Option<String>,
     /// Name of the key schema; `None` for plain bytes.
     pub key_schema: Option<String>,
@@ -247,15 +247,17 @@ pub struct Settings {
 
 impl Settings {
     /// Whether a process that brings `opener` may open a database with these settings. The codec
-    /// is no part of it: every block says its own, so openers may write with different ones.
+    /// is no part of it: every block says its own, so openers may write with different ones. Who
+    /// brings no merge operator may do all else; the first one that a writer brings is recorded.
     ///
     /// # Errors
     /// Invalid, naming the setting and both values.
     pub fn check(&self, opener: &Settings) -> Result<()> {
         let none = || "none".to_owned();
+        let operators = self.merge_operator.as_ref().zip(opener.merge_operator.as_ref());
         let pairs = [
             ("filter", Some(&self.filter), Some(&opener.filter)),
-            ("merge_operator", self.merge_operator.as_ref(), opener.merge_operator.as_ref()),
+            ("merge_operator", operators.map(|pair| pair.0), operators.map(|pair| pair.1)),
             ("key_schema", self.key_schema.as_ref(), opener.key_schema.as_ref()),
         ];
         for (name, recorded, brought) in pairs {
@@ -364,7 +366,10 @@ mod tests {
     fn another_merge_operator_is_refused_by_name() {
         let settings = Settings { merge_operator: Some("sum".to_owned()), ..Settings::default() };
         assert!(settings.check(&settings).is_ok());
-        let refused = settings.check(&Settings::default()).unwrap_err().to_string();
+        assert!(settings.check(&Settings::default()).is_ok());
+        assert!(Settings::default().check(&settings).is_ok());
+        let other = Settings { merge_operator: Some("max".to_owned()), ..Settings::default() };
+        let refused = settings.check(&other).unwrap_err().to_string();
         assert!(refused.contains("merge_operator") && refused.contains("sum"), "{refused}");
     }
 

@@ -180,6 +180,9 @@ impl Keep {
             None => Ground::Nothing,
         };
         // On a tombstone at least one operand becomes a value, which hides what is below as well.
-        fold_stripe(&self.key, operator.as_ref(), ground, operands)
+        // What cannot be folded stays as it is: one bad operand must not keep a database from
+        // being flushed or compacted.
+        let folded = fold_stripe(&self.key, operator.as_ref(), ground, operands);
+        Ok(folded.unwrap_or_else(|_| versions.to_vec()))
     }
 }

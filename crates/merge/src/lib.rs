@@ -10,6 +10,7 @@
 //! | [`RunCursor`] | the disjoint tables of a sorted run as one cursor |
 //! | [`Visible`] | user keys and values that a reader sees, of any cursor |
 //! | [`Resolve`] | the same for one key, fed entry by entry |
+//! | [`built_in`] | the merge operators that every process has |
 //! | [`Retain`] | the entries that a flush or compaction must keep, of any cursor |
 //!
 //! ```text
@@ -20,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod builtin;
 mod effect;
 mod fold;
 mod group;
@@ -38,6 +40,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use builtin::{built_in, built_in_names};
 pub use merge::{Direction, Merge};
 pub use resolve::{Flow, Resolve};
 pub use retain::{Retain, Retention};

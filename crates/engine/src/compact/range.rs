@@ -159,7 +159,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
             bottom: range.keys.bottom,
             now: job.facts.now,
-            operator: writer.context.operator.clone(),
+            operator: writer.context.operator().cloned(),
             zero_seqs: job.facts.zero_seqs,
         };
         let end = end.map(<[u8]>::to_vec);

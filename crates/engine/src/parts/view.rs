@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::cache::BlockCache;
 use crate::counter::Asked;
 use crate::env::Env;
-use crate::fetch::{Needs, ReadContext};
+use crate::fetch::{Needs, ReadContext, brought};
 use crate::options::Options;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::tree::Tree;
@@ -12,6 +12,7 @@ use crate::value::Value;
 use siltstone_base::{Result, Seq};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What a part held at one moment. It keeps that alive, and can be read from any thread.
 #[derive(Clone)]
@@ -73,7 +74,8 @@ pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadCo
         requests,
         asked,
         cache: Arc::new(BlockCache::new(cache_bytes, options.block_bytes)),
-        operator: None,
+        operator: brought(None),
+        latest: AtomicU64::default(),
         deadline: options.deadline,
         writer: None,
     })

@@ -34,6 +34,6 @@ pub(crate) struct Pin {
 
 impl Pin {
     fn view(&self, context: &ReadContext) -> ReadView {
-        ReadView { seq: self.seq, now: self.now, operator: context.operator.clone() }
+        ReadView { seq: self.seq, now: self.now, operator: context.operator().cloned() }
     }
 }

@@ -13,6 +13,7 @@ fn claim(expected: u64, identity: u128) -> ClaimWriter {
         take_over: true,
         reserve: vec![SstId(1000 + identity), SstId(2000 + identity)],
         checkpoint: Some(NewCheckpoint { id: CheckpointId(identity), ..NewCheckpoint::default() }),
+        merge_operator: None,
     }
 }
 
@@ -40,6 +41,22 @@ fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
         destination,
         retire: vec![JobId(300)],
     }
+}
+
+#[test]
+fn the_first_claim_that_brings_an_operator_records_it() {
+    let bring = |expected, identity, name: Option<&str>| {
+        let merge_operator = name.map(str::to_owned);
+        Edit::ClaimWriter(ClaimWriter { merge_operator, ..claim(expected, identity) })
+    };
+    let recorded = |state: &Manifest| state.settings.merge_operator.clone();
+    let first = bring(0, 1, None).apply(&empty()).unwrap();
+    assert_eq!(recorded(&first), None);
+    let second = bring(1, 2, Some("sum_i64")).apply(&first).unwrap();
+    assert_eq!(recorded(&second).as_deref(), Some("sum_i64"));
+    let third = bring(2, 3, None).apply(&second).unwrap();
+    assert_eq!(recorded(&third).as_deref(), Some("sum_i64"));
+    assert!(matches!(bring(3, 4, Some("max")).apply(&third), Err(Refusal::Invalid(_))));
 }
 
 #[test]

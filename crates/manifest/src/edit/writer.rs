@@ -22,6 +22,8 @@ pub struct ClaimWriter {
     pub reserve: Vec<SstId>,
     /// The checkpoint it keeps for its own reads. The older writer's is removed.
     pub checkpoint: Option<NewCheckpoint>,
+    /// Name of the merge operator that it brings; recorded where there is none yet.
+    pub merge_operator: Option<String>,
 }
 
 impl ClaimWriter {
@@ -34,6 +36,13 @@ impl ClaimWriter {
         }
         if !(1..=MAX_PARALLEL_WRITES).contains(&self.max_parallel_writes) {
             return Err(Refusal::Invalid("max_parallel_writes is 1 to 64"));
+        }
+        match (&self.merge_operator, &next.settings.merge_operator) {
+            (Some(brought), Some(recorded)) if brought != recorded => {
+                return Err(Refusal::Invalid("the database has another merge operator by now"));
+            }
+            (Some(brought), None) => next.settings.merge_operator = Some(brought.clone()),
+            _ => {}
         }
         let epoch = self.expected.next();
         next.writer_epoch = epoch;

@@ -40,6 +40,8 @@ pub struct WriterOptions {
     pub reserve: Vec<SstId>,
     /// The checkpoint it keeps for its own reads.
     pub checkpoint: Option<NewCheckpoint>,
+    /// Name of the merge operator that it brings.
+    pub merge_operator: Option<String>,
 }
 
 /// A writer that may begin.
@@ -418,6 +420,7 @@ fn claim(options: &WriterOptions, newest: Arc<Manifest>, rules: Rules) -> Commit
         take_over: options.take_over,
         reserve: options.reserve.clone(),
         checkpoint: options.checkpoint.clone(),
+        merge_operator: options.merge_operator.clone(),
     });
     Commit::new(edit, newest, rules)
 }

@@ -90,6 +90,7 @@ fn with_writer() -> (TinyStore, Edit) {
         take_over: false,
         reserve: vec![SstId(50), SstId(51)],
         checkpoint: None,
+        merge_operator: None,
     };
     let state = store.commit(Edit::ClaimWriter(claim)).unwrap();
     let flush = FlushL0 {
