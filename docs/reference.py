@@ -33,7 +33,7 @@ IN_STUB = {
 }
 MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make docs`. -->"
 # Modules beside `siltstone` itself, those that are there.
-MODULES = ["admin", "aio", "lsm", "exceptions"]
+MODULES = ["admin", "aio", "lsm", "merging", "exceptions"]
 # Methods with a notation of their own.
 NOTATIONS = {
     "__getitem__": "handle[key]",

@@ -40,6 +40,7 @@ from siltstone.exceptions import (
     Unavailable,
     Unsupported,
 )
+from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Options
 from siltstone.stats import Stats
@@ -58,6 +59,7 @@ __all__ = [
     "Fenced",
     "Internal",
     "Invalid",
+    "MergeOperator",
     "NotFound",
     "Options",
     "Reader",

@@ -33,6 +33,7 @@ from typing import (
 )
 
 from siltstone.lsm import SstInfo
+from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
 from siltstone.stats import Stats
@@ -66,6 +67,7 @@ __all__ = [
     "merge_sorted",
     "open",
     "open_reader",
+    "operator_names",
     "option_table",
     "stat_table",
     "verify",
@@ -87,6 +89,7 @@ class _ArrowStreamLike(Protocol):
 
 _Bytes: TypeAlias = bytes | _Buffer
 _Seconds: TypeAlias = timedelta | float
+_Described: TypeAlias = str | tuple[str, Any, Any] | None
 _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
 _Array = TypeVar("_Array", bound=_ArrowArrayLike)
@@ -219,19 +222,31 @@ class Database(_Reads):
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None:
         """As `put`, without the Commit."""
+    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> Commit:
+        """Adds a merge operand to `key`: reads fold it into the value by the merge operator that
+        the database was opened with.
+
+        :param ttl: after this long the operand is gone, and with it what it was added to.
+        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        """
     def delete(self, key: _Bytes) -> Commit:
         """Deletes `key`; that it was absent is no error."""
     def __delitem__(self, key: _Bytes, /) -> None:
         """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
     @overload
-    def put_many(self, keys: Iterable[_Bytes], values: Iterable[_Bytes]) -> Commit:
+    def put_many(
+        self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
+    ) -> Commit:
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
+        :param ttl: the keys are gone after this long.
         :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`.
         """
     @overload
-    def put_many(self, keys: _ArrowData, values: _ArrowData) -> Commit: ...
+    def put_many(
+        self, keys: _ArrowData, values: _ArrowData, *, ttl: _Seconds | None = None
+    ) -> Commit: ...
     def write(self, batch: WriteBatch | _ArrowData) -> Commit:
         """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
         one atomic batch.
@@ -271,8 +286,6 @@ class Database(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def merge(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
     def delete_range(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
     def transaction(self, *_arguments: Any, **_named: Any) -> NoReturn:
@@ -293,7 +306,12 @@ class Database(_Reads):
         if_seq: int | None,
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_delete(self, key: _Bytes) -> AsyncCommit | Pending[AsyncCommit]: ...
-    def _begin_put_many(self, keys: Any, values: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_merge(
+        self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None
+    ) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_put_many(
+        self, keys: Any, values: Any, ttl: _Seconds | None
+    ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_flush(self) -> Pending[None]: ...
     def _begin_compact(self) -> Pending[None]: ...
@@ -422,6 +440,11 @@ class WriteBatch:
         :param ttl: the key is gone after this long, counted from now.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
         """
+    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+
+        :param ttl: as for `put`.
+        """
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
     def clear(self) -> None:
@@ -442,8 +465,6 @@ class WriteBatch:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def merge(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
     def delete_range(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
 
@@ -509,6 +530,7 @@ def begin_open(
     take_over: bool,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
+    merge_operator: _Described,
 ) -> Pending[Database]:
     """`open`, to be awaited."""
 
@@ -518,6 +540,8 @@ def begin_open_reader(
     store_options: dict[str, str | int | bool],
     provider: str | None,
     checkpoint: str | None,
+    operator: _Described,
+    described: MergeOperatorSource | None,
 ) -> Pending[Reader]:
     """`open_reader`, to be awaited."""
 
@@ -782,14 +806,20 @@ def open(
     take_over: bool,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
+    merge_operator: _Described,
 ) -> Database: ...
 def open_reader(
     url: str,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
-    provider: str | None = None,
-    checkpoint: str | None = None,
+    provider: str | None,
+    checkpoint: str | None,
+    operator: _Described,
+    described: MergeOperatorSource | None,
 ) -> Reader: ...
+def operator_names() -> list[str]:
+    """The names of the built-in merge operators."""
+
 def manifest(
     url: str, id: int | None, store_options: dict[str, str | int | bool]
 ) -> dict[str, Any]: ...

@@ -11,6 +11,7 @@ from typing import Any
 from siltstone import _native
 from siltstone._native import Database, Reader
 from siltstone.exceptions import Unsupported
+from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 from siltstone.providers import called, name_of, resolve
 
@@ -34,7 +35,7 @@ def open(
     take_over: bool = True,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
-    merge_operator: object = None,
+    merge_operator: MergeOperatorSource | None = None,
 ) -> Database:
     """Opens the database at `url` for writing. A database has one writer: this handle.
 
@@ -43,16 +44,17 @@ def open(
         its epoch.
     :param options: `Options`, or a dict of the same names.
     :param store_options: what the store is reached with, or the function that gives it.
-    :param merge_operator: not built yet.
+    :param merge_operator: folds what `merge` adds; its name is recorded by the first opening that
+        brings one. A built-in one that is recorded needs not be brought.
     :raises NotFound: there is no database and `create` is off.
     :raises Conflict: the last writer did not close cleanly and `take_over` is off.
     :raises Invalid: the URL, an option, or a setting that the database was made with.
     :raises Denied, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    _check_writer(merge_operator)
+    operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
-    database = _native.open(_text(url), create, take_over, named, store)
+    database = _native.open(_text(url), create, take_over, named, store, operator)
     _close_in_workers()
     return database
 
@@ -64,7 +66,7 @@ def open_reader(
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
-    merge_operator: object = None,
+    merge_operator: MergeOperatorSource | None = None,
 ) -> Reader:
     """Opens a reader of the database at `url`: any number of them, in any process.
 
@@ -78,30 +80,42 @@ def open_reader(
     :param version: not built yet.
     :param options: as for `open`; those about writing have no effect.
     :param store_options: as for `open`.
-    :param merge_operator: not built yet.
+    :param merge_operator: as for `open`; it travels with a pickle.
     :raises NotFound: there is no database.
     :raises Expired: the checkpoint is gone.
     :raises Denied: also when the reader may not write its checkpoint.
     :raises Invalid, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    _check_reader(version, merge_operator)
+    _check_reader(version)
+    operator = described(merge_operator)
     place, store, provider = _reader_arguments(url, store_options)
-    return _native.open_reader(place, named_options(options), store, provider, checkpoint)
+    named = named_options(options)
+    return _native.open_reader(place, named, store, provider, checkpoint, operator, merge_operator)
 
 
 def reopen_reader(
-    url: str, named: dict[str, Any], provider: str | None = None, checkpoint: str | None = None
+    url: str,
+    named: dict[str, Any],
+    provider: str | None = None,
+    checkpoint: str | None = None,
+    merge_operator: MergeOperatorSource | None = None,
 ) -> Reader:
     """What an unpickled reader calls: store options come from the provider, or else from this
     process's environment.
 
     :raises Invalid: the provider cannot be imported here.
     """
-    return _native.open_reader(url, named, _store(provider), provider, checkpoint)
+    operator = described(merge_operator)
+    store = _store(provider)
+    return _native.open_reader(url, named, store, provider, checkpoint, operator, merge_operator)
 
 
 def reduced_reader(
-    url: str, named: dict[str, Any], provider: str | None, checkpoint: str | None
+    url: str,
+    named: dict[str, Any],
+    provider: str | None,
+    checkpoint: str | None,
+    merge_operator: MergeOperatorSource | None,
 ) -> tuple[Any, ...]:
     """What a reader is pickled as.
 
@@ -109,7 +123,7 @@ def reduced_reader(
     """
     if provider is not None:
         resolve(provider)
-    return (reopen_reader, (url, named, provider, checkpoint))
+    return (reopen_reader, (url, named, provider, checkpoint, merge_operator))
 
 
 def clone(
@@ -136,18 +150,10 @@ def destroy(
     raise _not_built("destroy")
 
 
-def _check_writer(merge_operator: object) -> None:
-    """Refuses what `open` names and cannot do yet."""
-    if merge_operator is not None:
-        raise _not_built("open(merge_operator=…)")
-
-
-def _check_reader(version: int | None, merge_operator: object) -> None:
+def _check_reader(version: int | None) -> None:
     """Refuses what `open_reader` names and cannot do yet."""
     if version is not None:
         raise _not_built("open_reader(version=…)")
-    if merge_operator is not None:
-        raise _not_built("open_reader(merge_operator=…)")
 
 
 def _reader_arguments(

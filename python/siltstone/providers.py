@@ -38,21 +38,21 @@ def name_of(provider: Any) -> str | None:
     return name if same else f"{name} <not importable>"
 
 
-def resolve(name: str) -> Any:
-    """The function of that name.
+def resolve(name: str, what: str = "the provider of store options") -> Any:
+    """The function of that name, or whatever else of that name can be called or holds functions.
 
     :raises Invalid: there is none in this process.
     """
     why: Exception | None = None
     try:
         function = _found(name)
-        if callable(function):
+        if callable(function) or (function is not None and hasattr(function, "fold")):
             return function
     except (ImportError, AttributeError) as error:
         why = error
     raise Invalid(
-        f"the provider of store options {name!r} cannot be imported here: it must be a function "
-        "at the top of a module that every process can import, written module:function",
+        f"{what} {name!r} cannot be imported here: it must be a function at the "
+        "top of a module that every process can import, written module:function",
         context={"provider": name},
     ) from why
 

@@ -83,7 +83,9 @@ impl Needs {
 }
 
 /// The place of an operator that was brought, or is still to be found by its recorded name.
-pub(crate) fn brought(operator: Option<Arc<dyn MergeOperator>>) -> OnceLock<Arc<dyn MergeOperator>> {
+pub(crate) fn brought(
+    operator: Option<Arc<dyn MergeOperator>>,
+) -> OnceLock<Arc<dyn MergeOperator>> {
     operator.map(OnceLock::from).unwrap_or_default()
 }
 

@@ -220,11 +220,8 @@ impl TableInProgress {
         let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
         // Reads that are under way hold the memtable itself; nobody else can ask for an older
         // version, so only the newest of each key goes on.
-        let retention = Retention {
-            now: plan.now,
-            operator: operator.cloned(),
-            ..Retention::default()
-        };
+        let retention =
+            Retention { now: plan.now, operator: operator.cloned(), ..Retention::default() };
         let options = writer.options.table_options();
         TableInProgress {
             rows: Retain::new(plan.memtable.cursor().passing_once(), retention),

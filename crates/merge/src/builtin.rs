@@ -54,8 +54,7 @@ impl BuiltIn {
 
 fn number(bytes: &[u8]) -> Result<i64> {
     <[u8; 8]>::try_from(bytes).map(i64::from_le_bytes).map_err(|_| {
-        Error::invalid("sum_i64 takes numbers of 8 bytes, little-endian")
-            .with("bytes", bytes.len())
+        Error::invalid("sum_i64 takes numbers of 8 bytes, little-endian").with("bytes", bytes.len())
     })
 }
 

@@ -86,6 +86,20 @@ impl WriteBatch {
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
+    /// Adds a merge operand to `key`, for `ttl` where given (counted from now).
+    #[pyo3(signature = (key, operand, *, ttl=None))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        operand: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let expires_at = life.map(expiry).transpose().raise(py)?;
+        self.add(py, |batch| batch.merge(key.as_ref(), operand.as_ref(), expires_at))
+    }
+
     /// Deletes `key`; that it was absent is no error.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.add(py, |batch| batch.delete(key.as_ref()))
@@ -155,7 +169,7 @@ impl WriteBatch {
     }
 }
 
-unbuilt!(WriteBatch: merge, delete_range);
+unbuilt!(WriteBatch: delete_range);
 
 /// The time to live that the argument says.
 ///

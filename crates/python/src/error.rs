@@ -2,11 +2,13 @@
 //! `siltstone.exceptions`, so the mapping is total as long as every kind has a class there; a test
 //! walks all kinds.
 
+use crate::operator::Raised;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
 use siltstone::{Error, ErrorKind};
+use std::error::Error as _;
 
 /// A result of the engine, on its way to Python.
 pub(crate) trait Raise<T> {
@@ -37,7 +39,11 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
     let class = classes.bind(py).getattr(error.kind().name())?;
-    Ok(PyErr::from_value(class.call((error.to_string(),), Some(&facts))?))
+    let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
+    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
+        made.set_cause(py, Some(raised.exception(py)));
+    }
+    Ok(made)
 }
 
 /// An `Invalid` that names the argument.

@@ -11,6 +11,7 @@
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
 //! | `source` | the reads that Database, Reader and Snapshot share |
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
+//! | `operator` | merge operators of Python's |
 //! | `parts` | a long scan read by several threads |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
 //! | `aio` | the compiled part of `siltstone.aio` |
@@ -35,6 +36,7 @@ mod get_many;
 mod held;
 mod lsm;
 mod open;
+mod operator;
 mod options;
 mod parts;
 mod process;
@@ -73,6 +75,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
     module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;
+    module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;

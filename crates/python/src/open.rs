@@ -2,6 +2,7 @@
 
 use crate::database::Database;
 use crate::error::Raise;
+use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
@@ -15,6 +16,7 @@ use siltstone::{CheckpointId, Env, Error, OpenOptions, Result, task};
 
 /// Opens a database for writing.
 #[pyfunction]
+#[pyo3(signature = (url, create, take_over, named, store_options, merge_operator))]
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
@@ -22,19 +24,22 @@ pub(crate) fn open(
     take_over: bool,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Database> {
     let options = options(named)?;
+    let merge_operator = operator(merge_operator)?;
     let process = Process::current(py)?;
     let env = env(py, process, url, &text_of(store_options)?)?;
-    let how = OpenOptions { create, take_over, options, merge_operator: None };
+    let how = OpenOptions { create, take_over, options, merge_operator };
     let engine = wait(py, process, siltstone::Database::open(env, how))?;
     Ok(Database::new(process, engine, shown(url)))
 }
 
 /// Opens a reader. `provider` names the function that `store_options` came from; it travels with
-/// a pickle, where they do not.
+/// a pickle, where they do not; `described` is the merge operator as the caller gave it.
 #[pyfunction]
-#[pyo3(signature = (url, named, store_options, provider=None, checkpoint=None))]
+#[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
+#[pyo3(signature = (url, named, store_options, provider, checkpoint, operator, described))]
 pub(crate) fn open_reader(
     py: Python<'_>,
     url: &str,
@@ -42,6 +47,8 @@ pub(crate) fn open_reader(
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
     checkpoint: Option<&str>,
+    operator: Option<&Bound<'_, PyAny>>,
+    described: Option<Py<PyAny>>,
 ) -> PyResult<Reader> {
     let place = Place {
         url: url.to_owned(),
@@ -49,6 +56,8 @@ pub(crate) fn open_reader(
         store_options: text_of(store_options)?,
         provider,
         checkpoint: checkpoint_id(checkpoint).raise(py)?,
+        merge_operator: crate::operator::operator(operator)?,
+        described,
     };
     Reader::open(py, place, named)
 }

@@ -57,7 +57,9 @@ impl Process {
         if let Some(process) = *current
             && !process.is_stale()
         {
-            if *process.over.read() {
+            // Recursive: somebody who polls may be waiting for the interpreter lock, held here, and
+            // the one who ends the runtime for that somebody.
+            if *process.over.read_recursive() {
                 return Err(over(py));
             }
             return Ok(process);

@@ -1,4 +1,4 @@
-//! `put` and `delete`, and the item operators: small writes, accepted with the interpreter lock
+//! `put`, `merge` and `delete`, and the item operators: small writes, accepted with the interpreter lock
 //! held.
 
 use crate::batch::time_to_live;
@@ -37,6 +37,19 @@ impl Database {
     /// Deletes `key`; that it was absent is no error.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<Commit> {
         self.accept(py, |database| database.delete(key.as_ref()))
+    }
+
+    /// Adds a merge operand to `key`: a read folds it into the value.
+    #[pyo3(signature = (key, operand, *, ttl=None))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        operand: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Commit> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        self.accept(py, |database| database.merge(key.as_ref(), operand.as_ref(), life))
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {

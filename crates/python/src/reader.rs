@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::store::options::StoreOptions;
-use siltstone::{CheckpointId, Options, ReaderOptions, Result, ScanRange};
+use siltstone::{CheckpointId, MergeOperator, Options, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
 /// What it takes to open the reader again in another process.
@@ -23,6 +23,9 @@ pub(crate) struct Place {
     pub(crate) provider: Option<String>,
     /// The checkpoint to read at.
     pub(crate) checkpoint: Option<CheckpointId>,
+    /// The merge operator, and what the caller described it by.
+    pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
+    pub(crate) described: Option<Py<PyAny>>,
 }
 
 impl Place {
@@ -31,7 +34,7 @@ impl Place {
         ReaderOptions {
             options: self.options.clone(),
             checkpoint: self.checkpoint,
-            ..ReaderOptions::default()
+            merge_operator: self.merge_operator.clone(),
         }
     }
 }
@@ -146,8 +149,8 @@ impl Reader {
     /// come from the environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
-        let Place { url, provider, checkpoint, .. } = &self.place;
+        let Place { url, provider, checkpoint, described, .. } = &self.place;
         let checkpoint = checkpoint.map(|id| id.to_string());
-        reduced.call1((shown(url), self.named.bind(py), provider, checkpoint))
+        reduced.call1((shown(url), self.named.bind(py), provider, checkpoint, described))
     }
 }

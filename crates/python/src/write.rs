@@ -1,6 +1,6 @@
 //! `write` and `put_many`: many operations as one atomic batch.
 
-use crate::batch::WriteBatch;
+use crate::batch::{WriteBatch, time_to_live};
 use crate::bytes::BytesArg;
 use crate::column::{Column, each_row, is_arrow, null};
 use crate::commit::Commit;
@@ -8,7 +8,7 @@ use crate::database::Database;
 use crate::error::{self, Raise};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use siltstone::Batch;
+use siltstone::{Batch, UnixMillis};
 
 /// Batches up to so many bytes are accepted with the interpreter lock held.
 pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
@@ -22,13 +22,15 @@ impl Database {
     }
 
     /// Sets every key to the value beside it, as one atomic batch.
+    #[pyo3(signature = (keys, values, *, ttl=None))]
     fn put_many(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
+        ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        accept_batch(py, self, &beside(py, self, keys, values)?)
+        accept_batch(py, self, &beside(py, self, (keys, values), ttl)?)
     }
 }
 
@@ -51,12 +53,12 @@ pub(crate) fn with_rows<T>(
             "expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
-    let mut growing = Growing::for_database(py, database)?;
+    let mut growing = Growing::for_database(py, database, None)?;
     each_row(data, |key, value| growing.put(py, key, value))?;
     work(&growing.batch)
 }
 
-/// A batch that sets every key to the value beside it.
+/// A batch that sets every key to the value beside it, for `ttl` where given.
 ///
 /// # Errors
 /// TypeError for what is neither two Arrow arrays nor two sequences of bytes; Invalid for lengths
@@ -64,10 +66,10 @@ pub(crate) fn with_rows<T>(
 pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
-    keys: &Bound<'_, PyAny>,
-    values: &Bound<'_, PyAny>,
+    (keys, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    ttl: Option<Bound<'_, PyAny>>,
 ) -> PyResult<Batch> {
-    let mut growing = Growing::for_database(py, database)?;
+    let mut growing = Growing::for_database(py, database, ttl)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
             growing.columns(py, &Column::from_python(keys)?, &Column::from_python(values)?)?
@@ -86,16 +88,25 @@ pub(crate) fn beside(
 struct Growing {
     batch: Batch,
     max_bytes: usize,
+    /// When what is put expires.
+    expires_at: Option<UnixMillis>,
 }
 
 impl Growing {
-    fn for_database(py: Python<'_>, database: &Database) -> PyResult<Growing> {
-        let max_bytes = database.held().get(py)?.options().max_batch_bytes;
-        Ok(Growing { batch: Batch::new(), max_bytes })
+    fn for_database(
+        py: Python<'_>,
+        database: &Database,
+        ttl: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Growing> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let engine = database.held().get(py)?;
+        let expires_at = engine.expiry(life).raise(py)?;
+        let max_bytes = engine.options().max_batch_bytes;
+        Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
     }
 
     fn put(&mut self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
-        self.batch.put(key, value, None).raise(py)?;
+        self.batch.put(key, value, self.expires_at).raise(py)?;
         if self.batch.as_bytes().len() > self.max_bytes {
             let text = format!(
                 "the data is over max_batch_bytes ({} bytes): write it in several batches, or use \

@@ -37,6 +37,13 @@ class WriteBatch:
         """
         self._open().put(key, value, ttl=ttl)
 
+    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+
+        :param ttl: as for `put`.
+        """
+        self._open().merge(key, operand, ttl=ttl)
+
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
         self._open().delete(key)
@@ -44,10 +51,6 @@ class WriteBatch:
     def clear(self) -> None:
         """Forgets every operation."""
         self._open().clear()
-
-    def merge(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._batch.merge(*arguments, **named)
 
     def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""

@@ -179,6 +179,17 @@ class Database(_Reads):
             answer = await answer
         return answer
 
+    async def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> Commit:
+        """Adds a merge operand to `key`: reads fold it into the value by the merge operator.
+
+        :param ttl: after this long the operand is gone, and with it what it was added to.
+        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        """
+        answer = self._handle._begin_merge(key, operand, ttl)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
     async def delete(self, key: _Bytes) -> Commit:
         """Deletes `key`; that it was absent is no error."""
         answer = self._handle._begin_delete(key)
@@ -187,16 +198,21 @@ class Database(_Reads):
         return answer
 
     @overload
-    async def put_many(self, keys: Iterable[_Bytes], values: Iterable[_Bytes]) -> Commit: ...
+    async def put_many(
+        self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
+    ) -> Commit: ...
     @overload
-    async def put_many(self, keys: _ArrowData, values: _ArrowData) -> Commit: ...
-    async def put_many(self, keys: Any, values: Any) -> Commit:
+    async def put_many(
+        self, keys: _ArrowData, values: _ArrowData, *, ttl: _Seconds | None = None
+    ) -> Commit: ...
+    async def put_many(self, keys: Any, values: Any, *, ttl: _Seconds | None = None) -> Commit:
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
+        :param ttl: the keys are gone after this long.
         :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`.
         """
-        answer = self._handle._begin_put_many(keys, values)
+        answer = self._handle._begin_put_many(keys, values, ttl)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
@@ -248,10 +264,6 @@ class Database(_Reads):
         """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
         fine. It goes on when the wait is cancelled."""
         await self._handle._begin_close()
-
-    async def merge(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.merge(*arguments, **named)
 
     async def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""

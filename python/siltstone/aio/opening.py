@@ -8,11 +8,11 @@ from typing import Any
 from siltstone import _native, opening
 from siltstone.aio.handles import Database, Reader
 from siltstone.aio.soon import Opening
+from siltstone.merging import MergeOperatorSource, described
 from siltstone.opening import (
     StoreOptionsSource,
     Url,
     _check_reader,
-    _check_writer,
     _close_in_workers,
     _reader_arguments,
     _store,
@@ -30,7 +30,7 @@ def open(
     take_over: bool = True,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
-    merge_operator: object = None,
+    merge_operator: MergeOperatorSource | None = None,
 ) -> Opening[Database]:
     """Opens the database at `url` for writing: ``async with siltstone.aio.open(…) as db``, or
     ``db = await siltstone.aio.open(…)``. Arguments and errors are those of `siltstone.open`.
@@ -39,13 +39,13 @@ def open(
     """
 
     async def begin() -> Database:
-        _check_writer(merge_operator)
         pending = _native.begin_open(
             _text(url),
             create,
             take_over,
             named_options(options),
             _store(store_options),
+            described(merge_operator),
         )
         _close_in_workers()
         return Database(await pending)
@@ -60,16 +60,19 @@ def open_reader(
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
-    merge_operator: object = None,
+    merge_operator: MergeOperatorSource | None = None,
 ) -> Opening[Reader]:
     """Opens a reader of the database at `url`. Arguments and errors are those of
     `siltstone.open_reader`."""
 
     async def begin() -> Reader:
-        _check_reader(version, merge_operator)
+        _check_reader(version)
+        operator = described(merge_operator)
         place, store, provider = _reader_arguments(url, store_options)
         named = named_options(options)
-        pending = _native.begin_open_reader(place, named, store, provider, checkpoint)
+        pending = _native.begin_open_reader(
+            place, named, store, provider, checkpoint, operator, merge_operator
+        )
         return Reader(await pending)
 
     return Opening(begin)

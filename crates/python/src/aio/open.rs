@@ -5,6 +5,7 @@ use crate::database::Database;
 use crate::error::Raise;
 use crate::held::Held;
 use crate::open::{checkpoint_id, env, shown, text_of};
+use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 /// `open`. A database that nobody takes, since the wait was cancelled, is closed.
 #[pyfunction]
+#[pyo3(signature = (url, create, take_over, named, store_options, merge_operator))]
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
@@ -23,11 +25,13 @@ pub(crate) fn begin_open(
     take_over: bool,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Pending> {
     let options = options(named)?;
+    let merge_operator = operator(merge_operator)?;
     let process = Process::current(py)?;
     let env = env(py, process, url, &text_of(store_options)?)?;
-    let how = OpenOptions { create, take_over, options, merge_operator: None };
+    let how = OpenOptions { create, take_over, options, merge_operator };
     let place = shown(url);
     let open = async move {
         let engine = siltstone::Database::open(env, how).await?;
@@ -38,7 +42,8 @@ pub(crate) fn begin_open(
 
 /// `open_reader`.
 #[pyfunction]
-#[pyo3(signature = (url, named, store_options, provider, checkpoint))]
+#[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
+#[pyo3(signature = (url, named, store_options, provider, checkpoint, operator, described))]
 pub(crate) fn begin_open_reader(
     py: Python<'_>,
     url: &str,
@@ -46,6 +51,8 @@ pub(crate) fn begin_open_reader(
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
     checkpoint: Option<&str>,
+    operator: Option<&Bound<'_, PyAny>>,
+    described: Option<Py<PyAny>>,
 ) -> PyResult<Pending> {
     let place = Place {
         url: url.to_owned(),
@@ -53,6 +60,8 @@ pub(crate) fn begin_open_reader(
         store_options: text_of(store_options)?,
         provider,
         checkpoint: checkpoint_id(checkpoint).raise(py)?,
+        merge_operator: crate::operator::operator(operator)?,
+        described,
     };
     let process = Process::current(py)?;
     let env = env(py, process, url, &place.store_options)?;

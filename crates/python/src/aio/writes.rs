@@ -91,6 +91,23 @@ impl Database {
         })
     }
 
+    /// `merge`: the commit, or a Pending.
+    fn _begin_merge<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+        operand: BytesArg<'_>,
+        ttl: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        let first = self.held().get(py)?.merge(key, operand, life);
+        self.begin_accept(py, first, || {
+            let (key, operand) = (key.to_vec(), operand.to_vec());
+            move |engine: &siltstone::Database| engine.merge(&key, &operand, life)
+        })
+    }
+
     /// `delete`: the commit, or a Pending.
     fn _begin_delete<'py>(
         &self,
@@ -111,8 +128,9 @@ impl Database {
         py: Python<'py>,
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
+        ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.begin_batch(py, &beside(py, self, keys, values)?)
+        self.begin_batch(py, &beside(py, self, (keys, values), ttl)?)
     }
 
     /// `write`: the commit, or a Pending.

@@ -1,0 +1,137 @@
+//! Merge operators: the built-in ones by name, and functions of Python's.
+
+use crate::error::Raise;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString};
+use siltstone::{Error, ErrorKind, MergeOperator, Result, built_in_operator, built_in_operators};
+use std::fmt;
+use std::sync::Arc;
+
+/// What `siltstone.merging.described` makes of the argument: nothing, a name, or a name with one or
+/// two functions.
+type Described = (String, Py<PyAny>, Option<Py<PyAny>>);
+
+/// The operator that the argument describes.
+///
+/// # Errors
+/// Invalid for a name that is not built in; TypeError for anything that describes none.
+pub(crate) fn operator(
+    described: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Arc<dyn MergeOperator>>> {
+    let Some(described) = described.filter(|described| !described.is_none()) else {
+        return Ok(None);
+    };
+    if let Ok(name) = described.cast::<PyString>() {
+        let name = name.to_cow()?;
+        let found = built_in_operator(&name).ok_or_else(|| {
+            let names: Vec<_> = built_in_operators().collect();
+            Error::invalid(format!("no merge operator of that name; built in are {names:?}"))
+                .with("merge_operator", name)
+        });
+        return found.raise(described.py()).map(Some);
+    }
+    let (name, fold, fold_operands): Described = described.extract()?;
+    Ok(Some(Arc::new(Functions { name, fold, fold_operands })))
+}
+
+/// The names of the built-in operators.
+#[pyfunction]
+pub(crate) fn operator_names() -> Vec<&'static str> {
+    built_in_operators().collect()
+}
+
+/// An operator of Python functions. They are called by whatever thread reads or compacts, with
+/// the interpreter lock taken for the call.
+struct Functions {
+    name: String,
+    fold: Py<PyAny>,
+    fold_operands: Option<Py<PyAny>>,
+}
+
+impl fmt::Debug for Functions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Functions").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Functions {
+    /// Calls with the interpreter, if there still is one.
+    fn call<T>(&self, work: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T> {
+        let called = Python::try_attach(|py| {
+            let called = work(py);
+            // Before anybody else sees it: the exception of a signal is the main thread's.
+            called.map_err(|raised| (raised.to_string(), raised))
+        });
+        match called {
+            Some(Ok(value)) => Ok(value),
+            Some(Err((text, raised))) => {
+                Err(Error::invalid(format!("the merge operator failed with {text}"))
+                    .with("merge_operator", &self.name)
+                    .caused_by(Raised(raised)))
+            }
+            None => Err(Error::new(ErrorKind::Closed, "the interpreter is exiting")),
+        }
+    }
+}
+
+/// What a function raised, to stand below the error that says so.
+pub(crate) struct Raised(PyErr);
+
+impl Raised {
+    /// The exception.
+    pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
+        self.0.clone_ref(py)
+    }
+}
+
+impl fmt::Debug for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an exception of Python")
+    }
+}
+
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("see the exception that caused it")
+    }
+}
+
+impl std::error::Error for Raised {}
+
+fn operands_list<'py>(py: Python<'py>, operands: &[&[u8]]) -> PyResult<Bound<'py, PyList>> {
+    PyList::new(py, operands.iter().map(|operand| PyBytes::new(py, operand)))
+}
+
+fn bytes_of(answer: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    match answer.cast::<PyBytes>() {
+        Ok(bytes) => Ok(bytes.as_bytes().to_vec()),
+        Err(_) => {
+            let kind = answer.get_type().name()?;
+            let text = format!("a merge operator gives bytes, not {kind}");
+            Err(pyo3::exceptions::PyTypeError::new_err(text))
+        }
+    }
+}
+
+impl MergeOperator for Functions {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fold(&self, key: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        self.call(|py| {
+            let base = base.map(|base| PyBytes::new(py, base));
+            let arguments = (PyBytes::new(py, key), base, operands_list(py, operands)?);
+            bytes_of(&self.fold.bind(py).call1(arguments)?)
+        })
+    }
+
+    fn fold_operands(&self, key: &[u8], operands: &[&[u8]]) -> Result<Option<Vec<u8>>> {
+        let Some(fold_operands) = &self.fold_operands else { return Ok(None) };
+        self.call(|py| {
+            let arguments = (PyBytes::new(py, key), operands_list(py, operands)?);
+            let answer = fold_operands.bind(py).call1(arguments)?;
+            if answer.is_none() { Ok(None) } else { bytes_of(&answer).map(Some) }
+        })
+    }
+}
