@@ -16,6 +16,7 @@ use crate::bytes_io::Reader;
 use crate::entry::{Kind, UnixMillis, check_key, check_value};
 use crate::error::{Error, Result};
 use crate::limits::MAX_KEY_BYTES;
+use crate::range_delete::check_range;
 use std::sync::Arc;
 
 const EXPIRY_FLAG: u8 = 0x80;
@@ -71,10 +72,27 @@ pub fn encode_one(
     value: &[u8],
     expires_at: Option<UnixMillis>,
 ) -> Result<Arc<[u8]>> {
-    check_key(key)?;
-    check_value(value)?;
+    check_operation(kind, key, value, expires_at)?;
     let head = Head::new(kind, key, value, expires_at);
     Ok(joined(&[head.as_bytes(), key, value]))
+}
+
+fn check_operation(
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+    expires_at: Option<UnixMillis>,
+) -> Result<()> {
+    check_key(key)?;
+    check_value(value)?;
+    match kind {
+        Kind::Delete if !value.is_empty() => Err(Error::invalid("a tombstone has no value")),
+        Kind::RangeDelete if expires_at.is_some() => {
+            Err(Error::invalid("a range delete does not expire"))
+        }
+        Kind::RangeDelete => check_range(key, value),
+        _ => Ok(()),
+    }
 }
 
 /// Pieces one behind the other in a shared buffer. Batches joined in the order of their sequence
@@ -144,6 +162,14 @@ impl Batch {
         self.push(Kind::Merge, key, operand, expires_at)
     }
 
+    /// Deletes every key of `[start, end)`.
+    ///
+    /// # Errors
+    /// Invalid when one of them is no key, or `start` is not below `end`.
+    pub fn delete_range(&mut self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.push(Kind::RangeDelete, start, end, None)
+    }
+
     /// Appends one operation of any kind.
     ///
     /// # Errors
@@ -155,11 +181,7 @@ impl Batch {
         value: &[u8],
         expires_at: Option<UnixMillis>,
     ) -> Result<()> {
-        check_key(key)?;
-        check_value(value)?;
-        if kind == Kind::Delete && !value.is_empty() {
-            return Err(Error::invalid("a tombstone has no value"));
-        }
+        check_operation(kind, key, value, expires_at)?;
         let ops = self.ops.checked_add(1);
         self.ops = ops.ok_or_else(|| Error::invalid("a batch has at most 2^32 - 1 operations"))?;
         let head = Head::new(kind, key, value, expires_at);
@@ -212,7 +234,7 @@ pub struct BatchOp<'a> {
     pub expires_at: Option<UnixMillis>,
     /// User key.
     pub key: &'a [u8],
-    /// Value or operand.
+    /// Value or operand; the end of a range delete.
     pub value: &'a [u8],
     /// Offset of the key in the encoded bytes; the value follows it directly.
     pub key_offset: usize,
@@ -251,6 +273,9 @@ impl<'a> BatchOps<'a> {
         let key_offset = reader.position();
         let key = reader.take(key_len)?;
         let value = reader.take(value_len)?;
+        if kind == Kind::RangeDelete && (expires_at.is_some() || check_range(key, value).is_err()) {
+            return Err(Error::corruption("impossible range delete in a batch"));
+        }
         Ok(BatchOp { kind, expires_at, key, value, key_offset })
     }
 }
@@ -310,6 +335,23 @@ mod tests {
         let hostile = [Kind::Delete as u8, 1, 1, b'k', b'v'];
         let kinds: Vec<_> = BatchOps::new(&hostile).map(|op| op.map_err(|e| e.kind())).collect();
         assert_eq!(kinds, [Err(crate::ErrorKind::Corruption)]);
+    }
+
+    #[test]
+    fn a_range_delete_has_bounds_in_order_and_no_end() {
+        let mut batch = Batch::new();
+        assert!(batch.delete_range(b"a", b"c").is_ok());
+        assert!(batch.delete_range(b"c", b"c").is_err());
+        assert!(batch.delete_range(b"d", b"c").is_err());
+        assert!(batch.push(Kind::RangeDelete, b"a", b"c", Some(UnixMillis(1))).is_err());
+        assert_eq!(batch.ops(), 1);
+        let ops: Vec<_> = BatchOps::new(batch.as_bytes()).filter_map(Result::ok).collect();
+        assert!(matches!(ops[..], [BatchOp { kind: Kind::RangeDelete, key: b"a", value: b"c", .. }]));
+        let kind = Kind::RangeDelete as u8;
+        let expiring = [&[kind | EXPIRY_FLAG, 1, 1][..], &[0; 8], b"ac"].concat();
+        for hostile in [&[kind, 1, 1, b'c', b'c'][..], &[kind, 1, 0, b'c'], &expiring] {
+            assert!(BatchOps::new(hostile).any(|op| op.is_err()));
+        }
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub enum Kind {
     Delete = 2,
     /// An operand: the merge operator folds it into what is older.
     Merge = 3,
-    /// Every key in `[key, value)` has no value from here on. Reserved in every format; the engine
-    /// refuses to write it until range deletes are built.
+    /// Every key in `[key, value)` has no value from here on. It stands in batches; memtables and
+    /// tables keep range deletes beside their entries ([`crate::range_delete`]).
     RangeDelete = 4,
 }
 

@@ -11,6 +11,7 @@
 //! | [`batch`] | the one encoding of a write batch, shared by WAL body and memtable |
 //! | [`cursor`] | the one iteration trait, which says which block it lacks |
 //! | [`operator`] | the merge operator's trait |
+//! | [`range_delete`] | range deletes, and the search in many of them |
 //! | [`sst`] | the descriptor of a table, as the manifest stores it |
 //! | [`envelope`] | the head that every stored object carries |
 //! | [`name`] | every object name that exists, parsed and formatted |
@@ -37,6 +38,7 @@ pub mod near;
 pub mod operator;
 pub mod outcome;
 pub mod prefix;
+pub mod range_delete;
 pub mod sst;
 
 pub use batch::{Batch, BatchOp, BatchOps};
@@ -50,4 +52,5 @@ pub use id::{
 pub use name::ObjectName;
 pub use operator::MergeOperator;
 pub use outcome::PutOutcome;
+pub use range_delete::{Cover, RangeDelete};
 pub use sst::SstDescriptor;

@@ -18,6 +18,7 @@
 //! | `stretch` | 256 entries of a strip, laid together once they are read often |
 //! | `window` | which eight bytes of a key are compared as a number first |
 //! | `order` | nursery and strips together: when they are sealed and merged |
+//! | `ranges` | range deletes, beside the entries |
 //! | `heads` | the merge of an order's parts |
 //! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
 //!
@@ -34,6 +35,7 @@ mod index;
 mod log;
 mod nursery;
 mod order;
+mod ranges;
 mod record;
 mod stretch;
 mod strip;

@@ -5,8 +5,9 @@ use crate::index::{self, Index};
 use crate::log::{Log, NONE, Target};
 use crate::nursery::Finger;
 use crate::order::Order;
+use crate::ranges::Ranges;
 use crate::record::{Place, Record};
-use siltstone_base::{BatchOps, Entry, Error, Kind, Result, Seq};
+use siltstone_base::{BatchOps, Entry, Error, Kind, RangeDelete, Result, Seq};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -56,6 +57,7 @@ pub struct Memtable {
     index: Index,
     /// Replaced whole, under a lock that is held for the exchange of a pointer.
     order: RwLock<Arc<Order>>,
+    ranges: Ranges,
     pen: Mutex<Pen>,
     bytes: AtomicUsize,
     len: AtomicUsize,
@@ -72,6 +74,8 @@ struct Pen {
     buffers: u32,
     /// Operations of the batch at hand; kept for its memory.
     batch: Vec<(Place, u32)>,
+    /// Its range deletes.
+    ranges: Vec<RangeDelete>,
 }
 
 impl Default for Memtable {
@@ -99,11 +103,18 @@ impl Memtable {
     }
 
     pub(crate) fn with(shape: &Shape) -> Self {
-        let pen = Pen { finger: Finger::new(), records: 0, buffers: 0, batch: Vec::new() };
+        let pen = Pen {
+            finger: Finger::new(),
+            records: 0,
+            buffers: 0,
+            batch: Vec::new(),
+            ranges: Vec::new(),
+        };
         Memtable {
             log: Log::new(),
             index: Index::new(shape.probes),
             order: RwLock::new(Arc::new(Order::new(shape.nursery))),
+            ranges: Ranges::default(),
             pen: Mutex::new(pen),
             bytes: AtomicUsize::new(0),
             len: AtomicUsize::new(0),
@@ -119,8 +130,7 @@ impl Memtable {
     /// the table. A batch without operations changes nothing.
     ///
     /// # Errors
-    /// Nothing is inserted then. Corruption for bytes that are no batch; Unsupported for a range
-    /// delete; Invalid when the table has no numbers left ([`MAX_ENTRIES`], 4 GiB a batch) or the
+    /// Nothing is inserted then. Corruption for bytes that are no batch; Invalid when the table has no numbers left ([`MAX_ENTRIES`], 4 GiB a batch) or the
     /// sequence numbers would pass [`Seq::MAX`]; Internal when `first_seq` is not above
     /// [`Memtable::last_seq`], or an earlier insertion panicked.
     pub fn insert_batch(&self, first_seq: Seq, ops: &Arc<[u8]>) -> Result<()> {
@@ -131,8 +141,25 @@ impl Memtable {
         if count == 0 {
             return Ok(());
         }
+        self.ranges.add(std::mem::take(&mut pen.ranges));
+        if !pen.batch.is_empty() {
+            self.insert_entries(&mut pen, ops);
+        }
+        let added = ops.len() + BUFFER_BYTES + count as usize * ENTRY_BYTES;
+        // Memory itself bounds the sum: every counted byte is allocated, but for the averages.
+        self.bytes.fetch_add(added, Relaxed);
+        let _ = self.first_seq.compare_exchange(0, first_seq.0, Release, Relaxed);
+        self.last_seq.store(first_seq.0 + u64::from(count) - 1, Release);
+        self.len.fetch_add(count as usize, Release);
+        Ok(())
+    }
+
+    /// Inserts the entries in the pen, whose bytes are `ops`.
+    fn insert_entries(&self, pen: &mut Pen, ops: &Arc<[u8]>) {
         self.log.keep_buffer(pen.buffers, ops);
         pen.buffers += 1;
+        // No more than the operations of a batch, which are counted in 32 bits.
+        let count = pen.batch.len() as u32;
         let first = pen.records + 1;
         let last = pen.records + count;
         for (number, (place, hash)) in (first..=last).zip(&pen.batch) {
@@ -144,17 +171,10 @@ impl Memtable {
             pen.batch = Vec::new();
         }
         if count >= self.strip_ops {
-            self.replace_order(&mut pen, |order| order.with_batch(&self.log, first, last));
+            self.replace_order(pen, |order| order.with_batch(&self.log, first, last));
         } else {
-            (first..=last).for_each(|number| self.insert_one(&mut pen, number));
+            (first..=last).for_each(|number| self.insert_one(pen, number));
         }
-        let added = ops.len() + BUFFER_BYTES + count as usize * ENTRY_BYTES;
-        // Memory itself bounds the sum: every counted byte is allocated, but for the averages.
-        self.bytes.fetch_add(added, Relaxed);
-        let _ = self.first_seq.compare_exchange(0, first_seq.0, Release, Relaxed);
-        self.last_seq.store(first_seq.0 + u64::from(count) - 1, Release);
-        self.len.fetch_add(count as usize, Release);
-        Ok(())
     }
 
     /// Puts one record, which is in the log, into the nursery.
@@ -190,17 +210,20 @@ impl Memtable {
         let room = self.max_entries - pen.records;
         let mut count = 0u32;
         pen.batch.clear();
+        pen.ranges.clear();
         for op in BatchOps::new(ops) {
             let op = op?;
-            if op.kind == Kind::RangeDelete {
-                return Err(Error::unsupported("a memtable takes no range deletes yet"));
-            }
             if count == room {
                 let full = Error::invalid("the memtable has no room for the batch: flush it first");
                 return Err(full.with("max_entries", self.max_entries));
             }
-            let place = Place::of(&op, pen.buffers, first_seq.plus(u64::from(count)))?;
-            pen.batch.push((place, index::hash(op.key)));
+            let seq = first_seq.plus(u64::from(count));
+            if op.kind == Kind::RangeDelete {
+                pen.ranges.push(RangeDelete::new(op.key, op.value, seq));
+            } else {
+                let place = Place::of(&op, pen.buffers, seq)?;
+                pen.batch.push((place, index::hash(op.key)));
+            }
             count += 1;
         }
         if count == 0 {
@@ -269,6 +292,27 @@ impl Memtable {
         (record != NONE).then(|| self.shared(self.log.record(record).place()))
     }
 
+    /// Whether it holds range deletes. They are not among the entries that look-ups and cursors
+    /// give: who reads asks for them beside.
+    #[must_use]
+    #[inline]
+    pub fn has_range_deletes(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// The newest range delete at or below `seq` that deletes `key`; [`Seq::NONE`] for none. It
+    /// hides what is older than itself.
+    #[must_use]
+    pub fn deleted_at(&self, key: &[u8], seq: Seq) -> Seq {
+        self.ranges.at(key, seq)
+    }
+
+    /// The range deletes, in no order.
+    #[must_use]
+    pub fn range_deletes(&self) -> Vec<RangeDelete> {
+        self.ranges.list()
+    }
+
     /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
     /// the writer inserts.
     #[must_use]
@@ -289,7 +333,7 @@ impl Memtable {
         self.order().strips.iter().map(|strip| strip.laid_bytes()).sum()
     }
 
-    /// Entries of every kind; a batch counts once it is in whole.
+    /// Entries of every kind, range deletes too; a batch counts once it is in whole.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Acquire)

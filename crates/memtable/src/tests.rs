@@ -280,10 +280,47 @@ fn limits_are_errors() {
     assert_eq!(table.len(), 1);
     assert_eq!(insert(Seq::MAX, &one), Ok(()));
     assert_eq!(table.last_seq(), Some(Seq::MAX));
-    let range_delete = [(Kind::RangeDelete, b"a".to_vec(), b"b".to_vec(), None)];
-    let unlimited = Memtable::new();
-    let refused = unlimited.insert_batch(Seq(1), &encode(&range_delete)).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unsupported);
+}
+
+fn delete_range(start: &[u8], end: &[u8]) -> Op {
+    (Kind::RangeDelete, start.to_vec(), end.to_vec(), None)
+}
+
+#[test]
+fn range_deletes_stand_beside_the_entries() {
+    let table = Arc::new(Memtable::new());
+    assert!(!table.has_range_deletes());
+    table.insert_batch(Seq(1), &encode(&[delete_range(b"a", b"c")])).unwrap();
+    assert_eq!((table.len(), table.first_seq(), table.last_seq()), (1, Some(Seq(1)), Some(Seq(1))));
+    assert!(table.has_range_deletes() && walk(&table, false).is_empty());
+    let mixed = [put(b"b", b"1"), delete_range(b"b", b"d"), put(b"b", b"2"), put(b"c", b"3")];
+    table.insert_batch(Seq(2), &encode(&mixed)).unwrap();
+    assert_eq!((table.len(), table.last_seq()), (5, Some(Seq(5))));
+    assert_eq!(table.get(b"b", Seq(3)).unwrap().entry().seq, Seq(2));
+    assert_eq!(table.get(b"b", Seq(9)).unwrap().entry().seq, Seq(4));
+    assert_eq!(table.deleted_at(b"b", Seq(9)), Seq(3));
+    assert_eq!(table.deleted_at(b"b", Seq(2)), Seq(1));
+    assert_eq!(table.deleted_at(b"d", Seq(9)), Seq::NONE);
+    assert_eq!(table.range_deletes().len(), 2);
+}
+
+#[test]
+fn many_range_deletes_are_found_at_every_number() {
+    let table = Memtable::new();
+    let bounds = |n: u64| (n * 37 % 200, n * 37 % 200 + 1 + n % 60);
+    let key = |n: u64| (n as u16).to_be_bytes();
+    for n in 1..=300 {
+        let (start, end) = bounds(n);
+        let one = delete_range(&key(start), &key(end));
+        table.insert_batch(Seq(n), &encode(&[one])).unwrap();
+    }
+    for seq in (0..=301).step_by(7) {
+        for at in 0..270 {
+            let covers = |n: &u64| (bounds(*n).0..bounds(*n).1).contains(&at);
+            let newest = (1..=seq.min(300)).rev().find(covers).unwrap_or(0);
+            assert_eq!(table.deleted_at(&key(at), Seq(seq)), Seq(newest), "key {at} at {seq}");
+        }
+    }
 }
 
 #[test]

@@ -5,14 +5,17 @@ use crate::codec::Codec;
 use crate::footer::Footer;
 use crate::index::{IndexBuilder, Separator};
 use crate::properties::{Counts, Properties};
+use crate::ranges;
 use crate::section::Place;
 use bytes::Bytes;
 use siltstone_base::entry::{check_key, check_value};
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::prefix::shared_prefix;
+use siltstone_base::range_delete::check_range;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    Entry, Envelope, Error, Kind, ObjectKind, Result, Seq, SstDescriptor, SstId, checksum,
+    Entry, Envelope, Error, Kind, ObjectKind, RangeDelete, Result, Seq, SstDescriptor, SstId,
+    checksum,
 };
 use siltstone_bloom::{BloomBuilder, key_hash};
 
@@ -54,6 +57,7 @@ pub struct TableBuilder {
     first_key: Bytes,
     last_key: Vec<u8>,
     last_seq: Seq,
+    ranges: Vec<RangeDelete>,
 }
 
 impl TableBuilder {
@@ -75,6 +79,7 @@ impl TableBuilder {
             first_key: Bytes::new(),
             last_key: Vec::new(),
             last_seq: Seq(0),
+            ranges: Vec::new(),
         }
     }
 
@@ -83,8 +88,8 @@ impl TableBuilder {
     /// # Errors
     /// Invalid, with the table unchanged, when the entry is not strictly after the one before in
     /// internal order, when key, value or sequence number break a bound, when a tombstone has a
-    /// value, or when the envelope is not a table's. Unsupported for a range delete, which has a
-    /// reserved section of its own. Internal when a codec fails; the table is lost then.
+    /// value, for a range delete, which has a section of its own, or when the envelope is not a
+    /// table's. Internal when a codec fails; the table is lost then.
     pub fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
         check_entry(entry)?;
         let shared = shared_prefix(&self.last_key, entry.key);
@@ -106,6 +111,24 @@ impl TableBuilder {
         }
         self.last_seq = entry.seq;
         self.counts.add(entry);
+        Ok(())
+    }
+
+    /// Adds range deletes, in any order. They hide nothing of this table by themselves: whoever
+    /// reads it asks for them first.
+    ///
+    /// # Errors
+    /// Invalid, with the table unchanged, when bounds or sequence number of one break a bound, or
+    /// for more than 2^32 - 1.
+    pub fn add_range_deletes(&mut self, ranges: &[RangeDelete]) -> Result<()> {
+        for range in ranges {
+            check_range(&range.start, &range.end)?;
+            check_seq(range.seq)?;
+        }
+        if u32::try_from(self.ranges.len() + ranges.len()).is_err() {
+            return Err(Error::invalid("a table has under 2^32 range deletes"));
+        }
+        self.ranges.extend_from_slice(ranges);
         Ok(())
     }
 
@@ -139,19 +162,30 @@ impl TableBuilder {
     /// Ends the table: the bytes not taken yet, and what a manifest says of the object.
     ///
     /// # Errors
-    /// Invalid when nothing was added; Internal when a codec fails.
+    /// Invalid when nothing was added, not even a range delete; Internal when a codec fails.
     pub fn finish(mut self) -> Result<(Bytes, SstDescriptor)> {
+        ranges::sort(&mut self.ranges);
         if self.counts.entries == 0 {
-            return Err(Error::invalid("a table has at least one entry"));
+            let first = self.ranges.first().cloned();
+            let first = first.ok_or_else(|| Error::invalid("a table has at least one entry"))?;
+            // A table has an entry. This one says again what the range delete says of its start.
+            let (key, seq, kind) = (first.start.as_ref(), first.seq, Kind::Delete);
+            self.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
         }
         let last_key = std::mem::take(&mut self.last_key);
         self.close_block(Separator::Exact(&last_key, self.last_seq))?;
-        let properties = self.counts.clone().into_properties(
+        let mut properties = self.counts.clone().into_properties(
             self.options,
             self.first_key.clone(),
             Bytes::from(last_key),
         );
-        let tail_offset = self.write_tail(&properties);
+        for range in &self.ranges {
+            properties.first_key = properties.first_key.min(range.start.clone());
+            properties.last_key = properties.last_key.max(range.last_key());
+            properties.min_seq = properties.min_seq.min(range.seq);
+            properties.max_seq = properties.max_seq.max(range.seq);
+        }
+        let tail_offset = self.write_tail(&mut properties);
         let checksum = checksum::extend(self.taken_checksum, &self.out);
         let object_bytes = self.written();
         let descriptor = describe(&properties, &self.envelope, object_bytes, tail_offset, checksum);
@@ -203,12 +237,17 @@ impl TableBuilder {
         self.index.add(stored, separator)
     }
 
-    /// Writes filter, index, properties and footer; answers where the tail starts.
-    fn write_tail(&mut self, properties: &Properties) -> u64 {
+    /// Writes filter, index, range deletes, properties and footer; answers where the tail starts.
+    fn write_tail(&mut self, properties: &mut Properties) -> u64 {
         let filter = std::mem::replace(&mut self.filter, BloomBuilder::new(0));
         self.out.reserve(filter.encoded_len() + self.index.encoded_len());
         let filter_offset = self.section(|out, _| out.extend_from_slice(&filter.finish()));
         let index_offset = self.section(|out, index| index.encode_into(out));
+        if !self.ranges.is_empty() {
+            let ranges = std::mem::take(&mut self.ranges);
+            let offset = self.section(|out, _| ranges::encode_into(&ranges, out));
+            properties.range_deletes = Some((offset, self.written() - offset));
+        }
         let properties_offset = self.section(|out, _| properties.encode_into(out));
         let footer = Footer {
             envelope: self.envelope,
@@ -235,15 +274,20 @@ impl TableBuilder {
 fn check_entry(entry: &Entry<'_>) -> Result<()> {
     check_key(entry.key)?;
     check_value(entry.value)?;
-    if entry.seq > Seq::MAX {
-        return Err(Error::invalid("a sequence number is below 2^56").with("given", entry.seq));
-    }
+    check_seq(entry.seq)?;
     match entry.kind {
         Kind::Put | Kind::Merge => Ok(()),
         Kind::Delete if entry.value.is_empty() => Ok(()),
         Kind::Delete => Err(Error::invalid("a tombstone has no value")),
-        Kind::RangeDelete => Err(Error::unsupported("range deletes are not built yet")),
+        Kind::RangeDelete => Err(Error::invalid("a range delete is no entry of a table")),
     }
+}
+
+fn check_seq(seq: Seq) -> Result<()> {
+    if seq > Seq::MAX {
+        return Err(Error::invalid("a sequence number is below 2^56").with("given", seq));
+    }
+    Ok(())
 }
 
 /// What a manifest says of a table with these properties.
@@ -272,6 +316,6 @@ pub(crate) fn describe(
         max_seq: properties.max_seq,
         min_expiry: properties.min_expiry,
         max_expiry: properties.max_expiry,
-        range_deletes: None,
+        range_deletes: properties.range_deletes,
     }
 }

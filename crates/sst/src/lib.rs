@@ -26,6 +26,7 @@ mod footer;
 mod index;
 mod packed;
 mod properties;
+mod ranges;
 mod section;
 pub mod table;
 pub mod wal;

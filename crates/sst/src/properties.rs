@@ -11,8 +11,8 @@
 //!     48    8 latest expiry; 0 where an entry never expires
 //!     56    8 bytes of all keys
 //!     64    8 bytes of all values
-//!     72    8 offset of the range deletes' section: 0, reserved
-//!     80    8 length of the range deletes' section: 0, reserved
+//!     72    8 offset of the range deletes' section; 0 where there is none
+//!     80    8 length of the range deletes' section, its seal included; 0 where there is none
 //!     88    4 block target, bytes
 //!     92    4 filter bits per key
 //!     96    1 codec asked for (a block says which it has)
@@ -56,10 +56,12 @@ pub struct Properties {
     pub value_bytes: u64,
     /// What it was built with.
     pub options: TableOptions,
-    /// Smallest user key.
+    /// Smallest user key, of entries and range deletes.
     pub first_key: Bytes,
-    /// Largest user key.
+    /// Largest user key: of entries, and what range deletes end before.
     pub last_key: Bytes,
+    /// Offset and length of the range deletes' section; `None` where there is none.
+    pub range_deletes: Option<(u64, u64)>,
 }
 
 /// Counts entries as they come.
@@ -68,8 +70,8 @@ pub(crate) struct Counts {
     pub(crate) entries: u64,
     tombstones: u64,
     merge_operands: u64,
-    min_seq: Seq,
-    max_seq: Seq,
+    pub(crate) min_seq: Seq,
+    pub(crate) max_seq: Seq,
     expiring: u64,
     min_expiry: UnixMillis,
     max_expiry: UnixMillis,
@@ -127,6 +129,7 @@ impl Counts {
             options,
             first_key,
             last_key,
+            range_deletes: None,
         }
     }
 }
@@ -144,8 +147,8 @@ impl Properties {
             expiry(self.max_expiry),
             self.key_bytes,
             self.value_bytes,
-            0,
-            0,
+            self.range_deletes.map_or(0, |(offset, _)| offset),
+            self.range_deletes.map_or(0, |(_, length)| length),
         ];
         words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         // The builder cuts the target to 64 MiB and takes the bits as four bytes.
@@ -164,8 +167,7 @@ impl Properties {
     /// Reads the stored form.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote; Unsupported for range deletes and for an
-    /// unknown codec.
+    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Properties> {
         let mut reader = Reader::new(bytes);
         let mut properties = Properties {
@@ -181,10 +183,10 @@ impl Properties {
             options: TableOptions::default(),
             first_key: Bytes::new(),
             last_key: Bytes::new(),
+            range_deletes: None,
         };
-        if (reader.u64()?, reader.u64()?) != (0, 0) {
-            return Err(Error::unsupported("range deletes are not built yet; upgrade to read"));
-        }
+        let place = (reader.u64()?, reader.u64()?);
+        properties.range_deletes = (place != (0, 0)).then_some(place);
         properties.options.block_bytes = reader.u32()? as usize;
         properties.options.filter_bits_per_key = reader.u32()?;
         properties.options.codec = Codec::from_byte(reader.u8()?)?;

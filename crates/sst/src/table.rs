@@ -5,9 +5,12 @@ use crate::builder::describe;
 use crate::footer::{FOOTER_BYTES, Footer};
 use crate::index::Index;
 use crate::properties::Properties;
-use crate::section::Place;
+use crate::ranges;
+use crate::section::{CHECKSUM_BYTES, Place};
 use bytes::Bytes;
-use siltstone_base::{Envelope, Error, ObjectId, Result, Seq, SstDescriptor};
+use siltstone_base::{
+    Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor,
+};
 use siltstone_bloom::{Bloom, DecodeError};
 use std::ops::Range;
 
@@ -20,6 +23,7 @@ pub struct Table {
     properties: Properties,
     filter: Bloom,
     index: Index,
+    range_deletes: Cover,
 }
 
 fn other_table(what: &'static str) -> Error {
@@ -95,13 +99,11 @@ impl Table {
             Ok(sealed.get(..len).unwrap_or_default())
         };
         let filter = decode_filter(section("filter", footer.filter, footer.index)?)?;
-        let index = section("index", footer.index, footer.properties)?;
-        let mut index = Index::decode(index, footer.filter)?;
         let properties = section("properties", footer.properties, footer.offset)?;
         let properties = Properties::decode(properties)?;
-        if index.last_key() != properties.last_key {
-            return Err(other_table("last key"));
-        }
+        let ranges_at = ranges_start(&footer, &properties)?;
+        let index = section("index", footer.index, ranges_at)?;
+        let mut index = Index::decode(index, footer.filter)?;
         let own_bytes = tail.get(tail.len() - FOOTER_BYTES as usize..).unwrap_or_default();
         let checksum = footer.object_checksum(own_bytes);
         let own = describe(&properties, &footer.envelope, range.end, range.start, checksum);
@@ -115,7 +117,21 @@ impl Table {
         if let Some(seq) = descriptor.seq_override {
             index.override_seq(seq.min(Seq::MAX))?;
         }
-        Ok(Table { descriptor, envelope: footer.envelope, properties, filter, index })
+        let range_deletes = if properties.range_deletes.is_some() {
+            let stored = section("range deletes", ranges_at, footer.properties)?;
+            let seq_override = descriptor.seq_override.map(|seq| seq.min(Seq::MAX));
+            ranges::decode(stored, seq_override)?
+        } else {
+            Cover::default()
+        };
+        let last_keys = range_deletes.list().iter().map(RangeDelete::last_key);
+        let last_key = last_keys.max().unwrap_or_default().max(Bytes::from(index.last_key()));
+        let starts_inside = |range: &RangeDelete| properties.first_key <= range.start;
+        if last_key != properties.last_key || !range_deletes.list().iter().all(starts_inside) {
+            return Err(other_table("bounds"));
+        }
+        let envelope = footer.envelope;
+        Ok(Table { descriptor, envelope, properties, filter, index, range_deletes })
     }
 
     /// What the manifest says of it.
@@ -128,6 +144,14 @@ impl Table {
     #[must_use]
     pub fn envelope(&self) -> &Envelope {
         &self.envelope
+    }
+
+    /// Its range deletes. They hide entries that are older than they, here and in whatever is older
+    /// than the table.
+    #[must_use]
+    #[inline]
+    pub fn range_deletes(&self) -> &Cover {
+        &self.range_deletes
     }
 
     /// What it says of itself.
@@ -212,7 +236,9 @@ impl Table {
         let decoded = block::decode(raw, seq_override)?;
         let (position, last) = (block as usize, decoded.len() - 1);
         let starts_right = match position.checked_sub(1) {
-            None => decoded.key(0) == self.descriptor.first_key,
+            // Where there are range deletes, one of them may begin before.
+            None if self.range_deletes.is_empty() => decoded.key(0) == self.descriptor.first_key,
+            None => decoded.key(0) >= self.descriptor.first_key.as_ref(),
             Some(before) => self.index.is_beyond(before, decoded.key(0), decoded.seq(0)),
         };
         if !starts_right || self.index.is_beyond(position, decoded.key(last), decoded.seq(last)) {
@@ -225,8 +251,18 @@ impl Table {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let keys = 2 * (self.properties.first_key.len() + self.properties.last_key.len());
-        size_of::<Table>() + self.filter.memory_bytes() + self.index.memory_bytes() + keys
+        let ranges = self.range_deletes.memory_bytes();
+        size_of::<Table>() + ranges + self.filter.memory_bytes() + self.index.memory_bytes() + keys
     }
+}
+
+/// Where the range deletes' section starts: at the properties where there is none.
+fn ranges_start(footer: &Footer, properties: &Properties) -> Result<u64> {
+    let Some((offset, length)) = properties.range_deletes else { return Ok(footer.properties) };
+    let fits = offset.checked_add(length) == Some(footer.properties)
+        && length > CHECKSUM_BYTES as u64
+        && footer.index + CHECKSUM_BYTES as u64 <= offset;
+    if fits { Ok(offset) } else { Err(Error::corruption("range deletes lie out of place")) }
 }
 
 fn decode_filter(bytes: &[u8]) -> Result<Bloom> {

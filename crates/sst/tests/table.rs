@@ -159,7 +159,7 @@ fn a_builder_refuses_what_is_not_a_table() {
     let tombstone = Owned { kind: Kind::Delete, ..put(b"n", 1) };
     assert_eq!(kind(builder.add(&tombstone.entry())), Some(ErrorKind::Invalid));
     let range = Owned { kind: Kind::RangeDelete, ..put(b"n", 1) };
-    assert_eq!(kind(builder.add(&range.entry())), Some(ErrorKind::Unsupported));
+    assert_eq!(kind(builder.add(&range.entry())), Some(ErrorKind::Invalid));
     builder.add(&put(b"m", 4).entry()).unwrap();
     let (bytes, descriptor) = builder.finish().unwrap();
     let table = open(&bytes, &descriptor).unwrap();

@@ -152,7 +152,7 @@ fn check_rows(block: &Block) -> Result<()> {
     for row in 0..rows(&block.tags) {
         match Kind::from_byte(block.tags.get(bytes, row) as u8 & !EXPIRY_FLAG)? {
             Kind::RangeDelete => {
-                return Err(Error::unsupported("range deletes are not built yet; upgrade to read"));
+                return Err(Error::unsupported("a block holds range deletes"));
             }
             kind => tombstones |= kind == Kind::Delete,
         }

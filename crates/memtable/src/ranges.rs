@@ -1,0 +1,63 @@
+//! The range deletes of a memtable, beside its entries.
+//!
+//! Covers of growing sizes, the oldest first: a new one is merged with its neighbour while that is
+//! at most twice as long, as strips are, so n insertions cost O(n log n) and there are at most
+//! log2(n) covers. Nothing is ever changed: the list of covers is replaced whole.
+
+use siltstone_base::Seq;
+use siltstone_base::range_delete::{Cover, RangeDelete};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+type Covers = Arc<Vec<Arc<Cover>>>;
+
+#[derive(Default)]
+pub(crate) struct Ranges {
+    /// Whether there is any: what every look-up asks first.
+    any: AtomicBool,
+    /// Replaced under a lock that is held for the exchange of a pointer.
+    covers: RwLock<Covers>,
+}
+
+impl Ranges {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    /// Adds range deletes that are newer than all before. One writer at a time.
+    pub(crate) fn add(&self, added: Vec<RangeDelete>) {
+        if added.is_empty() {
+            return;
+        }
+        let mut covers = Vec::clone(&self.covers());
+        let mut newest = Cover::of(added);
+        while let Some(before) = covers.pop_if(|one| one.list().len() <= 2 * newest.list().len()) {
+            newest = Cover::of([before.list(), newest.list()].concat());
+        }
+        covers.push(Arc::new(newest));
+        *self.covers.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(covers);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// The newest range delete at or below `seq` that deletes `key`; [`Seq::NONE`] for none.
+    pub(crate) fn at(&self, key: &[u8], seq: Seq) -> Seq {
+        if self.is_empty() {
+            return Seq::NONE;
+        }
+        // Covers ascend in age: what a newer one has is newer than all of an older one.
+        let covers = self.covers();
+        let found = covers.iter().rev().map(|cover| cover.at(key, seq)).find(|seq| !seq.is_none());
+        found.unwrap_or(Seq::NONE)
+    }
+
+    /// All of them.
+    pub(crate) fn list(&self) -> Vec<RangeDelete> {
+        self.covers().iter().flat_map(|cover| cover.list()).cloned().collect()
+    }
+
+    fn covers(&self) -> Covers {
+        // Whole at every moment: a panic can not leave half an exchange behind.
+        Arc::clone(&self.covers.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
