@@ -19,7 +19,8 @@ use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, task,
+    Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis, built_in_operator,
+    task,
 };
 use siltstone_tests::moto::Moto;
 use std::collections::BTreeMap;
@@ -32,7 +33,9 @@ type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 enum Op {
     Put(u8, u8),
     Delete(u8),
-    Batch(Vec<(u8, Option<u8>)>),
+    Batch(Vec<Write>),
+    DeleteRange(u8, u8),
+    Merge(u8, u8),
     Get(u8),
     GetMany(Vec<u8>),
     Scan(Option<u8>, Option<u8>, bool, Option<u64>),
@@ -46,12 +49,39 @@ enum Op {
     Reader,
 }
 
+/// One operation of a batch.
+#[derive(Clone, Copy, Debug)]
+enum Write {
+    Put(u8, u8),
+    Delete(u8),
+    /// From one key to another, if they are in order.
+    DeleteRange(u8, u8),
+    Merge(u8, u8),
+    /// A value whose time was over before it was written: as good as a tombstone.
+    Expired(u8, u8),
+    /// One that outlives the test.
+    Expiring(u8, u8),
+}
+
+fn writes() -> impl Strategy<Value = Write> {
+    let pair = || (any::<u8>().prop_map(|k| k % 40), any::<u8>());
+    prop_oneof![
+        6 => pair().prop_map(|(k, v)| Write::Put(k, v)),
+        3 => pair().prop_map(|(k, _)| Write::Delete(k)),
+        2 => pair().prop_map(|(k, l)| Write::DeleteRange(k, l % 44)),
+        2 => pair().prop_map(|(k, v)| Write::Merge(k, v)),
+        1 => pair().prop_map(|(k, v)| Write::Expired(k, v)),
+        1 => pair().prop_map(|(k, v)| Write::Expiring(k, v)),
+    ]
+}
+
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let op = prop_oneof![
         8 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Op::Put(k % 40, v)),
         3 => any::<u8>().prop_map(|k| Op::Delete(k % 40)),
-        3 => vec((any::<u8>().prop_map(|k| k % 40), any::<Option<u8>>()), 0..12)
-            .prop_map(Op::Batch),
+        3 => vec(writes(), 0..12).prop_map(Op::Batch),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(a, b)| Op::DeleteRange(a % 40, b % 44)),
+        3 => (any::<u8>(), any::<u8>()).prop_map(|(k, v)| Op::Merge(k % 40, v)),
         4 => any::<u8>().prop_map(|k| Op::Get(k % 44)),
         2 => vec(any::<u8>().prop_map(|k| k % 44), 0..20).prop_map(Op::GetMany),
         4 => (any::<Option<u8>>(), any::<Option<u8>>(), any::<bool>(), prop::option::of(0u64..6))
@@ -166,20 +196,40 @@ struct World {
 
 impl World {
     fn how(options: &Options) -> OpenOptions {
-        OpenOptions { options: options.clone(), ..OpenOptions::default() }
+        let merge_operator = built_in_operator("append");
+        OpenOptions { options: options.clone(), merge_operator, ..OpenOptions::default() }
     }
 
-    async fn write(&mut self, writes: &[(u8, Option<u8>)]) {
+    async fn write(&mut self, writes: &[Write]) {
         let mut batch = Batch::new();
-        for (k, v) in writes {
-            match v {
-                Some(v) => {
-                    batch.put(&key(*k), &value(*v), None).unwrap();
-                    self.map.insert(key(*k), value(*v));
+        for write in writes {
+            match *write {
+                Write::Put(k, v) => {
+                    batch.put(&key(k), &value(v), None).unwrap();
+                    self.map.insert(key(k), value(v));
                 }
-                None => {
-                    batch.delete(&key(*k)).unwrap();
-                    self.map.remove(&key(*k));
+                Write::Expiring(k, v) => {
+                    batch.put(&key(k), &value(v), Some(UnixMillis(u64::MAX))).unwrap();
+                    self.map.insert(key(k), value(v));
+                }
+                Write::Expired(k, v) => {
+                    batch.put(&key(k), &value(v), Some(UnixMillis(1))).unwrap();
+                    self.map.remove(&key(k));
+                }
+                Write::Delete(k) => {
+                    batch.delete(&key(k)).unwrap();
+                    self.map.remove(&key(k));
+                }
+                Write::Merge(k, v) => {
+                    batch.merge(&key(k), &[v], None).unwrap();
+                    self.map.entry(key(k)).or_default().push(v);
+                }
+                Write::DeleteRange(from, to) => {
+                    let (start, end) = (key(from), key(to));
+                    if start < end {
+                        batch.delete_range(&start, &end).unwrap();
+                        self.map.retain(|key, _| *key < start || *key >= end);
+                    }
                 }
             }
         }
@@ -189,8 +239,10 @@ impl World {
 
     async fn run(&mut self, op: &Op) {
         match op {
-            Op::Put(k, v) => self.write(&[(*k, Some(*v))]).await,
-            Op::Delete(k) => self.write(&[(*k, None)]).await,
+            Op::Put(k, v) => self.write(&[Write::Put(*k, *v)]).await,
+            Op::Delete(k) => self.write(&[Write::Delete(*k)]).await,
+            Op::DeleteRange(from, to) => self.write(&[Write::DeleteRange(*from, *to)]).await,
+            Op::Merge(k, v) => self.write(&[Write::Merge(*k, *v)]).await,
             Op::Batch(writes) => self.write(writes).await,
             Op::Get(k) => {
                 let got = self.db.get(&key(*k)).unwrap().wait().await.unwrap();

@@ -49,6 +49,12 @@ impl Model {
         let mut seq = first;
         for op in BatchOps::new(batch) {
             let op = op?;
+            if op.kind == Kind::RangeDelete {
+                self.delete_range(op.key, op.value, seq);
+                self.last = seq;
+                seq = seq.next();
+                continue;
+            }
             let version =
                 Version { seq, kind: op.kind, expires_at: op.expires_at, value: op.value.to_vec() };
             self.keys.entry(op.key.to_vec()).or_default().push(version);
@@ -56,6 +62,15 @@ impl Model {
             seq = seq.next();
         }
         Ok(self.last)
+    }
+
+    /// A tombstone for every key of the range that there is: of the others there is nothing to hide.
+    fn delete_range(&mut self, start: &[u8], end: &[u8], seq: Seq) {
+        let range = (Bound::Included(start), Bound::Excluded(end));
+        for (_, versions) in self.keys.range_mut::<[u8], _>(range) {
+            let value = Vec::new();
+            versions.push(Version { seq, kind: Kind::Delete, expires_at: None, value });
+        }
     }
 
     /// The newest number.
@@ -195,6 +210,20 @@ mod tests {
         assert_eq!(keys(None, Some(b"b"), false, 2), b"a");
         assert_eq!(keys(Some(b"b"), Some(b"a"), false, 2), b"");
         assert_eq!(keys(None, None, false, 3), b"b");
+    }
+
+    #[test]
+    fn a_range_delete_deletes_what_was_there() {
+        let mut model = history();
+        let mut batch = Batch::new();
+        batch.delete_range(b"b", b"c").unwrap();
+        batch.merge(b"b", b"w", None).unwrap();
+        assert_eq!(model.apply(Seq(7), batch.as_bytes()).unwrap(), Seq(8));
+        let view = |seq| View { seq: Seq(seq), now: UnixMillis(0), operator: Some(&Append) };
+        assert_eq!(model.get(b"b", view(6)).unwrap().as_deref(), Some(&b"2z"[..]));
+        assert_eq!(model.get(b"b", view(7)).unwrap(), None);
+        assert_eq!(model.get(b"b", view(8)).unwrap().as_deref(), Some(&b"-w"[..]));
+        assert_eq!(model.get(b"c", view(8)).unwrap().as_deref(), Some(&b"-xy"[..]));
     }
 
     #[test]

@@ -346,7 +346,10 @@ mod tests {
         assert!(batch.push(Kind::RangeDelete, b"a", b"c", Some(UnixMillis(1))).is_err());
         assert_eq!(batch.ops(), 1);
         let ops: Vec<_> = BatchOps::new(batch.as_bytes()).filter_map(Result::ok).collect();
-        assert!(matches!(ops[..], [BatchOp { kind: Kind::RangeDelete, key: b"a", value: b"c", .. }]));
+        assert!(matches!(
+            ops[..],
+            [BatchOp { kind: Kind::RangeDelete, key: b"a", value: b"c", .. }]
+        ));
         let kind = Kind::RangeDelete as u8;
         let expiring = [&[kind | EXPIRY_FLAG, 1, 1][..], &[0; 8], b"ac"].concat();
         for hostile in [&[kind, 1, 1, b'c', b'c'][..], &[kind, 1, 0, b'c'], &expiring] {

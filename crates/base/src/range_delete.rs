@@ -117,7 +117,8 @@ impl Cover {
     /// Bytes of memory that it takes, about.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let one = |range: &RangeDelete| size_of::<RangeDelete>() + range.start.len() + range.end.len();
+        let one =
+            |range: &RangeDelete| size_of::<RangeDelete>() + range.start.len() + range.end.len();
         self.spans.len() * size_of::<RangeDelete>() + self.list.iter().map(one).sum::<usize>()
     }
 

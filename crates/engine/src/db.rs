@@ -120,6 +120,15 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
+    /// Deletes every key of `[start, end)`, whatever is there.
+    ///
+    /// # Errors
+    /// Invalid when one of them is no key, or `start` is not below `end`; Closed, Fenced.
+    pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<Accept> {
+        let bytes = encode_one(Kind::RangeDelete, start, end, None)?;
+        self.writer()?.accept(bytes, 1)
+    }
+
     /// Adds a merge operand to `key`, for `expires_in` where given: a read folds it into what the
     /// key had.
     ///

@@ -202,7 +202,7 @@ async fn build(writer: &Arc<Writer>, plan: &Plan) -> Result<SstDescriptor> {
     let env = &writer.env;
     let open = || env.store.upload(ObjectName::Compacted(plan.name));
     let upload = with_retries(env, writer.options.deadline, "begin upload", open).await?;
-    TableInProgress::new(writer, plan).stream(env, upload).await
+    TableInProgress::new(writer, plan)?.stream(env, upload).await
 }
 
 /// A table under construction: what survives of the memtable goes into the builder.
@@ -212,7 +212,7 @@ struct TableInProgress {
 }
 
 impl TableInProgress {
-    fn new(writer: &Writer, plan: &Plan) -> Self {
+    fn new(writer: &Writer, plan: &Plan) -> Result<Self> {
         let database = writer.manifests.database();
         let object = ObjectId(plan.name.get());
         let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
@@ -220,13 +220,16 @@ impl TableInProgress {
         let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
         // Reads that are under way hold the memtable itself; nobody else can ask for an older
         // version, so only the newest of each key goes on.
-        let retention =
-            Retention { now: plan.now, operator: operator.cloned(), ..Retention::default() };
-        let options = writer.options.table_options();
-        TableInProgress {
-            rows: Retain::new(plan.memtable.cursor().passing_once(), retention),
-            builder: Some(TableBuilder::new(options, envelope)),
-        }
+        let retention = Retention {
+            now: plan.now,
+            operator: operator.cloned(),
+            range_deletes: plan.memtable.range_deletes(),
+            ..Retention::default()
+        };
+        let rows = Retain::new(plan.memtable.cursor().passing_once(), retention);
+        let mut builder = TableBuilder::new(writer.options.table_options(), envelope);
+        builder.add_range_deletes(&rows.range_deletes())?;
+        Ok(TableInProgress { rows, builder: Some(builder) })
     }
 
     /// Adds rows until about [`SLICE_BYTES`] are ready; `None` once there are no more.

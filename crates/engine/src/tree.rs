@@ -59,9 +59,16 @@ impl Drop for LastReader {
 #[derive(Debug)]
 pub(crate) struct TableRun {
     pub(crate) tables: Vec<Arc<TableHandle>>,
+    /// Whether any of them has range deletes.
+    pub(crate) has_range_deletes: bool,
 }
 
 impl TableRun {
+    fn new(tables: Vec<Arc<TableHandle>>) -> TableRun {
+        let has_range_deletes = tables.iter().any(|one| one.descriptor.range_deletes.is_some());
+        TableRun { tables, has_range_deletes }
+    }
+
     /// The one table that may hold `key`.
     pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
         let key_head = head(key);
@@ -82,7 +89,7 @@ impl TableRun {
 impl Levels {
     /// One table alone.
     pub(crate) fn of_table(handle: Arc<TableHandle>) -> Levels {
-        Levels { runs: vec![TableRun { tables: vec![handle] }], ..Levels::default() }
+        Levels { runs: vec![TableRun::new(vec![handle])], ..Levels::default() }
     }
 
     /// The same, and `notify` hears when the last reader of them is gone.
@@ -114,7 +121,7 @@ impl Levels {
             .chain(manifest.runs.iter().map(|run| &run.tables))
             .map(|tables| {
                 let tables = tables.iter().map(open).collect::<Result<_>>()?;
-                Ok(TableRun { tables })
+                Ok(TableRun::new(tables))
             })
             .collect::<Result<_>>()?;
         Ok(Levels { runs, l0: manifest.l0.len(), ..Levels::default() })
@@ -130,8 +137,6 @@ fn readable(descriptor: &SstDescriptor) -> Result<()> {
         "tables of an ancestor (clones)"
     } else if descriptor.seq_override.is_some() {
         "ingested tables"
-    } else if descriptor.range_deletes.is_some() {
-        "range deletes"
     } else if descriptor.visible_start.is_some() || descriptor.visible_end.is_some() {
         "tables with a visible range (clones by range)"
     } else {

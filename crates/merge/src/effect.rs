@@ -17,11 +17,11 @@ pub(crate) enum Effect {
 /// The effect of `entry` at `now`.
 ///
 /// # Errors
-/// Unsupported for a range delete.
+/// Internal for a range delete, which stands beside entries.
 #[inline]
 pub(crate) fn effect_of(entry: &Entry<'_>, now: UnixMillis) -> Result<Effect> {
     match entry.kind {
-        Kind::RangeDelete => Err(Error::unsupported("range deletes are not built yet")),
+        Kind::RangeDelete => Err(Error::internal("a range delete stands among entries")),
         Kind::Delete => Ok(Effect::Absent),
         _ if entry.is_expired(now) => Ok(Effect::Absent),
         Kind::Put => Ok(Effect::Value),

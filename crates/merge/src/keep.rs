@@ -1,9 +1,10 @@
 //! The rules of retention, one user key at a time. RFC 0005 says why each is what it is.
 
+use crate::deletes::Deletes;
 use crate::effect::{Effect, effect_of};
 use crate::fold::{Ground, Version, fold_stripe};
 use crate::retain::Retention;
-use siltstone_base::{Entry, Kind, Result, Seq};
+use siltstone_base::{Entry, Kind, RangeDelete, Result, Seq};
 
 /// How an entry that is kept and borrowed is to be shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub(crate) enum Took {
 #[derive(Debug)]
 pub(crate) struct Keep {
     rules: Retention,
+    deletes: Deletes,
     key: Vec<u8>,
     /// The stripe of `key` whose value or tombstone was met: what is older in it is hidden.
     closed: Option<u64>,
@@ -43,10 +45,24 @@ pub(crate) struct Keep {
     kept: Vec<Version>,
 }
 
+/// The number of snapshots below `seq`: a snapshot reads its own sequence number. Above the floor
+/// every sequence number counts as one.
+fn stripe_of(rules: &Retention, seq: Seq) -> u64 {
+    let snapshots = &rules.snapshots;
+    match rules.floor {
+        Some(floor) if seq > floor => {
+            (snapshots.len() as u64).saturating_add(seq.get() - floor.get())
+        }
+        _ => snapshots.partition_point(|snapshot| *snapshot < seq) as u64,
+    }
+}
+
 impl Keep {
     pub(crate) fn new(mut rules: Retention) -> Self {
         rules.snapshots.sort_unstable();
-        Keep { rules, key: Vec::new(), closed: None, group: Vec::new(), kept: Vec::new() }
+        let deletes = std::mem::take(&mut rules.range_deletes);
+        let deletes = Deletes::new(deletes, |seq| stripe_of(&rules, seq));
+        Keep { rules, deletes, key: Vec::new(), closed: None, group: Vec::new(), kept: Vec::new() }
     }
 
     /// The entry in front of what is kept of a group.
@@ -66,16 +82,13 @@ impl Keep {
         !self.kept.is_empty()
     }
 
-    /// The number of snapshots below `seq`: a snapshot reads its own sequence number. Above the
-    /// floor every sequence number counts as one.
+    /// The range deletes that are kept, of any key.
+    pub(crate) fn range_deletes(&self) -> Vec<RangeDelete> {
+        self.deletes.kept(self.rules.bottom)
+    }
+
     fn stripe_of(&self, seq: Seq) -> u64 {
-        let snapshots = &self.rules.snapshots;
-        match self.rules.floor {
-            Some(floor) if seq > floor => {
-                (snapshots.len() as u64).saturating_add(seq.get() - floor.get())
-            }
-            _ => snapshots.partition_point(|snapshot| *snapshot < seq) as u64,
-        }
+        stripe_of(&self.rules, seq)
     }
 
     fn may_zero(&self, stripe: u64) -> bool {
@@ -96,6 +109,9 @@ impl Keep {
         let effect = effect_of(&entry, self.rules.now)?;
         let stripe = self.stripe_of(entry.seq);
         if self.closed == Some(stripe) {
+            return Ok(Took::Entry);
+        }
+        if !self.deletes.is_empty() && self.deletes.hide(entry.key, entry.seq, stripe) {
             return Ok(Took::Entry);
         }
         if effect != Effect::Operand {

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`Merge`] | many cursors as one, in either direction (a loser tree) |
 //! | [`RunCursor`] | the disjoint tables of a sorted run as one cursor |
+//! | [`Covered`] | a cursor without what range deletes hide |
 //! | [`Visible`] | user keys and values that a reader sees, of any cursor |
 //! | [`Resolve`] | the same for one key, fed entry by entry |
 //! | [`built_in`] | the merge operators that every process has |
@@ -22,6 +23,8 @@
 #![forbid(unsafe_code)]
 
 mod builtin;
+mod covered;
+mod deletes;
 mod effect;
 mod fold;
 mod group;
@@ -41,6 +44,7 @@ mod testing;
 mod tests;
 
 pub use builtin::{built_in, built_in_names};
+pub use covered::Covered;
 pub use merge::{Direction, Merge};
 pub use resolve::{Flow, Resolve};
 pub use retain::{Retain, Retention};

@@ -19,6 +19,10 @@ impl KeyRange {
         KeyRange { start, end, end_head }
     }
 
+    pub(crate) fn bounds(&self) -> (Option<&[u8]>, Option<&[u8]>) {
+        (self.start.as_deref(), self.end.as_deref())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         matches!((&self.start, &self.end), (Some(start), Some(end)) if start >= end)
     }

@@ -3,7 +3,7 @@
 use crate::effect::{Effect, effect_of};
 use crate::operands::{Met, Operands};
 use crate::view::ReadView;
-use siltstone_base::{Entry, Result};
+use siltstone_base::{Entry, Result, Seq};
 
 /// What a look-up does after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,30 @@ pub struct Resolve<'a> {
     view: &'a ReadView,
     operands: Operands,
     folded: Option<Vec<u8>>,
+    /// The newest range delete met that the view sees: what is older is hidden.
+    deleted: Seq,
 }
 
 impl<'a> Resolve<'a> {
     /// For `key`, as seen from `view`.
     #[must_use]
     pub fn new(key: &'a [u8], view: &'a ReadView) -> Self {
-        Resolve { key, view, operands: Operands::default(), folded: None }
+        let operands = Operands::default();
+        Resolve { key, view, operands, folded: None, deleted: Seq::NONE }
+    }
+
+    /// A range delete at `seq`, which the view sees, deletes the key. Told before the entries of its
+    /// own source are pushed; all older sources are hidden by it, and need not be asked.
+    #[inline]
+    pub fn delete_older_than(&mut self, seq: Seq) {
+        self.deleted = self.deleted.max(seq);
+    }
+
+    /// Whether a range delete was met: there is nothing to find in older sources.
+    #[must_use]
+    #[inline]
+    pub fn is_deleted_below(&self) -> bool {
+        !self.deleted.is_none()
     }
 
     /// Takes the next older version of the key. One that is newer than the view is passed over.
@@ -45,7 +62,12 @@ impl<'a> Resolve<'a> {
         if entry.seq > self.view.seq {
             return Ok(Flow::NeedOlder);
         }
-        match effect_of(&entry, self.view.now)? {
+        let effect = if entry.seq < self.deleted {
+            Effect::Absent
+        } else {
+            effect_of(&entry, self.view.now)?
+        };
+        match effect {
             Effect::Operand => {
                 self.view.operator()?;
                 self.operands.push(entry.value);
@@ -58,11 +80,12 @@ impl<'a> Resolve<'a> {
         }
     }
 
-    /// Whether a value that the view sees is the answer as it lies: no newer operand was met.
+    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, and no
+    /// range delete.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {
-        self.operands.is_empty() && self.folded.is_none()
+        self.operands.is_empty() && self.folded.is_none() && self.deleted.is_none()
     }
 
     fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {

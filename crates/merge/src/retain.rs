@@ -3,7 +3,9 @@
 use crate::keep::{Keep, Shown, Took};
 use crate::merge::Direction;
 use crate::range::KeyRange;
-use siltstone_base::{Cursor, Entry, Error, Kind, MergeOperator, Result, Seq, Step, UnixMillis};
+use siltstone_base::{
+    Cursor, Entry, Error, Kind, MergeOperator, RangeDelete, Result, Seq, Step, UnixMillis,
+};
 use std::fmt;
 use std::sync::Arc;
 
@@ -28,6 +30,9 @@ pub struct Retention {
     pub now: UnixMillis,
     /// Folds operands; without one they are kept as they are.
     pub operator: Option<Arc<dyn MergeOperator>>,
+    /// The range deletes of the inputs. What they hide is dropped; which of them stay is said by
+    /// [`Retain::range_deletes`].
+    pub range_deletes: Vec<RangeDelete>,
     /// Write sequence number 0 into values at the bottom that every reader sees, so that the column
     /// becomes constant. Without effect unless `bottom`.
     pub zero_seqs: bool,
@@ -41,6 +46,7 @@ impl fmt::Debug for Retention {
             .field("bottom", &self.bottom)
             .field("now", &self.now)
             .field("operator", &self.operator.as_ref().map(|operator| operator.name()))
+            .field("range_deletes", &self.range_deletes.len())
             .field("zero_seqs", &self.zero_seqs)
             .finish()
     }
@@ -146,6 +152,15 @@ impl<C: Cursor> Retain<C> {
             }
             return Ok(Step::Ready);
         }
+    }
+
+    /// The range deletes that must be kept beside the entries, in no order, cut to the range. Known
+    /// from the beginning.
+    #[must_use]
+    pub fn range_deletes(&self) -> Vec<RangeDelete> {
+        let (start, end) = self.range.bounds();
+        let kept = self.keep.range_deletes();
+        kept.into_iter().filter_map(|one| one.within(start, end)).collect()
     }
 
     /// The entry at hand, after [`Step::Ready`].

@@ -159,6 +159,12 @@ impl TableBuilder {
         self.counts.entries
     }
 
+    /// The last key added; empty where there is none.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.last_key
+    }
+
     /// Ends the table: the bytes not taken yet, and what a manifest says of the object.
     ///
     /// # Errors

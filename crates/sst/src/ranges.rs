@@ -46,9 +46,8 @@ pub(crate) fn decode(bytes: &[u8], seq_override: Option<Seq>) -> Result<Cover> {
         let (start, end) = (reader.length()?, reader.length()?);
         let seq = Seq(reader.u64()?);
         let (start, end) = (reader.take(start)?, reader.take(end)?);
-        let ascends = ranges.last().is_none_or(|before| {
-            (before.start.as_ref(), seq) < (start, before.seq)
-        });
+        let ascends =
+            ranges.last().is_none_or(|before| (before.start.as_ref(), seq) < (start, before.seq));
         if seq > Seq::MAX || !ascends || check_range(start, end).is_err() {
             return Err(impossible());
         }

@@ -8,9 +8,7 @@ use crate::properties::Properties;
 use crate::ranges;
 use crate::section::{CHECKSUM_BYTES, Place};
 use bytes::Bytes;
-use siltstone_base::{
-    Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor,
-};
+use siltstone_base::{Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor};
 use siltstone_bloom::{Bloom, DecodeError};
 use std::ops::Range;
 

@@ -3,7 +3,8 @@
 
 use crate::parts::inputs::InputCursor;
 use bytes::Bytes;
-use siltstone_base::{BlockAddr, Entry, Error, Result, Step};
+use siltstone_base::limits::MAX_KEY_BYTES;
+use siltstone_base::{BlockAddr, Entry, Error, RangeDelete, Result, Step};
 use siltstone_merge::{Merge, Retain, RunCursor};
 use siltstone_sst::TableBuilder;
 
@@ -40,11 +41,45 @@ pub(super) struct Merging {
     full: Option<Vec<u8>>,
     /// The first bytes of the table's keys.
     prefix: Vec<u8>,
+    /// Range deletes that are in no table yet, from where the last table ended.
+    ranges: Vec<RangeDelete>,
 }
 
 impl Merging {
     pub(super) fn new(rows: Retain<Merge<RunCursor<InputCursor>>>, ends: Ends) -> Merging {
-        Merging { rows, stands: false, ends, full: None, prefix: Vec::new() }
+        let ranges = rows.range_deletes();
+        Merging { rows, stands: false, ends, full: None, prefix: Vec::new(), ranges }
+    }
+
+    /// Whether range deletes are left for a table of their own, behind the last entry.
+    pub(super) fn has_range_deletes(&self) -> bool {
+        !self.ranges.is_empty()
+    }
+
+    /// Gives the table that ends here its range deletes: all up to its last key where another
+    /// table follows, cut directly behind that key, or all that are left.
+    ///
+    /// # Errors
+    /// As [`TableBuilder::add_range_deletes`].
+    pub(super) fn end_table(&mut self, builder: &mut TableBuilder, follows: bool) -> Result<()> {
+        if self.ranges.is_empty() {
+            return Ok(());
+        }
+        let behind = follows.then(|| [builder.last_key(), &[0]].concat());
+        let cut = |from: Option<&[u8]>, to: Option<&[u8]>| -> Vec<RangeDelete> {
+            self.ranges.iter().filter_map(|one| one.within(from, to)).collect()
+        };
+        builder.add_range_deletes(&cut(None, behind.as_deref()))?;
+        self.ranges = match behind {
+            Some(behind) => cut(Some(&behind), None),
+            None => Vec::new(),
+        };
+        Ok(())
+    }
+
+    /// Whether a table may end behind `key`: what a range delete is cut at must be a key.
+    fn may_end_behind(&self, key: &[u8]) -> bool {
+        self.ranges.is_empty() || key.len() < MAX_KEY_BYTES
     }
 
     /// The blocks that the last slice lacked.
@@ -80,6 +115,7 @@ impl Merging {
             let entry = entry.ok_or_else(|| Error::internal("retention stands on no entry"))?;
             if Merging::ends_before(&entry, self.full.as_deref(), &self.prefix, self.ends)
                 && builder.entries() > 0
+                && self.may_end_behind(builder.last_key())
             {
                 self.full = None;
                 return Ok(Made::TableEnds);

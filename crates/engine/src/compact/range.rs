@@ -63,7 +63,8 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         let options = table_options(&job.facts)?;
         let (mut inputs, mut merging) = self.open(&job, &range, layers).await?;
         loop {
-            if !self.place(&mut inputs, &mut merging).await? {
+            let placed = self.place(&mut inputs, &mut merging).await?;
+            if !placed && !merging.has_range_deletes() {
                 return self.progress(Vec::new(), true).await;
             }
             let name = self.reserved_name()?;
@@ -137,6 +138,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
         let mut inputs = Inputs::new(Ahead { first_bytes: wave, most_bytes: wave });
         let mut runs = Vec::with_capacity(layers.len());
+        let mut range_deletes = Vec::new();
         for layer in layers {
             let mut tables = Vec::new();
             for descriptor in layer.iter().filter(|table| table.overlaps(Some(&start), end)) {
@@ -145,6 +147,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
                     None => TableHandle::new(descriptor.clone(), &budget),
                 };
                 let table = writer.context.table(&handle).await?;
+                range_deletes.extend_from_slice(table.range_deletes().list());
                 let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
                 let after = last.and_then(|last| last.checked_add(1));
                 let cursor = inputs.add_table(&table.table, &writer.context, after);
@@ -160,6 +163,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             bottom: range.keys.bottom,
             now: job.facts.now,
             operator: writer.context.operator().cloned(),
+            range_deletes,
             zero_seqs: job.facts.zero_seqs,
         };
         let end = end.map(<[u8]>::to_vec);
@@ -200,8 +204,9 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         let builder = TableBuilder::new(options, envelope);
         let (mut sender, sending) = sending(upload);
         let building = async move {
-            let (merging, builder, more) =
+            let (mut merging, mut builder, more) =
                 self.fill((merging, builder), inputs, &mut sender).await?;
+            merging.end_table(&mut builder, more)?;
             let finish = move || builder.finish();
             let (rest, table): (Bytes, _) = writer.env.blocking("compact", finish).await??;
             sender.send(rest).await?;

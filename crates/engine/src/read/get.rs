@@ -9,6 +9,7 @@ use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
 use siltstone_base::{BlockAddr, Kind, Result, Seq, SstId};
 use siltstone_bloom::key_hash;
+use siltstone_memtable::Memtable;
 use siltstone_merge::{Flow, Resolve};
 use siltstone_sst::{Block, Table};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +128,9 @@ pub(crate) fn lookup(
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view);
     for memtable in pin.tree.memtables() {
+        if memtable.has_range_deletes() {
+            delete_in_memtable(memtable, pin, key, &mut resolve);
+        }
         let mut seq = pin.seq;
         while let Some(found) = memtable.get_hashed(key, hash, seq) {
             if found.entry().seq <= pin.tree.flushed_seq {
@@ -143,6 +147,9 @@ pub(crate) fn lookup(
                 break;
             }
         }
+        if resolve.is_deleted_below() {
+            return folded(resolve);
+        }
     }
     let mut tables = TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] };
     for run in &pin.tree.levels.runs {
@@ -151,6 +158,7 @@ pub(crate) fn lookup(
             Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
             Some(Decided::Absent) => return Ok(Lookup::Done(None)),
             Some(Decided::Folded) => return folded(resolve),
+            None if resolve.is_deleted_below() => break,
             None => {}
         }
     }
@@ -158,6 +166,16 @@ pub(crate) fn lookup(
         return Ok(Lookup::Lacking(tables.lacking));
     }
     folded(resolve)
+}
+
+/// Tells `resolve` of the memtable's range delete over the key. One that is in tables too is passed
+/// over, as entries are: in tables what is newer than it may have the number 0 by now.
+#[cold]
+fn delete_in_memtable(memtable: &Memtable, pin: &Pin, key: &[u8], resolve: &mut Resolve<'_>) {
+    let deleted = memtable.deleted_at(key, pin.seq);
+    if deleted > pin.tree.flushed_seq {
+        resolve.delete_older_than(deleted);
+    }
 }
 
 /// The answer where operands had a say, or nothing was found at all.
@@ -194,6 +212,9 @@ impl TableWalk<'_> {
             self.lacking.push(Lack::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
+        if !table.range_deletes().is_empty() {
+            resolve.delete_older_than(table.range_deletes().at(self.key, self.seq));
+        }
         if !table.may_contain(self.hash) {
             return Ok(None);
         }

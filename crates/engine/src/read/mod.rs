@@ -1,6 +1,7 @@
 //! Reading: point look-ups, many at once, scans, snapshots (RFC 0006). All of it works on a
 //! [`Pin`]: a tree and a sequence number that stay what they are however long the read takes.
 
+mod cover;
 mod get;
 mod keys;
 mod many;

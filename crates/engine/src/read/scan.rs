@@ -1,6 +1,7 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
 //! they lack.
 
+use super::get::newest_seq;
 use super::{Pin, Rows, Snapshot};
 use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{self, ReadContext};
@@ -9,7 +10,7 @@ use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, Step};
 use siltstone_memtable::MemCursor;
-use siltstone_merge::{Direction, Merge, RunCursor, TableBounds, Visible};
+use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -87,6 +88,8 @@ enum State {
 enum Source {
     Memtable(Above),
     Run(RunCursor<TableCursor<TableBlocks>>),
+    /// One of the others, without what range deletes hide.
+    Covered(Box<Covered<Source>>),
 }
 
 /// A memtable's entries above a sequence number.
@@ -158,6 +161,7 @@ macro_rules! forward_to_source {
                 match self {
                     Source::Memtable(cursor) => cursor.$name($($arg),*),
                     Source::Run(cursor) => cursor.$name($($arg),*),
+                    Source::Covered(cursor) => cursor.$name($($arg),*),
                 }
             })*
 
@@ -165,6 +169,7 @@ macro_rules! forward_to_source {
                 match self {
                     Source::Memtable(cursor) => cursor.entry(),
                     Source::Run(cursor) => cursor.entry(),
+                    Source::Covered(cursor) => cursor.entry(),
                 }
             }
 
@@ -172,6 +177,7 @@ macro_rules! forward_to_source {
                 match self {
                     Source::Memtable(cursor) => cursor.key(),
                     Source::Run(cursor) => cursor.key(),
+                    Source::Covered(cursor) => cursor.key(),
                 }
             }
         }
@@ -412,6 +418,15 @@ impl Scan {
     /// Makes the merge; `tables` in the order of [`Scan::handles`].
     fn start(&mut self, tables: Vec<Arc<OpenTable>>) -> Result<()> {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
+        let cover = self.cover(&tables);
+        let over = |source: Source, newest: Seq| match &cover {
+            None => source,
+            Some(cover) => {
+                let newest = newest.min(self.pin.seq);
+                Source::Covered(Box::new(Covered::new(source, Arc::clone(cover), newest)))
+            }
+        };
+        let floor = self.pin.tree.flushed_seq;
         let mut sources: Vec<Source> = self
             .pin
             .tree
@@ -419,7 +434,8 @@ impl Scan {
             // What comes into an empty one from now on is newer than the view.
             .filter(|memtable| !memtable.is_empty())
             .map(|m| {
-                Source::Memtable(Above { cursor: m.cursor(), floor: self.pin.tree.flushed_seq })
+                let newest = m.last_seq().unwrap_or(Seq::MAX);
+                over(Source::Memtable(Above { cursor: m.cursor(), floor }), newest)
             })
             .collect();
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
@@ -428,6 +444,7 @@ impl Scan {
         self.blocks.ahead.lock().extend(ahead);
         let mut tables = tables.into_iter().zip(blocks);
         for run in &self.pin.tree.levels.runs {
+            let mut newest = Seq::NONE;
             let members: Vec<_> = run
                 .overlapping(start, end)
                 .zip(tables.by_ref())
@@ -437,12 +454,13 @@ impl Scan {
                         last_key: handle.descriptor.last_key.clone(),
                     };
                     let metadata = Arc::clone(&table.table);
+                    newest = newest.max(newest_seq(&metadata));
                     let blocks = TableBlocks { table, blocks: Arc::clone(&self.blocks) };
                     (bounds, TableCursor::holding(metadata, blocks, held))
                 })
                 .collect();
             if !members.is_empty() {
-                sources.push(Source::Run(RunCursor::new(members)));
+                sources.push(over(Source::Run(RunCursor::new(members)), newest));
             }
         }
         let view = self.pin.view(&self.context);

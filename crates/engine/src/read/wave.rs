@@ -80,6 +80,9 @@ impl Wave {
             in_memtable(memtable, pin, keys, answers);
         }
         for run in &pin.tree.levels.runs {
+            if run.has_range_deletes {
+                hard_where_deleted(run, pin.seq, keys, answers);
+            }
             self.in_run(cache, run, pin.seq, keys, answers);
         }
         touch_values(answers);
@@ -190,6 +193,14 @@ fn in_block(block: Arc<Block>, key: &[u8], sees_all: bool) -> Found {
 }
 
 fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mut [Found]) {
+    if memtable.has_range_deletes() {
+        for (wanted, answer) in keys.iter().zip(answers.iter_mut()) {
+            let open = matches!(answer, Found::Nothing);
+            if open && !memtable.deleted_at(wanted.key, pin.seq).is_none() {
+                *answer = Found::Hard;
+            }
+        }
+    }
     for depth in Depth::ALL {
         black_box(keys.iter().fold(0, |sum, key| sum ^ memtable.touch(key.hash, depth)));
     }
@@ -205,6 +216,22 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
         } else {
             Found::Hard
         };
+    }
+}
+
+/// Leaves keys that a range delete of `run` may delete to the look-up that knows of them.
+#[cold]
+fn hard_where_deleted(run: &TableRun, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
+    for (wanted, answer) in keys.iter().zip(answers) {
+        let Some(handle) = run.candidate(wanted.key) else { continue };
+        if !matches!(answer, Found::Nothing) || handle.descriptor.range_deletes.is_none() {
+            continue;
+        }
+        let deleted =
+            handle.table().is_none_or(|table| !table.range_deletes().at(wanted.key, seq).is_none());
+        if deleted {
+            *answer = Found::Hard;
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use super::valid::{Input, PlanRefusal, Running, validate};
 use crate::edit::FinishCompaction;
 use crate::state::Manifest;
 use bytes::Bytes;
+use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{Epoch, JobId, SstDescriptor, SstId, UnixMillis};
 use std::collections::{HashMap, HashSet};
 
@@ -57,6 +58,10 @@ impl Group {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tables.iter().map(|table| table.object_bytes).sum()
+    }
+
+    fn has_range_deletes(&self) -> bool {
+        self.tables.iter().any(|table| table.range_deletes.is_some())
     }
 
     /// Its tables that may hold a key of `[start, end)`.
@@ -172,6 +177,10 @@ impl Work {
             let points = match own.is_empty() {
                 false => split_points(&own, share, least_bytes),
                 true => split_points(&Anchor::of_tables(&group.tables), share, least_bytes),
+            };
+            let points = match group.has_range_deletes() {
+                true => behind(points, group.end.as_ref()),
+                false => points,
             };
             let starts = std::iter::once(group.start.clone()).chain(points.iter().cloned());
             let ends = points.iter().cloned().map(Some).chain([group.end.clone()]);
@@ -308,13 +317,23 @@ impl Judge<'_> {
     /// Whether an output with its keys would have to end in between.
     fn spans_a_cut(&self, table: &SstDescriptor) -> bool {
         let bytes = usize::from(self.plan.cut_prefix_bytes);
-        prefix(&table.first_key, bytes) != prefix(&table.last_key, bytes)
+        // The bounds of range deletes are wider than what they hold: no output need end there.
+        table.range_deletes.is_none()
+            && prefix(&table.first_key, bytes) != prefix(&table.last_key, bytes)
     }
 }
 
 /// The first `bytes` bytes of a key, or all of a shorter one.
 pub(crate) fn prefix(key: &[u8], bytes: usize) -> &[u8] {
     key.get(..bytes).unwrap_or(key)
+}
+
+/// The keys directly behind `points`: a range delete that is cut there ends at a key that can be
+/// named, the point, so that two outputs never share one.
+fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
+    let short = points.into_iter().filter(|point| point.len() < MAX_KEY_BYTES);
+    let behind = short.map(|point| Bytes::from([point.as_ref(), &[0]].concat()));
+    behind.filter(|point| end.is_none_or(|end| point < end)).collect()
 }
 
 /// What becomes of a piece.

@@ -1,0 +1,31 @@
+//! The range deletes that a scan sees, of all its sources.
+
+use super::scan::Scan;
+use crate::cache::OpenTable;
+use siltstone_base::{Cover, RangeDelete};
+use std::sync::Arc;
+
+impl Scan {
+    /// What range deletes hide in the range at the scan's moment; `None` where there are none.
+    /// `tables` are those that overlap the range.
+    pub(super) fn cover(&self, tables: &[Arc<OpenTable>]) -> Option<Arc<Cover>> {
+        let tree = &self.pin.tree;
+        let mut seen = Vec::new();
+        for memtable in tree.memtables().filter(|memtable| memtable.has_range_deletes()) {
+            // Those that are in tables too are passed over, as entries are.
+            let all = memtable.range_deletes().into_iter();
+            seen.extend(all.filter(|one| one.seq > tree.flushed_seq));
+        }
+        for table in tables.iter().filter(|table| !table.range_deletes().is_empty()) {
+            seen.extend(table.range_deletes().list().iter().cloned());
+        }
+        if seen.is_empty() {
+            return None;
+        }
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        let visible = |one: &RangeDelete| one.seq <= self.pin.seq;
+        let inside = |one: RangeDelete| one.within(start, end);
+        let seen: Vec<_> = seen.into_iter().filter(visible).filter_map(inside).collect();
+        (!seen.is_empty()).then(|| Arc::new(Cover::of(seen)))
+    }
+}

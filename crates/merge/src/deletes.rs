@@ -1,0 +1,42 @@
+//! Range deletes in a flush or compaction: what they hide, and which of them are kept.
+
+use siltstone_base::{Cover, RangeDelete, Seq};
+
+/// The range deletes of all inputs, by stripe. One hides what is older than itself in its own
+/// stripe: what is older than the stripe, somebody may still read without it.
+#[derive(Debug, Default)]
+pub(crate) struct Deletes {
+    /// By stripe, ascending.
+    stripes: Vec<(u64, Cover)>,
+}
+
+impl Deletes {
+    pub(crate) fn new(all: Vec<RangeDelete>, stripe_of: impl Fn(Seq) -> u64) -> Deletes {
+        let mut all: Vec<_> = all.into_iter().map(|one| (stripe_of(one.seq), one)).collect();
+        all.sort_by_key(|(stripe, _)| *stripe);
+        let of_stripe = |chunk: &[(u64, RangeDelete)]| {
+            let stripe = chunk.first().map_or(0, |(stripe, _)| *stripe);
+            (stripe, Cover::of(chunk.iter().map(|(_, one)| one.clone()).collect()))
+        };
+        Deletes { stripes: all.chunk_by(|a, b| a.0 == b.0).map(of_stripe).collect() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stripes.is_empty()
+    }
+
+    /// Whether an entry of `stripe` is hidden for everybody.
+    pub(crate) fn hide(&self, key: &[u8], seq: Seq, stripe: u64) -> bool {
+        let found = self.stripes.binary_search_by_key(&stripe, |(stripe, _)| *stripe);
+        let cover = found.ok().and_then(|at| self.stripes.get(at)).map(|(_, cover)| cover);
+        cover.is_some_and(|cover| seq < cover.at(key, Seq::MAX))
+    }
+
+    /// Those that are kept, in no order: of each stripe the newest over every key. At the bottom
+    /// nothing of the lowest stripe: what they hid is gone, and nothing older is there.
+    pub(crate) fn kept(&self, bottom: bool) -> Vec<RangeDelete> {
+        let stays = |(stripe, _): &&(u64, Cover)| !(bottom && *stripe == 0);
+        let spans = self.stripes.iter().filter(stays).flat_map(|(_, cover)| cover.spans());
+        spans.cloned().collect()
+    }
+}
