@@ -64,7 +64,7 @@ impl Model {
         Ok(self.last)
     }
 
-    /// A tombstone for every key of the range that there is: of the others there is nothing to hide.
+    /// A tombstone for every key of the range that there is: the others have nothing to hide.
     fn delete_range(&mut self, start: &[u8], end: &[u8], seq: Seq) {
         let range = (Bound::Included(start), Bound::Excluded(end));
         for (_, versions) in self.keys.range_mut::<[u8], _>(range) {

@@ -130,7 +130,8 @@ impl Memtable {
     /// the table. A batch without operations changes nothing.
     ///
     /// # Errors
-    /// Nothing is inserted then. Corruption for bytes that are no batch; Invalid when the table has no numbers left ([`MAX_ENTRIES`], 4 GiB a batch) or the
+    /// Nothing is inserted then. Corruption for bytes that are no batch; Invalid when the table has
+    /// no numbers left ([`MAX_ENTRIES`], 4 GiB a batch) or the
     /// sequence numbers would pass [`Seq::MAX`]; Internal when `first_seq` is not above
     /// [`Memtable::last_seq`], or an earlier insertion panicked.
     pub fn insert_batch(&self, first_seq: Seq, ops: &Arc<[u8]>) -> Result<()> {

@@ -39,8 +39,8 @@ impl<'a> Resolve<'a> {
         Resolve { key, view, operands, folded: None, deleted: Seq::NONE }
     }
 
-    /// A range delete at `seq`, which the view sees, deletes the key. Told before the entries of its
-    /// own source are pushed; all older sources are hidden by it, and need not be asked.
+    /// A range delete at `seq`, which the view sees, deletes the key. Told before the entries of
+    /// its own source are pushed; all older sources are hidden by it, and need not be asked.
     #[inline]
     pub fn delete_older_than(&mut self, seq: Seq) {
         self.deleted = self.deleted.max(seq);
@@ -80,8 +80,8 @@ impl<'a> Resolve<'a> {
         }
     }
 
-    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, and no
-    /// range delete.
+    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, and
+    /// no range delete.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {

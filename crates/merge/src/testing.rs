@@ -207,8 +207,12 @@ pub(crate) fn view(seq: u64, now: u64) -> ReadView {
 
 /// What `key` is worth: the rules of RFC 0005, written down as plainly as they can be.
 pub(crate) fn model_get(history: &[Row], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>> {
+    let covers = |row: &Row| {
+        row.kind == Kind::RangeDelete && row.key.as_slice() <= key && key < row.value.as_slice()
+    };
+    let concerns = |row: &&Row| covers(row) || (row.key == key && row.kind != Kind::RangeDelete);
     let mut versions: Vec<&Row> =
-        history.iter().filter(|row| row.key == key && row.seq.0 <= seq).collect();
+        history.iter().filter(concerns).filter(|row| row.seq.0 <= seq).collect();
     versions.sort_by_key(|row| row.seq);
     let mut value = None;
     for row in versions {

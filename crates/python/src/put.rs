@@ -1,5 +1,5 @@
-//! `put`, `merge` and `delete`, and the item operators: small writes, accepted with the interpreter lock
-//! held.
+//! `put`, `merge` and `delete`, and the item operators: small writes, accepted with the interpreter
+//! lock held.
 
 use crate::batch::time_to_live;
 use crate::bytes::BytesArg;

@@ -16,11 +16,11 @@ mod support;
 
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, Batch, DatabaseId, Envelope, Epoch, Kind, ObjectId, ObjectKind, Seq, UnixMillis,
-    WalId,
+    AttemptId, Batch, Cover, DatabaseId, Envelope, Epoch, Kind, ObjectId, ObjectKind, RangeDelete,
+    Seq, UnixMillis, WalId,
 };
 use siltstone_sst::wal::{WalBody, WalBuilder, decode, encode_fence};
-use siltstone_sst::{Codec, Table, TableOptions};
+use siltstone_sst::{Codec, Table, TableBuilder, TableOptions};
 use std::path::PathBuf;
 use support::{Owned, build, read_all, slice};
 
@@ -93,6 +93,35 @@ fn tables_are_what_they_were() {
     }
 }
 
+/// Entries, and range deletes that overlap; and range deletes alone.
+#[test]
+fn tables_with_range_deletes_are_what_they_were() {
+    let options = TableOptions { block_bytes: 256, codec: Codec::None, filter_bits_per_key: 10 };
+    let ranges = [
+        RangeDelete::new(b"user/003", b"user/009", Seq(9_990)),
+        RangeDelete::new(b"user/001", b"user/005\0", Seq(9_700)),
+        RangeDelete::new(b"user/003", b"zz", Seq(20_000)),
+    ];
+    for (name, entries) in
+        [("table-range-deletes.bin", varied()), ("table-only-range-deletes.bin", vec![])]
+    {
+        let envelope =
+            Envelope::new(ObjectKind::Table, DatabaseId(0xdb), ObjectId(TABLE), AttemptId(0xa7));
+        let mut builder = TableBuilder::new(options, envelope);
+        builder.add_range_deletes(&ranges).unwrap();
+        entries.iter().for_each(|entry| builder.add(&entry.entry()).unwrap());
+        let (bytes, descriptor) = builder.finish().unwrap();
+        let stored = compare(name, &bytes);
+        let length = stored.len() as u64;
+        let footer = slice(&stored, Table::footer_range(length).unwrap());
+        let range = Table::tail_range_of_footer(length, &footer).unwrap();
+        let table = Table::open_alone(length, slice(&stored, range)).unwrap();
+        assert_eq!(table.descriptor(), &descriptor);
+        assert_eq!(table.range_deletes(), &Cover::of(ranges.to_vec()));
+        assert_eq!(read_all(&stored, &table).unwrap().len(), entries.len().max(1));
+    }
+}
+
 /// What a codec writes may change with its library, so these bytes are only read.
 #[test]
 fn compressed_tables_are_read_as_what_they_were() {
@@ -124,6 +153,16 @@ fn wal_objects_are_what_they_were() {
     let object = decode(Bytes::from(stored), WalId(9)).unwrap();
     assert_eq!((object.first_seq, object.last_seq), (Seq(100), Seq(105)));
     assert_eq!(object.records().filter(Result::is_ok).count(), 3);
+
+    let mut builder = WalBuilder::new();
+    let mut batch = Batch::new();
+    batch.merge(b"counter", &[1; 8], None).unwrap();
+    batch.merge(b"counter", &[2; 8], Some(UnixMillis(1_800_000_000_000))).unwrap();
+    batch.delete_range(b"a", b"key 2\0").unwrap();
+    builder.push_batch(Seq(7), batch.ops(), batch.as_bytes());
+    let stored = compare("wal-every-kind.bin", &builder.finish(envelope, Epoch(2), WalId(11)));
+    let object = decode(Bytes::from(stored), WalId(11)).unwrap();
+    assert_eq!((object.first_seq, object.last_seq), (Seq(7), Seq(9)));
 
     let stored = compare("wal-fence.bin", &encode_fence(envelope, Epoch(3), WalId(10), WalId(14)));
     let object = decode(Bytes::from(stored), WalId(10)).unwrap();

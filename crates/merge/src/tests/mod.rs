@@ -1,5 +1,6 @@
 //! Properties over random histories, and the runs that RFC 0005 names.
 
+mod deleting;
 mod merging;
 mod reading;
 mod retaining;

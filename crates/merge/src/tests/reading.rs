@@ -149,14 +149,14 @@ fn operands_without_an_operator_are_refused() {
 }
 
 #[test]
-fn range_deletes_are_refused_by_name() {
+fn a_range_delete_among_entries_is_a_mistake_of_ours() {
     let history = [Row { kind: Kind::RangeDelete, ..put("k", 1, "l") }];
     for direction in BOTH {
         let merge = Merge::new(vec![Rows::new(history.to_vec())], direction);
         let mut visible = Visible::new(merge, view(9, 0), direction, None, None);
-        assert_eq!(visible.advance().unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(visible.advance().unwrap_err().kind(), ErrorKind::Internal);
     }
-    assert_eq!(look_up(&history, b"k", &view(9, 0)).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(look_up(&history, b"k", &view(9, 0)).unwrap_err().kind(), ErrorKind::Internal);
 }
 
 #[test]

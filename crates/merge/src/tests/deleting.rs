@@ -1,0 +1,278 @@
+//! Range deletes: in scans, look-ups and retention, against whole histories.
+
+use crate::testing::{
+    Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, operand, put,
+    scan, sorted, view,
+};
+use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention};
+use proptest::prelude::*;
+use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
+use std::sync::Arc;
+
+/// A source as memtables and tables are: entries, and range deletes beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Source {
+    rows: Vec<Row>,
+    ranges: Vec<RangeDelete>,
+}
+
+impl Source {
+    fn of(history: &[Row]) -> Source {
+        let (ranges, rows): (Vec<Row>, Vec<Row>) =
+            history.iter().cloned().partition(|row| row.kind == Kind::RangeDelete);
+        let ranges = ranges.iter().map(|row| RangeDelete::new(&row.key, &row.value, row.seq));
+        Source { rows, ranges: ranges.collect() }
+    }
+
+    fn newest(&self) -> Seq {
+        let entries = self.rows.iter().map(|row| row.seq);
+        entries.max().unwrap_or(Seq::NONE)
+    }
+}
+
+fn range(start: &str, end: &str, seq: u64) -> Row {
+    Row { kind: Kind::RangeDelete, value: end.as_bytes().to_vec(), ..put(start, seq, "") }
+}
+
+/// What a scan sees: one cover, laid over every source.
+fn read(sources: &[Source], seq: u64, now: u64, direction: Direction, lacks: u64) -> Vec<Pair> {
+    let all = sources.iter().flat_map(|source| &source.ranges);
+    let cover = Arc::new(Cover::of(all.filter(|one| one.seq <= Seq(seq)).cloned().collect()));
+    let covered = |source: &Source| {
+        let rows = Rows::lacking(source.rows.clone(), seq, lacks);
+        Covered::new(rows, Arc::clone(&cover), source.newest().min(Seq(seq)))
+    };
+    scan(Merge::new(sources.iter().map(covered).collect(), direction), view(seq, now), direction)
+}
+
+/// What a look-up sees: the sources from the newest on, until a range delete covers the key.
+fn look_up(sources: &[Source], key: &[u8], seq: u64, now: u64) -> Option<Vec<u8>> {
+    let view = view(seq, now);
+    let mut resolve = Resolve::new(key, &view);
+    for source in sources {
+        resolve.delete_older_than(Cover::of(source.ranges.clone()).at(key, Seq(seq)));
+        for row in sorted(source.rows.clone()).iter().filter(|row| row.key == key) {
+            match resolve.push(row.entry()).unwrap() {
+                Flow::Value => return Some(row.value.clone()),
+                Flow::Absent => return None,
+                Flow::Folded => return resolve.finish().unwrap(),
+                Flow::NeedOlder => {}
+            }
+        }
+        if resolve.is_deleted_below() {
+            break;
+        }
+    }
+    resolve.finish().unwrap()
+}
+
+fn retain(inputs: &[Source], retention: &Retention) -> Source {
+    let ranges = inputs.iter().flat_map(|source| &source.ranges).cloned();
+    let retention = Retention { range_deletes: ranges.collect(), ..retention.clone() };
+    let cursors = inputs.iter().map(|source| Rows::new(source.rows.clone())).collect();
+    let mut retain = Retain::new(Merge::new(cursors, Direction::Forward), retention);
+    let ranges = retain.range_deletes();
+    let mut rows = Vec::new();
+    while driven(|| retain.advance()).unwrap() == Step::Ready {
+        rows.push(Row::of(retain.entry().expect("ready has an entry")));
+    }
+    Source { rows, ranges }
+}
+
+/// The same in ranges, as outputs that were cut.
+fn retain_in_parts(inputs: &[Source], retention: &Retention) -> Source {
+    let cuts = [None, Some("a\0"), Some("b"), Some("sameeight1"), None];
+    let bound = |cut: Option<&str>| cut.map(|key| key.as_bytes().to_vec());
+    let mut whole = Source::default();
+    for pair in cuts.windows(2) {
+        let ranges = inputs.iter().flat_map(|source| &source.ranges).cloned();
+        let retention = Retention { range_deletes: ranges.collect(), ..retention.clone() };
+        let cursors = inputs.iter().map(|source| Rows::new(source.rows.clone())).collect();
+        let merge = Merge::new(cursors, Direction::Forward);
+        let (start, end) = (bound(pair[0]), bound(pair[1]));
+        let mut part = Retain::in_range(merge, retention, start, end);
+        whole.ranges.extend(part.range_deletes());
+        while driven(|| part.advance()).unwrap() == Step::Ready {
+            whole.rows.push(Row::of(part.entry().expect("ready has an entry")));
+        }
+    }
+    whole
+}
+
+/// Histories in which some writes delete a range instead.
+fn deleting(most: usize) -> impl Strategy<Value = Vec<Row>> {
+    let bounds = vec!["a", "a\0", "ab", "b", "c", "same", "sameeight", "sameeight2", "z"];
+    let deletes = prop::option::weighted(
+        0.2,
+        (prop::sample::select(bounds.clone()), prop::sample::select(bounds)),
+    );
+    let ranges = prop::collection::vec(deletes, most);
+    (histories(most), ranges).prop_map(|(history, ranges)| {
+        let replace = |(row, bounds): (Row, Option<(&str, &str)>)| match bounds {
+            Some((a, b)) if a != b => range(a.min(b), a.max(b), row.seq.0),
+            _ => row,
+        };
+        history.into_iter().zip(ranges).map(replace).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Every sequence number, through any sources: what a scan, either way, and a look-up see.
+    #[test]
+    fn range_deletes_hide_what_is_older(
+        history in deleting(30), size in 1usize..12, lacks in 0u64..4,
+    ) {
+        let sources: Vec<Source> = history.chunks(size).rev().map(Source::of).collect();
+        for seq in 0..=history.len() as u64 {
+            let expected = model_scan(&history, seq, 5);
+            for direction in [Direction::Forward, Direction::Backward] {
+                prop_assert_eq!(&read(&sources, seq, 5, direction, lacks), &expected);
+            }
+            for key in ["a", "a\0", "b", "sameeight", "sameeight1", "zz"] {
+                let key = key.as_bytes();
+                let expected = model_get(&history, key, seq, 5);
+                prop_assert_eq!(look_up(&sources, key, seq, 5), expected);
+            }
+        }
+    }
+
+    /// Compactions of neighbouring sources, with snapshots or a floor: what may still be read reads
+    /// as before.
+    #[test]
+    fn what_is_kept_under_range_deletes_reads_as_before(
+        history in deleting(40), size in 1usize..10,
+        snapshots in prop::collection::vec(0u64..40, 0..4),
+        floor in prop::option::weighted(0.3, 0u64..40),
+        jobs in prop::collection::vec(
+            (any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0u64..4, any::<bool>()),
+            1..4,
+        ),
+        zero_seqs: bool,
+    ) {
+        let mut sources: Vec<Source> = history.chunks(size).rev().map(Source::of).collect();
+        let head = history.len() as u64;
+        let mut now = 0;
+        for (from, to, later, operator) in jobs.into_iter().take(sources.len()) {
+            let (a, b) = (from.index(sources.len()), to.index(sources.len()));
+            let inputs = a.min(b)..a.max(b) + 1;
+            now += later;
+            let retention = Retention {
+                snapshots: match floor {
+                    Some(_) => Vec::new(),
+                    None => snapshots.iter().copied().map(Seq).collect(),
+                },
+                floor: floor.map(Seq),
+                bottom: inputs.end == sources.len(),
+                now: UnixMillis(now),
+                operator: concatenate(true).filter(|_| operator),
+                zero_seqs,
+                ..Retention::default()
+            };
+            let kept = retain(&sources[inputs.clone()], &retention);
+            let parts = retain_in_parts(&sources[inputs.clone()], &retention);
+            prop_assert_eq!(&kept.rows, &parts.rows);
+            if retention.bottom && snapshots.is_empty() && floor.is_none() {
+                prop_assert!(kept.ranges.is_empty(), "nothing is left to hide");
+            }
+            // The parts' range deletes say the same: read them from here on.
+            sources.splice(inputs, [parts]);
+            let moments: Vec<u64> = match floor {
+                Some(floor) => (floor..=head.max(floor)).collect(),
+                None => snapshots.iter().copied().chain([head]).collect(),
+            };
+            for seq in moments {
+                let expected = model_scan(&history, seq, now);
+                for direction in [Direction::Forward, Direction::Backward] {
+                    let found = read(&sources, seq, now, direction, 0);
+                    prop_assert_eq!(&found, &expected, "at {}", seq);
+                }
+                for (key, value) in &expected {
+                    prop_assert_eq!(look_up(&sources, key, seq, now), Some(value.clone()));
+                }
+            }
+        }
+    }
+}
+
+fn retention(bottom: bool, snapshots: &[u64]) -> Retention {
+    let snapshots = snapshots.iter().copied().map(Seq).collect();
+    Retention { bottom, snapshots, operator: concatenate(true), ..Retention::default() }
+}
+
+#[test]
+fn a_range_delete_hides_and_goes_at_the_bottom() {
+    let source = Source::of(&[put("a", 1, "1"), put("b", 2, "2"), range("a", "b", 3)]);
+    let kept = retain(&[source.clone()], &retention(false, &[]));
+    assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: source.ranges.clone() });
+    let kept = retain(&[source], &retention(true, &[]));
+    assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: vec![] });
+}
+
+/// Dropped with the snapshot in between, the head would see what the snapshot keeps.
+#[test]
+fn a_range_delete_stays_while_a_snapshot_keeps_what_it_hides() {
+    let source = Source::of(&[put("a", 1, "1"), range("a", "b", 3)]);
+    assert_eq!(retain(&[source.clone()], &retention(true, &[1])), source);
+    assert_eq!(retain(&[source.clone()], &retention(true, &[2])), source);
+    assert_eq!(retain(&[source], &retention(true, &[3])), Source::default());
+}
+
+/// A number set to 0 would be hidden by a range delete that was kept below it.
+#[test]
+fn what_is_newer_than_a_range_delete_is_never_hidden_by_it() {
+    let source = Source::of(&[put("a", 1, "1"), range("a", "b", 2), put("a", 3, "3")]);
+    let zero = Retention { zero_seqs: true, ..retention(true, &[]) };
+    let kept = retain(&[source], &zero);
+    assert_eq!(kept, Source { rows: vec![put("a", 0, "3")], ranges: vec![] });
+    assert_eq!(look_up(&[kept], b"a", 9, 0).as_deref(), Some(&b"3"[..]));
+}
+
+/// Operands above a range delete stand on nothing, and say so only where nothing lies below.
+#[test]
+fn operands_above_a_range_delete_stand_on_nothing() {
+    let source = Source::of(&[put("a", 1, "b"), range("a", "b", 2), operand("a", 3, "+3")]);
+    let kept = retain(&[source.clone()], &retention(false, &[]));
+    assert_eq!(kept, Source { rows: vec![operand("a", 3, "+3")], ranges: source.ranges.clone() });
+    let kept = retain(&[source], &retention(true, &[]));
+    assert_eq!(kept, Source { rows: vec![put("a", 3, "!+3")], ranges: vec![] });
+}
+
+/// A source that is older than the span as a whole is not walked through it.
+#[test]
+fn a_covered_stretch_is_sought_past() {
+    let keys: Vec<String> = (0..10_000).map(|n| format!("k{n:05}")).collect();
+    let mut rows: Vec<Row> = keys.iter().zip(1..).map(|(key, seq)| put(key, seq, "v")).collect();
+    rows.push(put("a", 20_000, "first"));
+    rows.push(put("z", 20_001, "last"));
+    // Newer than the source, and older than some of it: then it is walked through.
+    for (by, most) in [(40_000, 20), (15_000, 20_020)] {
+        let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"k", b"l", Seq(by))]));
+        for direction in [Direction::Forward, Direction::Backward] {
+            let cursor = Rows::new(rows.clone());
+            let moves = cursor.moves();
+            let covered = Covered::new(cursor, Arc::clone(&cover), Seq(20_001));
+            let found = scan(covered, view(Seq::MAX.0, 0), direction);
+            assert_eq!(found.len(), 2);
+            assert!(moves.get() <= most, "{} moves", moves.get());
+        }
+    }
+}
+
+#[test]
+fn what_is_hidden_stands_nowhere() {
+    let cover = Arc::new(Cover::of(vec![RangeDelete::new(b"a", b"c", Seq(5))]));
+    let rows = vec![put("a", 1, "1"), put("b", 6, "6"), delete("b", 2), put("c", 1, "1")];
+    let mut covered = Covered::new(Rows::new(rows), cover, Seq(6));
+    assert_eq!(covered.seek_first().unwrap(), Step::Ready);
+    assert_eq!(covered.key(), Some((&b"b"[..], Seq(6))));
+    assert_eq!(covered.next().unwrap(), Step::Ready);
+    assert_eq!(covered.entry().map(|entry| entry.key), Some(&b"c"[..]));
+    assert_eq!(covered.prev().unwrap(), Step::Ready);
+    assert_eq!(covered.key(), Some((&b"b"[..], Seq(6))));
+    assert_eq!(covered.prev().unwrap(), Step::End);
+    assert!(covered.entry().is_none() && covered.key().is_none());
+    assert_eq!(covered.seek(b"b", Seq(5)).unwrap(), Step::Ready);
+    assert_eq!(covered.key(), Some((&b"c"[..], Seq(1))));
+}
