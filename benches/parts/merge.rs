@@ -33,6 +33,7 @@ fn view() -> ReadView {
 /// Merges, drops what is hidden, builds a table: all of a compaction but the store.
 fn compact(tables: &[Loaded]) -> u64 {
     let retention = Retention {
+        range_deletes: Vec::new(),
         snapshots: Vec::new(),
         floor: None,
         bottom: true,
