@@ -239,7 +239,7 @@ def options() -> str:
     assert isinstance(node, ast.ClassDef)
     lines = ["| option | default | range | meaning |", "| --- | --- | --- | --- |"]
     for name, kind, default, span, meaning in _native.option_table():
-        shown = f"{default:,}" if kind == "bytes" else default
+        shown = f"{default:,}" if kind == "bytes" and default is not None else default
         lines.append(f"| `{name}` | {shown} | {span} | {cell(meaning)} |")
     return "\n\n".join(["# Options", markdown(ast.get_docstring(node)), "\n".join(lines)])
 

@@ -115,10 +115,20 @@ class Stats:
     """Accepted writes that wait to be sent to the WAL."""
     unflushed_wal_objects: int
     """WAL objects that the next opener would replay."""
-    pressured_writes: int
-    """Writes that had to wait for room in memory."""
     snapshots: int
     """Snapshots and scans of this writer that are open."""
+    pressure: float
+    """How near writes are to being stopped: 0 where none is slowed, 1 where all wait."""
+    slowed_writes: int
+    """Times that a write waited because of the rate."""
+    stopped_writes: int
+    """Times that a write waited for room."""
+    waited_for_memory_seconds: float
+    """Time that writes waited because of max_memtable_bytes, all together."""
+    waited_for_l0_seconds: float
+    """Time that writes waited because of l0_max_ssts, all together."""
+    waited_for_compaction_seconds: float
+    """Time that writes waited because of max_pending_compaction_bytes, all together."""
     l0_entries: int
     """Entries of L0: each is one flush, and one more place to look."""
     l0_tables: int

@@ -209,7 +209,7 @@ def test_a_put_that_waits_for_room_does_not_block_the_loop(url: str, factory) ->
                 await db.write(batch)
                 await db.delete(b"00")
             ticker.cancel()
-            assert (await db.stats()).pressured_writes > 0
+            assert (await db.stats()).stopped_writes > 0
             assert turns > 20
             assert len(await rows(db.keys())) == 60
 

@@ -30,7 +30,7 @@ def fill(database: siltstone.Database, rounds: int) -> dict[bytes, bytes]:
 
 
 def test_everything_comes_into_one_run(tmp_path: Path) -> None:
-    options = {**SMALL, "embedded_compactor": False}
+    options = {**SMALL, "embedded_compactor": False, "l0_max_ssts": 100}
     with siltstone.open(tmp_path / "db", options=options) as db:
         before = fill(db, 20)
         snapshot = db.snapshot()

@@ -65,7 +65,7 @@ fn refuse_writes(writer: &Arc<Writer>) -> bool {
     drop(closing);
     if first {
         writer.tail.lock().ended.get_or_insert_with(closed);
-        writer.relief.notify_waiters();
+        writer.pressure.relief.notify_waiters();
     }
     first
 }

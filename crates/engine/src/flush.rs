@@ -62,6 +62,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             continue;
         }
         flusher.pause_between_commits().await;
+        flusher.room_in_l0().await;
         match flusher.flush_frozen().await {
             Ok(()) => flusher.last_commit = Some(writer.env.clock.monotonic()),
             Err(error) if ends_the_handle(&error) => writer.end(&error),
@@ -96,9 +97,35 @@ impl Flusher {
         }
     }
 
+    /// Waits while L0 is full, unless closing or somebody asked for the flush (RFC 0022): the
+    /// memtables stay, and the WAL has their rows.
+    async fn room_in_l0(&self) {
+        let writer = &self.writer;
+        loop {
+            let mut relief = std::pin::pin!(writer.pressure.relief.notified());
+            relief.as_mut().enable();
+            let nudged = std::pin::pin!(writer.flush_nudge.notified());
+            let full = writer.pressure.room_in_l0() == 0 && !self.passes();
+            if !full || writer.dead().is_some() {
+                return;
+            }
+            futures::future::select(nudged, relief).await;
+        }
+    }
+
+    /// Whether the oldest memtable is flushed however full L0 is.
+    fn passes(&self) -> bool {
+        let writer = &self.writer;
+        let oldest = writer.tree().frozen.last().and_then(|memtable| memtable.first_seq());
+        writer.phase() != Phase::Open || oldest.is_some_and(|first| first <= writer.flush_asked())
+    }
+
     /// Builds a table of every frozen memtable, oldest first, and commits them together.
     async fn flush_frozen(&mut self) -> Result<()> {
         self.plan()?;
+        if self.plans.is_empty() && self.writer.pressure.room_in_l0() == 0 && !self.passes() {
+            return Ok(());
+        }
         if self.plans.is_empty() {
             // Names ran out: many flushes came at once.
             let names = new_names(&self.writer.env, RESERVED_NAMES);
@@ -141,9 +168,16 @@ impl Flusher {
         let mut free =
             newest.reserved.iter().copied().filter(|n| self.plans.iter().all(|p| p.name != *n));
         let mut added = Vec::new();
+        let room = writer.pressure.room_in_l0();
+        let asked = writer.flush_asked();
         for memtable in writer.tree().frozen.iter().rev() {
             if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
                 continue;
+            }
+            let passes = writer.phase() != Phase::Open
+                || memtable.first_seq().is_some_and(|first| first <= asked);
+            if !passes && self.plans.len() + added.len() >= room {
+                break;
             }
             let (Some(name), Some(last_seq)) = (free.next(), memtable.last_seq()) else { break };
             added.push(Plan {
@@ -273,10 +307,11 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
         writer.freeze(&mut tail);
         tail.next_seq.minus(1)
     };
+    writer.ask_flush(last);
     let commit = writer.commit_at(last);
     commit.wait(None).await?;
     loop {
-        let mut relief = std::pin::pin!(writer.relief.notified());
+        let mut relief = std::pin::pin!(writer.pressure.relief.notified());
         relief.as_mut().enable();
         if let Some(dead) = writer.dead() {
             return Err(dead);

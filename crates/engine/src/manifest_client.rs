@@ -4,6 +4,7 @@ use crate::create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use crate::objects::Objects;
 use crate::rules;
 use crate::write::durability::Durability;
+use crate::write::pressure::Pressure;
 use parking_lot::RwLock;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, Result,
@@ -120,6 +121,8 @@ pub(crate) struct ManifestClient {
     turn: tokio::sync::Mutex<()>,
     /// Hears of every newer state.
     news: Arc<Notify>,
+    /// Is told every newer state.
+    pressure: Arc<Pressure>,
     /// The handle's end stops the trying.
     durability: Arc<Durability>,
 }
@@ -129,14 +132,16 @@ impl ManifestClient {
         objects: Objects,
         newest: Arc<Manifest>,
         durability: &Arc<Durability>,
-        news: &Arc<Notify>,
+        (news, pressure): (&Arc<Notify>, &Arc<Pressure>),
     ) -> Self {
+        pressure.observe(&newest, objects.env.clock.now());
         ManifestClient {
             objects,
             database: newest.database,
             known: RwLock::new(newest),
             turn: tokio::sync::Mutex::new(()),
             news: Arc::clone(news),
+            pressure: Arc::clone(pressure),
             durability: Arc::clone(durability),
         }
     }
@@ -159,6 +164,8 @@ impl ManifestClient {
         let mut known = self.known.write();
         if state.id > known.id {
             *known = Arc::clone(state);
+            // Under the lock, so that an older state does not come after a newer one.
+            self.pressure.observe(state, self.objects.env.clock.now());
             self.news.notify_one();
         }
     }

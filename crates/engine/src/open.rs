@@ -19,6 +19,8 @@ use crate::store::conditional;
 use crate::store::counting::{Requests, count};
 use crate::tree::Levels;
 use crate::write::durability::Durability;
+use crate::write::pressure::Pressure;
+use crate::write::room;
 use crate::write::wal::WalTask;
 use crate::writer::{Start, UnflushedWal, Writer};
 use bytes::Bytes;
@@ -360,6 +362,7 @@ fn start(
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let durability = Arc::new(Durability::new(replayed.last_seq));
+    let pressure = Pressure::new(&options);
     let writer = Writer::new(Start {
         env,
         epoch: recovered.epoch,
@@ -369,8 +372,9 @@ fn start(
             objects,
             Arc::clone(&recovered.manifest),
             &durability,
-            &pins_nudge,
+            (&pins_nudge, &pressure),
         ),
+        pressure,
         durability,
         context,
         budget,
@@ -387,6 +391,7 @@ fn start(
     writer.env.spawn.spawn("wal", Box::pin(wal.run()));
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
+    writer.env.spawn.spawn("pressure", Box::pin(room::watch(Arc::clone(&writer))));
     if writer.options.embedded_compactor {
         let scheduler = compact::schedule::run(Arc::clone(&writer));
         writer.env.spawn.spawn("compactor", Box::pin(scheduler));

@@ -181,7 +181,7 @@ const fn info(
 
 /// Options of parts that are not built yet: refused by name rather than ignored.
 pub(crate) const NOT_BUILT: &[&str] =
-    &["l0_max_ssts", "max_compactions", "disk_cache_bytes", "disk_cache_path", "wal_url"];
+    &["max_compactions", "disk_cache_bytes", "disk_cache_path", "wal_url"];
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -239,7 +239,8 @@ impl Options {
             OptionKind::Bytes,
             4096.0,
             64.0 * GIB,
-            "Bytes accepted but not yet in tables from which on writes wait (back-pressure).",
+            "Bytes accepted but not yet in tables from which on writes wait (back-pressure). They \
+             are slowed from three quarters of it on.",
         ),
         info(
             "manifest_poll_interval",
@@ -324,7 +325,8 @@ impl Options {
             0.0,
             1.0,
             "Whether the writer compacts in the background, in its own process. Off, tables pile \
-             up in L0 until compact() is called or another compactor comes.",
+             up in L0 until compact() is called or another compactor comes; writes wait once there \
+             are l0_max_ssts.",
         ),
         info(
             "embedded_gc",
@@ -639,7 +641,7 @@ mod tests {
         assert!(unknown.to_string().contains("flush_intervall"));
         let off = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err();
         assert_eq!(off.kind(), siltstone_base::ErrorKind::Unsupported);
-        let later = options.set("l0_max_ssts", OptionValue::Int(4)).unwrap_err();
+        let later = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
         assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
     }
 }

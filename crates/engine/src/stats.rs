@@ -9,6 +9,7 @@ use crate::compact::pending::pending_bytes;
 use crate::fetch::ReadContext;
 use crate::options::Options;
 use crate::tree::Tree;
+use crate::write::pressure::Cause;
 use crate::writer::Writer;
 use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
@@ -99,8 +100,19 @@ stats! {
         gauge wal_buffered_bytes: u64, "bytes", "Accepted writes that wait to be sent to the WAL.";
         gauge unflushed_wal_objects: u64, "objects",
             "WAL objects that the next opener would replay.";
-        counter pressured_writes: u64, "writes", "Writes that had to wait for room in memory.";
         gauge snapshots: u64, "handles", "Snapshots and scans of this writer that are open.";
+    }
+    "back-pressure" {
+        gauge pressure: f64, "ratio",
+            "How near writes are to being stopped: 0 where none is slowed, 1 where all wait.";
+        counter slowed_writes: u64, "writes", "Times that a write waited because of the rate.";
+        counter stopped_writes: u64, "writes", "Times that a write waited for room.";
+        counter waited_for_memory_seconds: f64, "seconds",
+            "Time that writes waited because of max_memtable_bytes, all together.";
+        counter waited_for_l0_seconds: f64, "seconds",
+            "Time that writes waited because of l0_max_ssts, all together.";
+        counter waited_for_compaction_seconds: f64, "seconds",
+            "Time that writes waited because of max_pending_compaction_bytes, all together.";
     }
     "tables" {
         gauge l0_entries: u64, "flushes",
@@ -185,13 +197,13 @@ impl Stats {
             metadata_bytes: writer.budget.used() as u64,
             metadata_capacity: writer.options.metadata_cache_bytes as u64,
             snapshots: writer.snapshots() as u64,
-            pressured_writes: writer.pressured.load(Ordering::Relaxed),
             flushes: writer.flushed.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
             ..Stats::of_reads(&tree, &writer.context)
         }
         .with_manifest(&manifest, &writer.options, writer.env.clock.now())
         .with_compactions(&writer.compactor.log.totals())
+        .with_pressure(writer)
         .with_prices(&writer.options)
     }
 
@@ -204,6 +216,21 @@ impl Stats {
     ) -> Stats {
         self.pending_compaction_bytes = pending_bytes(manifest, options, now);
         self
+    }
+
+    fn with_pressure(self, writer: &Writer) -> Stats {
+        let pressure = &writer.pressure;
+        let load = pressure.load(writer.tail.lock().unflushed_bytes());
+        let waited = |cause| pressure.waited(cause).as_secs_f64();
+        Stats {
+            pressure: pressure.limits.pressure(&load).0,
+            slowed_writes: pressure.slowed.load(Ordering::Relaxed),
+            stopped_writes: pressure.stopped.load(Ordering::Relaxed),
+            waited_for_memory_seconds: waited(Cause::Memory),
+            waited_for_l0_seconds: waited(Cause::L0),
+            waited_for_compaction_seconds: waited(Cause::Pending),
+            ..self
+        }
     }
 
     fn with_compactions(self, totals: &CompactionTotals) -> Stats {

@@ -15,6 +15,7 @@ use crate::read::Pin;
 use crate::tree::{Levels, Tree};
 use crate::write::commit::{Awaiting, Tail};
 use crate::write::durability::Durability;
+use crate::write::pressure::Pressure;
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Epoch, Result, Seq, WalId};
 use siltstone_manifest::KeptFence;
@@ -44,8 +45,7 @@ pub(crate) struct Writer {
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,
     pub(crate) awaiting: Arc<Awaiting>,
-    pub(crate) relief: Notify,
-    pub(crate) pressured: AtomicU64,
+    pub(crate) pressure: Arc<Pressure>,
 
     // Reading threads.
     tree: RwLock<Arc<Tree>>,
@@ -61,6 +61,8 @@ pub(crate) struct Writer {
     pub(crate) compact_nudge: Notify,
     committed_wal: AtomicU64,
     pub(crate) flushed: Flushed,
+    /// What somebody asked to have flushed, however full L0 is.
+    flush_asked: AtomicU64,
     pub(crate) flush_nudge: Notify,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
     pub(crate) unflushed_wal: Mutex<VecDeque<UnflushedWal>>,
@@ -117,6 +119,7 @@ pub(crate) struct Start {
     pub(crate) epoch: Epoch,
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
+    pub(crate) pressure: Arc<Pressure>,
     pub(crate) durability: Arc<Durability>,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
@@ -162,8 +165,7 @@ impl Writer {
             durability: start.durability,
             wal_nudge,
             awaiting,
-            relief: Notify::new(),
-            pressured: AtomicU64::new(0),
+            pressure: start.pressure,
             tree: RwLock::new(Arc::new(tree)),
             visible: AtomicU64::new(start.last_seq.0),
             pinned: Mutex::new(BTreeMap::new()),
@@ -173,6 +175,7 @@ impl Writer {
             compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flushed: Flushed::default(),
+            flush_asked: AtomicU64::new(0),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
             closing: Mutex::new(false),
@@ -244,6 +247,17 @@ impl Writer {
         self.flush_nudge.notify_one();
     }
 
+    /// What is flushed however full L0 is: everything up to here.
+    pub(crate) fn flush_asked(&self) -> Seq {
+        Seq(self.flush_asked.load(Ordering::Acquire))
+    }
+
+    /// Everything up to `seq` is to be flushed however full L0 is.
+    pub(crate) fn ask_flush(&self, seq: Seq) {
+        self.flush_asked.fetch_max(seq.0, Ordering::AcqRel);
+        self.flush_nudge.notify_one();
+    }
+
     /// Replaces flushed memtables by the tables that now hold them.
     pub(crate) fn install_flush(&self, flushed: &[Arc<Memtable>], levels: Arc<Levels>) {
         let mut tail = self.tail.lock();
@@ -260,7 +274,7 @@ impl Writer {
         });
         drop(tree);
         drop(tail);
-        self.relief.notify_waiters();
+        self.pressure.relief.notify_waiters();
         self.compact_nudge.notify_one();
     }
 
@@ -338,5 +352,6 @@ impl Writer {
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();
         self.compact_nudge.notify_one();
+        self.pressure.watch.notify_one();
     }
 }

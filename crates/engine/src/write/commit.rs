@@ -2,6 +2,7 @@
 //! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
 
 use super::durability::Durability;
+use super::pressure::Hold;
 use crate::answer::Accept;
 use crate::env::Env;
 use crate::writer::Writer;
@@ -26,6 +27,8 @@ pub(crate) struct Tail {
     pub(crate) active: Arc<Memtable>,
     /// Bytes of frozen memtables not yet in tables.
     pub(crate) frozen_bytes: usize,
+    /// When what was accepted under pressure is paid for.
+    pub(crate) paid_by: Duration,
     /// Set once the handle takes no more writes: why.
     pub(crate) ended: Option<Error>,
 }
@@ -38,6 +41,7 @@ impl Tail {
             wal_since: None,
             active,
             frozen_bytes,
+            paid_by: Duration::ZERO,
             ended: None,
         }
     }
@@ -124,9 +128,9 @@ impl Writer {
         if let Some(ended) = &tail.ended {
             return Err(ended.clone());
         }
-        if tail.unflushed_bytes() >= self.options.max_memtable_bytes {
+        if let Err(hold) = self.admit(&mut tail, bytes.len()) {
             drop(tail);
-            return Ok(Accept::Pressure(self.pressure()));
+            return Ok(Accept::Pressure(self.held_up(hold)));
         }
         if ops == 0 {
             return Ok(Accept::Accepted(self.commit_at(tail.next_seq.minus(1))));
@@ -155,36 +159,18 @@ impl Writer {
         Ok(Accept::Accepted(self.commit_at(last)))
     }
 
-    pub(crate) fn commit_at(&self, seq: Seq) -> Commit {
-        Commit { seq, awaiting: Arc::clone(&self.awaiting) }
+    /// Whether the write may pass now.
+    fn admit(&self, tail: &mut Tail, bytes: usize) -> Result<(), Hold> {
+        let unflushed = tail.unflushed_bytes();
+        if self.pressure.is_calm(unflushed) {
+            return Ok(());
+        }
+        let now = self.env.clock.monotonic();
+        self.pressure.admit(&self.pressure.load(unflushed), bytes, now, &mut tail.paid_by)
     }
 
-    /// Ends when there is room for another write.
-    fn pressure(self: &Arc<Self>) -> BoxFuture<'static, Result<()>> {
-        self.pressured.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        // A memtable may be over the bound without having reached its flush size.
-        self.freeze(&mut self.tail.lock());
-        let this = Arc::clone(self);
-        Box::pin(async move {
-            let relieved = async {
-                loop {
-                    // Registered before the look, so that a relief in between is not missed.
-                    let mut relief = std::pin::pin!(this.relief.notified());
-                    relief.as_mut().enable();
-                    {
-                        let tail = this.tail.lock();
-                        if let Some(ended) = &tail.ended {
-                            return Err(ended.clone());
-                        }
-                        if tail.unflushed_bytes() < this.options.max_memtable_bytes {
-                            return Ok(());
-                        }
-                    }
-                    relief.await;
-                }
-            };
-            this.env.deadline(this.options.deadline, "wait for room in memory", relieved).await
-        })
+    pub(crate) fn commit_at(&self, seq: Seq) -> Commit {
+        Commit { seq, awaiting: Arc::clone(&self.awaiting) }
     }
 
     /// Ends the handle: nothing is accepted or acknowledged from here on, and whoever waits wakes.
@@ -198,7 +184,8 @@ impl Writer {
             return;
         }
         self.durability.fail(why.clone());
-        self.relief.notify_waiters();
+        self.pressure.relief.notify_waiters();
+        self.pressure.watch.notify_one();
         self.wal_nudge.notify_one();
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();

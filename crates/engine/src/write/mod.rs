@@ -3,6 +3,8 @@
 
 pub(crate) mod commit;
 pub(crate) mod durability;
+pub(crate) mod pressure;
+pub(crate) mod room;
 pub(crate) mod wal;
 
 pub use commit::Commit;

@@ -111,6 +111,8 @@ pub struct CompactionOptions {
     pub l0_compaction_threshold_ssts: u64,
     /// Writers wait when L0 has this many layers.
     pub l0_max_ssts: u64,
+    /// Writers wait when so many bytes wait to be compacted.
+    pub max_pending_compaction_bytes: Option<u64>,
     /// Jobs under way at once.
     pub max_compactions: u64,
     /// A level is compacted when it has more runs than this.
@@ -147,6 +149,7 @@ impl Default for CompactionOptions {
             compaction_scheduler: SchedulerName::Tiered,
             l0_compaction_threshold_ssts: 8,
             l0_max_ssts: 16,
+            max_pending_compaction_bytes: None,
             max_compactions: 4,
             compaction_ranges: None,
             level_compaction_threshold_runs: 8,
@@ -199,7 +202,14 @@ impl CompactionOptions {
             (2.0, 2000.0),
             false,
             "Layers of L0 from which on writes wait for compaction; more than \
-             l0_compaction_threshold_ssts.",
+             l0_compaction_threshold_ssts. They are slowed from half way between the two on.",
+        ),
+        line(
+            ("max_pending_compaction_bytes", OptionKind::Bytes),
+            (1.0, 1024.0 * 1024.0 * GIB),
+            true,
+            "Bytes that wait to be compacted from which on writes wait; they are slowed from half \
+             of it on. None by default: the one merge of a large last run may be all of them.",
         ),
         line(
             ("max_compactions", OptionKind::Count),
@@ -332,6 +342,9 @@ impl CompactionOptions {
             "l0_compaction_threshold_ssts" => self.l0_compaction_threshold_ssts = count(),
             "l0_max_ssts" => self.l0_max_ssts = count(),
             "max_compactions" => self.max_compactions = count(),
+            "max_pending_compaction_bytes" => {
+                self.max_pending_compaction_bytes = number.map(|bytes| bytes as u64);
+            }
             "compaction_ranges" => self.compaction_ranges = number.map(|ranges| ranges as u64),
             "level_compaction_threshold_runs" => self.level_compaction_threshold_runs = count(),
             "level_max_runs" => self.level_max_runs = count(),
@@ -381,6 +394,7 @@ impl CompactionOptions {
             "l0_compaction_threshold_ssts" => int(Some(self.l0_compaction_threshold_ssts)),
             "l0_max_ssts" => int(Some(self.l0_max_ssts)),
             "max_compactions" => int(Some(self.max_compactions)),
+            "max_pending_compaction_bytes" => int(self.max_pending_compaction_bytes),
             "compaction_ranges" => int(self.compaction_ranges),
             "level_compaction_threshold_runs" => int(Some(self.level_compaction_threshold_runs)),
             "level_max_runs" => int(Some(self.level_max_runs)),

@@ -1,0 +1,296 @@
+//! How fast writes may come (RFC 0022): three measures give one pressure, the pressure gives a
+//! rate. Pure but for the shared figures; waiting is in `room`.
+
+use crate::compact::pending::pending_bytes;
+use crate::options::Options;
+use parking_lot::Mutex;
+use siltstone_base::UnixMillis;
+use siltstone_manifest::Manifest;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// The rate where slowing begins, in bytes a second: more than any writer reaches.
+const FASTEST: f64 = (1u64 << 30) as f64;
+/// Where writes stop it has fallen to one layer in so many seconds: 1 MiB/s for layers of 64 MiB.
+const SECONDS_A_LAYER: f64 = 64.0;
+/// A write that is paid for no later than this is not held up: waits are not shorter than a timer's
+/// tick.
+const GRACE: Duration = Duration::from_millis(5);
+/// Longest wait by the rate alone.
+pub(crate) const LONGEST_DELAY: Duration = Duration::from_millis(500);
+
+/// What writes wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Unflushed bytes.
+    Memory,
+    /// Layers of L0.
+    L0,
+    /// Bytes that wait to be compacted.
+    Pending,
+}
+
+impl Cause {
+    pub(crate) const ALL: [Cause; 3] = [Cause::Memory, Cause::L0, Cause::Pending];
+}
+
+/// The figures that measures are taken of.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Load {
+    /// Bytes accepted and not yet in tables.
+    pub(crate) unflushed: usize,
+    /// Layers of L0.
+    pub(crate) l0: u64,
+    /// Bytes that wait to be compacted.
+    pub(crate) pending: u64,
+}
+
+/// From where on something is measured, and where writes stop.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Span {
+    from: f64,
+    to: f64,
+}
+
+impl Span {
+    /// 0 at `from` and below, 1 at `to` and above, a straight line between.
+    fn measure(self, figure: f64) -> f64 {
+        let reached = figure >= self.to;
+        // An empty span has no between.
+        let inside = ((figure - self.from) / (self.to - self.from).max(1.0)).clamp(0.0, 1.0);
+        if reached { 1.0 } else { inside }
+    }
+}
+
+/// The measures' bounds, from the options.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Limits {
+    memory: Span,
+    l0: Span,
+    pending: Option<Span>,
+    /// Unflushed bytes that come to one layer.
+    layer_bytes: f64,
+}
+
+impl Limits {
+    pub(crate) fn of(options: &Options) -> Limits {
+        let most = options.max_memtable_bytes as f64;
+        let layer_bytes = (options.l0_sst_size_bytes as f64).max(1.0);
+        let compaction = &options.compaction;
+        let (threshold, stop) =
+            (compaction.l0_compaction_threshold_ssts as f64, compaction.l0_max_ssts as f64);
+        let pending = compaction.max_pending_compaction_bytes.map(|most| most as f64);
+        Limits {
+            memory: Span { from: (most * 0.75).max(layer_bytes.min(most)), to: most },
+            l0: Span { from: f64::midpoint(threshold, stop), to: stop },
+            pending: pending.map(|most| Span { from: most / 2.0, to: most }),
+            layer_bytes,
+        }
+    }
+
+    /// Every measure, in the order of [`Cause::ALL`].
+    fn measures(&self, load: &Load) -> [f64; 3] {
+        let coming = load.l0 as f64 + load.unflushed as f64 / self.layer_bytes;
+        [
+            self.memory.measure(load.unflushed as f64),
+            self.l0.measure(coming),
+            self.pending.map_or(0.0, |span| span.measure(load.pending as f64)),
+        ]
+    }
+
+    /// The largest measure, and whose it is.
+    pub(crate) fn pressure(&self, load: &Load) -> (f64, Cause) {
+        let measures = Cause::ALL.into_iter().zip(self.measures(load));
+        measures.fold((0.0, Cause::Memory), |(most, whose), (cause, measure)| {
+            if measure > most { (measure, cause) } else { (most, whose) }
+        })
+    }
+
+    /// Why writes stop, if they do. Memory comes last: where L0 is full it is full because of that.
+    pub(crate) fn full(&self, load: &Load) -> Option<Cause> {
+        if self.is_l0_full(load.l0) {
+            return Some(Cause::L0);
+        }
+        if self.pending.is_some_and(|span| load.pending as f64 >= span.to) {
+            return Some(Cause::Pending);
+        }
+        (load.unflushed as f64 >= self.memory.to).then_some(Cause::Memory)
+    }
+
+    /// Bytes a second at a pressure between 0 and 1: by the same factor less for each step.
+    pub(crate) fn rate(&self, pressure: f64) -> f64 {
+        let slowest = (self.layer_bytes / SECONDS_A_LAYER).min(FASTEST);
+        FASTEST * (slowest / FASTEST).powf(pressure.clamp(0.0, 1.0))
+    }
+
+    fn is_l0_full(&self, l0: u64) -> bool {
+        l0 as f64 >= self.l0.to
+    }
+
+    /// Unflushed bytes below which there is no pressure.
+    fn calm_below(&self, l0: u64, pending: u64) -> usize {
+        if self.pending.is_some_and(|span| pending as f64 > span.from) {
+            return 0;
+        }
+        let layers = (self.l0.from - l0 as f64).max(0.0);
+        (layers * self.layer_bytes).min(self.memory.from) as usize
+    }
+}
+
+/// A write was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Hold {
+    pub(crate) cause: Cause,
+    /// When to come again; `None`: when there is room.
+    pub(crate) until: Option<Duration>,
+}
+
+/// How long writes have waited for one thing.
+#[derive(Debug, Default)]
+struct Waited {
+    nanos: AtomicU64,
+    /// Writes that are stopped just now.
+    stopped: AtomicUsize,
+}
+
+/// What the writer knows of its pressure; shared by whoever changes it and whoever feels it.
+pub(crate) struct Pressure {
+    pub(crate) limits: Limits,
+    options: Options,
+    l0: AtomicU64,
+    pending: AtomicU64,
+    calm_below: AtomicUsize,
+    /// Heard by those who wait: there may be room, or the handle has ended.
+    pub(crate) relief: Notify,
+    /// Heard by the task that watches: somebody is stopped, or the handle ends.
+    pub(crate) watch: Notify,
+    waited: [Waited; 3],
+    /// Waits that began, by the rate and for room.
+    pub(crate) slowed: AtomicU64,
+    pub(crate) stopped: AtomicU64,
+    /// When a line was last written, of slowing and of stopping.
+    pub(crate) said: Mutex<[Option<Duration>; 2]>,
+}
+
+impl Pressure {
+    pub(crate) fn new(options: &Options) -> Arc<Pressure> {
+        let limits = Limits::of(options);
+        Arc::new(Pressure {
+            limits,
+            options: options.clone(),
+            l0: AtomicU64::new(0),
+            pending: AtomicU64::new(0),
+            calm_below: AtomicUsize::new(limits.calm_below(0, 0)),
+            relief: Notify::new(),
+            watch: Notify::new(),
+            waited: Default::default(),
+            slowed: AtomicU64::new(0),
+            stopped: AtomicU64::new(0),
+            said: Mutex::default(),
+        })
+    }
+
+    /// The newest known manifest is this.
+    pub(crate) fn observe(&self, manifest: &Manifest, now: UnixMillis) {
+        let l0 = manifest.l0.len() as u64;
+        let limited = self.options.compaction.max_pending_compaction_bytes.is_some();
+        let pending = if limited { pending_bytes(manifest, &self.options, now) } else { 0 };
+        let l0_before = self.l0.swap(l0, Ordering::AcqRel);
+        let pending_before = self.pending.swap(pending, Ordering::AcqRel);
+        self.calm_below.store(self.limits.calm_below(l0, pending), Ordering::Release);
+        if l0 < l0_before || pending < pending_before {
+            self.relief.notify_waiters();
+        }
+    }
+
+    /// The figures, with so many bytes unflushed.
+    pub(crate) fn load(&self, unflushed: usize) -> Load {
+        let (l0, pending) = (self.l0.load(Ordering::Acquire), self.pending.load(Ordering::Acquire));
+        Load { unflushed, l0, pending }
+    }
+
+    /// Whether nothing holds writes up: one comparison.
+    pub(crate) fn is_calm(&self, unflushed: usize) -> bool {
+        unflushed < self.calm_below.load(Ordering::Relaxed)
+    }
+
+    /// Layers of L0 that may still be added.
+    pub(crate) fn room_in_l0(&self) -> usize {
+        let most = self.options.compaction.l0_max_ssts;
+        usize::try_from(most.saturating_sub(self.l0.load(Ordering::Acquire))).unwrap_or(0)
+    }
+
+    /// Lets a write of `bytes` pass, or says what it waits for. `due` is when all that was accepted
+    /// is paid for.
+    pub(crate) fn admit(
+        &self,
+        load: &Load,
+        bytes: usize,
+        now: Duration,
+        due: &mut Duration,
+    ) -> Result<(), Hold> {
+        if let Some(cause) = self.limits.full(load) {
+            return Err(Hold { cause, until: None });
+        }
+        let (pressure, cause) = self.limits.pressure(load);
+        if *due > now + GRACE {
+            return Err(Hold { cause, until: Some(*due) });
+        }
+        let cost = Duration::from_secs_f64(bytes as f64 / self.limits.rate(pressure));
+        *due = (now.max(*due) + cost).min(now + LONGEST_DELAY);
+        Ok(())
+    }
+
+    /// A wait for `cause` has begun; `stopped`: for room.
+    pub(crate) fn begin(&self, cause: Cause, stopped: bool) {
+        let count = if stopped { &self.stopped } else { &self.slowed };
+        count.fetch_add(1, Ordering::Relaxed);
+        if stopped {
+            self.of(cause).stopped.fetch_add(1, Ordering::AcqRel);
+            self.watch.notify_one();
+        }
+    }
+
+    /// A stopped wait for `from` goes on for `to`.
+    pub(crate) fn turn(&self, from: Cause, to: Cause) {
+        self.of(to).stopped.fetch_add(1, Ordering::AcqRel);
+        self.of(from).stopped.fetch_sub(1, Ordering::AcqRel);
+        self.watch.notify_one();
+    }
+
+    /// Writes have waited for `cause` for so long.
+    pub(crate) fn waited_for(&self, cause: Cause, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.of(cause).nanos.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    /// A stopped wait has ended.
+    pub(crate) fn end(&self, cause: Cause) {
+        self.of(cause).stopped.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// How long writes have waited for `cause`, all together.
+    pub(crate) fn waited(&self, cause: Cause) -> Duration {
+        Duration::from_nanos(self.of(cause).nanos.load(Ordering::Relaxed))
+    }
+
+    /// What somebody is stopped by just now.
+    pub(crate) fn stopped_by(&self) -> Option<Cause> {
+        let stopped = |cause: &Cause| self.of(*cause).stopped.load(Ordering::Acquire) > 0;
+        Cause::ALL.into_iter().rev().find(stopped)
+    }
+
+    fn of(&self, cause: Cause) -> &Waited {
+        let [memory, l0, pending] = &self.waited;
+        match cause {
+            Cause::Memory => memory,
+            Cause::L0 => l0,
+            Cause::Pending => pending,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Writes that wait for room: what wakes them, and what they are told when nothing does.
+
+use crate::{DEADLINE, World, alone, batch, check, open, options, tell, until_stopped};
+use siltstone::{Accept, Database, Error, ErrorKind, Options};
+use siltstone_base::ObjectName;
+use siltstone_tests::{compact, gc};
+use std::time::Duration;
+
+/// L0 is filled to its limit and no further; the write is told what helps, and that does help.
+#[test]
+fn without_a_compactor_writes_stop_at_l0_max_and_are_told_why() {
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (written, room) = until_stopped(&world, &db, 0).await;
+        let began = world.now();
+        let error = room.await.unwrap_err();
+        assert_eq!(world.now() - began, DEADLINE);
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let text = error.to_string();
+        for said in ["L0 has 4 layers (l0_max_ssts 4)", "embedded_compactor is off", "compact()"] {
+            assert!(text.contains(said), "{text}");
+        }
+        let full = db.stats();
+        assert_eq!((full.l0_entries, full.pressure), (4, 1.0));
+        assert!(full.waited_for_l0_seconds >= DEADLINE.as_secs_f64());
+        check(&db, written).await;
+        assert!(db.compact().await.unwrap());
+        assert!(matches!(db.write(&batch(written)), Ok(Accept::Accepted(_))));
+        check(&db, written + 1).await;
+        db.close().await.unwrap();
+    });
+}
+
+/// Memtables that find no room in L0 stay in memory until there is, and nothing of them is lost.
+#[test]
+fn flushes_wait_while_l0_is_full() {
+    tell(async |world| {
+        let large = Options { l0_sst_size_bytes: 1 << 20, max_memtable_bytes: 1 << 20, ..alone() };
+        let db = world.open(large).await;
+        let mut written = 0;
+        for layer in 0..4 {
+            // Three layers, and then as much as three memtables of the next writer.
+            for _ in 0..if layer < 3 { 1 } else { 20 } {
+                assert!(matches!(db.write(&batch(written)), Ok(Accept::Accepted(_))));
+                written += 1;
+                // A memtable of the next writer ends with an object of the WAL.
+                db.flush().await.unwrap();
+            }
+            if layer < 3 {
+                db.flush_memtable().await.unwrap();
+            }
+        }
+        let db = world.open(alone()).await;
+        world.env.clock.sleep(Duration::from_secs(10)).await;
+        let full = db.stats();
+        assert!(full.frozen_memtables >= 2, "{full:?}");
+        assert_eq!(full.l0_entries, 4);
+        check(&db, written).await;
+        assert!(db.compact().await.unwrap());
+        let done = db.stats();
+        assert_eq!((done.frozen_memtables, done.l0_entries), (0, 0));
+        check(&db, written).await;
+        db.close().await.unwrap();
+    });
+}
+
+#[test]
+fn closing_wakes_who_waits_and_flushes_past_a_full_l0() {
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (written, room) = until_stopped(&world, &db, 0).await;
+        let waiter = world.beside(room);
+        let began = world.now();
+        db.close().await.unwrap();
+        assert_eq!(waiter.await.unwrap_err().kind(), ErrorKind::Closed);
+        assert!(world.now() - began < Duration::from_secs(1));
+        let state = gc::newest(&world.env).await.unwrap().unwrap();
+        assert!(state.closed_cleanly());
+        assert_eq!(state.flushed_seq.0, written * 10);
+        // The next one stops where this one did, and says so; reads are as ever.
+        let db = world.open(alone()).await;
+        check(&db, written).await;
+        assert!(matches!(db.write(&batch(written)), Ok(Accept::Pressure(_))));
+        db.close().await.unwrap();
+    });
+}
+
+/// A writer that is stopped sends nothing, so it meets no fence: it must look.
+#[test]
+fn a_successor_wakes_who_waits() {
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (_, room) = until_stopped(&world, &db, 0).await;
+        let waiter = world.beside(room);
+        world.env.clock.sleep(Duration::from_millis(10)).await;
+        let successor = open(&world.other, alone()).await;
+        let began = world.now();
+        assert_eq!(waiter.await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert!(world.now() - began <= Duration::from_secs(2));
+        assert_eq!(db.write(&batch(0)).unwrap_err().kind(), ErrorKind::Fenced);
+        successor.close().await.unwrap();
+    });
+}
+
+/// What a compactor elsewhere has done is noticed within about a poll, at about a request a poll.
+#[test]
+fn a_compactor_in_another_process_is_noticed() {
+    tell(async |world| {
+        let options = Options { deadline: Duration::from_secs(60), ..alone() };
+        let db = world.open(options).await;
+        let (written, room) = until_stopped(&world, &db, 0).await;
+        let waiter = world.beside(room);
+        world.env.clock.sleep(Duration::from_secs(2)).await;
+        let before = world.requests.totals();
+        world.env.clock.sleep(Duration::from_secs(20)).await;
+        let after = world.requests.totals();
+        let asked = (after.gets + after.lists) - (before.gets + before.lists);
+        assert!((15..=25).contains(&asked), "{asked} requests in 20 s of waiting");
+        compact::everything(&world.other).await.unwrap();
+        let began = world.now();
+        waiter.await.unwrap();
+        assert!(world.now() - began <= Duration::from_millis(1500));
+        assert!(matches!(db.write(&batch(written)), Ok(Accept::Accepted(_))));
+        check(&db, written + 1).await;
+        db.close().await.unwrap();
+    });
+}
+
+async fn told(world: &World, db: &Database, from: u64) -> Error {
+    let (_, room) = until_stopped(world, db, from).await;
+    room.await.unwrap_err()
+}
+
+#[test]
+fn a_compactor_that_was_fenced_is_named() {
+    tell(async |world| {
+        let db = world.open(options()).await;
+        let mut written = 0;
+        // It has an epoch once it has compacted.
+        while db.stats().compactions == 0 {
+            match db.write(&batch(written)).unwrap() {
+                Accept::Accepted(_) => written += 1,
+                Accept::Pressure(room) => room.await.unwrap(),
+            }
+            world.env.clock.sleep(Duration::from_millis(5)).await;
+        }
+        compact::everything(&world.other).await.unwrap();
+        let text = told(&world, &db, written).await.to_string();
+        assert!(text.contains("another compactor has taken over"), "{text}");
+        assert_eq!(db.compaction_error().unwrap().kind(), ErrorKind::Fenced);
+        db.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_compaction_that_fails_is_told_with_its_error() {
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (written, _) = until_stopped(&world, &db, 0).await;
+        db.close().await.unwrap();
+        let state = gc::newest(&world.env).await.unwrap().unwrap();
+        let lost = state.l0.last().unwrap().tables[0].id;
+        world.env.store.delete(ObjectName::Compacted(lost)).await.unwrap();
+        let db = world.open(options()).await;
+        let Accept::Pressure(room) = db.write(&batch(written)).unwrap() else {
+            panic!("L0 is full");
+        };
+        let text = room.await.unwrap_err().to_string();
+        assert!(text.contains("compaction fails") && text.contains("gone"), "{text}");
+        let stats = db.stats();
+        assert!(stats.compaction_failures > 0, "{stats:?}");
+        assert_eq!(db.compaction_error().unwrap().kind(), ErrorKind::Corruption);
+        let log = db.compaction_log();
+        assert!(log.last().unwrap().error.as_ref().unwrap().contains("gone"), "{log:?}");
+        assert!(log.last().unwrap().to_string().contains("failed after"));
+        db.close().await.unwrap();
+    });
+}
+
+#[test]
+fn pending_bytes_stop_writes_where_they_have_a_limit() {
+    tell(async |world| {
+        let mut options = alone();
+        options.compaction.l0_max_ssts = 100;
+        options.compaction.max_pending_compaction_bytes = Some(400 << 10);
+        let db = world.open(options).await;
+        let mut written = 0;
+        let error = loop {
+            match db.write(&batch(written)).unwrap() {
+                Accept::Accepted(_) => written += 1,
+                Accept::Pressure(room) => match room.await {
+                    Ok(()) => {}
+                    Err(error) => break error,
+                },
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let text = error.to_string();
+        assert!(text.contains("(max_pending_compaction_bytes 409600)"), "{text}");
+        let stats = db.stats();
+        assert!(stats.pending_compaction_bytes >= 400 << 10);
+        assert!(stats.waited_for_compaction_seconds >= DEADLINE.as_secs_f64());
+        assert!(db.compact().await.unwrap());
+        assert!(matches!(db.write(&batch(written)), Ok(Accept::Accepted(_))));
+        check(&db, written + 1).await;
+        db.close().await.unwrap();
+    });
+}
+
+/// A wait that is given up counts no longer, and nobody looks for compactions on its account.
+#[test]
+fn a_wait_that_is_dropped_leaves_nothing_behind() {
+    tell(async |world| {
+        let db = world.open(alone()).await;
+        let (_, room) = until_stopped(&world, &db, 0).await;
+        drop(room);
+        world.env.clock.sleep(Duration::from_secs(3)).await;
+        let before = world.requests.totals();
+        world.env.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.requests.totals(), before);
+        db.close().await.unwrap();
+    });
+}

@@ -1,0 +1,86 @@
+//! Writes that come as fast as they can for long: slowed, hardly ever stopped, never for long.
+
+use crate::{World, batch, check, options, tell};
+use siltstone::{Accept, Database, Options};
+use std::time::Duration;
+
+/// Some 40 MB, or 80 layers.
+const BATCHES: u64 = 4000;
+
+/// Writes `batches`; how long each one waited, ascending.
+async fn ingest(world: &World, db: &Database, batches: u64) -> Vec<Duration> {
+    let mut waits = Vec::new();
+    for number in 0..batches {
+        let began = world.now();
+        while let Accept::Pressure(room) = db.write(&batch(number)).unwrap() {
+            room.await.unwrap();
+        }
+        waits.push(world.now() - began);
+        let stats = db.stats();
+        assert!(stats.l0_entries <= 8, "{stats:?}");
+        assert!(stats.memtable_bytes <= (2 << 20) + (64 << 10), "{stats:?}");
+        // Some microseconds of the writer's own time, as a real one takes.
+        world.env.clock.sleep(Duration::from_micros(50)).await;
+    }
+    waits.sort_unstable();
+    waits
+}
+
+/// From the threshold to the limit as many layers as up to the threshold and more.
+fn roomy() -> Options {
+    let mut options = Options {
+        l0_sst_size_bytes: 512 << 10,
+        max_memtable_bytes: 2 << 20,
+        deadline: Duration::from_secs(30),
+        ..options()
+    };
+    options.compaction.l0_max_ssts = 8;
+    options
+}
+
+/// In virtual time a writer is as fast as nothing real, and the store is slow: all of what is
+/// written is drained at the pace of flushes and compactions.
+#[test]
+fn a_writer_that_is_too_fast_is_slowed_and_does_not_stall() {
+    tell(async |world| {
+        let db = world.open(roomy()).await;
+        let began = world.now();
+        let waits = ingest(&world, &db, BATCHES).await;
+        let took = world.now() - began;
+        let stats = db.stats();
+        let rate = BATCHES as f64 * 10_080.0 / took.as_secs_f64() / 1e6;
+        let (p50, p999, most) = (waits[2000], waits[3996], waits[3999]);
+        println!(
+            "{rate:.2} MB/s, p50 {p50:?}, p99.9 {p999:?}, longest {most:?}; {} slowed, \
+             {} stopped, {} compactions; {:.1} s for memory, {:.1} s for L0 of {took:?}",
+            stats.slowed_writes,
+            stats.stopped_writes,
+            stats.compactions,
+            stats.waited_for_memory_seconds,
+            stats.waited_for_l0_seconds,
+        );
+        assert!(stats.slowed_writes > 100 && stats.compactions >= 10, "{stats:?}");
+        assert!(p999 <= Duration::from_secs(1) && most <= Duration::from_secs(2), "{most:?}");
+        check(&db, BATCHES).await;
+        db.close().await.unwrap();
+    });
+}
+
+/// With everything on, after a load that left nothing to do: at most one request in ten seconds.
+#[test]
+fn an_idle_database_with_everything_on_makes_hardly_a_request() {
+    tell(async |world| {
+        let db = world.open(roomy()).await;
+        ingest(&world, &db, 300).await;
+        db.flush().await.unwrap();
+        world.env.clock.sleep(Duration::from_secs(30)).await;
+        let before = world.requests.totals();
+        world.env.clock.sleep(Duration::from_secs(60)).await;
+        let after = world.requests.totals();
+        let sum = |totals: siltstone::store::counting::RequestTotals| {
+            totals.gets + totals.puts + totals.lists + totals.deletes + totals.upload_chunks
+        };
+        assert!(sum(after) - sum(before) <= 6, "{before:?} {after:?}");
+        db.close().await.unwrap();
+    });
+}
