@@ -1,31 +1,50 @@
-//! A major compaction through the whole executor, in a local folder: eight layers of L0 that share
-//! their keys' range, 16 B + 100 B rows, no compression. Bytes are those of the inputs.
+//! Major compactions through the whole executor, in a local folder: eight layers of L0 that share
+//! their keys' range, 16 B + 100 B rows, merged as one range and as two at once, uncompressed and
+//! with either codec (half of a value compresses then). Bytes are those of the rows.
 
-use criterion::{Criterion, Throughput};
+use criterion::{BenchmarkId, Criterion, Throughput};
 use siltstone::store::local::LocalStore;
-use siltstone::{Accept, Batch, Database, OpenOptions, Options, task};
-use siltstone_benches::rows::{ROW_BYTES, shuffled_key, value};
+use siltstone::{Accept, Batch, Codec, CompactionOptions, Database, OpenOptions, Options, task};
+use siltstone_benches::rows::{ROW_BYTES, VALUE_BYTES, shuffled_key, value};
 use siltstone_benches::scaled;
 use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 use tokio::runtime::Runtime;
 
 const LAYERS: u64 = 8;
+const RANGES: [u64; 2] = [1, 2];
 
-/// Eight layers, none of them compacted.
-fn layers(runtime: &Runtime, path: &Path, rows: u64) -> Database {
+fn open(runtime: &Runtime, path: &Path, codec: Codec, ranges: u64) -> Database {
     let effects = task::tokio_effects(runtime.handle().clone());
     let store = LocalStore::new(path, effects.clone()).unwrap();
-    let options = Options { embedded_compactor: false, ..Options::default() };
+    let compaction =
+        CompactionOptions { compaction_ranges: Some(ranges), ..CompactionOptions::default() };
+    let options =
+        Options { embedded_compactor: false, compression: codec, compaction, ..Options::default() };
     let how = OpenOptions { options, ..OpenOptions::default() };
-    let db = runtime.block_on(Database::open(effects.with_store(store), how)).unwrap();
+    runtime.block_on(Database::open(effects.with_store(store), how)).unwrap()
+}
+
+/// A value of which a codec saves half.
+fn row_value(n: u64, codec: Codec) -> [u8; VALUE_BYTES] {
+    let mut value = value(n);
+    if codec != Codec::None {
+        value[VALUE_BYTES / 2..].fill(b'v');
+    }
+    value
+}
+
+/// A closed database of eight layers, none of them compacted.
+fn prepare(runtime: &Runtime, path: &Path, codec: Codec, rows: u64) {
+    let db = open(runtime, path, codec, 1);
     let each = rows / LAYERS;
     for layer in 0..LAYERS {
         for from in (0..each).step_by(1000) {
             let mut batch = Batch::new();
             for n in from..(from + 1000).min(each) {
                 let n = layer * each + n;
-                batch.put(&shuffled_key(n, rows), &value(n), None).unwrap();
+                batch.put(&shuffled_key(n, rows), &row_value(n, codec), None).unwrap();
             }
             while let Accept::Pressure(room) = db.write(&batch).unwrap() {
                 runtime.block_on(room).unwrap();
@@ -33,7 +52,22 @@ fn layers(runtime: &Runtime, path: &Path, rows: u64) -> Database {
         }
         runtime.block_on(db.flush_memtable()).unwrap();
     }
-    db
+    runtime.block_on(db.close()).unwrap();
+}
+
+/// The same objects in another folder: none of them ever changes, so a second name is a copy.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            link(&entry.path(), &target)?;
+        } else {
+            fs::hard_link(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn bench(criterion: &mut Criterion) {
@@ -42,19 +76,31 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     let rows = scaled(1_000_000);
     let mut group = criterion.benchmark_group("compact");
     group.throughput(Throughput::Bytes(rows * ROW_BYTES));
-    group.bench_function("eight_layers_local", |bencher| {
-        bencher.iter_custom(|times| {
-            let mut spent = Duration::ZERO;
-            for _ in 0..times {
-                let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-                let db = layers(&runtime, &folder.path().join("db"), rows);
-                let begun = Instant::now();
-                assert!(runtime.block_on(db.compact()).unwrap());
-                spent += begun.elapsed();
-                runtime.block_on(db.close()).unwrap();
-            }
-            spent
-        });
-    });
+    for codec in [Codec::None, Codec::Lz4, Codec::Zstd] {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let made = folder.path().join("made");
+        for ranges in RANGES {
+            let name = BenchmarkId::new(codec.as_str(), format!("{ranges} at once"));
+            group.bench_function(name, |bencher| {
+                if !made.exists() {
+                    prepare(&runtime, &made, codec, rows);
+                }
+                bencher.iter_custom(|times| {
+                    let mut spent = Duration::ZERO;
+                    for _ in 0..times {
+                        let copy = folder.path().join("copy");
+                        link(&made, &copy).unwrap();
+                        let db = open(&runtime, &copy, codec, ranges);
+                        let begun = Instant::now();
+                        assert!(runtime.block_on(db.compact()).unwrap());
+                        spent += begun.elapsed();
+                        runtime.block_on(db.close()).unwrap();
+                        fs::remove_dir_all(copy).unwrap();
+                    }
+                    spent
+                });
+            });
+        }
+    }
     group.finish();
 }
