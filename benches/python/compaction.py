@@ -1,6 +1,7 @@
 """Merges the same eight layers with each engine's compactor, on one core and on two.
 
-python benches/python/compaction.py [--rows N] [--rounds N] [--engines a,b] [--codec none|lz4] [--folder F]
+python benches/python/compaction.py [--rows N] [--rounds N] [--engines a,b] [--codec none|lz4]\
+    [--folder FOLDER]
 
 Every layer holds an eighth of the rows, drawn at random, 16 B keys and 100 B values; nothing is
 overwritten. A measurement is a process of its own that may use so many cores and no more, with the

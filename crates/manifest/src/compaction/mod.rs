@@ -7,12 +7,14 @@
 //! | [`span`] | key ranges of tables, and whether they meet |
 //! | [`valid`] | which plans may run, beside which jobs |
 //! | [`work`], [`split`] | what a plan comes to: drops, moves, key ranges to merge |
+//! | [`filter_bits`] | how many filter bits a key gets, by the size of its run |
 //! | [`scheduler`] | [`CompactionScheduler`], and triggers that several of them share |
 //! | [`tiered`], [`lazy_leveled`], [`time_window`] | the schedulers |
 //! | [`options`] | options by name, and the scheduler that they choose |
 //! | [`manual`] | major compaction, compaction of a key range |
 //! | [`record`] | the jobs under way, as an object: its changes and its bytes |
 
+pub mod filter_bits;
 pub mod lazy_leveled;
 pub mod manual;
 pub mod options;
@@ -26,6 +28,7 @@ pub mod time_window;
 pub mod valid;
 pub mod work;
 
+pub use filter_bits::filter_bits;
 pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName};
 pub use plan::{Layer, Pick, Plan, Source, Why};
