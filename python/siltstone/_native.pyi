@@ -233,6 +233,12 @@ class Database(_Reads):
         """Deletes `key`; that it was absent is no error."""
     def __delitem__(self, key: _Bytes, /) -> None:
         """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
+    def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
+        """Deletes every key of `[start, end)` by one entry, however many there are: what is written
+        later stays. Compactions leave tables that it covers unread.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
     @overload
     def put_many(
         self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
@@ -286,8 +292,6 @@ class Database(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def delete_range(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
     def transaction(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
     def checkpoint(self, *_arguments: Any, **_named: Any) -> NoReturn:
@@ -308,6 +312,9 @@ class Database(_Reads):
     def _begin_delete(self, key: _Bytes) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_merge(
         self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None
+    ) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_delete_range(
+        self, start: _Bytes, end: _Bytes
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_put_many(
         self, keys: Any, values: Any, ttl: _Seconds | None
@@ -447,6 +454,11 @@ class WriteBatch:
         """
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
+    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
+        """Deletes every key of `[start, end)`; what the batch does after it stays.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
     def clear(self) -> None:
         """Forgets every operation."""
     @property
@@ -465,8 +477,6 @@ class WriteBatch:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
-    def delete_range(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
 
 @final
 class Pending(Coroutine[Any, Any, _T_co]):

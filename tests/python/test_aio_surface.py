@@ -46,7 +46,6 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:
             for call in (
-                lambda: db.delete_range(b"a", b"b"),
                 lambda: db.transaction(),
                 lambda: db.checkpoint(name="x"),
                 lambda: db.load([]),
@@ -59,8 +58,6 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
             ):
                 with pytest.raises(siltstone.Unsupported):
                     await call()
-            with pytest.raises(siltstone.Unsupported):
-                aio.WriteBatch().delete_range(b"a", b"b")
 
     run(work())
 

@@ -276,14 +276,12 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("call", "feature"),
     [
-        (lambda db, _: db.delete_range(b"a", b"b"), "delete_range"),
         (lambda db, _: db.transaction(isolation="serializable"), "transaction"),
         (lambda db, _: db.checkpoint(scope="all"), "checkpoint"),
         (lambda db, _: db.load([]), "load"),
         (lambda db, _: db.ingest(None), "ingest"),
         (lambda db, _: db.put(b"a", b"1", if_absent=True), "if_absent"),
         (lambda db, _: db.put(b"a", b"1", if_seq=4), "if_seq"),
-        (lambda _, __: siltstone.WriteBatch().delete_range(b"a", b"b"), "delete_range"),
         (lambda _, url: siltstone.open_reader(url, version=1), "version"),
         (lambda _, url: siltstone.clone(url, parent=url), "clone"),
         (lambda _, url: siltstone.destroy(url), "destroy"),

@@ -33,7 +33,7 @@ class Model(RuleBasedStateMachine):
     def open(self, options: dict) -> None:
         self.url = f"memory://{uuid.uuid4().hex}"
         self.options = options
-        self.db = siltstone.open(self.url, options=options)
+        self.db = siltstone.open(self.url, options=options, merge_operator="append")
         self.model: dict[bytes, bytes] = {}
         self.snapshot: siltstone.Snapshot | None = None
         self.then: dict[bytes, bytes] = {}
@@ -47,6 +47,32 @@ class Model(RuleBasedStateMachine):
     def delete(self, key: bytes) -> None:
         del self.db[key]
         self.model.pop(key, None)
+
+    @rule(key=KEYS, operand=VALUES)
+    def merge(self, key: bytes, operand: bytes) -> None:
+        self.db.merge(key, operand)
+        self.model[key] = self.model.get(key, b"") + operand
+
+    @rule(bounds=st.lists(KEYS, min_size=2, max_size=2, unique=True), again=st.none() | VALUES)
+    def delete_range(self, bounds: list[bytes], again: bytes | None) -> None:
+        start, end = sorted(bounds)
+        with self.db.batch() as batch:
+            batch.delete_range(start, end)
+            if again is not None:
+                batch.put(start, again)
+        for key in [key for key in self.model if start <= key < end]:
+            del self.model[key]
+        if again is not None:
+            self.model[start] = again
+
+    @rule(rows=st.lists(st.tuples(KEYS, VALUES), max_size=5))
+    def put_for_an_hour(self, rows: list[tuple[bytes, bytes]]) -> None:
+        self.db.put_many([key for key, _ in rows], [value for _, value in rows], ttl=3600)
+        self.model.update(rows)
+
+    @rule()
+    def compact(self) -> None:
+        self.db.compact()
 
     @rule(rows=st.lists(st.tuples(KEYS, VALUES), max_size=30), arrow=st.booleans())
     def put_many(self, rows: list[tuple[bytes, bytes]], arrow: bool) -> None:

@@ -5,7 +5,6 @@ use crate::commit::Commit;
 use crate::database::Database;
 use crate::duration::duration;
 use crate::error::{self, Raise};
-use crate::unbuilt::unbuilt;
 use crate::write::accept_batch;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
@@ -105,6 +104,11 @@ impl WriteBatch {
         self.add(py, |batch| batch.delete(key.as_ref()))
     }
 
+    /// Deletes every key of `[start, end)`; what the batch does after it stays.
+    fn delete_range(&self, py: Python<'_>, start: BytesArg<'_>, end: BytesArg<'_>) -> PyResult<()> {
+        self.add(py, |batch| batch.delete_range(start.as_ref(), end.as_ref()))
+    }
+
     /// Forgets every operation.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.add(py, |batch| {
@@ -168,8 +172,6 @@ impl WriteBatch {
         }
     }
 }
-
-unbuilt!(WriteBatch: delete_range);
 
 /// The time to live that the argument says.
 ///

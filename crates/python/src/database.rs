@@ -185,7 +185,7 @@ impl Database {
     }
 }
 
-unbuilt!(Database: transaction, checkpoint, load, ingest, delete_range);
+unbuilt!(Database: transaction, checkpoint, load, ingest);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

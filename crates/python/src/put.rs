@@ -1,5 +1,5 @@
-//! `put`, `merge` and `delete`, and the item operators: small writes, accepted with the interpreter
-//! lock held.
+//! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted with the
+//! interpreter lock held.
 
 use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
@@ -50,6 +50,16 @@ impl Database {
     ) -> PyResult<Commit> {
         let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
         self.accept(py, |database| database.merge(key.as_ref(), operand.as_ref(), life))
+    }
+
+    /// Deletes every key of `[start, end)`.
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: BytesArg<'_>,
+        end: BytesArg<'_>,
+    ) -> PyResult<Commit> {
+        self.accept(py, |database| database.delete_range(start.as_ref(), end.as_ref()))
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, final
+from typing import TYPE_CHECKING, Self, final
 
 from siltstone import _native
 from siltstone._native import AsyncCommit as Commit
@@ -48,13 +48,16 @@ class WriteBatch:
         """Deletes `key`; that it was absent is no error."""
         self._open().delete(key)
 
+    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
+        """Deletes every key of `[start, end)`; what the batch does after it stays.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
+        self._open().delete_range(start, end)
+
     def clear(self) -> None:
         """Forgets every operation."""
         self._open().clear()
-
-    def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._batch.delete_range(*arguments, **named)
 
     @property
     def nbytes(self) -> int:

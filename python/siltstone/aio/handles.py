@@ -197,6 +197,16 @@ class Database(_Reads):
             answer = await answer
         return answer
 
+    async def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
+        """Deletes every key of `[start, end)` by one entry, however many there are.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
+        answer = self._handle._begin_delete_range(start, end)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
     @overload
     async def put_many(
         self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
@@ -264,10 +274,6 @@ class Database(_Reads):
         """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
         fine. It goes on when the wait is cancelled."""
         await self._handle._begin_close()
-
-    async def delete_range(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.delete_range(*arguments, **named)
 
     async def transaction(self, *arguments: Any, **named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""

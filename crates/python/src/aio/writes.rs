@@ -122,6 +122,21 @@ impl Database {
         })
     }
 
+    /// `delete_range`: the commit, or a Pending.
+    fn _begin_delete_range<'py>(
+        &self,
+        py: Python<'py>,
+        start: BytesArg<'_>,
+        end: BytesArg<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (start, end) = (start.as_ref(), end.as_ref());
+        let first = self.held().get(py)?.delete_range(start, end);
+        self.begin_accept(py, first, || {
+            let (start, end) = (start.to_vec(), end.to_vec());
+            move |engine: &siltstone::Database| engine.delete_range(&start, &end)
+        })
+    }
+
     /// `put_many`: the commit, or a Pending.
     fn _begin_put_many<'py>(
         &self,

@@ -1,0 +1,186 @@
+"""Range deletes: what they hide, in every read, over flush, compaction, snapshots and reopening."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.aio
+
+SMALL = {
+    "l0_sst_size_bytes": 2048,
+    "block_bytes": 64,
+    "flush_interval": 0,
+    "min_move_bytes": 0,
+}
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def key(n: int) -> bytes:
+    return b"key%04d" % n
+
+
+def fill(db: siltstone.Database, keys: range, value: bytes = b"v" * 20) -> None:
+    db.put_many([key(n) for n in keys], [value] * len(keys))
+
+
+def numbers(handle: siltstone.Database | siltstone.Reader | siltstone.Snapshot) -> set[int]:
+    """The keys that every read sees."""
+    keys = list(handle)
+    assert list(handle.keys(reverse=True)) == keys[::-1]
+    assert pa.table(handle.scan().to_arrow())["key"].to_pylist() == keys
+    there = set(keys)
+    asked = [key(n) for n in range(320)]
+    assert [value is not None for value in handle.get_many(asked)] == [k in there for k in asked]
+    assert [k for k in asked[::7] if k in handle] == [k for k in asked[::7] if k in there]
+    return {int(k[3:]) for k in keys}
+
+
+@pytest.mark.parametrize("where", ["memory", "tables", "run"])
+def test_it_hides_what_is_older_and_nothing_else(url: str, where: str) -> None:
+    with siltstone.open(url, options=SMALL) as db:
+        fill(db, range(300))
+        if where == "run":
+            db.compact()
+        snapshot = db.snapshot()
+        commit = db.delete_range(key(50), key(250))
+        assert commit.seq == snapshot.seq + 1
+        fill(db, range(100, 110), b"again")
+        left = set(range(300)) - set(range(50, 250)) | set(range(100, 110))
+        assert numbers(db) == left
+        if where == "tables":
+            fill(db, range(300, 320), b"x" * 200)
+            left |= set(range(300, 320))
+        assert numbers(db) == left
+        assert numbers(snapshot) == set(range(300))
+        db.flush()
+        with siltstone.open_reader(url, options=SMALL) as reader:
+            assert numbers(reader) == left
+        db.compact()
+        assert numbers(db) == left
+        assert numbers(snapshot) == set(range(300))
+        snapshot.close()
+    for _ in range(2):
+        with siltstone.open(url, options=SMALL) as db:
+            assert numbers(db) == left
+            db.compact()
+            assert db.stats().table_rows == len(left)
+            assert numbers(db) == left
+    assert siltstone.admin.verify(url).problems == ()
+
+
+def test_bounds_are_half_open_and_checked(url: str) -> None:
+    with siltstone.open(url) as db:
+        fill(db, range(3))
+        db.delete_range(key(0), key(1))
+        assert numbers(db) == {1, 2}
+        db.delete_range(key(1), key(1) + b"\x00")
+        assert numbers(db) == {2}
+        for start, end in ((b"b", b"a"), (b"a", b"a"), (b"", b"a"), (b"a", b"")):
+            for refused in (db.delete_range, siltstone.WriteBatch().delete_range):
+                with pytest.raises(ValueError, match=r"start|key"):
+                    refused(start, end)
+        with pytest.raises(TypeError):
+            db.delete_range("a", "b")  # type: ignore[arg-type]
+        assert numbers(db) == {2}
+
+
+def test_a_batch_keeps_its_order(url: str) -> None:
+    with siltstone.open(url, merge_operator="append") as db:
+        db[b"a"] = b"old"
+        with db.batch() as batch:
+            batch.put(b"b", b"before")
+            batch.delete_range(b"a", b"z")
+            batch.put(b"c", b"after")
+            batch.merge(b"a", b"+1")
+        assert dict(db) == {b"a": b"+1", b"c": b"after"}
+        assert batch.commit is not None
+        assert batch.commit.seq == 5
+
+
+def test_it_survives_a_writer_that_is_taken_over(tmp_path: Path) -> None:
+    db = siltstone.open(tmp_path)
+    fill(db, range(100))
+    db.delete_range(key(10), key(90)).wait()
+    db[key(20)] = b"later"
+    db.flush()
+    left = set(range(10)) | {20} | set(range(90, 100))
+    with siltstone.open(tmp_path) as again:
+        assert numbers(again) == left
+    with pytest.raises(siltstone.Fenced):
+        db.close()
+
+
+def test_many_that_overlap(url: str) -> None:
+    with siltstone.open(url, options=SMALL) as db:
+        model: set[int] = set()
+        for n in range(200):
+            fill(db, range(n, n + 5))
+            model |= set(range(n, n + 5))
+            start = n * 7 % 150
+            db.delete_range(key(start), key(start + n % 40 + 1))
+            model -= set(range(start, start + n % 40 + 1))
+            if n % 50 == 49:
+                assert numbers(db) == model
+                db.compact()
+                assert numbers(db) == model
+        assert numbers(db) == model
+
+
+def test_a_reader_that_follows_sees_no_less_and_no_more(url: str) -> None:
+    with siltstone.open(url, options=SMALL) as db:
+        fill(db, range(50))
+        db.flush()
+        with siltstone.open_reader(url, options=SMALL) as reader:
+            for round_ in range(6):
+                db.delete_range(key(10), key(40))
+                db.flush()
+                reader.refresh()
+                assert numbers(reader) == set(range(50)) - set(range(10, 40))
+                fill(db, range(10, 40), b"%d" % round_)
+                # Newer than the range delete, and by and by at number 0 in the last run.
+                db.compact()
+                reader.refresh()
+                assert numbers(reader) == set(range(50))
+                assert reader[key(20)] == b"%d" % round_
+
+
+def test_tables_of_range_deletes_alone(url: str) -> None:
+    with siltstone.open(url, options=SMALL) as db:
+        fill(db, range(100))
+        db.compact()
+    with siltstone.open(url, options=SMALL) as db:
+        db.delete_range(key(0), key(50))
+    with siltstone.open(url, options=SMALL) as db:
+        assert numbers(db) == set(range(50, 100))
+        assert siltstone.admin.verify(url).problems == ()
+        db.compact()
+        assert numbers(db) == set(range(50, 100))
+        db.delete_range(key(0), b"z")
+        db.compact()
+        assert numbers(db) == set()
+        assert db.stats().table_rows == 0
+
+
+def test_it_is_awaited(url: str) -> None:
+    async def work() -> None:
+        async with siltstone.aio.open(url) as db:
+            await db.put_many([b"a", b"b", b"c"], [b"1", b"2", b"3"])
+            await (await db.delete_range(b"a", b"b"))
+            async with db.batch() as batch:
+                batch.delete_range(b"c", b"d")
+                batch.put(b"c", b"4")
+            assert [row async for row in db.scan()] == [(b"b", b"2"), (b"c", b"4")]
+            with pytest.raises(siltstone.Invalid):
+                await db.delete_range(b"b", b"a")
+
+    asyncio.run(work())
