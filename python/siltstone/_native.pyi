@@ -63,12 +63,14 @@ __all__ = [
     "check_options",
     "error_kinds",
     "error_of_kind",
+    "gc",
     "manifest",
     "merge_sorted",
     "open",
     "open_reader",
     "operator_names",
     "option_table",
+    "run_gc",
     "stat_table",
     "verify",
 ]
@@ -838,6 +840,19 @@ def verify(
     store_options: dict[str, str | int | bool],
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
+def gc(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    dry_run: bool,
+    min_age: float | timedelta | None,
+) -> dict[str, Any]: ...
+def run_gc(
+    urls: list[str],
+    store_options: dict[str, str | int | bool],
+    min_age: float | timedelta | None,
+    interval: float | timedelta | None,
+    tell: Callable[[str, dict[str, Any] | Exception | str], object],
+) -> None: ...
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
     """`named`, checked and in plain types."""
 

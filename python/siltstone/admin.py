@@ -7,12 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 from siltstone import _native
+from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
+    "Collected",
+    "GcObject",
+    "GcReport",
     "Orphan",
     "Problem",
     "Report",
+    "Stays",
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
@@ -66,19 +71,9 @@ def run_compactor(url: Url, **_: object) -> NoReturn:
     raise _not_built("admin.run_compactor")
 
 
-def run_gc(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.run_gc")
-
-
 def compact(url: Url, **_: object) -> NoReturn:
     """Not built yet. :raises Unsupported: always."""
     raise _not_built("admin.compact")
-
-
-def gc(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.gc")
 
 
 def probe(url: Url, **_: object) -> NoReturn:

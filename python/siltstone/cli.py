@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -31,9 +33,16 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Session:
     """What all commands share: where the database is, and what a store is reached with."""
 
-    def __init__(self, url: str, store_options: dict[str, str]) -> None:
-        self.url = url
+    def __init__(self, url: str | None, store_options: dict[str, str]) -> None:
+        self.given_url = url
         self.store_options = store_options
+
+    @property
+    def url(self) -> str:
+        """Where the database is."""
+        if self.given_url is None:
+            raise click.UsageError("Missing option '--path'.")
+        return self.given_url
 
     def reader(self, *, lasting: bool = False) -> siltstone.Reader:
         """A reader of the database. Only one that takes its time keeps a checkpoint: a look should
@@ -170,7 +179,7 @@ def _example(*lines: str) -> str:
         "example.db put colour grey", "s3://bucket/db scan --limit 10", "example.db stats --json"
     ),
 )
-@click.option("--path", "url", required=True, metavar="URL", help="Where the database is.")
+@click.option("--path", "url", metavar="URL", help="Where the database is.")
 @click.option(
     "--store-option",
     "store_options",
@@ -181,7 +190,7 @@ def _example(*lines: str) -> str:
 )
 @click.version_option(siltstone.__version__, package_name="siltstone")
 @click.pass_context
-def main(context: click.Context, url: str, store_options: dict[str, str]) -> None:
+def main(context: click.Context, url: str | None, store_options: dict[str, str]) -> None:
     """Looks into and changes a Siltstone database."""
     context.obj = Session(url, store_options)
 
@@ -378,6 +387,128 @@ def _verify(session: Session) -> siltstone.admin.Report:
         return siltstone.admin.verify(
             session.url, store_options=session.store_options, progress=progress
         )
+
+
+_UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "h": 3600, "hours": 3600, "days": 86400, "d": 86400}
+
+
+class Span(click.ParamType[float]):
+    """A length of time: seconds, or `7days 30min 10s`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """In seconds."""
+        if isinstance(value, float):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
+        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
+        if not parts or not whole or None in units:
+            self.fail(f"{value!r} is no length of time", param, ctx)
+        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
+
+
+def _min_age(command: _F) -> _F:
+    text = "What is younger stays: seconds, or 7days 30min 10s. By default 5min."
+    return click.option("--min-age", type=Span(), help=text)(command)
+
+
+@main.command(
+    epilog=_example("example.db gc --dry-run", "s3://bucket/db gc --min-age 1h --json | jq .total")
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; list what would go, and why.")
+@_min_age
+@_as_json
+@click.pass_obj
+def gc(session: Session, dry_run: bool, min_age: float | None, as_json: bool) -> None:
+    """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
+    report = siltstone.admin.gc(
+        session.url, dry_run=dry_run, min_age=min_age, store_options=session.store_options
+    )
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        for one in report.objects:
+            click.echo(f"{one.object}\t{one.bytes} bytes\t{one.age:.0f} s\t{one.why}")
+        _print_table("gc", _gc_rows(report))
+    if report.trouble is not None:
+        line = " ".join(report.trouble.split())
+        raise click.ClickException(f"some deletes did not succeed, the first: {line}")
+
+
+def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
+    verb = "would delete" if report.dry_run else "deleted"
+    for name, one in report.classes.items():
+        yield f"{name} {verb}", f"{one.deleted} ({one.bytes} bytes)"
+        if one.failed or one.denied:
+            yield f"{name} failed, denied", f"{one.failed}, {one.denied}"
+    yield "checkpoints revoked", report.revoked
+    yield "unfinished uploads removed", f"{report.swept_uploads} ({report.swept_bytes} bytes)"
+    for stays in report.stays:
+        yield f"{stays.of} stay: {stays.why}", f"{stays.objects} ({stays.bytes} bytes)"
+
+
+@main.command(
+    "run-gc",
+    epilog=_example("example.db run-gc --interval 10min")
+    + "\n  siltstone run-gc s3://bucket/one s3://bucket/two",
+)
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--interval", type=Span(), help="Time between two looks. By default 5min.")
+@_min_age
+@_as_json
+@click.pass_obj
+def run_gc(
+    session: Session,
+    urls: tuple[str, ...],
+    interval: float | None,
+    min_age: float | None,
+    as_json: bool,
+) -> None:
+    """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
+
+    One line for each round that found something, and for each trouble. Exits with 1 when there was
+    no database at one of them.
+    """
+    given = [*([session.given_url] if session.given_url else []), *urls]
+    if not given:
+        raise click.UsageError("Missing argument 'URL...'.")
+    absent = []
+
+    def line(url: str, event: str, **facts: Any) -> None:
+        if as_json:
+            _print_json({"url": url, "event": event, **facts})
+        else:
+            click.echo("\t".join([url, event, *(f"{name} {fact}" for name, fact in facts.items())]))
+        sys.stdout.flush()
+
+    def on_round(url: str, report: siltstone.admin.GcReport) -> None:
+        total = report.total
+        line(url, "round", deleted=total.deleted, bytes=total.bytes, failed=total.failed,
+             denied=total.denied, young=total.young)  # fmt: skip
+
+    def on_error(url: str, error: Exception) -> None:
+        line(url, "error", text=" ".join(f"{type(error).__name__}: {error}".split()))
+
+    def on_end(url: str, why: str) -> None:
+        if "gone" not in why:
+            absent.append(url)
+        line(url, "end", text=" ".join(why.split()))
+
+    # Whoever stops it wants it stopped: no trace of where it was.
+    with contextlib.suppress(KeyboardInterrupt):
+        siltstone.admin.run_gc(
+            given,
+            min_age=min_age,
+            interval=interval,
+            store_options=session.store_options,
+            on_round=on_round,
+            on_error=on_error,
+            on_end=on_end,
+        )
+    if absent:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":

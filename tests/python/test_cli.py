@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 import siltstone
 from siltstone.cli import main
 
-COMMANDS = ["get", "put", "delete", "scan", "stats", "manifest", "verify"]
+COMMANDS = ["get", "put", "delete", "scan", "stats", "manifest", "verify", "gc", "run-gc"]
 
 
 @pytest.fixture
@@ -221,3 +222,43 @@ entry.load()(["--version"])
     status, out, err = python(program)
     assert status == 0, err
     assert siltstone.__version__ in out
+
+
+def test_gc_tells_what_it_deletes(run, url: str) -> None:
+    with siltstone.open(url, options={"embedded_gc": False, "l0_sst_size_bytes": 1024}) as db:
+        for n in range(50):
+            db[b"key%02d" % n] = b"v" * 100
+        db.compact()
+    status, out, err = run("gc", "--dry-run", "--min-age", "0s")
+    assert (status, err) == (0, "")
+    assert re.search(r"compacted/\w+\.sst\t\d+ bytes\t\d+ s\tnothing names it\n", out)
+    assert "tables stay: the newest version has it\t1 (" in out
+    told = json.loads(run("gc", "--dry-run", "--min-age", "0", "--json")[1])
+    assert told["dry_run"]
+    assert len(told["objects"]) == told["total"]["deleted"] > 2
+    assert "tables stay: within the grace period\t" in run("gc", "--min-age", "1day 2h 3min")[1]
+    done = json.loads(run("gc", "--min-age", "0", "--json")[1])
+    assert done["total"]["deleted"] == told["total"]["deleted"]
+    assert done["objects"] == []
+    assert run("gc", "--min-age", "0")[1].startswith("manifests deleted\t0 (0 bytes)\n")
+    for wrong in ("soon", "5 parsecs", "-1", "", "1..2s"):
+        assert run("gc", "--min-age", wrong)[0] == 2, wrong
+
+
+def test_run_gc_serves_many_and_ends_with_the_last(run, url: str, tmp_path) -> None:
+    absent = [str(tmp_path / name) for name in ("no", "none")]
+    runner = CliRunner()
+    done = runner.invoke(main, ["run-gc", "--json", *absent])
+    assert done.exit_code == 1
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {line["url"] for line in told} == set(absent)
+    assert {line["event"] for line in told} == {"end"}
+    assert all("no database" in line["text"] for line in told)
+    assert runner.invoke(main, ["run-gc"]).exit_code == 2
+    assert runner.invoke(main, ["stats"]).exit_code == 2
+    interrupted = [sys.executable, "-m", "siltstone.cli", "run-gc", "--interval", "1", url]
+    with subprocess.Popen(interrupted, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout.readline().startswith(f"{url}\tround\tdeleted ".encode())
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=30) == (b"", b"")
+    assert child.returncode == 0

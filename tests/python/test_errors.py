@@ -286,7 +286,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
         (lambda _, url: siltstone.clone(url, parent=url), "clone"),
         (lambda _, url: siltstone.destroy(url), "destroy"),
         (lambda _, url: siltstone.admin.create_checkpoint(url, name="x"), "create_checkpoint"),
-        (lambda _, url: siltstone.admin.gc(url, dry_run=True), "gc"),
         (lambda _, url: siltstone.admin.restore(url, "x"), "restore"),
         (lambda _, url: siltstone.admin.export(url, "x"), "export"),
     ],

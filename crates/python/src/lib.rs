@@ -31,6 +31,7 @@ mod database;
 mod duration;
 mod error;
 mod exit;
+mod gc;
 mod get;
 mod get_many;
 mod held;
@@ -78,6 +79,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
+    module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stat_table, module)?)?;

@@ -1,0 +1,119 @@
+//! Collecting garbage without a writer.
+
+use crate::duration::duration;
+use crate::error::exception;
+use crate::open::{env, text_of};
+use crate::options::options;
+use crate::process::{Process, over};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport};
+use std::pin::pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// The options' defaults, and what was given.
+fn gc_options(
+    py: Python<'_>,
+    min_age: Option<&Bound<'_, PyAny>>,
+    interval: Option<&Bound<'_, PyAny>>,
+) -> PyResult<GcOptions> {
+    let defaults = options(&PyDict::new(py))?;
+    let given = |given: Option<&Bound<'_, PyAny>>, name, default: Duration| {
+        given.map_or(Ok(default), |given| duration(given, name))
+    };
+    Ok(GcOptions {
+        min_age: given(min_age, "min_age", defaults.min_age)?,
+        interval: given(interval, "interval", defaults.gc_interval)?.max(SIGNAL_INTERVAL),
+        deadline: defaults.deadline,
+    })
+}
+
+/// One round over the database at `url`; with `dry_run` it only tells.
+#[pyfunction]
+pub(crate) fn gc<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    dry_run: bool,
+    min_age: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let process = Process::current(py)?;
+    let how = gc_options(py, min_age, None)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    let found = wait(py, process, siltstone::gc::once(&env, &how, dry_run))?;
+    report(py, &found)
+}
+
+/// Rounds over all of `urls` until each database is gone. `tell` is called with a URL and what
+/// happened there: a report as a dict, an exception, or the reason for which the work there ended.
+#[pyfunction]
+pub(crate) fn run_gc<'py>(
+    py: Python<'py>,
+    urls: Vec<String>,
+    store_options: &Bound<'py, PyDict>,
+    min_age: Option<&Bound<'py, PyAny>>,
+    interval: Option<&Bound<'py, PyAny>>,
+    tell: &Bound<'py, PyAny>,
+) -> PyResult<()> {
+    let process = Process::current(py)?;
+    let how = gc_options(py, min_age, interval)?;
+    let store_options = text_of(store_options)?;
+    let envs = urls.iter().map(|url| env(py, process, url, &store_options));
+    let envs = envs.collect::<PyResult<Vec<_>>>()?;
+    let events: Mutex<Vec<(usize, GcEvent)>> = Mutex::default();
+    let note = |place, event| {
+        events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((place, event));
+    };
+    let mut work = pin!(siltstone::gc::run(envs, how, note));
+    loop {
+        let polled = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
+        let heard =
+            std::mem::take(&mut *events.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for (place, event) in heard {
+            tell_of(py, tell, urls.get(place).map_or("", String::as_str), event)?;
+        }
+        match polled {
+            Polled::Done(()) => return Ok(()),
+            Polled::Later => py.check_signals()?,
+            Polled::Over => return Err(over(py)),
+        }
+    }
+}
+
+fn tell_of(py: Python<'_>, tell: &Bound<'_, PyAny>, url: &str, event: GcEvent) -> PyResult<()> {
+    match event {
+        GcEvent::Round(found) => tell.call1((url, report(py, &found)?))?,
+        GcEvent::Failed(error) => tell.call1((url, exception(py, &error)))?,
+        GcEvent::Ended(Ended::Gone) => tell.call1((url, "the database is gone"))?,
+        GcEvent::Ended(Ended::Absent(error)) => tell.call1((url, error.to_string()))?,
+    };
+    Ok(())
+}
+
+fn report<'py>(py: Python<'py>, report: &GcReport) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    let classes = PyDict::new(py);
+    for (class, one) in &report.classes {
+        let counts = (one.deleted, one.bytes, one.failed, one.denied, one.young, one.alive);
+        classes.set_item(class.as_str(), counts)?;
+    }
+    let stays = report.stays.iter();
+    let stays = stays.map(|one| (one.class.as_str(), one.why, one.objects, one.bytes));
+    let objects = report.objects.iter();
+    let objects =
+        objects.map(|one| (one.name.to_string(), one.bytes, one.age.as_secs_f64(), one.why));
+    dict.set_item("database", report.database.to_string())?;
+    dict.set_item("manifest_id", report.manifest_id.get())?;
+    dict.set_item("dry_run", report.dry_run)?;
+    dict.set_item("overtaken", report.overtaken)?;
+    dict.set_item("revoked", report.revoked)?;
+    dict.set_item("swept_uploads", report.swept.uploads)?;
+    dict.set_item("swept_bytes", report.swept.bytes)?;
+    dict.set_item("classes", classes)?;
+    dict.set_item("stays", stays.collect::<Vec<_>>())?;
+    dict.set_item("objects", objects.collect::<Vec<_>>())?;
+    dict.set_item("trouble", report.trouble.as_ref().map(ToString::to_string))?;
+    Ok(dict)
+}
