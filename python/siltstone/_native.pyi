@@ -61,6 +61,7 @@ __all__ = [
     "begin_open",
     "begin_open_reader",
     "check_options",
+    "compact",
     "error_kinds",
     "error_of_kind",
     "gc",
@@ -70,6 +71,7 @@ __all__ = [
     "open_reader",
     "operator_names",
     "option_table",
+    "run_compactor",
     "run_gc",
     "stat_table",
     "verify",
@@ -852,6 +854,21 @@ def run_gc(
     min_age: float | timedelta | None,
     interval: float | timedelta | None,
     tell: Callable[[str, dict[str, Any] | Exception | str], object],
+) -> None: ...
+def compact(
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    operator: _Described,
+    told: Callable[[str, str, Any], object],
+) -> bool: ...
+def run_compactor(
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    operator: _Described,
+    workers: tuple[int, bool],
+    told: Callable[[str, str, Any], object],
 ) -> None: ...
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
     """`named`, checked and in plain types."""

@@ -8,12 +8,15 @@ from typing import Any, NoReturn
 
 from siltstone import _native
 from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
+from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
     "Collected",
+    "Compaction",
     "GcObject",
     "GcReport",
+    "Merged",
     "Orphan",
     "Problem",
     "Report",
@@ -64,16 +67,6 @@ def delete_checkpoint(url: Url, id: object, **_: object) -> NoReturn:
 def list_checkpoints(url: Url, **_: object) -> NoReturn:
     """Not built yet. :raises Unsupported: always."""
     raise _not_built("admin.list_checkpoints")
-
-
-def run_compactor(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.run_compactor")
-
-
-def compact(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.compact")
 
 
 def probe(url: Url, **_: object) -> NoReturn:

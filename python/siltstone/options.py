@@ -39,6 +39,8 @@ class OptionValues(TypedDict, total=False):
     embedded_gc: bool
     gc_interval: Seconds
     min_age: Seconds
+    compactor_poll_interval: Seconds
+    worker_timeout: Seconds
     deadline: Seconds
     compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
     price_per_1000_puts: float
@@ -47,6 +49,7 @@ class OptionValues(TypedDict, total=False):
     l0_compaction_threshold_ssts: int
     l0_max_ssts: int
     max_pending_compaction_bytes: int | None
+    max_compactions: int
     compaction_ranges: int | None
     level_compaction_threshold_runs: int
     level_max_runs: int

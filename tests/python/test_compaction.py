@@ -69,8 +69,8 @@ def test_options_are_checked_by_name(tmp_path: Path) -> None:
     ]:
         with pytest.raises(siltstone.Invalid, match=said):
             siltstone.open(tmp_path / "db", options={name: value})
-    with pytest.raises(siltstone.Unsupported, match="max_compactions"):
-        siltstone.open(tmp_path / "db", options={"max_compactions": 2})
+    with pytest.raises(siltstone.Unsupported, match="disk_cache_bytes"):
+        siltstone.open(tmp_path / "db", options={"disk_cache_bytes": 2})
 
 
 async def compacted(url: Path) -> tuple[dict[bytes, bytes], bytes | None]:

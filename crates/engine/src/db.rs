@@ -211,7 +211,8 @@ impl Database {
     /// not); Corruption; the store's. What is finished by then is where the next call goes on.
     pub async fn compact(&self) -> Result<bool> {
         self.flush_memtable().await?;
-        let compacted = compact::compact(self.writer()?, Wanted::Major).await;
+        let writer = Arc::clone(self.writer()?);
+        let compacted = compact::compact(writer, Wanted::Major).await;
         compacted.map_err(|error| error.during("compact"))
     }
 
@@ -223,7 +224,8 @@ impl Database {
     /// and as [`Database::compact`].
     pub async fn submit(&self, plan: &str) -> Result<bool> {
         let wanted = Wanted::Plan(plan.parse()?);
-        let compacted = compact::compact(self.writer()?, wanted).await;
+        let writer = Arc::clone(self.writer()?);
+        let compacted = compact::compact(writer, wanted).await;
         compacted.map_err(|error| error.during("compact"))
     }
 

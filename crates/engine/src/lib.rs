@@ -61,6 +61,7 @@ mod writer;
 
 pub use answer::{Accept, Answer};
 pub use compact::log::CompactionEntry;
+pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
 pub use db::Database;
 pub use env::Env;
 pub use open::OpenOptions;

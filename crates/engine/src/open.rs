@@ -393,7 +393,7 @@ fn start(
     writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pressure", Box::pin(room::watch(Arc::clone(&writer))));
     if writer.options.embedded_compactor {
-        let scheduler = compact::schedule::run(Arc::clone(&writer));
+        let scheduler = compact::schedule::embedded(Arc::clone(&writer));
         writer.env.spawn.spawn("compactor", Box::pin(scheduler));
     }
     if writer.options.embedded_gc {

@@ -1,8 +1,10 @@
 //! Options: flat names, the seeds' where they have one. One table tells name, unit, default, range
 //! and meaning, and serves Rust, Python and the command line alike.
 
+mod table;
+
 use crate::compact::named::{from_compaction, of_compaction, to_compaction};
-use siltstone_base::limits::{DEFAULT_MAX_BATCH_BYTES, MAX_BATCH_BYTES, MAX_PARALLEL_WRITES};
+use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::OptionLine;
@@ -62,6 +64,10 @@ pub struct Options {
     pub gc_interval: Duration,
     /// What is younger is not collected.
     pub min_age: Duration,
+    /// How often a compactor in its own process looks for a newer manifest, and a worker for work.
+    pub compactor_poll_interval: Duration,
+    /// After how long without a sign of life another worker takes a range.
+    pub worker_timeout: Duration,
     /// How tables are compacted: described in [`CompactionOptions::TABLE`].
     pub compaction: CompactionOptions,
 }
@@ -94,6 +100,8 @@ impl Default for Options {
             embedded_gc: true,
             gc_interval: Duration::from_secs(300),
             min_age: Duration::from_secs(300),
+            compactor_poll_interval: Duration::from_secs(2),
+            worker_timeout: Duration::from_secs(30),
             compaction: CompactionOptions::default(),
         }
     }
@@ -169,222 +177,12 @@ impl OptionInfo {
     }
 }
 
-const fn info(
-    name: &'static str,
-    kind: OptionKind,
-    min: f64,
-    max: f64,
-    doc: &'static str,
-) -> OptionInfo {
-    OptionInfo { name, kind, min, max, doc, line: None }
-}
-
 /// Options of parts that are not built yet: refused by name rather than ignored.
-pub(crate) const NOT_BUILT: &[&str] =
-    &["max_compactions", "disk_cache_bytes", "disk_cache_path", "wal_url"];
-
-const GIB: f64 = (1u64 << 30) as f64;
+pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "wal_url"];
 
 impl Options {
     /// Every option.
-    pub const TABLE: &'static [OptionInfo] = &[
-        info(
-            "flush_interval",
-            OptionKind::Duration,
-            0.0,
-            3600.0,
-            "Longest time a write waits in memory before its WAL object is sent. Shorter loses \
-             less when the process is killed and costs more PUTs; a write that somebody waits \
-             for is sent at once whatever this says.",
-        ),
-        info(
-            "flush_bytes",
-            OptionKind::Bytes,
-            1.0,
-            GIB,
-            "Bytes of buffered writes that send a WAL object at once.",
-        ),
-        info(
-            "max_parallel_writes",
-            OptionKind::Count,
-            1.0,
-            MAX_PARALLEL_WRITES as f64,
-            "WAL objects in flight at a time. More hides a slow store's latency; a take-over skips \
-             as many WAL ids.",
-        ),
-        info(
-            "max_wal_puts_per_second",
-            OptionKind::Rate,
-            0.01,
-            100_000.0,
-            "Ceiling on WAL PUTs per second, to bound their price; off by default.",
-        ),
-        info(
-            "l0_sst_size_bytes",
-            OptionKind::Bytes,
-            1024.0,
-            4.0 * GIB,
-            "Size at which the memtable is frozen and flushed to a table in L0.",
-        ),
-        info(
-            "l0_manifest_commit_interval",
-            OptionKind::Duration,
-            0.0,
-            3600.0,
-            "Shortest time between two manifest commits of flushes; flushed tables wait in memory \
-             until then and go in together.",
-        ),
-        info(
-            "max_memtable_bytes",
-            OptionKind::Bytes,
-            4096.0,
-            64.0 * GIB,
-            "Bytes accepted but not yet in tables from which on writes wait (back-pressure). They \
-             are slowed from three quarters of it on.",
-        ),
-        info(
-            "manifest_poll_interval",
-            OptionKind::Duration,
-            0.001,
-            3600.0,
-            "How often a reader looks for newer data, and a writer under load looks whether it was \
-             fenced.",
-        ),
-        info(
-            "reader_checkpoint",
-            OptionKind::Bool,
-            0.0,
-            1.0,
-            "Whether a reader keeps a checkpoint, so that no table it reads is collected. It is \
-             one commit to open and one whenever the tables change. Without one nothing is \
-             written, and a scan whose table was collected ends with Expired.",
-        ),
-        info(
-            "checkpoint_lifetime",
-            OptionKind::Duration,
-            0.001,
-            31_536_000.0,
-            "How long a reader's checkpoint stays when the reader does not refresh it, which it \
-             does at half of this. More than twice manifest_poll_interval. A longer one outlives \
-             longer pauses; a reader that was killed keeps garbage for as long.",
-        ),
-        info(
-            "max_batch_bytes",
-            OptionKind::Bytes,
-            1024.0,
-            MAX_BATCH_BYTES as f64,
-            "Largest batch. A batch is atomic and lies in one WAL object.",
-        ),
-        info(
-            "block_bytes",
-            OptionKind::Bytes,
-            64.0,
-            16_777_216.0,
-            "Target size of a block of a table: the unit of cold reads and of the block cache.",
-        ),
-        info(
-            "compression",
-            OptionKind::Text,
-            0.0,
-            0.0,
-            "Codec of the blocks of new tables: none, lz4 or zstd. Every block says its own, so it \
-             may change from one opening to the next.",
-        ),
-        info(
-            "filter_bits_per_key",
-            OptionKind::Count,
-            0.0,
-            64.0,
-            "Bloom filter bits per key of new tables; 10 let about 1 % of absent keys through.",
-        ),
-        info(
-            "block_cache_bytes",
-            OptionKind::Bytes,
-            0.0,
-            1024.0 * GIB,
-            "Memory for decoded blocks.",
-        ),
-        info(
-            "metadata_cache_bytes",
-            OptionKind::Bytes,
-            0.0,
-            1024.0 * GIB,
-            "Memory for indexes and filters of tables.",
-        ),
-        info(
-            "read_durable_only",
-            OptionKind::Bool,
-            0.0,
-            1.0,
-            "Whether this writer's reads, scans and snapshots see only what is durable; by default \
-             they see everything accepted.",
-        ),
-        info(
-            "embedded_compactor",
-            OptionKind::Bool,
-            0.0,
-            1.0,
-            "Whether the writer compacts in the background, in its own process. Off, tables pile \
-             up in L0 until compact() is called or another compactor comes; writes wait once there \
-             are l0_max_ssts.",
-        ),
-        info(
-            "embedded_gc",
-            OptionKind::Bool,
-            0.0,
-            1.0,
-            "Whether the writer deletes, in the background, what nobody names any more. Off, \
-             garbage stays until `gc` or `run-gc` is called.",
-        ),
-        info(
-            "gc_interval",
-            OptionKind::Duration,
-            0.001,
-            31_536_000.0,
-            "Time between two looks for garbage. A look at a database in which nothing has \
-             changed is one request, a round some twenty and the deletes.",
-        ),
-        info(
-            "min_age",
-            OptionKind::Duration,
-            0.0,
-            31_536_000.0,
-            "Grace period: what was stored, or superseded, later than this ago by the store's \
-             clock is not collected. Nothing that anybody names depends on it; it gives readers \
-             without a checkpoint time to finish, and people time to look at older manifests.",
-        ),
-        info(
-            "deadline",
-            OptionKind::Duration,
-            0.001,
-            86_400.0,
-            "Longest time a call may take before it raises Timeout. A write whose wait timed out \
-             goes on, and may still become durable.",
-        ),
-        info(
-            "price_per_1000_puts",
-            OptionKind::Ratio,
-            0.0,
-            1e6,
-            "What the store bills for 1,000 PUTs, LISTs or pieces of uploads: for the figure \
-             request_price alone. By default the list price of S3 standard, in dollars.",
-        ),
-        info(
-            "price_per_1000_gets",
-            OptionKind::Ratio,
-            0.0,
-            1e6,
-            "What the store bills for 1,000 GETs: for the figure request_price alone.",
-        ),
-        info(
-            "price_per_gib_month",
-            OptionKind::Ratio,
-            0.0,
-            1e6,
-            "What the store bills for keeping 2^30 bytes for a month: for the figure \
-             storage_price_per_month alone.",
-        ),
-    ];
+    pub const TABLE: &'static [OptionInfo] = table::TABLE;
 
     /// Every option: the table's, then those of compaction.
     pub fn all() -> impl Iterator<Item = OptionInfo> {
@@ -458,6 +256,8 @@ impl Options {
             "embedded_gc" => self.embedded_gc = number != 0.0,
             "gc_interval" => self.gc_interval = duration(),
             "min_age" => self.min_age = duration(),
+            "compactor_poll_interval" => self.compactor_poll_interval = duration(),
+            "worker_timeout" => self.worker_timeout = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
             "price_per_1000_puts" => self.price_per_1000_puts = number,
             "price_per_1000_gets" => self.price_per_1000_gets = number,
@@ -486,6 +286,8 @@ impl Options {
             "manifest_poll_interval" => seconds(self.manifest_poll_interval),
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
             "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
+            "compactor_poll_interval" => seconds(self.compactor_poll_interval),
+            "worker_timeout" => seconds(self.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => OptionValue::Text(self.compression.as_str().to_owned()),

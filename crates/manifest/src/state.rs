@@ -12,6 +12,7 @@
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`.
 
 use crate::compaction::Layer;
+use crate::edit::RELEASED;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
@@ -76,7 +77,8 @@ pub struct Manifest {
 
     /// The newest compactor's epoch; none before the first.
     pub compactor_epoch: Epoch,
-    /// Identity of that compactor's claim, so that it finds itself again.
+    /// Identity of that compactor's claim, so that it finds itself again; all ones once it gave the
+    /// epoch up.
     pub compactor_claim: AttemptId,
     /// Compaction jobs that ended and whose records may still be about (rule R2).
     pub finished_jobs: Vec<FinishedJob>,
@@ -341,6 +343,12 @@ impl Manifest {
     #[must_use]
     pub fn closed_cleanly(&self) -> bool {
         self.last_writer().is_none_or(|writer| writer.clean_close)
+    }
+
+    /// Whether nobody holds the compactor's epoch: its holder ended well, or there never was one.
+    #[must_use]
+    pub fn compactor_is_released(&self) -> bool {
+        self.compactor_claim.is_none() || self.compactor_claim == RELEASED
     }
 
     /// W of rule F3 for a writer that opens next with `max_parallel_writes`: how far a fence

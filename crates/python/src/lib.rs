@@ -14,6 +14,7 @@
 //! | `operator` | merge operators of Python's |
 //! | `parts` | a long scan read by several threads |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
+//! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
@@ -27,6 +28,7 @@ mod batch;
 mod bytes;
 mod column;
 mod commit;
+mod compactor;
 mod database;
 mod duration;
 mod error;
@@ -81,6 +83,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
     module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
     module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
+    module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
+    module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stat_table, module)?)?;

@@ -1,8 +1,8 @@
 //! A job's keys cut into ranges that are merged at once: cuts fall where the indexes of the inputs
 //! say that the bytes are.
 
+use super::host::{Host, KnownTables};
 use crate::cache::{MetadataBudget, TableHandle};
-use crate::writer::Writer;
 use bytes::Bytes;
 use siltstone_base::{Result, SstDescriptor};
 use siltstone_manifest::compaction::{Anchor, KeyRange, Work};
@@ -16,9 +16,9 @@ const ANCHORS_A_RANGE: u64 = 64;
 const INDEXES: usize = 64;
 
 /// How many ranges are merged at once.
-pub(super) fn parallelism(writer: &Writer) -> usize {
-    let wanted = writer.options.compaction.compaction_ranges.map(|ranges| ranges as usize);
-    wanted.unwrap_or_else(|| writer.env.spawn.cores()).max(1)
+pub(super) fn parallelism(host: &dyn Host) -> usize {
+    let wanted = host.options().compaction.compaction_ranges.map(|ranges| ranges as usize);
+    wanted.unwrap_or_else(|| host.env().spawn.cores()).max(1)
 }
 
 /// The ranges of `work`: as many as are merged at once, of even size, and none of them smaller than
@@ -26,9 +26,10 @@ pub(super) fn parallelism(writer: &Writer) -> usize {
 ///
 /// # Errors
 /// The store's; Corruption.
-pub(super) async fn ranges(writer: &Writer, work: &Work) -> Result<Vec<KeyRange>> {
-    let parts = parallelism(writer);
-    let options = &writer.options.compaction;
+pub(super) async fn ranges(host: &dyn Host, work: &Work) -> Result<Vec<KeyRange>> {
+    // Workers elsewhere have cores, too; those of this process stand for theirs.
+    let parts = parallelism(host) * (host.workers() + 1);
+    let options = &host.options().compaction;
     let tables = || work.groups.iter().flat_map(|group| &group.tables);
     let largest = tables().map(|table| table.object_bytes).max().unwrap_or_default();
     let least = largest.min(options.target_sst_bytes).max(options.min_move_bytes).max(1);
@@ -39,23 +40,27 @@ pub(super) async fn ranges(writer: &Writer, work: &Work) -> Result<Vec<KeyRange>
     let mut by_size: Vec<&SstDescriptor> = tables().collect();
     by_size.sort_by_key(|table| (Reverse(table.object_bytes), table.id));
     let (asked, rest) = by_size.split_at(by_size.len().min(INDEXES));
-    let rest: Vec<SstDescriptor> = rest.iter().map(|table| SstDescriptor::clone(table)).collect();
+    let rest: Vec<SstDescriptor> = rest.iter().copied().cloned().collect();
     let mut anchors = Anchor::of_tables(&rest);
+    let known = host.known_tables();
     for table in asked {
-        anchors.extend(of_index(writer, table, every.max(1)).await?);
+        anchors.extend(of_index(&known, host, table, every.max(1)).await?);
     }
     Ok(work.ranges(&Anchor::sum(anchors), parts, least))
 }
 
 /// Keys of one table, each with the bytes of the table from there to the next.
-async fn of_index(writer: &Writer, table: &SstDescriptor, every: u64) -> Result<Vec<Anchor>> {
-    let tree = writer.tree();
-    let known = tree.levels.handles().find(|handle| handle.descriptor.id == table.id);
-    let handle = match known {
+async fn of_index(
+    known: &KnownTables,
+    host: &dyn Host,
+    table: &SstDescriptor,
+    every: u64,
+) -> Result<Vec<Anchor>> {
+    let handle = match known.get(&table.id) {
         Some(handle) => Arc::clone(handle),
         None => TableHandle::new(table.clone(), &MetadataBudget::new(usize::MAX)),
     };
-    let open = writer.context.table(&handle).await?;
+    let open = host.context().table(&handle).await?;
     let mut key = table.first_key.clone();
     let (mut anchors, mut left) = (Vec::new(), table.tail_offset);
     // The index tells what lies before a key.

@@ -219,14 +219,14 @@ pub(crate) struct Begun<'l> {
 }
 
 impl Begun<'_> {
-    /// It has ended.
-    pub(crate) fn end<T>(mut self, ended: &Result<T, Error>) {
+    /// It has ended. Answers the entry, unless only the handle's end ended it.
+    pub(crate) fn end<T>(mut self, ended: &Result<T, Error>) -> Option<CompactionEntry> {
         let mut entry = std::mem::take(&mut self.entry);
         entry.took = self.clock.monotonic().saturating_sub(self.since);
         entry.ended_at = self.clock.now();
         match ended {
             Ok(_) => log::info!(target: TARGET, "{entry}"),
-            Err(error) if error.kind() == ErrorKind::Closed => return,
+            Err(error) if error.kind() == ErrorKind::Closed => return None,
             Err(error) => {
                 entry.error = Some(error.to_string());
                 log::warn!(target: TARGET, "{entry}");
@@ -244,9 +244,11 @@ impl Begun<'_> {
             totals.rows_out += entry.rows_out;
         }
         totals.seconds += entry.took.as_secs_f64();
-        kept.entries.push_back(entry);
+        kept.entries.push_back(entry.clone());
         let over = kept.entries.len().saturating_sub(KEPT);
         kept.entries.drain(..over);
+        drop(kept);
+        Some(entry)
     }
 }
 

@@ -1,43 +1,73 @@
-//! Carries out compaction plans (RFC 0019): what a plan comes to, who may run and what every
-//! commit says is decided by `siltstone_manifest::compaction`; here tables are read and written.
+//! Carries out compaction plans (RFC 0019, RFC 0021): what a plan comes to, who may run and what
+//! every commit says is decided by `siltstone_manifest::compaction`; here tables are read and
+//! written.
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`run`] | one plan, from its choice to its commit; jobs that an earlier process left |
+//! | [`host`] | what a compactor needs of the process it lives in |
+//! | [`schedule`] | the scheduler at work, until it is stopped |
+//! | [`start`] | plans to jobs in the record |
+//! | [`job`] | one job to its commit; who falls silent is replaced |
 //! | [`cut`] | a job's keys cut into ranges that are merged at once |
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
 //! | [`sending`] | chunks of a table on their way to the store |
-//! | [`records`] | changes of the job record |
-//! | [`named`] | its options among the engine's |
-//! | [`schedule`] | the scheduler at work in the background |
+//! | [`records`] | the chain of job records |
+//! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
 //! | [`log`] | what was merged into what: totals, lines |
+//! | [`event`] | what a process of its own tells |
 //! | [`pending`] | how much there is to do |
+//! | [`named`] | its options among the engine's |
 
 mod cut;
+mod event;
+mod host;
+mod job;
 pub(crate) mod log;
 mod merging;
 pub(crate) mod named;
 pub(crate) mod pending;
+mod process;
 mod range;
 mod records;
-mod run;
 pub(crate) mod schedule;
 mod sending;
+mod start;
+mod worker;
 
-pub(crate) use run::Wanted;
+pub use event::{CompactorEvent, RangeMerged};
+pub use process::{CompactorOptions, CompactorProcess};
 
-use crate::writer::Writer;
+use crate::manifest_client::ManifestClient;
+use host::Host;
 use log::CompactionLog;
-use run::Run;
-use siltstone_base::{Epoch, Error, ErrorKind, Result};
-use siltstone_manifest::compaction::Compactions;
+use parking_lot::Mutex;
+use records::Chain;
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
+use siltstone_manifest::compaction::Plan;
+use siltstone_manifest::{Conflict, Edit, Refusal};
+use start::{Started, Starter, Wishes};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The compactor of the writer's process.
+/// What is to be compacted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// What the scheduler finds most urgent.
+    Scheduled,
+    /// Everything, into run 0.
+    Major,
+    /// A plan made by hand.
+    Plan(Plan),
+}
+
+/// The compactor of one process.
 #[derive(Default)]
 pub(crate) struct Compactor {
-    held: tokio::sync::Mutex<Held>,
+    chain: Chain,
+    /// Shared by jobs at work; alone for who plans by hand, so that nothing stands in its way.
+    turn: Arc<tokio::sync::RwLock<()>>,
+    held: Mutex<Held>,
     pub(crate) log: CompactionLog,
 }
 
@@ -46,18 +76,135 @@ pub(crate) struct Compactor {
 struct Held {
     /// Its epoch; `NONE` until it has something to do.
     epoch: Epoch,
-    /// The newest record it knows, its own; `None` when it must look: at first, and after an error,
-    /// when the outcome of a change may be open.
-    record: Option<Arc<Compactions>>,
-    /// Another compactor has taken over: this one stays stopped.
+    /// Another compactor has taken over.
     fenced: Option<Error>,
+    /// Jobs at work here.
+    active: HashSet<JobId>,
+    /// Identities that claimed ranges of a job here; of an earlier run of it, too.
+    workers: HashMap<JobId, Vec<AttemptId>>,
+    /// Why the last job failed.
+    failed: Option<Error>,
 }
 
 impl Compactor {
     /// Waits until nothing is at work. Who waits has closed the handle before.
     pub(crate) async fn at_rest(&self) {
-        drop(self.held.lock().await);
+        drop(self.turn.write().await);
     }
+
+    /// Whether `worker` is an identity of this process.
+    fn is_own(&self, worker: AttemptId) -> bool {
+        self.held.lock().workers.values().flatten().any(|own| *own == worker)
+    }
+
+    /// The identity of the run of a job that began last.
+    fn worker_of(&self, job: JobId) -> AttemptId {
+        let held = self.held.lock();
+        held.workers.get(&job).and_then(|own| own.last()).copied().unwrap_or_default()
+    }
+
+    /// A job begins to run here, under claims of `worker`.
+    fn begins(&self, job: JobId, worker: AttemptId) {
+        let mut held = self.held.lock();
+        held.active.insert(job);
+        held.workers.entry(job).or_default().push(worker);
+    }
+
+    /// A job runs here no longer. What it claimed in vain is still known as this process's own.
+    fn ends(&self, job: JobId, worked: &Result<()>) {
+        let mut held = self.held.lock();
+        held.active.remove(&job);
+        if worked.is_ok() {
+            held.workers.remove(&job);
+        }
+    }
+
+    /// Notes why a job failed, or a look.
+    fn fails(&self, error: Error) {
+        self.held.lock().failed = Some(error);
+    }
+
+    /// Why something failed since the last time.
+    fn take_failure(&self) -> Option<Error> {
+        self.held.lock().failed.take()
+    }
+
+    /// The epoch, claimed when this process has none. One that another compactor has taken over
+    /// stays stopped, unless it is embedded and that other one has given the epoch up.
+    ///
+    /// # Errors
+    /// Fenced; the store's.
+    async fn claimed(&self, host: &dyn Host) -> Result<Epoch> {
+        let fenced = self.held.lock().fenced.clone();
+        if let Some(fenced) = fenced {
+            let newest = host.manifests().newest_known();
+            let free = newest.compactor_is_released() && newest.compactor_epoch > self.epoch();
+            if host.writer().is_none() || !free {
+                return Err(fenced);
+            }
+            self.chain.look(host.manifests()).await?;
+            let mut held = self.held.lock();
+            (held.fenced, held.epoch) = (None, Epoch::NONE);
+        }
+        if self.epoch() == Epoch::NONE {
+            let epoch = claim(host.manifests(), host).await?;
+            self.held.lock().epoch = epoch;
+        }
+        Ok(self.epoch())
+    }
+
+    /// The epoch; `NONE` where it has claimed none.
+    fn epoch(&self) -> Epoch {
+        self.held.lock().epoch
+    }
+
+    /// The epoch, which it has no longer; `NONE` when it had none, or another has taken over.
+    fn give_up_epoch(&self) -> Epoch {
+        let mut held = self.held.lock();
+        let epoch = std::mem::take(&mut held.epoch);
+        if held.fenced.is_some() { Epoch::NONE } else { epoch }
+    }
+
+    /// How something of this compactor ended, noted. Inputs that are gone, a job that ended under
+    /// it: when a newer compactor is there, that is why.
+    async fn told<T>(&self, host: &dyn Host, ended: Result<T>) -> Result<T> {
+        if self.held.lock().fenced.is_some() {
+            // That was told when it was found.
+            return ended;
+        }
+        let epoch = self.epoch();
+        let ended = match ended {
+            Err(error) if epoch != Epoch::NONE && may_come_of_fencing(error.kind()) => {
+                match host.manifests().probe(true).await {
+                    Ok(newest) if newest.compactor_epoch > epoch => {
+                        Err(fenced(newest.compactor_epoch))
+                    }
+                    _ => Err(error),
+                }
+            }
+            ended => ended,
+        };
+        if let Err(error) = &ended
+            && error.kind() == ErrorKind::Fenced
+        {
+            self.held.lock().fenced = Some(error.clone());
+        }
+        self.log.ran(&ended);
+        ended
+    }
+}
+
+fn may_come_of_fencing(kind: ErrorKind) -> bool {
+    use ErrorKind as Kind;
+    matches!(
+        kind,
+        Kind::NotFound | Kind::Corruption | Kind::Expired | Kind::Conflict | Kind::Fenced
+    )
+}
+
+fn fenced(by: Epoch) -> Error {
+    Error::new(ErrorKind::Fenced, "a newer compactor has taken over; this one is stopped")
+        .with("by compactor epoch", by)
 }
 
 /// Carries out what is wanted, as a task of its own: a caller that gives up leaves nothing half
@@ -67,43 +214,91 @@ impl Compactor {
 /// Conflict for a plan that may not run, and for one that the tree moved away from; Fenced once
 /// another compactor has taken over; Closed; Corruption; the store's. What was recorded is where
 /// the next compactor goes on.
-pub(crate) async fn compact(writer: &Arc<Writer>, wanted: Wanted) -> Result<bool> {
+pub(crate) async fn compact(host: Arc<dyn Host>, wanted: Wanted) -> Result<bool> {
     let (answer, answered) = futures::channel::oneshot::channel();
-    let owned = Arc::clone(writer);
-    let task = Box::pin(async move { drop(answer.send(alone(&owned, &wanted).await)) });
-    writer.env.spawn.spawn("compact", task);
+    let spawn = Arc::clone(&host.env().spawn);
+    let task = Box::pin(async move { drop(answer.send(by_hand(&host, &wanted).await)) });
+    spawn.spawn("compact", task);
     answered.await.map_err(|_| Error::internal("a compaction died"))?
 }
 
-/// One after another.
-async fn alone(writer: &Arc<Writer>, wanted: &Wanted) -> Result<bool> {
-    if *wanted == Wanted::Scheduled && run::next_plan(writer, wanted, &[])?.is_none() {
-        // Not even the epoch is claimed for nothing.
-        return Ok(false);
-    }
-    let mut held = writer.compactor.held.lock().await;
-    if let Some(fenced) = &held.fenced {
-        return Err(fenced.clone());
-    }
-    let ran = async {
-        let run = Run::begin(writer, &mut held).await?;
-        run.check_open()?;
-        run.resume().await?;
-        let gained = run.carry_out(wanted).await?;
-        Ok((gained, run.end()))
+async fn by_hand(host: &Arc<dyn Host>, wanted: &Wanted) -> Result<bool> {
+    let compactor = host.compactor();
+    // What is under way might stand in the plan's way: it ends first, and nothing new begins.
+    let alone = Arc::clone(&compactor.turn).write_owned().await;
+    let begun = async {
+        let epoch = compactor.claimed(&**host).await?;
+        host.check_open()?;
+        resume(host, epoch).await?;
+        let record = compactor.chain.newest(host.manifests()).await?;
+        let mut wishes = Wishes::of(&**host, wanted, Some(&record))?;
+        let Some(plan) = wishes.plans.first().cloned() else {
+            return Ok((epoch, Started::Nothing));
+        };
+        let starter = Starter { host: &**host, epoch };
+        Ok((epoch, starter.start(&mut wishes, &plan).await?))
     };
-    let ran: Result<(bool, Arc<Compactions>)> = ran.await;
-    writer.compactor.log.ran(&ran);
-    if let Err(error) = &ran
-        && error.kind() == ErrorKind::Fenced
-    {
-        held.fenced = Some(error.clone());
+    let begun: Result<(Epoch, Started)> = begun.await;
+    let ended = match begun {
+        Ok((_, Started::Nothing)) => Ok(false),
+        Ok((_, Started::Committed)) => Ok(true),
+        Ok((epoch, Started::Job(job, worker))) => {
+            compactor.begins(job, worker);
+            // From here on others may run beside it.
+            let _shared = alone.downgrade();
+            let worked = job::run(host, epoch, job).await;
+            compactor.ends(job, &worked);
+            worked.map(|()| true)
+        }
+        Err(error) => Err(error),
+    };
+    host.nudge();
+    let ended = compactor.told(&**host, ended).await;
+    if ended.is_ok() {
+        host.take_up().await?;
     }
-    let (gained, record) = ran?;
-    held.record = Some(record);
-    if *wanted != Wanted::Scheduled {
-        // The tree takes the new tables up at once, rather than with the next flush.
-        writer.commit_pins().await?;
+    ended
+}
+
+/// Ends what a compactor before left unfinished, one after another: what is recorded is not done
+/// again.
+async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
+    while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
+        host.compactor().begins(job, AttemptId(host.env().random_u128()));
+        let worked = job::run(host, epoch, job).await;
+        host.compactor().ends(job, &worked);
+        worked?;
     }
-    Ok(gained)
+    Ok(())
+}
+
+/// Jobs that the manifest does not know as finished and nobody works on here, taken over.
+async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
+    let compactor = host.compactor();
+    let record = compactor.chain.newest(host.manifests()).await?;
+    let finished = record.finished(&host.manifests().newest_known());
+    let left = {
+        let held = compactor.held.lock();
+        let jobs = record.jobs.iter().map(|job| job.id);
+        let left = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
+        jobs.filter(left).collect::<Vec<_>>()
+    };
+    if !left.is_empty() {
+        Starter { host, epoch }.take_over(&record).await?;
+    }
+    Ok(left)
+}
+
+/// Takes the next compactor epoch: the compactor before is stopped, its writer is not.
+async fn claim(manifests: &ManifestClient, host: &dyn Host) -> Result<Epoch> {
+    let mut expected = manifests.newest_known().compactor_epoch;
+    let claim = AttemptId(host.env().random_u128());
+    loop {
+        let edit = Edit::ClaimCompactor { writer: host.writer(), expected, claim };
+        match manifests.try_commit(edit).await? {
+            Ok(_) => return Ok(expected.next()),
+            Err(Refusal::Conflict(Conflict::EpochMoved { now })) => expected = now,
+            Err(refusal) => return Err(refusal.into()),
+        }
+    }
 }

@@ -1,25 +1,27 @@
 //! One key range of a job: its inputs merged into tables, each recorded before the next is
 //! completed.
 
+use super::host::Host;
 use super::merging::{Ends, Made, Merging};
-use super::run::Run;
 use super::sending::{Sender, sending};
 use crate::cache::{MetadataBudget, TableHandle};
 use crate::parts::inputs::{Ahead, Inputs};
 use bytes::Bytes;
 use futures::future::{Either, join, select};
+use parking_lot::Mutex;
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{
     AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
     SstDescriptor, SstId, Step,
 };
-use siltstone_manifest::compaction::{Change, Job, JobFacts, JobRange};
+use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Job, JobFacts, JobRange};
 use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
-use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What the inputs of a range have in memory from a store that is far: three waves each, as one is
 /// used up, one is there and one comes.
@@ -30,89 +32,178 @@ const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
 /// Size of an upload's chunk, and what is built between two looks at whether to go on: a few
 /// milliseconds of one core.
 const SLICE_BYTES: usize = 2 << 20;
+/// Signs of life in the time after which a silent worker counts as dead: two may be lost.
+const BEATS_A_TIMEOUT: u32 = 3;
+
+/// How the work on a range ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The range is finished.
+    Done,
+    /// It is somebody else's now, or its job is to end: what was not recorded is garbage.
+    Lost,
+}
+
+/// The inputs of a job, newest layer first.
+pub(super) type Layers = Arc<Vec<Vec<SstDescriptor>>>;
 
 /// A worker on one range.
-pub(super) struct RangeWorker<'r, 'w> {
-    run: &'r Run<'w>,
+pub(super) struct RangeWorker {
+    host: Arc<dyn Host>,
     job: JobId,
     at: usize,
     worker: AttemptId,
+    /// Set when nobody wants the result any more.
+    stop: Arc<AtomicBool>,
+    /// Whether the claim was found gone.
+    lost: AtomicBool,
+    /// When the record last heard of this worker, by the clock that never goes back.
+    heard: Mutex<Duration>,
 }
 
-impl<'r, 'w> RangeWorker<'r, 'w> {
-    /// For the range at place `at`, under the claim of `worker`.
+impl RangeWorker {
+    /// For the range at place `at`, under the claim of `worker`, until `stop` is set.
     pub(super) fn new(
-        run: &'r Run<'w>,
-        job: JobId,
-        at: usize,
+        host: &Arc<dyn Host>,
+        (job, at): (JobId, usize),
         worker: AttemptId,
-    ) -> RangeWorker<'r, 'w> {
-        RangeWorker { run, job, at, worker }
+        stop: &Arc<AtomicBool>,
+    ) -> RangeWorker {
+        let heard = Mutex::new(host.env().clock.monotonic());
+        let (host, stop) = (Arc::clone(host), Arc::clone(stop));
+        RangeWorker { host, job, at, worker, stop, lost: AtomicBool::new(false), heard }
     }
 
-    /// Merges what is left of the range, `layers` being the job's inputs, newest first.
+    /// Merges what is left of the range, under a claim that takes the place of `instead_of`, unless
+    /// the range is claimed already: as a task of its own. A range that waits with the turn of the
+    /// record's changes must go on whatever its job waits for.
     ///
     /// # Errors
-    /// The store's; Corruption; Closed once the handle closes; Conflict when the range went to
-    /// somebody else, Fenced. What is recorded stays, and is where the next worker goes on.
-    pub(super) async fn work(self, layers: &[Vec<SstDescriptor>]) -> Result<()> {
-        let (job, range) = self.claimed().await?;
-        if range.done {
-            return Ok(());
+    /// The store's; Corruption; Closed once the handle closes; Fenced. What is recorded stays, and
+    /// is where the next worker goes on.
+    pub(super) async fn work(self, layers: Layers, instead_of: Option<Claim>) -> Result<Ended> {
+        let (answer, answered) = futures::channel::oneshot::channel();
+        let spawn = Arc::clone(&self.host.env().spawn);
+        let task = async move { drop(answer.send(self.run(&layers, instead_of).await)) };
+        spawn.spawn("compact range", Box::pin(task));
+        answered.await.map_err(|_| Error::internal("a range of a compaction died"))?
+    }
+
+    async fn run(self, layers: &[Vec<SstDescriptor>], instead_of: Option<Claim>) -> Result<Ended> {
+        if !self.claim(instead_of).await? {
+            return Ok(Ended::Lost);
         }
+        let merged = pin!(self.merge(layers));
+        let beats = pin!(self.beats());
+        match select(merged, beats).await {
+            Either::Left((ended, _)) => ended,
+            // The claim is gone: the merge stops at its next slice.
+            Either::Right(((), merged)) => merged.await,
+        }
+    }
+
+    async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<Ended> {
+        let Some((job, range)) = self.seen().await? else { return Ok(Ended::Lost) };
         let options = table_options(&job.facts)?;
         let (mut inputs, mut merging) = self.open(&job, &range, layers).await?;
+        let mut name = range.reserved.first().copied();
         loop {
             let placed = self.place(&mut inputs, &mut merging).await?;
             if !placed && !merging.has_range_deletes() {
-                return self.progress(Vec::new(), true).await;
+                let ended = self.progress(Vec::new(), None, true).await?;
+                return Ok(if ended { Ended::Done } else { Ended::Lost });
             }
-            let name = self.reserved_name()?;
-            let (back, table, more) = self.table(name, options, &mut inputs, merging).await?;
+            let reserved =
+                name.ok_or_else(|| Error::internal("a range has no name for its table"))?;
+            let table = self.table(reserved, options, &mut inputs, merging).await?;
+            let Some((back, table, more)) = table else { return Ok(Ended::Lost) };
             merging = back;
-            self.progress(vec![table], !more).await?;
+            name = more.then(|| SstId(self.host.env().new_ulid()));
+            if !self.progress(vec![table], name, !more).await? {
+                return Ok(Ended::Lost);
+            }
             if !more {
-                return Ok(());
+                return Ok(Ended::Done);
             }
         }
     }
 
-    /// The job and the range as the record has them, with the claim ours.
-    async fn claimed(&self) -> Result<(Job, JobRange)> {
-        let (job, range) = self.seen()?;
-        let mine = range.claim.is_some_and(|claim| claim.worker == self.worker);
-        if mine || range.done {
-            return Ok((job, range));
+    /// Says that the worker lives whenever the record has not heard of it for a while, however long
+    /// a table takes. Ends when the claim is gone.
+    async fn beats(&self) {
+        let env = self.host.env();
+        let every = self.host.options().worker_timeout / BEATS_A_TIMEOUT;
+        loop {
+            let heard = *self.heard.lock();
+            let silent = env.clock.monotonic().saturating_sub(heard);
+            if silent < every {
+                env.clock.sleep(every - silent).await;
+                continue;
+            }
+            match self.progress(Vec::new(), None, false).await {
+                Ok(true) => {}
+                Ok(false) => return,
+                // The store is away: whoever waits for it too will tell.
+                Err(_) => env.clock.sleep(env.jittered(every)).await,
+            }
+        }
+    }
+
+    /// The job and the range as the record has them; `None` when they are not ours any more.
+    async fn seen(&self) -> Result<Option<(Job, JobRange)>> {
+        let chain = &self.host.compactor().chain;
+        let Some(job) = chain.job(self.host.manifests(), self.job).await? else { return Ok(None) };
+        let range = job.ranges.get(self.at).cloned();
+        let mine = |range: &JobRange| range.claim.is_some_and(|one| one.worker == self.worker);
+        Ok(range.filter(|range| mine(range) && !job.cancelled).map(|range| (job, range)))
+    }
+
+    /// Whether the range is this worker's.
+    async fn claim(&self, instead_of: Option<Claim>) -> Result<bool> {
+        if self.seen().await?.is_some() {
+            return Ok(true);
         }
         // Whatever was uploaded under the names of the claim before is garbage.
-        let change = Change::Claim {
+        self.change(Change::Claim {
             job: self.job,
             range: self.at,
             worker: self.worker,
-            instead_of: range.claim,
-            names: vec![self.run.new_name()],
-        };
-        self.run.append(change).await?;
-        self.seen()
+            instead_of,
+            names: vec![SstId(self.host.env().new_ulid())],
+        })
+        .await
     }
 
-    fn seen(&self) -> Result<(Job, JobRange)> {
-        let job = self.run.job(self.job)?;
-        let range = job.ranges.get(self.at).cloned();
-        let range = range.ok_or_else(|| Error::internal("a job lost a range"))?;
-        Ok((job, range))
-    }
-
-    fn reserved_name(&self) -> Result<SstId> {
-        let (_, range) = self.seen()?;
-        let name = range.reserved.first().copied();
-        name.ok_or_else(|| Error::internal("a range has no name for its table"))
-    }
-
-    async fn progress(&self, outputs: Vec<SstDescriptor>, done: bool) -> Result<()> {
-        let names = if done { Vec::new() } else { vec![self.run.new_name()] };
+    /// Records what is new; whether the range is still this worker's.
+    async fn progress(
+        &self,
+        outputs: Vec<SstDescriptor>,
+        name: Option<SstId>,
+        done: bool,
+    ) -> Result<bool> {
         let (job, range, worker) = (self.job, self.at, self.worker);
-        self.run.append(Change::Progress { job, range, worker, outputs, names, done }).await
+        let names = name.into_iter().collect();
+        self.change(Change::Progress { job, range, worker, outputs, names, done }).await
+    }
+
+    async fn change(&self, change: Change) -> Result<bool> {
+        let host = &self.host;
+        match host.compactor().chain.append(host.manifests(), change).await? {
+            Ok(_) => {
+                *self.heard.lock() = host.env().clock.monotonic();
+                Ok(true)
+            }
+            Err(ChangeRefusal::Taken { .. } | ChangeRefusal::NoSuchJob { .. }) => {
+                self.lost.store(true, Ordering::Release);
+                Ok(false)
+            }
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Whether somebody still wants the result.
+    fn is_wanted(&self) -> bool {
+        !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
     }
 
     /// The merge over what is left of the range. The inputs' metadata is read around the caches,
@@ -123,10 +214,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
         range: &JobRange,
         layers: &[Vec<SstDescriptor>],
     ) -> Result<(Inputs, Merging)> {
-        let writer = self.run.writer;
-        let tree = writer.tree();
-        let known: HashMap<SstId, &Arc<TableHandle>> =
-            tree.levels.handles().map(|handle| (handle.descriptor.id, handle)).collect();
+        let (known, context) = (self.host.known_tables(), self.host.context());
         let budget = MetadataBudget::new(usize::MAX);
         let start = match range.resume_after() {
             // The smallest key behind it.
@@ -146,11 +234,11 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
                     Some(handle) => Arc::clone(handle),
                     None => TableHandle::new(descriptor.clone(), &budget),
                 };
-                let table = writer.context.table(&handle).await?;
+                let table = context.table(&handle).await?;
                 range_deletes.extend_from_slice(table.range_deletes().list());
                 let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
                 let after = last.and_then(|last| last.checked_add(1));
-                let cursor = inputs.add_table(&table.table, &writer.context, after);
+                let cursor = inputs.add_table(&table.table, context, after);
                 let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
                 tables.push((TableBounds::from(descriptor), cursor));
             }
@@ -162,7 +250,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
             bottom: range.keys.bottom,
             now: job.facts.now,
-            operator: writer.context.operator().cloned(),
+            operator: context.operator().cloned(),
             range_deletes,
             zero_seqs: job.facts.zero_seqs,
         };
@@ -188,43 +276,45 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
     }
 
     /// Builds and uploads one table: while a slice is merged, the one before is sent and what the
-    /// next one will need comes in. Answers whether an entry is left for the next table.
+    /// next one will need comes in. Answers whether an entry is left for the next table;
+    /// `None` when nobody wants the table any more.
     async fn table(
         &self,
         name: SstId,
         options: TableOptions,
         inputs: &mut Inputs,
         merging: Merging,
-    ) -> Result<(Merging, SstDescriptor, bool)> {
-        let writer = self.run.writer;
-        let upload = writer.env.store.upload(ObjectName::Compacted(name)).await?;
-        let attempt = AttemptId(writer.env.random_u128());
-        let database = writer.manifests.database();
+    ) -> Result<Option<(Merging, SstDescriptor, bool)>> {
+        let env = self.host.env();
+        let upload = env.store.upload(ObjectName::Compacted(name)).await?;
+        let attempt = AttemptId(env.random_u128());
+        let database = self.host.manifests().database();
         let envelope = Envelope::new(ObjectKind::Table, database, ObjectId(name.get()), attempt);
         let builder = TableBuilder::new(options, envelope);
         let (mut sender, sending) = sending(upload);
         let building = async move {
-            let (mut merging, mut builder, more) =
-                self.fill((merging, builder), inputs, &mut sender).await?;
+            let filled = self.fill((merging, builder), inputs, &mut sender).await?;
+            let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
             merging.end_table(&mut builder, more)?;
             let finish = move || builder.finish();
-            let (rest, table): (Bytes, _) = writer.env.blocking("compact", finish).await??;
+            let (rest, table): (Bytes, _) = env.blocking("compact", finish).await??;
             sender.send(rest).await?;
             sender.complete().await?;
-            Ok((merging, table, more))
+            Ok(Some((merging, table, more)))
         };
         let (built, sent) = join(building, sending).await;
         // An upload that fails is why nobody takes the next chunk.
         sent.and(built)
     }
 
-    /// Slices until the table ends; answers whether an entry is left for the next one.
+    /// Slices until the table ends; answers whether an entry is left for the next one, or `None`
+    /// when nobody wants the table any more.
     async fn fill(
         &self,
         mut state: (Merging, TableBuilder),
         inputs: &mut Inputs,
         sender: &mut Sender,
-    ) -> Result<(Merging, TableBuilder, bool)> {
+    ) -> Result<Option<(Merging, TableBuilder, bool)>> {
         loop {
             let made = {
                 let slice = pin!(self.slice(state));
@@ -239,10 +329,13 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             match made {
                 Made::NeedsBlocks => inputs.fetch(&state.0.needed()).await?,
                 Made::Chunk(chunk) => sender.send(chunk).await?,
-                Made::TableEnds => return Ok((state.0, state.1, true)),
-                Made::End => return Ok((state.0, state.1, false)),
+                Made::TableEnds => return Ok(Some((state.0, state.1, true))),
+                Made::End => return Ok(Some((state.0, state.1, false))),
             }
-            self.run.check_open()?;
+            self.host.check_open()?;
+            if !self.is_wanted() {
+                return Ok(None);
+            }
         }
     }
 
@@ -255,7 +348,7 @@ impl<'r, 'w> RangeWorker<'r, 'w> {
             let made = merging.slice(&mut builder);
             ((merging, builder), made)
         };
-        self.run.writer.env.blocking("compact", work).await
+        self.host.env().blocking("compact", work).await
     }
 }
 

@@ -1,69 +1,144 @@
-//! Carries out changes of the job record: the machine says what to ask the store for, this asks.
+//! The chain of job records as one process knows it, and its changes: the machine says what to ask
+//! the store for, this asks. One change of a process at a time, so that its ranges and jobs do not
+//! race each other for the next number.
 
 use crate::create::Creating;
-use crate::objects::Objects;
-use siltstone_base::{AttemptId, DatabaseId, Error, ObjectId, ObjectName, Result};
+use crate::manifest_client::ManifestClient;
+use parking_lot::RwLock;
+use siltstone_base::{AttemptId, Error, JobId, ObjectId, ObjectName, Result};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::compaction::{Append, AppendAction, Change, ChangeRefusal, Compactions};
+use siltstone_manifest::compaction::{
+    Append, AppendAction, Change, ChangeRefusal, Compactions, Job,
+};
 use std::sync::Arc;
 
+/// Looks by one read that find nothing, before a listing is asked: a read may be of a number that
+/// was freed long ago (rule M4).
+const LOOKS_BY_READ: u32 = 15;
+
 /// The chain of job records of one database.
-pub(super) struct Records<'a> {
-    objects: &'a Objects,
-    database: DatabaseId,
+#[derive(Default)]
+pub(super) struct Chain {
+    turn: tokio::sync::Mutex<Turn>,
+    /// The newest record this process knows; `None` when it must look: at first, and after an
+    /// error, when the outcome of a change may be open.
+    known: RwLock<Option<Arc<Compactions>>>,
+}
+
+#[derive(Default)]
+struct Turn {
+    /// Looks since the last listing.
+    looks: u32,
+}
+
+impl Chain {
+    /// The newest record this process knows.
+    pub(super) fn known(&self) -> Option<Arc<Compactions>> {
+        self.known.read().clone()
+    }
+
+    /// As [`Chain::known`]; looked for where none is.
+    ///
+    /// # Errors
+    /// The store's; Corruption and Unsupported for what was read.
+    pub(super) async fn newest(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        let _turn = self.turn.lock().await;
+        self.newest_in_turn(manifests).await
+    }
+
+    /// What others have changed since: one read where that is nothing.
+    ///
+    /// # Errors
+    /// As [`Chain::newest`].
+    pub(super) async fn look(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
+        let mut turn = self.turn.lock().await;
+        turn.looks += 1;
+        if let Some(known) = self.known()
+            && turn.looks <= LOOKS_BY_READ
+            && manifests.objects().record(known.number + 1).await?.is_none()
+        {
+            return Ok(known);
+        }
+        turn.looks = 0;
+        *self.known.write() = None;
+        self.newest_in_turn(manifests).await
+    }
+
+    /// Brings `change` into the chain.
+    ///
+    /// # Errors
+    /// The store's; Corruption and Unsupported for what was read: the outcome is not known then.
+    /// Within: why it does not fit.
+    pub(super) async fn append(
+        &self,
+        manifests: &ManifestClient,
+        change: Change,
+    ) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
+        let _turn = self.turn.lock().await;
+        let newest = self.newest_in_turn(manifests).await?;
+        *self.known.write() = None;
+        let appended = drive(manifests, Append::new(change, newest)).await?;
+        if let Ok(record) = &appended {
+            *self.known.write() = Some(Arc::clone(record));
+        }
+        Ok(appended)
+    }
+
+    /// A job of the newest record.
+    ///
+    /// # Errors
+    /// As [`Chain::newest`].
+    pub(super) async fn job(&self, manifests: &ManifestClient, id: JobId) -> Result<Option<Job>> {
+        Ok(self.newest(manifests).await?.job(id).cloned())
+    }
+
+    async fn newest_in_turn(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
+        if let Some(known) = self.known() {
+            return Ok(known);
+        }
+        let look = Append::look(manifests.database());
+        let newest = drive(manifests, look).await?.map_err(Error::from)?;
+        *self.known.write() = Some(Arc::clone(&newest));
+        Ok(newest)
+    }
+}
+
+/// One run of the machine.
+struct Driver<'a> {
+    manifests: &'a ManifestClient,
     /// While the same record is asked for, the same bytes go out.
     creating: Option<(Arc<Compactions>, Creating)>,
 }
 
-impl<'a> Records<'a> {
-    pub(super) fn new(objects: &'a Objects, database: DatabaseId) -> Records<'a> {
-        Records { objects, database, creating: None }
+async fn drive(
+    manifests: &ManifestClient,
+    mut machine: Append,
+) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
+    let mut driver = Driver { manifests, creating: None };
+    loop {
+        let answer = match machine.action() {
+            AppendAction::Done(record) => return Ok(Ok(record)),
+            AppendAction::Failed(refusal) => return Ok(Err(refusal)),
+            AppendAction::Request(RecordRequest::List) => {
+                RecordAnswer::Listed(manifests.objects().list_records().await?)
+            }
+            AppendAction::Request(RecordRequest::Read(number)) => {
+                RecordAnswer::Read(driver.read(number).await?)
+            }
+            AppendAction::Request(RecordRequest::Create(record)) => driver.create(record).await?,
+        };
+        machine.on_answer(answer);
     }
+}
 
-    /// The newest record, proven.
-    ///
-    /// # Errors
-    /// The store's; Corruption and Unsupported for what was read.
-    pub(super) async fn newest(&mut self) -> Result<Arc<Compactions>> {
-        self.drive(Append::look(self.database)).await?.map_err(Error::from)
-    }
-
-    /// Brings `change` into the chain, planned on `newest`. After an error its outcome is not
-    /// known: look again.
-    ///
-    /// # Errors
-    /// The store's; Corruption and Unsupported for what was read. Within: why it does not fit.
-    pub(super) async fn append(
-        &mut self,
-        change: Change,
-        newest: &Arc<Compactions>,
-    ) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
-        self.drive(Append::new(change, Arc::clone(newest))).await
-    }
-
-    async fn drive(
-        &mut self,
-        mut machine: Append,
-    ) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
-        loop {
-            let answer = match machine.action() {
-                AppendAction::Done(record) => return Ok(Ok(record)),
-                AppendAction::Failed(refusal) => return Ok(Err(refusal)),
-                AppendAction::Request(RecordRequest::List) => {
-                    RecordAnswer::Listed(self.objects.list_records().await?)
-                }
-                AppendAction::Request(RecordRequest::Read(number)) => {
-                    RecordAnswer::Read(self.read(number).await?)
-                }
-                AppendAction::Request(RecordRequest::Create(record)) => self.create(record).await?,
-            };
-            machine.on_answer(answer);
-        }
-    }
-
+impl Driver<'_> {
     async fn read(&self, number: u64) -> Result<Option<Arc<Compactions>>> {
-        let record = self.objects.record(number).await?;
-        if record.as_ref().is_some_and(|record| record.database != self.database) {
+        let record = self.manifests.objects().record(number).await?;
+        let foreign = |record: &Arc<Compactions>| record.database != self.manifests.database();
+        if record.as_ref().is_some_and(foreign) {
             let name = ObjectName::Compactions(number);
             return Err(Error::corruption("a record of another database").with("object", name));
         }
@@ -71,16 +146,17 @@ impl<'a> Records<'a> {
     }
 
     async fn create(&mut self, record: Arc<Compactions>) -> Result<RecordAnswer> {
-        let env = &self.objects.env;
+        let objects = self.manifests.objects();
+        let env = &objects.env;
         if self.creating.as_ref().is_none_or(|(creating, _)| *creating != record) {
             let attempt = AttemptId(env.random_u128());
             let bytes = record.encode(ObjectId(env.random_u128()), attempt)?;
-            self.creating = Some((record, Creating::new(self.objects, bytes, attempt)));
+            self.creating = Some((record, Creating::new(objects, bytes, attempt)));
         }
         let Some((record, creating)) = &mut self.creating else {
             return Err(Error::internal("a record is created from nothing"));
         };
         let name = ObjectName::Compactions(record.number);
-        Ok(RecordAnswer::Created(creating.once(self.objects, name).await?))
+        Ok(RecordAnswer::Created(creating.once(objects, name).await?))
     }
 }

@@ -1,47 +1,132 @@
-//! The scheduler at work: a task of the writer's process, woken when a flush has changed the tree.
+//! The scheduler at work: it starts what is due, several jobs at a time, until the compactor is
+//! stopped. In the writer's process a flush wakes it; in one of its own it looks for newer
+//! manifests.
 
-use super::Wanted;
-use crate::writer::Writer;
-use futures::future::select;
-use siltstone_base::ErrorKind;
-use std::pin::pin;
+use super::event::CompactorEvent;
+use super::host::Host;
+use super::start::{Started, Starter, Wishes};
+use super::{Wanted, job, leftovers};
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OwnedRwLockReadGuard;
 
 /// Pause after a compaction that failed; it doubles from one failure to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Runs until the handle begins to close, has ended, or another compactor has taken over.
-pub(crate) async fn run(writer: Arc<Writer>) {
+/// Runs until its process stops it or, in a process of its own, another compactor has taken over.
+///
+/// # Errors
+/// In a process of its own Fenced, NotFound, Invalid, Unsupported.
+pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
-    while writer.is_open() {
-        match super::alone(&writer, &Wanted::Scheduled).await {
-            // What it made may make the next one due.
-            Ok(true) => pause = FIRST_PAUSE,
-            Ok(false) => {
+    while host.check_open().is_ok() {
+        let due = start_due(host).await;
+        let due = match due {
+            Err(_) => host.compactor().told(&**host, due).await,
+            started => started,
+        };
+        let error = match (due, host.compactor().take_failure()) {
+            (Ok(due), None) => {
                 pause = FIRST_PAUSE;
-                writer.compact_nudge.notified().await;
+                if !due {
+                    host.idle(None).await;
+                }
+                continue;
             }
-            Err(error) if error.kind() == ErrorKind::Fenced => return,
-            Err(_) => {
-                stays_open(&writer, writer.env.jittered(pause)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            (Ok(_), Some(error)) => error,
+            (Err(error), _) => error,
+        };
+        if host.writer().is_none() && is_final(&error) {
+            return Err(error);
+        }
+        if error.kind() == ErrorKind::Fenced {
+            // It stays stopped, unless the other one gives the epoch up.
+            host.idle(None).await;
+            continue;
+        }
+        if host.check_open().is_ok() {
+            host.tell(CompactorEvent::Trouble(error));
+        }
+        let until = host.env().clock.monotonic() + host.env().jittered(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        while host.check_open().is_ok() && host.env().clock.monotonic() < until {
+            host.idle(Some(until)).await;
         }
     }
+    Ok(())
 }
 
-/// Waits for `pause`, or until the handle begins to close.
-async fn stays_open(writer: &Writer, pause: Duration) {
-    let until = writer.env.clock.monotonic() + pause;
-    while writer.is_open() {
-        let left = until.saturating_sub(writer.env.clock.monotonic());
-        if left.is_zero() {
-            return;
+/// Whether trying again cannot help a process that does nothing else.
+fn is_final(error: &Error) -> bool {
+    use ErrorKind as Kind;
+    matches!(error.kind(), Kind::Fenced | Kind::NotFound | Kind::Invalid | Kind::Unsupported)
+}
+
+/// Starts what is due; whether that was anything. Jobs that nobody works on come first.
+async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
+    let compactor = host.compactor();
+    // Somebody waits to plan by hand, or does: nothing new begins.
+    let Ok(turn) = Arc::clone(&compactor.turn).try_read_owned() else { return Ok(false) };
+    let turn = Arc::new(turn);
+    if compactor.epoch() == Epoch::NONE && host.writer().is_some() {
+        // Not even the epoch is claimed for nothing.
+        let known = compactor.chain.known();
+        if Wishes::of(&**host, &Wanted::Scheduled, known.as_deref())?.plans.is_empty() {
+            return Ok(false);
         }
-        let nudged = pin!(writer.compact_nudge.notified());
-        select(nudged, writer.env.clock.sleep(left)).await;
     }
+    let epoch = compactor.claimed(&**host).await?;
+    let left = leftovers(&**host, epoch).await?;
+    for job in &left {
+        let worker = AttemptId(host.env().random_u128());
+        spawn(host, &turn, (epoch, *job, worker));
+    }
+    let record = compactor.chain.newest(host.manifests()).await?;
+    let mut wishes = Wishes::of(&**host, &Wanted::Scheduled, Some(&record))?;
+    let starter = Starter { host: &**host, epoch };
+    let mut any = !left.is_empty();
+    for plan in std::mem::take(&mut wishes.plans) {
+        match starter.start(&mut wishes, &plan).await? {
+            Started::Nothing => {}
+            // The tree is another one: what else is due is asked anew.
+            Started::Committed => return Ok(true),
+            Started::Job(job, worker) => {
+                spawn(host, &turn, (epoch, job, worker));
+                any = true;
+            }
+        }
+    }
+    Ok(any)
+}
+
+/// Runs a job as a task of its own.
+fn spawn(
+    host: &Arc<dyn Host>,
+    turn: &Arc<OwnedRwLockReadGuard<()>>,
+    (epoch, job, worker): (Epoch, JobId, AttemptId),
+) {
+    host.compactor().begins(job, worker);
+    let (owned, turn) = (Arc::clone(host), Arc::clone(turn));
+    let task = async move {
+        let compactor = owned.compactor();
+        let worked = job::run(&owned, epoch, job).await;
+        let worked = compactor.told(&*owned, worked).await;
+        if let Err(error) = &worked {
+            compactor.fails(error.clone());
+        }
+        compactor.ends(job, &worked);
+        drop(turn);
+        owned.nudge();
+    };
+    host.env().spawn.spawn("compact", Box::pin(task));
+}
+
+/// The task of the writer's process.
+pub(crate) async fn embedded(writer: Arc<crate::writer::Writer>) {
+    let host: Arc<dyn Host> = writer;
+    // Fenced: what stopped it stands in the compactor, and whoever compacts by hand is told.
+    drop(run(&host).await);
 }

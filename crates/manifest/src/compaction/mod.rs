@@ -33,7 +33,7 @@ pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName};
 pub use plan::{Layer, Pick, Plan, Source, Why};
 pub use record::{
-    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange,
+    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, Watch,
 };
 pub use scheduler::{CompactionScheduler, View};
 pub use split::Anchor;

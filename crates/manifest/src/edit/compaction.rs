@@ -120,12 +120,26 @@ fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
     }
 }
 
+/// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
+/// bits are never all ones.
+pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
+
+/// The compactor ends well: nobody holds the epoch any more, and an embedded compactor that this
+/// one had stopped may claim the next.
+pub(super) fn release(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
+    if next.compactor_epoch != epoch {
+        return Err(Refusal::Fenced { by: next.compactor_epoch });
+    }
+    next.compactor_claim = RELEASED;
+    Ok(())
+}
+
 /// A new compactor takes the next epoch.
 pub(super) fn claim(next: &mut Manifest, expected: Epoch, claim: AttemptId) -> Result<(), Refusal> {
     if next.compactor_epoch != expected {
         return Err(Conflict::EpochMoved { now: next.compactor_epoch }.into());
     }
-    if claim.is_none() {
+    if claim.is_none() || claim == RELEASED {
         return Err(Refusal::Invalid("a claim needs an identity"));
     }
     next.compactor_epoch = expected.next();

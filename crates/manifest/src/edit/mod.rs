@@ -19,6 +19,7 @@ mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use compaction::FinishCompaction;
+pub(crate) use compaction::RELEASED;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
@@ -89,6 +90,11 @@ pub enum Edit {
         /// Its identity, random.
         claim: AttemptId,
     },
+    /// The compactor gives its epoch up as it ends: nobody compacts until the next claim.
+    ReleaseCompactor {
+        /// Its epoch.
+        epoch: Epoch,
+    },
     /// The compactor ends a job: tables go, tables come.
     FinishCompaction(FinishCompaction),
 }
@@ -142,6 +148,7 @@ impl Edit {
                 }
                 compaction::claim(&mut next, *expected, *claim)?;
             }
+            Edit::ReleaseCompactor { epoch } => compaction::release(&mut next, *epoch)?,
             Edit::FinishCompaction(finish) => finish.apply(&mut next)?,
         }
         check(&next, rules)?;
@@ -180,6 +187,9 @@ impl Edit {
                 !state.checkpoints.iter().any(|one| ids.contains(&one.id) && one.expired_at(*now))
             }
             Edit::ClaimCompactor { claim, .. } => state.compactor_claim == *claim,
+            Edit::ReleaseCompactor { epoch } => {
+                state.compactor_epoch == *epoch && state.compactor_is_released()
+            }
             Edit::FinishCompaction(finish) => {
                 state.finished_jobs.iter().any(|done| done.job == finish.job)
             }

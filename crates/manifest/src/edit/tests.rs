@@ -87,6 +87,24 @@ fn a_writer_that_was_taken_over_claims_no_compactor() {
 }
 
 #[test]
+fn a_compactor_gives_up_its_own_epoch_alone() {
+    let state = manifest();
+    let epoch = state.compactor_epoch;
+    assert!(!state.compactor_is_released());
+    let release = Edit::ReleaseCompactor { epoch };
+    let released = release.apply(&state).unwrap();
+    assert!(released.compactor_is_released() && release.in_effect(&released));
+    assert_eq!(released.compactor_epoch, epoch);
+    let claim = Edit::ClaimCompactor { writer: None, expected: epoch, claim: AttemptId(7) };
+    let next = claim.apply(&released).unwrap();
+    assert!(!next.compactor_is_released() && !release.in_effect(&next));
+    assert_eq!(release.apply(&next), Err(Refusal::Fenced { by: epoch.next() }));
+    // What stands for "released" is nobody's identity.
+    let claim = Edit::ClaimCompactor { writer: None, expected: epoch, claim: RELEASED };
+    assert!(claim.apply(&state).is_err());
+}
+
+#[test]
 fn a_claim_without_take_over_names_the_epoch_that_may_be_alive() {
     let polite = Edit::ClaimWriter(ClaimWriter { take_over: false, ..claim(2, 9) });
     let refused = polite.apply(&manifest());

@@ -11,9 +11,11 @@ mod change;
 mod decode;
 mod encode;
 mod invariant;
+mod watch;
 
 pub use append::{Append, AppendAction, RecordAnswer, RecordListing, RecordRequest};
 pub use change::{Change, ChangeRefusal};
+pub use watch::Watch;
 
 use super::plan::{Layer, Why};
 use super::span::Span;

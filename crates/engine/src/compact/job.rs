@@ -1,0 +1,206 @@
+//! One job, from its record to its commit: its ranges are merged here, or by workers elsewhere, and
+//! whoever falls silent is replaced.
+
+use super::cut;
+use super::event::CompactorEvent;
+use super::host::Host;
+use super::log::CompactionEntry;
+use super::range::{Ended, Layers, RangeWorker};
+use super::start::{commit, retire};
+use futures::FutureExt;
+use futures::future::{Either, select};
+use futures::stream::{FuturesUnordered, StreamExt};
+use siltstone_base::{AttemptId, Epoch, Error, JobId, Result};
+use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Compactions, Job, Watch};
+use siltstone_manifest::{Conflict, Refusal};
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A job at work.
+pub(super) struct JobWork<'h> {
+    pub(super) host: &'h Arc<dyn Host>,
+    pub(super) epoch: Epoch,
+    pub(super) id: JobId,
+    /// Identity of this process's claims.
+    pub(super) worker: AttemptId,
+}
+
+/// A range at work: its place, and how that ended.
+type Working = FuturesUnordered<futures::future::BoxFuture<'static, (usize, Result<Ended>)>>;
+
+impl JobWork<'_> {
+    /// Merges what is left of the job, and commits it.
+    ///
+    /// # Errors
+    /// Conflict when the tree moved away from it; Fenced; Closed; Corruption; the store's.
+    pub(super) async fn work(&self) -> Result<()> {
+        let started = self.job().await?;
+        let layers = started.inputs.iter().map(|(layer, _)| *layer);
+        let mut entry = CompactionEntry::of(layers, started.destination, started.why);
+        entry.moved = started.moves.len() as u64;
+        entry.dropped = started.drops.len() as u64;
+        let host = self.host;
+        if let Ok(layers) = started.merged(&host.manifests().newest_known()) {
+            entry = entry.reading(layers.iter().flatten());
+        }
+        let mut begun = host.compactor().log.begin(&host.env().clock, entry);
+        let ended = self.merge_and_commit(&started).await;
+        let known = host.compactor().chain.known();
+        if let Some(done) = known.as_ref().and_then(|record| record.job(self.id)) {
+            let outputs = done.ranges.iter().flat_map(|range| &range.outputs);
+            begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
+        }
+        if let Some(entry) = begun.end(&ended) {
+            host.tell(CompactorEvent::Compacted(entry));
+        }
+        ended
+    }
+
+    async fn merge_and_commit(&self, started: &Job) -> Result<()> {
+        let host = self.host;
+        let state = host.manifests().newest_known();
+        if !started.cancelled {
+            match started.merged(&state) {
+                Ok(layers) => self.merge(&Arc::new(layers)).await?,
+                Err(refusal) => return self.give_up(refusal).await,
+            }
+        }
+        host.check_open()?;
+        let state = host.manifests().newest_known();
+        let record = host.compactor().chain.newest(host.manifests()).await?;
+        let finish = self.job().await?.finish(&state, self.epoch, retire(&record, &state));
+        let refusal = match finish {
+            Ok(edit) => match commit(&**host, edit).await? {
+                Ok(()) => return Ok(()),
+                Err(refusal) => refusal,
+            },
+            Err(refusal) => refusal,
+        };
+        match refusal {
+            Refusal::Conflict(Conflict::TableGone { .. } | Conflict::Overlap { .. }) => {
+                self.give_up(refusal).await
+            }
+            refusal => Err(refusal.into()),
+        }
+    }
+
+    /// The job as the newest known record has it.
+    async fn job(&self) -> Result<Job> {
+        let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
+        self.job_of(&record).cloned()
+    }
+
+    /// The job in a record of the own epoch.
+    fn job_of<'r>(&self, record: &'r Compactions) -> Result<&'r Job> {
+        if record.epoch > self.epoch {
+            return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
+        }
+        let job = record.job(self.id);
+        job.ok_or_else(|| Error::internal("a job under way is not in the record"))
+    }
+
+    /// Until every range is finished, here or elsewhere.
+    async fn merge(&self, layers: &Layers) -> Result<()> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut working = Working::new();
+        let merged = self.direct(layers, &stop, &mut working).await;
+        // They stop at their next slice, and give up what they were uploading.
+        stop.store(true, Ordering::Release);
+        while working.next().await.is_some() {}
+        merged
+    }
+
+    async fn direct(
+        &self,
+        layers: &Layers,
+        stop: &Arc<AtomicBool>,
+        working: &mut Working,
+    ) -> Result<()> {
+        let (host, mut watch, mut here) = (self.host, Watch::default(), HashSet::new());
+        let chain = &host.compactor().chain;
+        loop {
+            let record = chain.newest(host.manifests()).await?;
+            let job = self.job_of(&record)?;
+            if job.cancelled || job.is_done() {
+                return Ok(());
+            }
+            let limit = host.options().worker_timeout;
+            let still = watch.look(&record, host.env().clock.monotonic(), limit);
+            let still = |at: usize, claim: Claim| still.contains(&(self.id, at, claim));
+            let mut elsewhere = false;
+            for (at, range) in job.ranges.iter().enumerate().filter(|(_, range)| !range.done) {
+                let free = |claim: Claim| host.compactor().is_own(claim.worker) || still(at, claim);
+                if here.contains(&at) {
+                    continue;
+                }
+                elsewhere |= range.claim.is_some_and(|one| !host.compactor().is_own(one.worker));
+                if working.len() < cut::parallelism(&**host) && range.claim.is_none_or(free) {
+                    here.insert(at);
+                    let worker = RangeWorker::new(host, (self.id, at), self.worker, stop);
+                    let work = worker.work(Arc::clone(layers), range.claim);
+                    working.push(work.map(move |ended| (at, ended)).boxed());
+                }
+            }
+            match self.next(working, elsewhere).await {
+                Some((at, ended)) => {
+                    here.remove(&at);
+                    ended?;
+                }
+                None => {
+                    host.check_open()?;
+                    chain.look(host.manifests()).await?;
+                }
+            }
+        }
+    }
+
+    /// The next range that ends here; `None` when it is time to look what others did.
+    async fn next(&self, working: &mut Working, look: bool) -> Option<(usize, Result<Ended>)> {
+        let env = self.host.env();
+        let poll = self.host.options().worker_timeout / LOOKS_A_TIMEOUT;
+        let ended = async {
+            match working.next().await {
+                Some(ended) => ended,
+                None => std::future::pending().await,
+            }
+        };
+        if !look {
+            return Some(ended.await);
+        }
+        either(ended, env.clock.sleep(env.jittered(poll))).await
+    }
+
+    /// Ends the job without effect, and says why.
+    async fn give_up(&self, refusal: Refusal) -> Result<()> {
+        let (host, epoch, job) = (self.host, self.epoch, self.id);
+        let chain = &host.compactor().chain;
+        chain.append(host.manifests(), Change::Cancel { epoch, job }).await??;
+        let state = host.manifests().newest_known();
+        let record = chain.newest(host.manifests()).await?;
+        let finish = self.job().await?.finish(&state, epoch, retire(&record, &state));
+        commit(&**host, finish.map_err(Error::from)?).await?.map_err(Error::from)?;
+        Err(Error::from(refusal).during("compaction"))
+    }
+}
+
+/// Looks at the record in the time after which a silent worker counts as dead.
+pub(super) const LOOKS_A_TIMEOUT: u32 = 15;
+
+/// The output of `work`, or `None` when `limit` ends first.
+pub(super) async fn either<T>(
+    work: impl Future<Output = T>,
+    limit: impl Future<Output = ()>,
+) -> Option<T> {
+    match select(std::pin::pin!(work), std::pin::pin!(limit)).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(((), _)) => None,
+    }
+}
+
+/// Runs a job as a task of its own.
+pub(super) async fn run(host: &Arc<dyn Host>, epoch: Epoch, id: JobId) -> Result<()> {
+    let worker = host.compactor().worker_of(id);
+    JobWork { host, epoch, id, worker }.work().await
+}

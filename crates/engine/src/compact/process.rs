@@ -1,0 +1,324 @@
+//! A compactor in a process of its own: it has no writer, and reads what it must know from the
+//! manifest (RFC 0021).
+
+use super::event::CompactorEvent;
+use super::host::{Host, KnownTables};
+use super::job::either;
+use super::{Compactor, Wanted, compact, schedule, worker};
+use crate::admin::no_database;
+use crate::cache::BlockCache;
+use crate::counter::Asked;
+use crate::env::Env;
+use crate::fetch::{Needs, ReadContext, brought};
+use crate::manifest_client::{ManifestClient, look};
+use crate::objects::Objects;
+use crate::open::check_settings;
+use crate::options::Options;
+use crate::store::counting::count;
+use crate::write::commit::closed;
+use crate::write::durability::Durability;
+use crate::write::pressure::Pressure;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone_base::{Epoch, MergeOperator, Result, Seq};
+use siltstone_manifest::{Edit, Manifest};
+use siltstone_sst::Codec;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How much the pause between two looks grows while nothing happens: 2 s become 16 s, 0.06 reads a
+/// second, and with the listing in between less than 0.1 requests.
+const SLOWEST_LOOKS: u32 = 8;
+/// Looks by one read before a listing is asked (rule M4).
+const LOOKS_BY_READ: u32 = 15;
+
+/// How to run a compactor in a process of its own.
+#[derive(Clone, Default)]
+pub struct CompactorOptions {
+    /// Options; those about reading and writing rows have no effect. With `compression` at none,
+    /// new tables have the codec that the database was made with.
+    pub options: Options,
+    /// The merge operator, by whose name the database was made.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// How many workers are expected in other processes: jobs are cut into ranges for all of them.
+    /// With 0 the compactor does everything itself.
+    pub workers: usize,
+}
+
+impl fmt::Debug for CompactorOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompactorOptions")
+            .field("options", &self.options)
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A compactor, or a worker of one, in a process without a writer. Cheap to clone; all clones are
+/// one.
+#[derive(Clone)]
+pub struct CompactorProcess {
+    process: Arc<Process>,
+}
+
+impl fmt::Debug for CompactorProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompactorProcess").field("store", &self.process.env.store).finish()
+    }
+}
+
+/// Hears what a compactor has to tell.
+type Listener = Box<dyn Fn(CompactorEvent) + Send + Sync>;
+
+/// What its tasks share.
+pub(super) struct Process {
+    env: Env,
+    options: Options,
+    workers: usize,
+    manifests: ManifestClient,
+    context: ReadContext,
+    compactor: Compactor,
+    /// Ends what waits for the store, once it is stopped.
+    life: Arc<Durability>,
+    stopped: AtomicBool,
+    news: Arc<Notify>,
+    pace: Mutex<Pace>,
+    listener: Listener,
+}
+
+/// How often it looks.
+struct Pace {
+    pause: Duration,
+    looks: u32,
+}
+
+impl CompactorProcess {
+    /// Finds the database; nothing is written yet. `listener` hears of every compaction, on some
+    /// thread, and must not block.
+    ///
+    /// # Errors
+    /// NotFound where there is none; Invalid for options or a merge operator that do not fit;
+    /// Denied, Unavailable, Timeout, Corruption, Unsupported.
+    pub async fn open(
+        env: Env,
+        how: CompactorOptions,
+        listener: impl Fn(CompactorEvent) + Send + Sync + 'static,
+    ) -> Result<CompactorProcess> {
+        let options = how.options;
+        options.validate()?;
+        let (env, requests) = count(env);
+        let objects = Objects { env: env.clone(), limit: options.deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(&env))?;
+        let (life, news) = (Arc::new(Durability::new(Seq::NONE)), Arc::new(Notify::new()));
+        let context = ReadContext::from(Needs {
+            env: env.clone(),
+            requests,
+            asked: Arc::new(Asked::since(env.clock.monotonic())),
+            cache: Arc::new(BlockCache::new(0, options.block_bytes)),
+            operator: brought(how.merge_operator),
+            latest: AtomicU64::default(),
+            deadline: options.deadline,
+            writer: None,
+        });
+        check_settings(&newest, &context)?;
+        let pressure = Pressure::new(&options);
+        let process = Arc::new(Process {
+            env,
+            workers: how.workers,
+            manifests: ManifestClient::new(objects, newest, &life, (&news, &pressure)),
+            context,
+            compactor: Compactor::default(),
+            life,
+            stopped: AtomicBool::new(false),
+            news,
+            pace: Mutex::new(Pace { pause: options.compactor_poll_interval, looks: 0 }),
+            options,
+            listener: Box::new(listener),
+        });
+        Ok(CompactorProcess { process })
+    }
+
+    /// Compacts as the scheduler says, until [`CompactorProcess::stop`]: then what was recorded is
+    /// where the next compactor goes on.
+    ///
+    /// # Errors
+    /// Fenced once another compactor has taken over; NotFound when the database is destroyed.
+    pub async fn run(&self) -> Result<()> {
+        let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
+        let ran = schedule::run(&host).await;
+        self.process.compactor.at_rest().await;
+        self.release().await;
+        ran.map_err(|error| error.during("run compactor"))
+    }
+
+    /// Merges every table into one sorted run, and gives the compactor's epoch up: an embedded
+    /// compactor that this one stopped goes on after its next flush. Answers `false` when nothing
+    /// was to gain.
+    ///
+    /// # Errors
+    /// As [`crate::Database::compact`].
+    pub async fn compact(&self) -> Result<bool> {
+        self.carry_out(Wanted::Major).await
+    }
+
+    /// Carries out a plan made by hand, as [`crate::Database::submit`], and gives the epoch up.
+    ///
+    /// # Errors
+    /// As [`crate::Database::submit`].
+    pub async fn submit(&self, plan: &str) -> Result<bool> {
+        self.carry_out(Wanted::Plan(plan.parse()?)).await
+    }
+
+    async fn carry_out(&self, wanted: Wanted) -> Result<bool> {
+        let gained = compact(Arc::<Process>::clone(&self.process), wanted).await;
+        self.release().await;
+        gained.map_err(|error| error.during("compact"))
+    }
+
+    /// Merges ranges of the jobs that a compactor elsewhere has started, until
+    /// [`CompactorProcess::stop`].
+    ///
+    /// # Errors
+    /// NotFound when the database is destroyed; Unsupported for a record that it cannot read.
+    pub async fn work(&self) -> Result<()> {
+        worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
+    }
+
+    /// Ends [`CompactorProcess::run`], [`CompactorProcess::work`] and what is under way, soon.
+    pub fn stop(&self) {
+        self.process.stopped.store(true, Ordering::Release);
+        self.process.life.fail(closed());
+        self.process.news.notify_one();
+    }
+
+    /// Tells the others that nobody holds the epoch. That it fails is no harm: the next compactor
+    /// claims all the same.
+    async fn release(&self) {
+        let process = &self.process;
+        let epoch = process.compactor.give_up_epoch();
+        if epoch != Epoch::NONE {
+            drop(process.manifests.try_commit(Edit::ReleaseCompactor { epoch }).await);
+        }
+    }
+}
+
+impl Process {
+    /// Waits for `pause`, or until something happens here.
+    pub(super) async fn rests(&self, pause: Duration) {
+        either(self.news.notified(), self.env.clock.sleep(pause)).await;
+    }
+
+    /// The pause before the next look, longer than the one before; short again after news.
+    pub(super) fn next_pause(&self, news: bool) -> Duration {
+        let shortest = self.options.compactor_poll_interval;
+        let mut pace = self.pace.lock();
+        let grown = (pace.pause * 3 / 2).min(shortest * SLOWEST_LOOKS);
+        pace.pause = if news { shortest } else { grown };
+        self.env.jittered(pace.pause)
+    }
+
+    /// Looks for a newer manifest; whether there was one.
+    ///
+    /// # Errors
+    /// The store's; NotFound when the database is destroyed; Invalid when it has a merge operator
+    /// by now that was not brought.
+    pub(super) async fn look(&self) -> Result<bool> {
+        let thorough = {
+            let mut pace = self.pace.lock();
+            pace.looks += 1;
+            pace.looks.is_multiple_of(LOOKS_BY_READ + 1)
+        };
+        let known = self.manifests.newest_known().id;
+        let newest = self.manifests.probe(thorough).await?;
+        // A writer may have made a merge operator known meanwhile.
+        check_settings(&newest, &self.context)?;
+        Ok(newest.id > known)
+    }
+}
+
+impl Host for Process {
+    fn env(&self) -> &Env {
+        &self.env
+    }
+
+    fn options(&self) -> &Options {
+        &self.options
+    }
+
+    fn manifests(&self) -> &ManifestClient {
+        &self.manifests
+    }
+
+    fn context(&self) -> &ReadContext {
+        &self.context
+    }
+
+    fn compactor(&self) -> &Compactor {
+        &self.compactor
+    }
+
+    fn writer(&self) -> Option<Epoch> {
+        None
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+    }
+
+    /// Who reads where is known to the writer alone: every version above its floor is kept.
+    fn retention(&self, state: &Manifest) -> (Seq, Option<Vec<Seq>>) {
+        (state.floor, None)
+    }
+
+    fn known_tables(&self) -> KnownTables {
+        KnownTables::default()
+    }
+
+    fn codec(&self, state: &Manifest) -> String {
+        match self.options.compression {
+            Codec::None => state.settings.codec.clone(),
+            given => given.as_str().to_owned(),
+        }
+    }
+
+    fn workers(&self) -> usize {
+        self.workers
+    }
+
+    fn nudge(&self) {
+        self.news.notify_one();
+    }
+
+    /// A newer manifest, the end of a job and the end of the process wake it.
+    fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if let Some(until) = until {
+                let left = until.saturating_sub(self.env.clock.monotonic());
+                return self.rests(left).await;
+            }
+            let known = self.manifests.newest_known().id;
+            let pause = self.next_pause(false);
+            self.rests(pause).await;
+            if self.check_open().is_err() || self.manifests.newest_known().id > known {
+                return;
+            }
+            match self.look().await {
+                Ok(true) => drop(self.next_pause(true)),
+                Ok(false) => {}
+                Err(error) => self.compactor.fails(error),
+            }
+        })
+    }
+
+    /// Nobody reads here.
+    fn take_up(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn tell(&self, event: CompactorEvent) {
+        (self.listener)(event);
+    }
+}

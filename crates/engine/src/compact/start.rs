@@ -1,0 +1,169 @@
+//! From what is wanted to jobs under way: plans, what they come to, and their record.
+
+use super::Wanted;
+use super::cut;
+use super::event::CompactorEvent;
+use super::host::Host;
+use super::log::CompactionEntry;
+use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId, UnixMillis};
+use siltstone_manifest::compaction::{
+    Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work, manual,
+};
+use siltstone_manifest::{Edit, FinishCompaction, Manifest, Refusal};
+use std::sync::Arc;
+
+/// What is wanted, as plans on the newest known state, the most urgent first.
+pub(super) struct Wishes {
+    state: Arc<Manifest>,
+    pub(super) plans: Vec<Plan>,
+    facts: Facts,
+    running: Vec<Running>,
+}
+
+impl Wishes {
+    /// Beside the jobs of `record`.
+    ///
+    /// # Errors
+    /// Invalid for options of the scheduler that do not fit.
+    pub(super) fn of(
+        host: &dyn Host,
+        wanted: &Wanted,
+        record: Option<&Compactions>,
+    ) -> Result<Wishes> {
+        let options = host.options();
+        let scheduler = options.compaction.scheduler(options.l0_sst_size_bytes as u64)?;
+        let state = host.manifests().newest_known();
+        let running = record.map(|record| record.running(&state)).unwrap_or_default();
+        let max_compactions = options.compaction.max_compactions as usize;
+        let now = host.env().clock.now();
+        let view = View { state: &state, running: &running, now, max_compactions };
+        let plans = match wanted {
+            Wanted::Scheduled => scheduler.plans(&view),
+            Wanted::Major => manual::major(&state, now).into_iter().collect(),
+            Wanted::Plan(plan) => vec![plan.clone()],
+        };
+        let facts = scheduler.facts(&view);
+        Ok(Wishes { state, plans, facts, running })
+    }
+}
+
+/// What became of a plan.
+pub(super) enum Started {
+    /// Nothing is to gain.
+    Nothing,
+    /// A commit was all that was left to do.
+    Committed,
+    /// Its job is in the record, its ranges claimed by this worker.
+    Job(JobId, AttemptId),
+}
+
+/// Starts plans under one epoch.
+pub(super) struct Starter<'h> {
+    pub(super) host: &'h dyn Host,
+    pub(super) epoch: Epoch,
+}
+
+impl Starter<'_> {
+    /// Starts `plan`, one of `wishes`, beside those that were started before it.
+    ///
+    /// # Errors
+    /// Conflict for a plan that may not run; Fenced; Corruption; the store's.
+    pub(super) async fn start(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
+        let (host, epoch) = (self.host, self.epoch);
+        let env = host.env();
+        let (state, facts) = (&wishes.state, &wishes.facts);
+        let shaping = host.options().compaction.shaping();
+        let work = Work::of(state, &wishes.running, plan, facts, shaping)?;
+        if work.is_nothing() {
+            return Ok(Started::Nothing);
+        }
+        let chain = &host.compactor().chain;
+        let record = chain.newest(host.manifests()).await?;
+        let job = JobId(env.random_u128());
+        if work.is_metadata_only() {
+            let layers = work.inputs.iter().map(|input| input.layer);
+            let mut entry = CompactionEntry::of(layers, work.destination, plan.why);
+            entry.moved = work.moves.len() as u64;
+            entry.dropped = work.drops.len() as u64;
+            let begun = host.compactor().log.begin(&env.clock, entry);
+            let edit = work.finish(epoch, job, Vec::new(), retire(&record, state));
+            let ended = commit(host, edit).await.and_then(|done| done.map_err(Error::from));
+            if let Some(entry) = begun.end(&ended) {
+                host.tell(CompactorEvent::Compacted(entry));
+            }
+            return ended.map(|()| Started::Committed);
+        }
+        self.take_over(&record).await?;
+        let worker = AttemptId(env.random_u128());
+        let ranges = cut::ranges(host, &work).await?;
+        let started = (job, plan.why, facts.now);
+        let job = Job::of(&work, started, state, self.facts(state, facts.now), ranges);
+        let job = Box::new(self.claimed(job, worker));
+        let (running, id) = (job.running(), job.id);
+        let forget = record.finished(state);
+        chain.append(host.manifests(), Change::Start { epoch, job, forget }).await??;
+        wishes.running.push(running);
+        Ok(Started::Job(id, worker))
+    }
+
+    /// The job with the ranges claimed that this process works on first: all of them where nobody
+    /// else is expected.
+    fn claimed(&self, mut job: Job, worker: AttemptId) -> Job {
+        let host = self.host;
+        let own = match host.workers() {
+            0 => job.ranges.len(),
+            _ => cut::parallelism(host),
+        };
+        for range in job.ranges.iter_mut().take(own) {
+            range.claim = Some(Claim { worker, beats: 0 });
+            range.reserved = vec![SstId(host.env().new_ulid())];
+        }
+        job
+    }
+
+    /// What decides the bytes of the job's tables, as it is at the start.
+    fn facts(&self, state: &Manifest, now: UnixMillis) -> JobFacts {
+        let options = self.host.options();
+        let (floor, snapshots) = self.host.retention(state);
+        JobFacts {
+            now,
+            floor,
+            snapshots,
+            codec: self.host.codec(state),
+            filter_bits_per_key: options.filter_bits_per_key,
+            block_bytes: options.block_bytes as u64,
+            target_sst_bytes: options.compaction.target_sst_bytes,
+            zero_seqs: true,
+            cut_prefix_bytes: 0,
+        }
+    }
+
+    /// Takes the jobs of an earlier compactor over, unless that is done.
+    ///
+    /// # Errors
+    /// Fenced; the store's.
+    pub(super) async fn take_over(&self, record: &Compactions) -> Result<()> {
+        if record.epoch == self.epoch {
+            return Ok(());
+        }
+        let change = Change::TakeOver { epoch: self.epoch };
+        let host = self.host;
+        host.compactor().chain.append(host.manifests(), change).await??;
+        Ok(())
+    }
+}
+
+/// Jobs that the manifest has as finished and the record has forgotten.
+pub(super) fn retire(record: &Compactions, state: &Manifest) -> Vec<JobId> {
+    let done = state.finished_jobs.iter().map(|done| done.job);
+    done.filter(|job| record.job(*job).is_none()).collect()
+}
+
+/// Commits the end of a job.
+///
+/// # Errors
+/// The store's. Within: why it is refused.
+pub(super) async fn commit(host: &dyn Host, edit: FinishCompaction) -> Result<Result<(), Refusal>> {
+    let committed = host.manifests().try_commit(Edit::FinishCompaction(edit)).await?;
+    Ok(committed.map(|_| ()))
+}

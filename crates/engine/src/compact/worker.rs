@@ -1,0 +1,146 @@
+//! A worker: it has no epoch, plans nothing and commits nothing. It takes ranges from the record of
+//! jobs, merges them, and records what it made.
+
+use super::cut;
+use super::event::{CompactorEvent, RangeMerged};
+use super::host::Host;
+use super::process::Process;
+use super::range::{Ended, Layers, RangeWorker};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use siltstone_base::{AttemptId, Error, ErrorKind, JobId, Result, SstDescriptor};
+use siltstone_manifest::compaction::{Claim, Compactions, Watch};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A range that may be taken, and the claim that stands still in its way.
+type Free = ((JobId, usize), Option<Claim>);
+
+/// Ranges at work.
+type Working = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<Ended>)>>;
+
+/// Runs until the process is stopped.
+///
+/// # Errors
+/// NotFound when the database is destroyed; Unsupported.
+pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut working = Working::new();
+    let ran = direct(process, &stop, &mut working).await;
+    stop.store(true, Ordering::Release);
+    while working.next().await.is_some() {}
+    ran
+}
+
+async fn direct(
+    process: &Arc<Process>,
+    stop: &Arc<AtomicBool>,
+    working: &mut Working,
+) -> Result<()> {
+    let (mut watch, mut here) = (Watch::default(), HashSet::new());
+    while process.check_open().is_ok() {
+        let found = match look(process, &mut watch, &here).await {
+            Ok(found) => found,
+            Err(error) if may_pass(&error) => {
+                process.tell(CompactorEvent::Trouble(error));
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        };
+        let any = !found.is_empty();
+        for (place, instead_of) in found {
+            if working.len() >= cut::parallelism(&**process) {
+                break;
+            }
+            let Some(layers) = inputs(process, place.0).await? else { continue };
+            here.insert(place);
+            let (owned, layers) = (Arc::clone(process), Arc::new(layers));
+            let work = merge(owned, (place, instead_of), layers, Arc::clone(stop));
+            working.push(work.map(move |ended| (place, ended)).boxed());
+        }
+        let pause = process.next_pause(any);
+        let Some((place, ended)) = next(process, working, pause).await else { continue };
+        here.remove(&place);
+        if let Err(error) = ended
+            && process.check_open().is_ok()
+        {
+            // Its claim stands until others see it stand still, or until it is taken here again.
+            process.tell(CompactorEvent::Trouble(error));
+            process.rests(process.next_pause(false)).await;
+        }
+    }
+    Ok(())
+}
+
+/// What there is to take: open ranges, then those whose worker fell silent.
+async fn look(
+    process: &Process,
+    watch: &mut Watch,
+    here: &HashSet<(JobId, usize)>,
+) -> Result<Vec<Free>> {
+    let chain = &process.compactor().chain;
+    let record: Arc<Compactions> = chain.look(process.manifests()).await?;
+    let limit = process.options().worker_timeout;
+    let silent = watch.look(&record, process.env().clock.monotonic(), limit);
+    let silent = silent.into_iter().map(|(job, at, claim)| ((job, at), Some(claim)));
+    let open = record.open_ranges().into_iter().map(|place| (place, None));
+    let found: Vec<Free> = open.chain(silent).filter(|(place, _)| !here.contains(place)).collect();
+    Ok(found)
+}
+
+/// The tables to merge, newest layer first; `None` when the job has ended.
+async fn inputs(process: &Process, id: JobId) -> Result<Option<Vec<Vec<SstDescriptor>>>> {
+    let manifests = process.manifests();
+    let Some(job) = process.compactor().chain.job(manifests, id).await? else { return Ok(None) };
+    // The state it was planned on is one that this process may not know yet.
+    let mut state = manifests.newest_known();
+    if state.id < job.planned_on || job.merged(&state).is_err() {
+        state = manifests.probe(true).await?;
+    }
+    let finished = state.finished_jobs.iter().any(|done| done.job == id);
+    Ok(if finished { None } else { job.merged(&state).ok() })
+}
+
+async fn merge(
+    process: Arc<Process>,
+    (place, instead_of): Free,
+    layers: Layers,
+    stop: Arc<AtomicBool>,
+) -> Result<Ended> {
+    let host: Arc<dyn Host> = Arc::<Process>::clone(&process);
+    let env = process.env();
+    let since = env.clock.monotonic();
+    let worker = AttemptId(env.random_u128());
+    let ended = RangeWorker::new(&host, place, worker, &stop).work(layers, instead_of).await;
+    match &ended {
+        Ok(Ended::Done) => {
+            let took = env.clock.monotonic().saturating_sub(since);
+            let (job, range) = (place.0.to_string(), place.1);
+            process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
+        }
+        // Inputs that are gone belonged to a job that ended meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ended::Lost),
+        _ => {}
+    }
+    ended
+}
+
+/// The next range that ends here; `None` when `pause` is over before.
+async fn next(
+    process: &Process,
+    working: &mut Working,
+    pause: std::time::Duration,
+) -> Option<((JobId, usize), Result<Ended>)> {
+    if working.is_empty() {
+        process.rests(pause).await;
+        return None;
+    }
+    super::job::either(working.next(), process.rests(pause)).await.flatten()
+}
+
+/// Whether waiting may help.
+fn may_pass(error: &Error) -> bool {
+    error.kind().is_transient() || error.kind() == ErrorKind::Denied
+}

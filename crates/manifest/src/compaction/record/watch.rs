@@ -1,0 +1,78 @@
+//! Which workers are silent, as one observer sees it.
+
+use super::{Claim, Compactions, JobRange};
+use siltstone_base::JobId;
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What an observer has seen of the claims, and since when by its own clock. That a claim stands
+/// still is a judgement that nothing hangs on: whoever is judged wrongly finds its claim gone.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    seen: HashMap<(JobId, usize), (Claim, Duration)>,
+}
+
+impl Watch {
+    /// Looks at `record`, `now` by a clock that never goes back, and answers the claims that have
+    /// been the same in every look for `limit` or longer, by job and place. Claims that have ended
+    /// are forgotten.
+    pub fn look(
+        &mut self,
+        record: &Compactions,
+        now: Duration,
+        limit: Duration,
+    ) -> Vec<(JobId, usize, Claim)> {
+        let mut seen = HashMap::new();
+        let mut still = Vec::new();
+        for job in record.jobs.iter().filter(|job| !job.cancelled) {
+            let claim = |(at, range): (usize, &JobRange)| Some((at, range.claim?));
+            for (at, claim) in job.ranges.iter().enumerate().filter_map(claim) {
+                let place = (job.id, at);
+                let before = self.seen.get(&place).filter(|(before, _)| *before == claim);
+                let since = before.map_or(now, |(_, since)| *since);
+                if now.saturating_sub(since) >= limit {
+                    still.push((job.id, at, claim));
+                }
+                seen.insert(place, (claim, since));
+            }
+        }
+        self.seen = seen;
+        still
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::job;
+    use super::*;
+    use crate::compaction::KeyRange;
+    use bytes::Bytes;
+    use siltstone_base::{AttemptId, DatabaseId};
+
+    fn record(claim: Option<Claim>) -> Compactions {
+        let mut one = job(7);
+        let keys = KeyRange { start: Bytes::from_static(b"a"), end: None, bottom: true };
+        one.ranges = vec![JobRange::open(keys.clone()), JobRange { claim, ..JobRange::open(keys) }];
+        Compactions { jobs: vec![one], ..Compactions::none(DatabaseId(1)) }
+    }
+
+    #[test]
+    fn a_claim_is_still_when_no_look_saw_it_move() {
+        let limit = Duration::from_secs(30);
+        let at = Duration::from_secs;
+        let claim = |beats| Claim { worker: AttemptId(9), beats };
+        let mut watch = Watch::default();
+        // An observer that has just come knows nothing yet, however long the claim stands.
+        assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
+        assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);
+        let still = watch.look(&record(Some(claim(1))), at(1030), limit);
+        assert_eq!(still, vec![(JobId(7), 1, claim(1))]);
+        // A beat starts the count anew, and so does another worker or an end in between.
+        assert_eq!(watch.look(&record(Some(claim(2))), at(1031), limit), vec![]);
+        let other = Claim { worker: AttemptId(10), beats: 2 };
+        assert_eq!(watch.look(&record(Some(other)), at(1061), limit), vec![]);
+        assert_eq!(watch.look(&record(None), at(1070), limit), vec![]);
+        assert_eq!(watch.look(&record(Some(other)), at(1100), limit), vec![]);
+        assert_eq!(watch.look(&record(Some(other)), at(1130), limit).len(), 1);
+    }
+}

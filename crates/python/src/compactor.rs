@@ -1,0 +1,151 @@
+//! A compactor, or a worker of one, in this process: without a writer.
+
+use crate::error::exception;
+use crate::open::{env, text_of};
+use crate::operator::operator;
+use crate::options::options;
+use crate::process::{Process, over};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::{CompactorEvent, CompactorOptions, CompactorProcess, Result};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a compactor that is interrupted may take to end in order: Ctrl-C must end a call within
+/// a second.
+const STOP_GRACE: Duration = Duration::from_millis(700);
+
+/// What was heard and not told yet.
+type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
+
+/// Merges everything into one sorted run. `told` is called with what was done.
+#[pyfunction]
+#[pyo3(signature = (url, named, store_options, merge_operator, told))]
+pub(crate) fn compact(
+    py: Python<'_>,
+    url: &str,
+    named: &Bound<'_, PyDict>,
+    store_options: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
+    told: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let how = how(named, merge_operator, 0)?;
+    let (process, compactor, heard) = open(py, url, how, store_options)?;
+    let work = compactor.clone();
+    let work = process.run(async move { work.compact().await });
+    drive(py, process, &compactor, (&heard, told), work)
+}
+
+/// Compacts until it is interrupted, or works for a compactor that runs elsewhere.
+#[pyfunction]
+#[pyo3(signature = (url, named, store_options, merge_operator, workers, told))]
+pub(crate) fn run_compactor(
+    py: Python<'_>,
+    url: &str,
+    named: &Bound<'_, PyDict>,
+    store_options: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
+    workers: (usize, bool),
+    told: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let (workers, worker) = workers;
+    let how = how(named, merge_operator, workers)?;
+    let (process, compactor, heard) = open(py, url, how, store_options)?;
+    let work = compactor.clone();
+    let work =
+        process.run(async move { if worker { work.work().await } else { work.run().await } });
+    drive(py, process, &compactor, (&heard, told), work)
+}
+
+fn how(
+    named: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
+    workers: usize,
+) -> PyResult<CompactorOptions> {
+    let (options, merge_operator) = (options(named)?, operator(merge_operator)?);
+    Ok(CompactorOptions { options, merge_operator, workers })
+}
+
+fn open(
+    py: Python<'_>,
+    url: &str,
+    how: CompactorOptions,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<(&'static Process, CompactorProcess, Heard)> {
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    let heard = Heard::default();
+    let hears = Arc::clone(&heard);
+    let listener = move |event| hears.lock().push(event);
+    let compactor = wait(py, process, CompactorProcess::open(env, how, listener))?;
+    Ok((process, compactor, heard))
+}
+
+/// Waits for `work`, tells what is heard meanwhile, and ends it in order on a signal.
+fn drive<T: Send>(
+    py: Python<'_>,
+    process: &'static Process,
+    compactor: &CompactorProcess,
+    (heard, told): (&Heard, &Bound<'_, PyAny>),
+    work: impl Future<Output = Result<T>> + Send,
+) -> PyResult<T> {
+    let mut work = pin!(work);
+    loop {
+        let polled = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
+        let interrupted = match polled {
+            Polled::Done(done) => {
+                tell(heard, told)?;
+                return done.map_err(|error| exception(py, &error));
+            }
+            Polled::Over => return Err(over(py)),
+            Polled::Later => py.check_signals().and_then(|()| tell(heard, told)),
+        };
+        if let Err(interrupted) = interrupted {
+            compactor.stop();
+            // What it says as it ends is that it was stopped.
+            drop(py.detach(|| poll_for(process, work.as_mut(), STOP_GRACE)));
+            return Err(interrupted);
+        }
+    }
+}
+
+/// Calls `told` with the kind of each event, its line, and its numbers where it has some.
+fn tell(heard: &Heard, told: &Bound<'_, PyAny>) -> PyResult<()> {
+    let events = std::mem::take(&mut *heard.lock());
+    for event in events {
+        let line = event.to_string();
+        match &event {
+            CompactorEvent::Compacted(entry) => {
+                let numbers = PyDict::new(told.py());
+                numbers.set_item("plan", &entry.plan)?;
+                numbers.set_item("why", entry.why)?;
+                numbers.set_item("tables_in", entry.tables_in)?;
+                numbers.set_item("rows_in", entry.rows_in)?;
+                numbers.set_item("bytes_in", entry.bytes_in)?;
+                numbers.set_item("tables_out", entry.tables_out)?;
+                numbers.set_item("rows_out", entry.rows_out)?;
+                numbers.set_item("bytes_out", entry.bytes_out)?;
+                numbers.set_item("moved", entry.moved)?;
+                numbers.set_item("dropped", entry.dropped)?;
+                numbers.set_item("seconds", entry.took.as_secs_f64())?;
+                numbers.set_item("error", entry.error.as_deref())?;
+                told.call1(("compacted", line, numbers))?;
+            }
+            CompactorEvent::Merged(range) => {
+                let numbers = PyDict::new(told.py());
+                numbers.set_item("job", &range.job)?;
+                numbers.set_item("range", range.range)?;
+                numbers.set_item("seconds", range.took.as_secs_f64())?;
+                told.call1(("merged", line, numbers))?;
+            }
+            CompactorEvent::Trouble(error) => {
+                told.call1(("trouble", line, exception(told.py(), error)))?;
+            }
+        }
+    }
+    Ok(())
+}

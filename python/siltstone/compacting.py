@@ -1,0 +1,164 @@
+"""Compaction without a writer; `siltstone.admin` has it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from siltstone import _native
+from siltstone.merging import MergeOperatorSource, described
+from siltstone.opening import StoreOptionsSource, Url, _store, _text
+from siltstone.options import Options, named_options
+
+__all__ = ["Compaction", "Merged", "compact", "run_compactor"]
+
+LOGGER = logging.getLogger("siltstone.compaction")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """A compaction that has ended. As text it is a line of a log."""
+
+    plan: str
+    """Layers, newest first, and the run that the result came to: ``L0:4, L0:3, 7 -> 7``."""
+    why: str
+    """Why it was begun."""
+    tables_in: int
+    """Tables that were merged."""
+    rows_in: int
+    """Their rows, older versions and tombstones included."""
+    bytes_in: int
+    """Their bytes."""
+    tables_out: int
+    """Tables that were written."""
+    rows_out: int
+    """Their rows."""
+    bytes_out: int
+    """Their bytes."""
+    moved: int
+    """Tables that came to the destination as they were."""
+    dropped: int
+    """Tables that went unread."""
+    seconds: float
+    """How long it took here."""
+    error: str | None
+    """Why it did not succeed."""
+    line: str = field(repr=False)
+    """All of that in a line."""
+
+    def __str__(self) -> str:
+        return self.line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """A range of somebody's compaction that a worker has merged."""
+
+    job: str
+    """Identity of the compaction."""
+    range: int
+    """Which of its ranges, from 0."""
+    seconds: float
+    """How long it took here."""
+    line: str = field(repr=False)
+    """All of that in a line."""
+
+    def __str__(self) -> str:
+        return self.line
+
+
+Progress = Callable[[Compaction | Merged | Exception], object]
+"""Hears what a compactor did, and what it tries again."""
+
+
+def _teller(progress: Progress | None) -> Callable[[str, str, Any], None]:
+    def told(kind: str, line: str, what: Any) -> None:
+        if kind == "trouble":
+            LOGGER.warning("%s", line)
+            done: Compaction | Merged | Exception = what
+        else:
+            LOGGER.info("%s", line)
+            done = (
+                Compaction(line=line, **what) if kind == "compacted" else Merged(line=line, **what)
+            )
+        if progress is not None:
+            progress(done)
+
+    return told
+
+
+def compact(
+    url: Url,
+    *,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+    progress: Progress | None = None,
+) -> list[Compaction]:
+    """Merges all tables of the database at `url` into one sorted run; returns when that is done.
+
+    It needs no writer and disturbs none: rows that the writer has not flushed yet stay where they
+    are, and what a snapshot of its may still read is kept. A compactor that runs beside it is
+    stopped: the writer's own goes on after the writer's next flush, one that runs in a process of
+    its own ends with `Fenced`. What an earlier compactor left unfinished is ended first.
+
+    :param options: `Options`, or a dict of the same names: those about compaction and tables count.
+    :param merge_operator: as for `open`.
+    :param progress: called with each `Compaction` that ends, and with errors that are tried again.
+    :returns: what was done, in order; empty when nothing was to gain.
+    :raises NotFound: there is no database here.
+    :raises Fenced: another compactor has taken over. What was finished is where it goes on.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    """
+    operator = described(merge_operator)
+    done: list[Compaction] = []
+
+    def noted(what: Compaction | Merged | Exception) -> None:
+        if isinstance(what, Compaction):
+            done.append(what)
+        if progress is not None:
+            progress(what)
+
+    named, store = named_options(options), _store(store_options)
+    _native.compact(_text(url), named, store, operator, _teller(noted))
+    return done
+
+
+def run_compactor(
+    url: Url,
+    *,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+    workers: int = 0,
+    worker: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Compacts the database at `url` in this process, until it is interrupted.
+
+    Open the writer with ``embedded_compactor=False``: of two compactors the one that starts later
+    stops the other, and never the writer. Interrupted, it leaves what it has finished to the next
+    one. Every compaction is a line of the logger ``siltstone.compaction``.
+
+    With ``workers=N`` it is a coordinator: compactions are cut into ranges for N workers besides
+    itself. A worker (``worker=True``, in any number of other processes) plans nothing; it merges
+    ranges that a coordinator has left open, and takes those of workers that fell silent for
+    `worker_timeout`. Workers may come, go and die at any moment.
+
+    :param options: `Options`, or a dict of the same names: those about compaction and tables count.
+    :param merge_operator: as for `open`; workers need it, too.
+    :param workers: how many workers are expected in other processes.
+    :param worker: work for a compactor that runs elsewhere.
+    :param progress: called with each `Compaction` or `Merged` range that ends, and with errors that
+        are tried again. What it raises ends the call.
+    :raises NotFound: there is no database here, or it was destroyed.
+    :raises Fenced: another compactor has taken over.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    """
+    operator = described(merge_operator)
+    if workers < 0 or (worker and workers):
+        raise ValueError("workers is how many others a coordinator expects; a worker expects none")
+    named, store = named_options(options), _store(store_options)
+    _native.run_compactor(_text(url), named, store, operator, (workers, worker), _teller(progress))
