@@ -14,17 +14,16 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import json
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
 from typing import Any, TypeVar
 
 import click
 
 import siltstone
+from siltstone.cli_compaction import compact, run_compactor
+from siltstone.cli_parts import _as_json, _example, _print_json
 
 ABSENT = 3
 """Exit status when the key asked for is not there."""
@@ -74,10 +73,6 @@ class Commands(click.Group):
         except siltstone.Error as error:
             line = " ".join(str(error).split())
             raise click.ClickException(f"{type(error).__name__}: {line}") from error
-
-
-def _as_json(command: _F) -> _F:
-    return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
 
 
 def _in_form(command: _F) -> _F:
@@ -137,14 +132,6 @@ def _store_options(
     return options
 
 
-def _print_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=_plain))
-
-
-def _plain(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
 def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
     """A table on a terminal, ``name<TAB>value`` lines elsewhere. A name alone is a heading."""
     if not sys.stdout.isatty():
@@ -167,11 +154,6 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
         else:
             table.add_row(name, Text(str(value)))
     Console().print(table)
-
-
-def _example(*lines: str) -> str:
-    """What stands below a command's options."""
-    return "\b\nExamples:\n" + "\n".join(f"  siltstone --path {line}" for line in lines)
 
 
 @click.group(
@@ -513,110 +495,8 @@ def run_gc(
         raise SystemExit(1)
 
 
-def _named_options(
-    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
-) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    for pair in given:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise click.BadParameter("an option is NAME=VALUE")
-        try:
-            options[name] = json.loads(text)
-        except ValueError:
-            options[name] = None if text == "none" else text
-    return options
-
-
-def _options(command: _F) -> _F:
-    return click.option(
-        "--option",
-        "options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=_named_options,
-        help="An option of compaction, by name: max_compactions=2.",
-    )(command)
-
-
-def _told(as_json: bool) -> Callable[[object], None]:
-    """Prints what a compactor did: a line, or one JSON object each; troubles on standard error."""
-
-    def told(what: object) -> None:
-        if isinstance(what, Exception):
-            click.echo(f"Error: {' '.join(str(what).split())}", err=True)
-        elif as_json and isinstance(what, siltstone.admin.Compaction | siltstone.admin.Merged):
-            numbers = asdict(what)
-            del numbers["line"]
-            _print_json(numbers)
-        else:
-            click.echo(str(what))
-
-    return told
-
-
-@main.command(
-    epilog=_example(
-        "example.db compact", "example.db compact --json --option target_sst_bytes=64MiB"
-    )
-)
-@_options
-@_as_json
-@click.pass_obj
-def compact(session: Session, options: dict[str, Any], as_json: bool) -> None:
-    """Merges all tables into one sorted run, without a writer; prints a line for what was done.
-
-    A compactor that runs beside it is stopped; the writer is not.
-    """
-    done = siltstone.admin.compact(
-        session.url,
-        options=options,
-        store_options=session.store_options,
-        progress=_told(as_json),
-    )
-    if not done and not as_json:
-        click.echo("nothing to compact")
-
-
-@main.command(
-    "run-compactor",
-    epilog=_example(
-        "s3://bucket/db run-compactor",
-        "s3://bucket/db run-compactor --workers 2",
-        "s3://bucket/db run-compactor --worker",
-    ),
-)
-@click.option(
-    "--workers",
-    type=click.IntRange(min=0),
-    default=0,
-    help="Leave work for so many workers in other processes.",
-)
-@click.option("--worker", is_flag=True, help="Work for a compactor that runs elsewhere.")
-@_options
-@_as_json
-@click.pass_obj
-def run_compactor(
-    session: Session, workers: int, worker: bool, options: dict[str, Any], as_json: bool
-) -> None:
-    """Compacts in this process until it is stopped; prints a line for every compaction.
-
-    Ctrl-C and SIGTERM end it in order, with status 0. Another compactor that starts stops this one,
-    which exits with 1; the writer goes on.
-    """
-    if worker and workers:
-        raise click.UsageError("--worker and --workers exclude each other")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        siltstone.admin.run_compactor(
-            session.url,
-            options=options,
-            store_options=session.store_options,
-            workers=workers,
-            worker=worker,
-            progress=_told(as_json),
-        )
-
+main.add_command(compact)
+main.add_command(run_compactor)
 
 if __name__ == "__main__":
     main()
