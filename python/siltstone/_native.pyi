@@ -67,6 +67,7 @@ __all__ = [
     "gc",
     "manifest",
     "merge_sorted",
+    "next_lines",
     "open",
     "open_reader",
     "operator_names",
@@ -885,6 +886,10 @@ def error_kinds() -> list[str]:
 
 def error_of_kind(kind: str, text: str) -> BaseException:
     """The exception that an engine error of this kind becomes."""
+
+def next_lines() -> list[tuple[str, int, str]] | None:
+    """Logger, level and text of what the engine has said; waits for the next line. None once the
+    runtime has ended."""
 
 def at_exit() -> None:
     """Closes everything that is open and ends the runtime; nothing can be opened after."""

@@ -286,9 +286,10 @@ def scan(
 
 
 @main.command(epilog=_example("example.db stats", "example.db stats --json | jq .table_bytes"))
+@click.option("--prometheus", is_flag=True, help="Answer as Prometheus reads it.")
 @_as_json
 @click.pass_obj
-def stats(session: Session, as_json: bool) -> None:
+def stats(session: Session, prometheus: bool, as_json: bool) -> None:
     """Prints what the database holds, as a reader sees it.
 
     No writer is opened, and none is disturbed: sizes come from the newest manifest, and rows in
@@ -296,6 +297,9 @@ def stats(session: Session, as_json: bool) -> None:
     """
     with session.reader() as reader:
         figures = reader.stats()
+    if prometheus:
+        click.echo(figures.to_prometheus(), nl=False)
+        return
     if as_json:
         _print_json({figure.name: figure.value for figure in figures})
         return

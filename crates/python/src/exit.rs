@@ -3,6 +3,7 @@
 
 use crate::database::Opened;
 use crate::error::exception;
+use crate::lines;
 use crate::process::Process;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use futures::future::{join, join_all};
@@ -42,6 +43,7 @@ pub(crate) fn at_exit(py: Python<'_>) -> PyResult<()> {
         }
     };
     py.detach(|| process.end());
+    lines::end(py);
     let (closed, _) = ended?;
     let failures = closed.into_iter().filter_map(Result::err).chain(process.take_failures());
     for error in failures {

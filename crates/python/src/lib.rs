@@ -7,6 +7,7 @@
 //! | `held` | engine handles that a forked child leaks instead of touching |
 //! | `wait` | waiting without the interpreter, looking for signals |
 //! | `exit` | what happens before the interpreter goes |
+//! | `lines` | what the engine says, on its way to `logging` |
 //! | `error` | engine errors to Python exceptions |
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
 //! | `source` | the reads that Database, Reader and Snapshot share |
@@ -37,6 +38,7 @@ mod gc;
 mod get;
 mod get_many;
 mod held;
+mod lines;
 mod lsm;
 mod open;
 mod operator;
@@ -91,8 +93,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_of_kind, module)?)?;
     module.add_function(wrap_pyfunction!(exit::at_exit, module)?)?;
+    module.add_function(wrap_pyfunction!(lines::next_lines, module)?)?;
     aio::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     process::watch_forks(module)?;
+    lines::register();
     exit::register(module)
 }

@@ -7,6 +7,7 @@
 
 use crate::database::Opened;
 use crate::error;
+use crate::lines;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -29,6 +30,11 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// How many forks lie between the first process and this one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// How many forks lie between the first process and this one.
+pub(crate) fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
 /// This process's, or that of the process it was forked from. Taken only by threads that hold the
 /// interpreter lock and never across giving it up; `os.fork` is called with the interpreter lock
 /// held, so no other thread can have it at that moment.
@@ -70,6 +76,8 @@ impl Process {
         })?;
         let process: &'static Process = Box::leak(Box::new(process));
         *current = Some(process);
+        drop(current);
+        lines::start(py);
         Ok(process)
     }
 

@@ -170,8 +170,8 @@ pub(crate) struct Pressure {
     /// Waits that began, by the rate and for room.
     pub(crate) slowed: AtomicU64,
     pub(crate) stopped: AtomicU64,
-    /// When a line was last written, of slowing and of stopping.
-    pub(crate) said: Mutex<[Option<Duration>; 2]>,
+    /// When a line was last written of each cause, for slowed and for stopped writes.
+    pub(crate) said: Mutex<Vec<(Cause, bool, Duration)>>,
 }
 
 impl Pressure {

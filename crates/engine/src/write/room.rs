@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Where lines about pressure go.
 const TARGET: &str = "siltstone.pressure";
-/// Shortest time between two lines of a kind.
+/// Shortest time between two lines of a cause.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// A wait under way: counted until it is over, or given up.
@@ -185,12 +185,11 @@ impl Writer {
         }
         let now = self.env.clock.monotonic();
         let mut said = self.pressure.said.lock();
-        let [slowed, full] = &mut *said;
-        let last = if stopped { full } else { slowed };
-        if last.is_some_and(|last| now < last + SAY_EVERY) {
+        said.retain(|(_, _, last)| now < *last + SAY_EVERY);
+        if said.iter().any(|(of, full, _)| (*of, *full) == (cause, stopped)) {
             return;
         }
-        *last = Some(now);
+        said.push((cause, stopped, now));
         drop(said);
         let what = if stopped { "stopped" } else { "slowed" };
         log::log!(target: TARGET, level, "writes are {what}: {}", self.reason(cause));
