@@ -237,6 +237,9 @@ impl Reading {
             let what = "the checksum of the whole object is not the manifest's";
             self.report.problem(self.name, None, what);
         }
+        for range in self.table.range_deletes().list() {
+            self.counts.seen(range.seq);
+        }
         let properties = self.table.properties();
         let counts = &self.counts;
         // Where the manifest overrules sequence numbers, blocks give out the manifest's.
@@ -262,14 +265,18 @@ impl Reading {
 }
 
 impl Counts {
+    fn seen(&mut self, seq: Seq) {
+        let (min, max) = self.seqs.unwrap_or((seq, seq));
+        self.seqs = Some((min.min(seq), max.max(seq)));
+    }
+
     fn add(&mut self, entry: &siltstone_base::Entry<'_>) {
         self.entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Delete);
         self.merge_operands += u64::from(entry.kind == Kind::Merge);
         self.key_bytes += entry.key.len() as u64;
         self.value_bytes += entry.value.len() as u64;
-        let (min, max) = self.seqs.unwrap_or((entry.seq, entry.seq));
-        self.seqs = Some((min.min(entry.seq), max.max(entry.seq)));
+        self.seen(entry.seq);
         if let Some(at) = entry.expires_at {
             self.expiring += 1;
             self.min_expiry = Some(self.min_expiry.map_or(at, |min| min.min(at)));
