@@ -17,7 +17,8 @@
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Commit, Database, Env, Fill, OpenOptions, Options, Rows, ScanRange,
+    Accept, Batch, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Rows,
+    ScanRange,
 };
 use siltstone_tests::latency::{Latencies, slow};
 use siltstone_tests::sim::{Sim, SimHandle};
@@ -188,6 +189,52 @@ fn a_short_scan_with_metadata_in_memory_is_one_request() {
         for start in 0..950 {
             let (rows, cold, _) = world.measured(scan(&db, ten_from(start))).await;
             assert_eq!((rows, cold.gets), (10, 1), "from {start}");
+        }
+    });
+}
+
+/// However many tables a run has: those that a scan does not come to are not opened.
+#[test]
+fn a_short_cold_scan_of_a_long_run_opens_one_table() {
+    tell(Latencies::fixed(), async |world, _| {
+        let compaction = CompactionOptions {
+            target_sst_bytes: 10_000,
+            min_move_bytes: 0,
+            ..CompactionOptions::default()
+        };
+        let options = Options { compaction, block_bytes: 1000, ..Options::default() };
+        let db = world.open(options).await;
+        for layer in 0..2 {
+            flush_layer(&db, 3000, layer, 2).await;
+        }
+        db.compact().await.unwrap();
+        assert!(db.stats().tables > 20, "{}", db.stats().tables);
+        db.close().await.unwrap();
+        for start in [0, 700, 1500] {
+            let db = world.open(Options::default()).await;
+            let (rows, cold, took) = world.measured(scan(&db, ten_from(start))).await;
+            assert_eq!(rows, 10);
+            // Where ten rows lie in two tables, the second one is opened as well.
+            assert!((2..=4).contains(&cold.gets), "from {start}: {cold:?}");
+            assert!(took <= Duration::from_millis(100), "from {start}: {took:?}");
+            for reverse in [true, false] {
+                let all = ScanRange { reverse, ..ScanRange::all() };
+                let mut whole = db.scan(all).unwrap();
+                let mut keys: Vec<Vec<u8>> = Vec::new();
+                let mut take = |key: &[u8], _: &[u8]| {
+                    keys.push(key.to_vec());
+                    Ok(true)
+                };
+                while whole.each(&mut take).unwrap() == Fill::NeedsBlocks {
+                    whole.fetch().await.unwrap();
+                }
+                if reverse {
+                    keys.reverse();
+                }
+                assert!(keys.is_sorted_by(|low, high| low < high));
+                assert_eq!(keys.len(), 3000, "reverse: {reverse}");
+            }
+            db.close().await.unwrap();
         }
     });
 }

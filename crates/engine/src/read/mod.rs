@@ -8,6 +8,7 @@ mod many;
 mod partition;
 mod rows;
 mod scan;
+mod scan_table;
 mod snapshot;
 mod wave;
 

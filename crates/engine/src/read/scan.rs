@@ -1,31 +1,19 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
 //! they lack.
 
-use super::get::newest_seq;
+use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
 use super::{Pin, Rows, Snapshot};
 use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{self, ReadContext};
 use futures::future::{BoxFuture, try_join_all};
-use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_memtable::MemCursor;
 use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
-use siltstone_sst::{Block, BlockSource, Table, TableCursor};
-use std::collections::BTreeMap;
+use siltstone_sst::{Block, Table};
 use std::fmt;
 use std::hint::black_box;
-use std::ops::Range;
 use std::sync::Arc;
-
-/// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
-/// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Likewise where a read waits for no network: a system call for a dozen blocks costs nothing, and
-/// what was read is still in the processor's caches when it is used.
-const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
-/// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
-const CACHED_WAVES: u32 = 3;
 
 /// Which rows a scan gives, and in which direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +75,7 @@ enum State {
 /// One input of the merge.
 enum Source {
     Memtable(Above),
-    Run(RunCursor<TableCursor<TableBlocks>>),
+    Run(RunCursor<ScanTable>),
     /// One of the others, without what range deletes hide.
     Covered(Box<Covered<Source>>),
 }
@@ -193,33 +181,6 @@ forward_to_source! {
     prev();
 }
 
-/// The blocks that a scan's cursors see: those fetched for it, and those in the cache.
-struct ScanBlocks {
-    cache: Arc<crate::cache::BlockCache>,
-    hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
-    ahead: Mutex<Vec<Ahead>>,
-}
-
-/// How far one table is read ahead.
-struct Ahead {
-    table: Arc<OpenTable>,
-    waves: u32,
-}
-
-/// The blocks of one table that a scan's cursor sees.
-struct TableBlocks {
-    table: Arc<OpenTable>,
-    blocks: Arc<ScanBlocks>,
-}
-
-impl BlockSource for TableBlocks {
-    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
-        // A cursor keeps the block it stands in, and a scan does not turn back.
-        let held = self.blocks.hand.lock().remove(&addr);
-        held.or_else(|| self.blocks.cache.get(&self.table, addr.block))
-    }
-}
-
 impl Scan {
     pub(crate) fn new(
         context: ReadContext,
@@ -228,11 +189,7 @@ impl Scan {
         held: Option<Snapshot>,
     ) -> Scan {
         context.asked.scans.add(1);
-        let blocks = Arc::new(ScanBlocks {
-            cache: Arc::clone(&context.cache),
-            hand: Mutex::default(),
-            ahead: Mutex::default(),
-        });
+        let blocks = Arc::new(ScanBlocks::new(&context.cache));
         let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
         #[cfg(mutation = "empty_range")]
         assert!(!empty, "planted: a range holds something");
@@ -311,6 +268,7 @@ impl Scan {
                 match &mut self.state {
                     State::Opening => self.open().await,
                     State::Running(_, lacking) => match lacking.take() {
+                        Some(addr) if addr.block == METADATA => self.open_later(addr.sst).await,
                         Some(addr) => {
                             read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await
                         }
@@ -340,21 +298,34 @@ impl Scan {
         self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
     }
 
-    /// Opens the cursors if all metadata is in memory.
+    /// Opens the cursors if all metadata that it takes is in memory.
     fn open_in_memory(&mut self) -> Result<bool> {
-        let tables: Option<Vec<_>> = self.handles().map(|handle| handle.table()).collect();
-        match tables {
-            Some(tables) => self.start(tables).map(|()| true),
-            None => Ok(false),
+        let entered = self.entered();
+        let mut tables = Vec::new();
+        for (at, handle) in self.handles().enumerate() {
+            let table = handle.table();
+            if table.is_none() && opens_first(&entered, at, handle) {
+                return Ok(false);
+            }
+            tables.push(table);
         }
+        self.start(tables).map(|()| true)
     }
 
     /// Loads the metadata and the first block of every source, each in one wave.
     async fn open(&mut self) -> Result<()> {
-        let handles: Vec<_> = self.handles().cloned().collect();
+        let entered = self.entered();
         let context = &self.context;
-        let tables = try_join_all(handles.iter().map(|handle| context.table(handle))).await?;
-        let firsts = tables.iter().filter_map(|table| {
+        let tables = self.handles().enumerate().map(|(at, handle)| {
+            let first = opens_first(&entered, at, handle);
+            async move {
+                let table = if first { Some(context.table(handle).await?) } else { handle.table() };
+                Ok::<_, Error>(table)
+            }
+        });
+        let tables = try_join_all(tables).await?;
+        let firsts = entered.iter().filter_map(|at| {
+            let table = tables.get(*at)?.as_ref()?;
             let block = first_block(table, &self.range)?;
             context.cache.get(table, block).is_none().then_some((table, block))
         });
@@ -366,8 +337,26 @@ impl Scan {
             context.blocks(&table.table, &wanted, fetch::Fill::Keep).await
         });
         let fetched = try_join_all(fetched).await?;
-        self.blocks.hand.lock().extend(fetched.into_iter().flatten());
+        self.blocks.take(fetched.into_iter().flatten());
         self.start(tables)
+    }
+
+    /// Loads the metadata of a table that the scan has come to, and where it enters it.
+    async fn open_later(&self, id: SstId) -> Result<()> {
+        let handle = self.handles().find(|handle| handle.descriptor.id == id);
+        let handle = handle
+            .ok_or_else(|| Error::internal("a scan asks for a table that it does not read"))?;
+        let table = self.context.table(handle).await?;
+        let edge = ScanRange { reverse: self.range.reverse, ..ScanRange::all() };
+        if let Some(block) = first_block(&table, &edge)
+            && self.context.cache.get(&table, block).is_none()
+        {
+            self.blocks.reads(&table);
+            let addr = BlockAddr { sst: id, block };
+            read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await?;
+        }
+        self.blocks.opened(table);
+        Ok(())
     }
 
     /// Which of [`Scan::handles`] the first seek enters: one a run.
@@ -387,13 +376,13 @@ impl Scan {
 
     /// The blocks where the first seek enters `tables`, as far as they are in memory; `None` for
     /// all others. What it will touch there is brought near, of all of them side by side.
-    fn first_blocks(&self, tables: &[Arc<OpenTable>]) -> Vec<Option<(u32, Arc<Block>)>> {
+    fn first_blocks(&self, tables: &[Option<Arc<OpenTable>>]) -> Vec<Option<(u32, Arc<Block>)>> {
         let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
         let looks: Vec<_> = self
             .entered()
             .into_iter()
             .filter_map(|at| {
-                let table = tables.get(at)?;
+                let table = tables.get(at)?.as_ref()?;
                 let block = first_block(table, &self.range)?;
                 let look = table.slots.look();
                 black_box(look.touch(block));
@@ -415,8 +404,8 @@ impl Scan {
         blocks
     }
 
-    /// Makes the merge; `tables` in the order of [`Scan::handles`].
-    fn start(&mut self, tables: Vec<Arc<OpenTable>>) -> Result<()> {
+    /// Makes the merge; `tables` in the order of [`Scan::handles`], as far as they are open.
+    fn start(&mut self, tables: Vec<Option<Arc<OpenTable>>>) -> Result<()> {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let cover = self.cover(&tables);
         let over = |source: Source, newest: Seq| match &cover {
@@ -440,8 +429,7 @@ impl Scan {
             .collect();
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
         let blocks = self.first_blocks(&tables);
-        let ahead = tables.iter().map(|table| Ahead { table: Arc::clone(table), waves: 0 });
-        self.blocks.ahead.lock().extend(ahead);
+        self.blocks.read_first(tables.iter().flatten());
         let mut tables = tables.into_iter().zip(blocks);
         for run in &self.pin.tree.levels.runs {
             let mut newest = Seq::NONE;
@@ -453,10 +441,14 @@ impl Scan {
                         first_key: handle.descriptor.first_key.clone(),
                         last_key: handle.descriptor.last_key.clone(),
                     };
-                    let metadata = Arc::clone(&table.table);
-                    newest = newest.max(newest_seq(&metadata));
-                    let blocks = TableBlocks { table, blocks: Arc::clone(&self.blocks) };
-                    (bounds, TableCursor::holding(metadata, blocks, held))
+                    let descriptor = &handle.descriptor;
+                    newest = newest.max(descriptor.seq_override.unwrap_or(descriptor.max_seq));
+                    let blocks = Arc::clone(&self.blocks);
+                    let cursor = match table {
+                        Some(table) => ScanTable::open(table, blocks, held),
+                        None => ScanTable::Closed(Arc::clone(handle), blocks),
+                    };
+                    (bounds, cursor)
                 })
                 .collect();
             if !members.is_empty() {
@@ -482,6 +474,12 @@ fn expired(error: Error) -> Error {
     Error::new(ErrorKind::Expired, text).caused_by(error)
 }
 
+/// Whether a scan opens the table, number `at` of all, before it begins: it enters it first, or it
+/// must know its range deletes, which hide what lies in others.
+fn opens_first(entered: &[usize], at: usize, handle: &TableHandle) -> bool {
+    entered.contains(&at) || handle.descriptor.range_deletes.is_some()
+}
+
 /// Where a scan of `range` enters `table`.
 fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
     let last = table.block_count().checked_sub(1)?;
@@ -493,52 +491,6 @@ fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
         (true, None | Some(None)) => last,
         (true, Some(Some(found))) => found,
     })
-}
-
-/// The block that a scan enters after `block`, and where it lies. A short scan begins with two: one
-/// in ten of them, say, runs over the end of the block it starts in, and a second block in the same
-/// request costs far less than a second request.
-fn following(table: &Table, block: u32, reverse: bool) -> Option<(u32, Range<u64>)> {
-    let next = if reverse { block.checked_sub(1) } else { block.checked_add(1) }?;
-    Some((next, table.block_range(next)?))
-}
-
-/// Fetches `addr` and, as the scan proves long, more and more of what follows it in its table.
-async fn read_ahead(
-    context: &ReadContext,
-    blocks: &ScanBlocks,
-    addr: BlockAddr,
-    reverse: bool,
-) -> Result<()> {
-    let (table, waves) = {
-        let mut ahead = blocks.ahead.lock();
-        let of_block = ahead.iter_mut().find(|ahead| ahead.table.descriptor().id == addr.sst);
-        let ahead = of_block.ok_or_else(|| {
-            Error::internal("a scan asks for a block of a table that it does not read")
-        })?;
-        ahead.waves += 1;
-        (Arc::clone(&ahead.table), ahead.waves)
-    };
-    let near = context.env.store.is_near();
-    let most = if near { NEAR_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
-    let mut wanted = vec![addr.block];
-    let mut bytes = 0;
-    let mut next = addr.block;
-    // Two blocks, four, eight, … bounded by bytes.
-    for _ in 1..(1u64 << waves.min(16)) {
-        let Some((block, range)) = following(&table, next, reverse) else { break };
-        bytes += range.end - range.start;
-        if bytes > most {
-            break;
-        }
-        wanted.push(block);
-        next = block;
-    }
-    wanted.sort_unstable();
-    let fill = if waves <= CACHED_WAVES { fetch::Fill::Keep } else { fetch::Fill::PassBy };
-    let fetched = context.blocks(&table.table, &wanted, fill).await?;
-    blocks.hand.lock().extend(fetched);
-    Ok(())
 }
 
 impl fmt::Debug for Scan {

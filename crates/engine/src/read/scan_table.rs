@@ -1,0 +1,223 @@
+//! One table of a run below a scan. Those that the scan enters first are open from the start; one
+//! whose metadata is not in memory is opened when the scan comes to it, so that a short scan over a
+//! long run costs what it reads. And the blocks that a scan's cursors see.
+
+use crate::cache::{BlockCache, OpenTable, TableHandle};
+use crate::fetch::{self, ReadContext};
+use parking_lot::Mutex;
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
+use siltstone_sst::{Block, BlockSource, Table, TableCursor};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
+/// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
+const READ_AHEAD_BYTES: u64 = 4 << 20;
+/// Likewise where a read waits for no network: a system call for a dozen blocks costs nothing, and
+/// what was read is still in the processor's caches when it is used.
+const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
+/// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
+const CACHED_WAVES: u32 = 3;
+
+/// Number of a block that no table has: it stands for the metadata.
+pub(super) const METADATA: u32 = u32::MAX;
+
+/// A cursor over a table that may not be open yet.
+pub(super) enum ScanTable {
+    Open(TableCursor<TableBlocks>),
+    Closed(Arc<TableHandle>, Arc<ScanBlocks>),
+}
+
+impl ScanTable {
+    /// Over an open table, with the block that a first seek enters, as far as it was found.
+    pub(super) fn open(
+        table: Arc<OpenTable>,
+        blocks: Arc<ScanBlocks>,
+        held: Option<(u32, Arc<Block>)>,
+    ) -> ScanTable {
+        let metadata = Arc::clone(&table.table);
+        ScanTable::Open(TableCursor::holding(metadata, TableBlocks { table, blocks }, held))
+    }
+
+    /// Makes a move, when the metadata is there.
+    #[inline]
+    fn moved(
+        &mut self,
+        make: impl Fn(&mut TableCursor<TableBlocks>) -> Result<Step>,
+    ) -> Result<Step> {
+        if let ScanTable::Closed(handle, blocks) = self {
+            let Some(table) = handle.table().or_else(|| blocks.take_opened(handle)) else {
+                return Ok(Step::NeedBlock(BlockAddr {
+                    sst: handle.descriptor.id,
+                    block: METADATA,
+                }));
+            };
+            blocks.reads(&table);
+            *self = ScanTable::open(table, Arc::clone(blocks), None);
+        }
+        match self {
+            ScanTable::Open(cursor) => make(cursor),
+            ScanTable::Closed(..) => Ok(Step::End),
+        }
+    }
+}
+
+impl Cursor for ScanTable {
+    fn seek_first(&mut self) -> Result<Step> {
+        self.moved(TableCursor::seek_first)
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        self.moved(TableCursor::seek_last)
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.moved(|cursor| cursor.seek(key, seq))
+    }
+
+    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        self.moved(|cursor| cursor.seek_before(key, seq))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<Step> {
+        self.moved(TableCursor::next)
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<Step> {
+        self.moved(TableCursor::prev)
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        match self {
+            ScanTable::Open(cursor) => cursor.entry(),
+            ScanTable::Closed(..) => None,
+        }
+    }
+
+    #[inline]
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        match self {
+            ScanTable::Open(cursor) => cursor.key(),
+            ScanTable::Closed(..) => None,
+        }
+    }
+}
+
+/// The blocks that a scan's cursors see: those fetched for it, and those in the cache.
+pub(super) struct ScanBlocks {
+    cache: Arc<BlockCache>,
+    hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
+    ahead: Mutex<Vec<Ahead>>,
+    /// Tables whose metadata was read, and that no cursor has taken up yet.
+    opened: Mutex<Vec<Arc<OpenTable>>>,
+}
+
+impl ScanBlocks {
+    /// None yet, but for those in `cache`.
+    pub(super) fn new(cache: &Arc<BlockCache>) -> ScanBlocks {
+        let (hand, ahead, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ScanBlocks { cache: Arc::clone(cache), hand, ahead, opened }
+    }
+
+    /// Blocks of these tables will be asked for, of each table once.
+    pub(super) fn read_first<'t>(&self, tables: impl Iterator<Item = &'t Arc<OpenTable>>) {
+        let ahead = tables.map(|table| Ahead { table: Arc::clone(table), waves: 0 });
+        self.ahead.lock().extend(ahead);
+    }
+
+    /// Takes blocks that were fetched.
+    pub(super) fn take(&self, fetched: impl Iterator<Item = (BlockAddr, Arc<Block>)>) {
+        self.hand.lock().extend(fetched);
+    }
+
+    /// Takes metadata that was read.
+    pub(super) fn opened(&self, table: Arc<OpenTable>) {
+        self.opened.lock().push(table);
+    }
+
+    /// The metadata that was read of a table.
+    pub(super) fn take_opened(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
+        let mut opened = self.opened.lock();
+        let id = handle.descriptor.id;
+        let at = opened.iter().position(|table| table.descriptor().id == id)?;
+        Some(opened.swap_remove(at))
+    }
+
+    /// Blocks of `table` will be asked for.
+    pub(super) fn reads(&self, table: &Arc<OpenTable>) {
+        let mut ahead = self.ahead.lock();
+        if !ahead.iter().any(|ahead| ahead.table.descriptor().id == table.descriptor().id) {
+            ahead.push(Ahead { table: Arc::clone(table), waves: 0 });
+        }
+    }
+}
+
+/// How far one table is read ahead.
+struct Ahead {
+    table: Arc<OpenTable>,
+    waves: u32,
+}
+
+/// The blocks of one table that a scan's cursor sees.
+pub(super) struct TableBlocks {
+    pub(super) table: Arc<OpenTable>,
+    pub(super) blocks: Arc<ScanBlocks>,
+}
+
+impl BlockSource for TableBlocks {
+    fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
+        // A cursor keeps the block it stands in, and a scan does not turn back.
+        let held = self.blocks.hand.lock().remove(&addr);
+        held.or_else(|| self.blocks.cache.get(&self.table, addr.block))
+    }
+}
+
+/// The block that a scan enters after `block`, and where it lies. A short scan begins with two: one
+/// in ten of them, say, runs over the end of the block it starts in, and a second block in the same
+/// request costs far less than a second request.
+pub(super) fn following(table: &Table, block: u32, reverse: bool) -> Option<(u32, Range<u64>)> {
+    let next = if reverse { block.checked_sub(1) } else { block.checked_add(1) }?;
+    Some((next, table.block_range(next)?))
+}
+
+/// Fetches `addr` and, as the scan proves long, more and more of what follows it in its table.
+pub(super) async fn read_ahead(
+    context: &ReadContext,
+    blocks: &ScanBlocks,
+    addr: BlockAddr,
+    reverse: bool,
+) -> Result<()> {
+    let (table, waves) = {
+        let mut ahead = blocks.ahead.lock();
+        let of_block = ahead.iter_mut().find(|ahead| ahead.table.descriptor().id == addr.sst);
+        let ahead = of_block.ok_or_else(|| {
+            Error::internal("a scan asks for a block of a table that it does not read")
+        })?;
+        ahead.waves += 1;
+        (Arc::clone(&ahead.table), ahead.waves)
+    };
+    let near = context.env.store.is_near();
+    let most = if near { NEAR_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
+    let mut wanted = vec![addr.block];
+    let mut bytes = 0;
+    let mut next = addr.block;
+    // Two blocks, four, eight, … bounded by bytes.
+    for _ in 1..(1u64 << waves.min(16)) {
+        let Some((block, range)) = following(&table, next, reverse) else { break };
+        bytes += range.end - range.start;
+        if bytes > most {
+            break;
+        }
+        wanted.push(block);
+        next = block;
+    }
+    wanted.sort_unstable();
+    let fill = if waves <= CACHED_WAVES { fetch::Fill::Keep } else { fetch::Fill::PassBy };
+    let fetched = context.blocks(&table.table, &wanted, fill).await?;
+    blocks.hand.lock().extend(fetched);
+    Ok(())
+}
