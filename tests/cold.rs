@@ -336,3 +336,62 @@ fn a_writer_under_load_looks_up_cheaply() {
         assert!(requests.lists * 14 <= seconds, "{requests:?}");
     });
 }
+
+/// Layers of L0 that share their keys, and the seconds that a major compaction of them takes.
+async fn compacted_in(world: &World, compaction: CompactionOptions) -> (f64, RequestTotals) {
+    let compaction =
+        CompactionOptions { target_sst_bytes: 100_000, min_move_bytes: 0, ..compaction };
+    let options = Options { compaction, embedded_compactor: false, ..Options::default() };
+    let db = world.open(options).await;
+    for layer in 0..4 {
+        flush_layer(&db, 8000, layer, 4).await;
+    }
+    let (done, requests, took) = world.measured(db.compact()).await;
+    assert!(done.unwrap());
+    let all = ScanRange { limit: Some(8000), ..ScanRange::all() };
+    assert_eq!(scan(&db, all).await, 1000, "a batch of them");
+    db.close().await.unwrap();
+    (took.as_secs_f64(), requests)
+}
+
+/// All ranges of a job together keep to the rate, counting what is read and what is written.
+#[test]
+fn a_compaction_keeps_to_its_rate() {
+    for ranges in [1, 3] {
+        tell(Latencies::fixed(), async move |world, _| {
+            let limited = CompactionOptions {
+                compaction_ranges: Some(ranges),
+                compaction_bytes_per_second: Some(100_000),
+                ..CompactionOptions::default()
+            };
+            let (took, requests) = compacted_in(&world, limited).await;
+            let bytes = (requests.bytes_read + requests.bytes_written) as f64;
+            let rate = bytes / took;
+            assert!((70_000.0..=112_000.0).contains(&rate), "{ranges}: {bytes} in {took}, {rate}");
+        });
+    }
+}
+
+#[test]
+fn a_compaction_that_waits_for_its_rate_ends_with_the_handle() {
+    tell(Latencies::fixed(), async |world, _| {
+        let compaction = CompactionOptions {
+            compaction_bytes_per_second: Some(1000),
+            ..CompactionOptions::default()
+        };
+        let options = Options { compaction, embedded_compactor: false, ..Options::default() };
+        let db = Arc::new(world.open(options).await);
+        for layer in 0..4 {
+            flush_layer(&db, 40_000, layer, 4).await;
+        }
+        let compacting = db.compact();
+        let closing = async {
+            world.env.clock.sleep(Duration::from_secs(5)).await;
+            world.measured(db.close()).await
+        };
+        let (compacted, (closed, _, took)) = futures::future::join(compacting, closing).await;
+        closed.unwrap();
+        assert_eq!(compacted.unwrap_err().kind(), siltstone::ErrorKind::Closed);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    });
+}

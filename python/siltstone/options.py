@@ -51,6 +51,7 @@ class OptionValues(TypedDict, total=False):
     max_pending_compaction_bytes: int | None
     max_compactions: int
     compaction_ranges: int | None
+    compaction_bytes_per_second: int | None
     level_compaction_threshold_runs: int
     level_max_runs: int
     max_total_runs: int | None

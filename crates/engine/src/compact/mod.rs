@@ -12,6 +12,7 @@
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
 //! | [`sending`] | chunks of a table on their way to the store |
+//! | [`limit`] | how fast compactions go at most |
 //! | [`records`] | the chain of job records |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
 //! | [`log`] | what was merged into what: totals, lines |
@@ -23,6 +24,7 @@ mod cut;
 mod event;
 mod host;
 mod job;
+mod limit;
 pub(crate) mod log;
 mod merging;
 pub(crate) mod named;
@@ -40,6 +42,7 @@ pub use process::{CompactorOptions, CompactorProcess};
 
 use crate::manifest_client::ManifestClient;
 use host::Host;
+use limit::Limit;
 use log::CompactionLog;
 use parking_lot::Mutex;
 use records::Chain;
@@ -69,6 +72,7 @@ pub(crate) struct Compactor {
     turn: Arc<tokio::sync::RwLock<()>>,
     held: Mutex<Held>,
     pub(crate) log: CompactionLog,
+    limit: Limit,
 }
 
 /// What it keeps from one plan to the next.

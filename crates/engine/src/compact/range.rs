@@ -293,12 +293,14 @@ impl RangeWorker {
         let builder = TableBuilder::new(options, envelope);
         let (mut sender, sending) = sending(upload);
         let building = async move {
-            let filled = self.fill((merging, builder), inputs, &mut sender).await?;
+            let filled = self.fill((merging, builder), &mut *inputs, &mut sender).await?;
             let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
             merging.end_table(&mut builder, more)?;
             let finish = move || builder.finish();
             let (rest, table): (Bytes, _) = env.blocking("compact", finish).await??;
+            let moved = inputs.take_asked() + rest.len() as u64;
             sender.send(rest).await?;
+            self.pay(moved).await?;
             sender.complete().await?;
             Ok(Some((merging, table, more)))
         };
@@ -328,7 +330,11 @@ impl RangeWorker {
             };
             match made {
                 Made::NeedsBlocks => inputs.fetch(&state.0.needed()).await?,
-                Made::Chunk(chunk) => sender.send(chunk).await?,
+                Made::Chunk(chunk) => {
+                    let moved = inputs.take_asked() + chunk.len() as u64;
+                    sender.send(chunk).await?;
+                    self.pay(moved).await?;
+                }
                 Made::TableEnds => return Ok(Some((state.0, state.1, true))),
                 Made::End => return Ok(Some((state.0, state.1, false))),
             }
@@ -337,6 +343,16 @@ impl RangeWorker {
                 return Ok(None);
             }
         }
+    }
+
+    /// Waits as long as these bytes are worth, where compactions are held to a rate.
+    async fn pay(&self, bytes: u64) -> Result<()> {
+        let options = &self.host.options().compaction;
+        let Some(per_second) = options.compaction_bytes_per_second else { return Ok(()) };
+        let go_on = || self.is_wanted() && self.host.check_open().is_ok();
+        let limit = &self.host.compactor().limit;
+        limit.pay(&*self.host.env().clock, bytes, per_second, go_on).await;
+        self.host.check_open()
     }
 
     /// One slice where it holds up no task.

@@ -6,6 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::log::CompactionEntry;
 use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId, UnixMillis};
+use siltstone_manifest::compaction::filter_bits;
 use siltstone_manifest::compaction::{
     Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work, manual,
 };
@@ -97,7 +98,7 @@ impl Starter<'_> {
         let worker = AttemptId(env.random_u128());
         let ranges = cut::ranges(host, &work).await?;
         let started = (job, plan.why, facts.now);
-        let job = Job::of(&work, started, state, self.facts(state, facts.now), ranges);
+        let job = Job::of(&work, started, state, self.facts(state, &work, facts.now), ranges);
         let job = Box::new(self.claimed(job, worker));
         let (running, id) = (job.running(), job.id);
         let forget = record.finished(state);
@@ -122,7 +123,7 @@ impl Starter<'_> {
     }
 
     /// What decides the bytes of the job's tables, as it is at the start.
-    fn facts(&self, state: &Manifest, now: UnixMillis) -> JobFacts {
+    fn facts(&self, state: &Manifest, work: &Work, now: UnixMillis) -> JobFacts {
         let options = self.host.options();
         let (floor, snapshots) = self.host.retention(state);
         JobFacts {
@@ -130,7 +131,7 @@ impl Starter<'_> {
             floor,
             snapshots,
             codec: self.host.codec(state),
-            filter_bits_per_key: options.filter_bits_per_key,
+            filter_bits_per_key: filter_bits(state, work, options.filter_bits_per_key),
             block_bytes: options.block_bytes as u64,
             target_sst_bytes: options.compaction.target_sst_bytes,
             zero_seqs: true,

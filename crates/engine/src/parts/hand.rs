@@ -45,6 +45,8 @@ struct State {
     next: u32,
     /// Bytes of the next wave.
     bytes: u64,
+    /// Bytes that were asked for.
+    asked: u64,
     /// A block that was read and is damaged, or could not be read at once.
     spoilt: Option<u32>,
     failed: Option<Error>,
@@ -64,6 +66,7 @@ impl Hand {
             single: None,
             next: 0,
             bytes: ahead.first_bytes,
+            asked: 0,
             spoilt: None,
             failed: None,
         };
@@ -97,6 +100,7 @@ impl Hand {
             (end, bytes.end) = (end + 1, range.end);
         }
         state.bytes = state.bytes.saturating_mul(2).min(self.ahead.most_bytes);
+        state.asked += bytes.end - bytes.start;
         state.next = end;
         Some((block..end, bytes))
     }
@@ -128,6 +132,11 @@ impl Hand {
         }
         let single = state.single.as_ref().is_some_and(|(number, _)| *number == block);
         Ok(single || state.waves.iter().any(|wave| wave.blocks.contains(&block)))
+    }
+
+    /// Bytes that were asked for so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.state.lock().asked
     }
 
     /// Whether nothing is left to be asked for.

@@ -36,6 +36,8 @@ pub(crate) struct Inputs {
     awaited: HashSet<SstId>,
     /// Tables that were begun.
     begun: Vec<SstId>,
+    /// Bytes that were asked for and told.
+    asked: u64,
 }
 
 impl Inputs {
@@ -47,6 +49,7 @@ impl Inputs {
             coming: FuturesUnordered::new(),
             awaited: HashSet::new(),
             begun: Vec::new(),
+            asked: 0,
         }
     }
 
@@ -103,6 +106,12 @@ impl Inputs {
         }
         self.look_ahead();
         Ok(())
+    }
+
+    /// Bytes that were asked for since the last time.
+    pub(crate) fn take_asked(&mut self) -> u64 {
+        let asked: u64 = self.tables.values().map(|hand| hand.asked()).sum();
+        asked - std::mem::replace(&mut self.asked, asked)
     }
 
     /// Lets the waves that will be needed next come in, for as long as it is polled.

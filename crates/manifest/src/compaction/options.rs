@@ -121,6 +121,8 @@ pub struct CompactionOptions {
     pub level_max_runs: u64,
     /// Key ranges of one compaction that are merged at once; `None`: as many as there are cores.
     pub compaction_ranges: Option<u64>,
+    /// Bytes that the compactions of a process read and write a second; `None`: no limit.
+    pub compaction_bytes_per_second: Option<u64>,
     /// Runs there may be in all.
     pub max_total_runs: Option<u64>,
     /// All bytes may come to this many times those of the last layer.
@@ -152,6 +154,7 @@ impl Default for CompactionOptions {
             max_pending_compaction_bytes: None,
             max_compactions: 4,
             compaction_ranges: None,
+            compaction_bytes_per_second: None,
             level_compaction_threshold_runs: 8,
             level_max_runs: 16,
             max_total_runs: None,
@@ -223,6 +226,14 @@ impl CompactionOptions {
             true,
             "Key ranges of one compaction that are merged at once, each on a core and with some \
              64 MiB of memory. None: as many as the process has cores.",
+        ),
+        line(
+            ("compaction_bytes_per_second", OptionKind::Bytes),
+            (65_536.0, 64.0 * GIB),
+            true,
+            "Bytes that all compactions of the process together read and write a second, at most. \
+             Less leaves more of disk and network to reads and writes; too little, and L0 grows \
+             until writes wait. None: no limit.",
         ),
         line(
             ("level_compaction_threshold_runs", OptionKind::Count),
@@ -346,6 +357,9 @@ impl CompactionOptions {
                 self.max_pending_compaction_bytes = number.map(|bytes| bytes as u64);
             }
             "compaction_ranges" => self.compaction_ranges = number.map(|ranges| ranges as u64),
+            "compaction_bytes_per_second" => {
+                self.compaction_bytes_per_second = number.map(|bytes| bytes as u64);
+            }
             "level_compaction_threshold_runs" => self.level_compaction_threshold_runs = count(),
             "level_max_runs" => self.level_max_runs = count(),
             "max_total_runs" => self.max_total_runs = number.map(|runs| runs as u64),
@@ -396,6 +410,7 @@ impl CompactionOptions {
             "max_compactions" => int(Some(self.max_compactions)),
             "max_pending_compaction_bytes" => int(self.max_pending_compaction_bytes),
             "compaction_ranges" => int(self.compaction_ranges),
+            "compaction_bytes_per_second" => int(self.compaction_bytes_per_second),
             "level_compaction_threshold_runs" => int(Some(self.level_compaction_threshold_runs)),
             "level_max_runs" => int(Some(self.level_max_runs)),
             "max_total_runs" => int(self.max_total_runs),
