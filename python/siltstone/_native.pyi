@@ -860,14 +860,14 @@ def compact(
     url: str,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
-    operator: _Described,
+    merge_operator: _Described,
     told: Callable[[str, str, Any], object],
 ) -> bool: ...
 def run_compactor(
     url: str,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
-    operator: _Described,
+    merge_operator: _Described,
     workers: tuple[int, bool],
     told: Callable[[str, str, Any], object],
 ) -> None: ...

@@ -23,6 +23,8 @@ WRITER = {
     "l0_sst_size_bytes": 4096,
     "l0_manifest_commit_interval": 0,
     "embedded_compactor": False,
+    # What waits for compaction is tested elsewhere.
+    "l0_max_ssts": 2000,
 }
 COMPACTOR = {
     "l0_sst_size_bytes": 4096,

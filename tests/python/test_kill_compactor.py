@@ -1,0 +1,94 @@
+"""Compactors and workers killed in the middle, beside a writer: nothing is lost, nothing dangles.
+
+``SILTSTONE_KILLS`` says how often (15 by default).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import siltstone
+from siltstone import admin
+
+KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
+
+WRITER = {
+    "l0_sst_size_bytes": 16384,
+    "l0_manifest_commit_interval": 0,
+    "embedded_compactor": False,
+    "embedded_gc": False,
+    "l0_max_ssts": 2000,
+}
+OPTIONS = {
+    "l0_sst_size_bytes": 16384,
+    "l0_compaction_threshold_ssts": 2,
+    "target_sst_bytes": 65536,
+    "min_move_bytes": 0,
+    "compaction_ranges": 1,
+    "compactor_poll_interval": 0.01,
+    "worker_timeout": 0.3,
+}
+
+
+def start(path: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    named = [part for name, value in OPTIONS.items() for part in ("--option", f"{name}={value}")]
+    command = [sys.executable, "-m", "siltstone.cli", "--path", str(path), "run-compactor"]
+    return subprocess.Popen(
+        [*command, *arguments, *named], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+@pytest.mark.slow
+def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
+    path, model = tmp_path / "db", dict[bytes, bytes]()
+    seed = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    kinds = [("--workers", "2"), ("--worker",), ("--worker",)]
+    with siltstone.open(path, options=WRITER) as db:
+        team = [start(path, *kind) for kind in kinds]
+        number = 0
+        try:
+            for _ in range(KILLS):
+                until = time.monotonic() + draw.uniform(0.05, 0.6)
+                while time.monotonic() < until:
+                    number += 1
+                    keys = [b"%06d" % (number * 97 % 3000 + key) for key in range(200)]
+                    value = draw.randbytes(100)
+                    db.put_many(keys, [value] * len(keys))
+                    model.update(dict.fromkeys(keys, value))
+                    time.sleep(0.01)
+                victim = draw.randrange(len(team))
+                team[victim].kill()
+                team[victim].wait()
+                assert dict(db.scan()) == model
+                # Another coordinator takes over; a worker is replaced by nobody for a while.
+                if victim == 0 or draw.random() < 0.7:
+                    team[victim] = start(path, *kinds[victim])
+        finally:
+            for child in team:
+                child.kill()
+                child.wait()
+        # The writer was never stopped, and what was begun is ended by the next one.
+        db.put(b"last", b"row").wait()
+        model[b"last"] = b"row"
+        admin.compact(path, options=OPTIONS)
+        assert dict(db.scan()) == model
+    state = admin.manifest(path)
+    assert state["compactor_epoch"] > 1
+    assert len(state["runs"]) == 1
+    assert not state["l0"] or sum(len(layer["tables"]) for layer in state["l0"]) <= 1
+    for _ in range(3):
+        admin.gc(path, min_age=0)
+    report = admin.verify(path)
+    assert report.ok, report.problems
+    assert not [each for each in report.orphans if each.object.startswith("compacted/")]
+    with siltstone.open_reader(path) as reader:
+        assert dict(reader.scan()) == model
