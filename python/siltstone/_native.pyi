@@ -861,7 +861,7 @@ def compact(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
-    told: Callable[[str, str, Any], object],
+    told: Callable[[str, Any], object],
 ) -> bool: ...
 def run_compactor(
     url: str,
@@ -869,7 +869,7 @@ def run_compactor(
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
     workers: tuple[int, bool],
-    told: Callable[[str, str, Any], object],
+    told: Callable[[str, Any], object],
 ) -> None: ...
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
     """`named`, checked and in plain types."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -43,18 +44,20 @@ def _options(command: _F) -> _F:
     )(command)
 
 
-def _told(as_json: bool) -> Callable[[object], None]:
+def _told(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Exception], None]:
     """Prints what a compactor did: a line, or one JSON object each; troubles on standard error."""
 
-    def told(what: object) -> None:
+    def told(what: admin.Compaction | admin.Merged | Exception) -> None:
         if isinstance(what, Exception):
             click.echo(f"Error: {' '.join(str(what).split())}", err=True)
-        elif as_json and isinstance(what, admin.Compaction | admin.Merged):
+            return
+        if as_json:
             numbers = asdict(what)
             del numbers["line"]
             _print_json(numbers)
         else:
-            click.echo(str(what))
+            click.echo(what.line)
+        sys.stdout.flush()
 
     return told
 

@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from siltstone import _native
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
 from siltstone.options import Options, named_options
+from siltstone.stats import Compaction
 
 __all__ = ["Compaction", "Merged", "compact", "run_compactor"]
-
-LOGGER = logging.getLogger("siltstone.compaction")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compaction:
-    """A compaction that has ended. As text it is a line of a log."""
-
-    plan: str
-    """Layers, newest first, and the run that the result came to: ``L0:4, L0:3, 7 -> 7``."""
-    why: str
-    """Why it was begun."""
-    tables_in: int
-    """Tables that were merged."""
-    rows_in: int
-    """Their rows, older versions and tombstones included."""
-    bytes_in: int
-    """Their bytes."""
-    tables_out: int
-    """Tables that were written."""
-    rows_out: int
-    """Their rows."""
-    bytes_out: int
-    """Their bytes."""
-    moved: int
-    """Tables that came to the destination as they were."""
-    dropped: int
-    """Tables that went unread."""
-    seconds: float
-    """How long it took here."""
-    error: str | None
-    """Why it did not succeed."""
-    line: str = field(repr=False)
-    """All of that in a line."""
-
-    def __str__(self) -> str:
-        return self.line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,29 +25,18 @@ class Merged:
     """Which of its ranges, from 0."""
     seconds: float
     """How long it took here."""
-    line: str = field(repr=False)
-    """All of that in a line."""
-
-    def __str__(self) -> str:
-        return self.line
+    line: str
+    """All of it in a line: what the logger `siltstone.compaction` says."""
 
 
 Progress = Callable[[Compaction | Merged | Exception], object]
 """Hears what a compactor did, and what it tries again."""
 
 
-def _teller(progress: Progress | None) -> Callable[[str, str, Any], None]:
-    def told(kind: str, line: str, what: Any) -> None:
-        if kind == "trouble":
-            LOGGER.warning("%s", line)
-            done: Compaction | Merged | Exception = what
-        else:
-            LOGGER.info("%s", line)
-            done = (
-                Compaction(line=line, **what) if kind == "compacted" else Merged(line=line, **what)
-            )
+def _teller(progress: Progress | None) -> Callable[[str, Any], None]:
+    def told(kind: str, what: Any) -> None:
         if progress is not None:
-            progress(done)
+            progress(Merged(**what) if kind == "merged" else what)
 
     return told
 

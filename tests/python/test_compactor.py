@@ -93,7 +93,7 @@ def test_once_without_a_writer(tmp_path: Path) -> None:
     assert [(each.why, each.tables_out, each.error) for each in done] == [("major", 1, None)]
     assert done[0].rows_out == len(model) < done[0].rows_in
     assert done[0].plan.endswith(" -> 0")
-    assert str(done[0]).startswith("compacted L0:")
+    assert done[0].line.startswith("compacted L0:")
     state = admin.manifest(path)
     assert not state["l0"]
     assert [run["id"] for run in state["runs"]] == [0]

@@ -5,6 +5,7 @@ use crate::open::{env, text_of};
 use crate::operator::operator;
 use crate::options::options;
 use crate::process::{Process, over};
+use crate::stats::compaction;
 use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -113,37 +114,25 @@ fn drive<T: Send>(
     }
 }
 
-/// Calls `told` with the kind of each event, its line, and its numbers where it has some.
+/// Calls `told` with the kind of each event and what it says.
 fn tell(heard: &Heard, told: &Bound<'_, PyAny>) -> PyResult<()> {
     let events = std::mem::take(&mut *heard.lock());
+    let py = told.py();
     for event in events {
-        let line = event.to_string();
         match &event {
             CompactorEvent::Compacted(entry) => {
-                let numbers = PyDict::new(told.py());
-                numbers.set_item("plan", &entry.plan)?;
-                numbers.set_item("why", entry.why)?;
-                numbers.set_item("tables_in", entry.tables_in)?;
-                numbers.set_item("rows_in", entry.rows_in)?;
-                numbers.set_item("bytes_in", entry.bytes_in)?;
-                numbers.set_item("tables_out", entry.tables_out)?;
-                numbers.set_item("rows_out", entry.rows_out)?;
-                numbers.set_item("bytes_out", entry.bytes_out)?;
-                numbers.set_item("moved", entry.moved)?;
-                numbers.set_item("dropped", entry.dropped)?;
-                numbers.set_item("seconds", entry.took.as_secs_f64())?;
-                numbers.set_item("error", entry.error.as_deref())?;
-                told.call1(("compacted", line, numbers))?;
+                told.call1(("compacted", compaction(py, entry)?))?;
             }
             CompactorEvent::Merged(range) => {
-                let numbers = PyDict::new(told.py());
-                numbers.set_item("job", &range.job)?;
-                numbers.set_item("range", range.range)?;
-                numbers.set_item("seconds", range.took.as_secs_f64())?;
-                told.call1(("merged", line, numbers))?;
+                let named = PyDict::new(py);
+                named.set_item("job", &range.job)?;
+                named.set_item("range", range.range)?;
+                named.set_item("seconds", range.took.as_secs_f64())?;
+                named.set_item("line", range.to_string())?;
+                told.call1(("merged", named))?;
             }
             CompactorEvent::Trouble(error) => {
-                told.call1(("trouble", line, exception(told.py(), error)))?;
+                told.call1(("trouble", exception(py, error)))?;
             }
         }
     }

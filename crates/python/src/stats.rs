@@ -35,7 +35,10 @@ pub(crate) fn stats<'py>(
 }
 
 /// One entry of the log as a `siltstone.stats.Compaction`.
-fn compaction<'py>(py: Python<'py>, entry: &CompactionEntry) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn compaction<'py>(
+    py: Python<'py>,
+    entry: &CompactionEntry,
+) -> PyResult<Bound<'py, PyAny>> {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
     let class = CLASS.import(py, "siltstone.stats", "Compaction")?;
     let named = PyDict::new(py);

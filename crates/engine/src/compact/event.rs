@@ -1,6 +1,6 @@
 //! What a compactor in a process of its own tells.
 
-use super::log::CompactionEntry;
+use super::log::{CompactionEntry, TARGET};
 use siltstone_base::Error;
 use std::fmt;
 use std::time::Duration;
@@ -31,6 +31,15 @@ impl fmt::Display for RangeMerged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.took.as_secs_f64();
         write!(f, "merged range {} of job {}; {seconds:.2} s", self.range, self.job)
+    }
+}
+
+impl CompactorEvent {
+    /// What the log of compactions has not said by itself.
+    pub(super) fn log(&self) {
+        if let CompactorEvent::Merged(range) = self {
+            log::info!(target: TARGET, "{range}");
+        }
     }
 }
 

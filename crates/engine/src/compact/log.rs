@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Where lines about compactions go.
-const TARGET: &str = "siltstone.compaction";
+pub(super) const TARGET: &str = "siltstone.compaction";
 /// Entries that are kept.
 const KEPT: usize = 64;
 

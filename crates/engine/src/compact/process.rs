@@ -319,6 +319,7 @@ impl Host for Process {
     }
 
     fn tell(&self, event: CompactorEvent) {
+        event.log();
         (self.listener)(event);
     }
 }
