@@ -184,3 +184,24 @@ def test_it_is_awaited(url: str) -> None:
                 await db.delete_range(b"b", b"a")
 
     asyncio.run(work())
+
+
+def test_tables_that_it_covers_go_unread(url: str) -> None:
+    options = {**SMALL, "embedded_compactor": False, "l0_sst_size_bytes": 65536}
+    with siltstone.open(url, options=options) as db:
+        for part in range(3):
+            fill(db, range(part * 100, part * 100 + 100), b"v" * 600)
+    with siltstone.open(url, options=options) as db:
+        tables = db.stats().l0_tables
+        db.delete_range(b"key", key(250))
+        db.compact()
+        entry = db.stats().compaction_log[-1]
+        assert tables >= 3
+        assert entry.dropped >= tables - 1
+        assert numbers(db) == set(range(250, 300))
+        # Somebody reads below the next one: then nothing may go.
+        with db.snapshot() as snapshot:
+            db.delete_range(b"key", b"l")
+            db.compact()
+            assert numbers(snapshot) == set(range(250, 300))
+        assert numbers(db) == set()

@@ -21,6 +21,7 @@
 //! | [`named`] | its options among the engine's |
 
 mod cut;
+mod deleted;
 mod event;
 mod host;
 mod job;

@@ -2,6 +2,7 @@
 
 use super::Wanted;
 use super::cut;
+use super::deleted::with_deleted;
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::log::CompactionEntry;
@@ -72,9 +73,10 @@ impl Starter<'_> {
     pub(super) async fn start(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
         let (host, epoch) = (self.host, self.epoch);
         let env = host.env();
-        let (state, facts) = (&wishes.state, &wishes.facts);
+        let state = &wishes.state;
+        let facts = with_deleted(host, &wishes.facts, state).await?;
         let shaping = host.options().compaction.shaping();
-        let work = Work::of(state, &wishes.running, plan, facts, shaping)?;
+        let work = Work::of(state, &wishes.running, plan, &facts, shaping)?;
         if work.is_nothing() {
             return Ok(Started::Nothing);
         }

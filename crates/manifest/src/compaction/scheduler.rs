@@ -34,7 +34,7 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
 
     /// What it says about tables that need not be read.
     fn facts(&self, view: &View<'_>) -> Facts {
-        Facts { now: view.now, keep_from: None }
+        Facts { now: view.now, ..Facts::default() }
     }
 }
 

@@ -88,7 +88,7 @@ impl CompactionScheduler for TimeWindow {
             }
             _ => None,
         };
-        Facts { now: view.now, keep_from }
+        Facts { now: view.now, keep_from, ..Facts::default() }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::edit::FinishCompaction;
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
-use siltstone_base::{Epoch, JobId, SstDescriptor, SstId, UnixMillis};
+use siltstone_base::{Cover, Epoch, JobId, SstDescriptor, SstId, UnixMillis};
 use std::collections::{HashMap, HashSet};
 
 /// What decides which tables need not be read, fixed when a job starts.
@@ -19,6 +19,30 @@ pub struct Facts {
     pub now: UnixMillis,
     /// Keys below are not kept any longer; `None`: all are kept.
     pub keep_from: Option<Bytes>,
+    /// Range deletes in the tables that everybody who may still read sees.
+    pub deleted: Cover,
+}
+
+impl Facts {
+    /// Whether range deletes hide all of a table, for everybody: newer than it, without a gap from
+    /// its first key to its last.
+    fn deletes(&self, table: &SstDescriptor) -> bool {
+        let newest = table.seq_override.unwrap_or(table.max_seq);
+        let mut covered_to: &[u8] = &table.first_key;
+        for span in self.deleted.spans() {
+            if span.end.as_ref() <= covered_to {
+                continue;
+            }
+            if *span.start > *covered_to || span.seq <= newest {
+                return false;
+            }
+            covered_to = &span.end;
+            if *covered_to > *table.last_key {
+                return true;
+            }
+        }
+        false
+    }
 }
 
 /// How large tables should be.
@@ -267,7 +291,9 @@ impl Work {
 
 /// Tables among the `candidates` that can go unread: all in them is gone for every reader, and
 /// nothing below that stays may hold their keys, so nothing comes back. Either everything in the
-/// table has expired, or it holds tombstones alone, or all its keys lie below what is kept.
+/// table has expired, or it holds tombstones alone, or all its keys lie below what is kept. A table
+/// that a range delete hides goes whatever lies below: what it hid is hidden by the range delete,
+/// which stays where it is, or is dropped where nothing older is left.
 #[must_use]
 pub fn droppable(
     state: &Manifest,
@@ -276,13 +302,15 @@ pub fn droppable(
 ) -> HashSet<SstId> {
     let mut below = Spans::default();
     let mut going = HashSet::new();
-    if !state.tables().any(|table| candidates(table) && is_gone(table, facts)) {
+    let may_go = |table: &SstDescriptor| is_gone(table, facts) || facts.deletes(table);
+    if !state.tables().any(|table| candidates(table) && may_go(table)) {
         return going;
     }
     let layers: Vec<_> = state.layers().collect();
     for (_, tables) in layers.into_iter().rev() {
         let (go, stay): (Vec<_>, Vec<_>) = tables.iter().partition(|table| {
-            candidates(table) && is_gone(table, facts) && !below.meets_table(table)
+            candidates(table)
+                && (facts.deletes(table) || (is_gone(table, facts) && !below.meets_table(table)))
         });
         going.extend(go.into_iter().map(|table| table.id));
         below.add(stay);

@@ -2,6 +2,7 @@ use super::*;
 use crate::compaction::plan::Why;
 use crate::state::{L0Entry, SortedRun};
 use crate::testing::{empty, table};
+use siltstone_base::{RangeDelete, Seq};
 
 /// A table of 100 bytes and 10 entries over `[first, last]`.
 fn one(id: u128, first: &[u8], last: &[u8]) -> SstDescriptor {
@@ -124,7 +125,7 @@ fn expired(table: SstDescriptor) -> SstDescriptor {
 /// 11 of the planted bugs: an expired table above one that stays hides its keys, and must not go.
 #[test]
 fn only_what_hides_nothing_is_dropped() {
-    let facts = Facts { now: UnixMillis(50), keep_from: None };
+    let facts = Facts { now: UnixMillis(50), ..Facts::default() };
     let below = |first: &[u8]| {
         tree(
             &[(1, vec![expired(one(11, b"a", b"c"))])],
@@ -165,6 +166,27 @@ fn tombstones_alone_and_keys_that_are_not_kept_go_too() {
     assert_eq!(drops(one(11, b"a", b"c"), &kept(b"c")), vec![]);
     assert_eq!(drops(one(11, b"a", b"c"), &kept(b"d")), vec![SstId(11)]);
     assert_eq!(drops(one(11, b"a", b"c"), &kept(b"q")), vec![SstId(1), SstId(11)]);
+}
+
+/// Seen by all, newer than the table, and without a gap over it: then the table goes unread, whatever
+/// lies below.
+#[test]
+fn what_a_range_delete_hides_wholly_is_dropped() {
+    let newest = |seq| SstDescriptor { max_seq: Seq(seq), ..one(11, b"c", b"g") };
+    let state = |table| tree(&[(2, vec![table])], &[(0, vec![one(1, b"a", b"p")])]);
+    let drops = |seq, ranges: &[(&[u8], &[u8], u64)]| {
+        let ranges = ranges.iter().map(|(start, end, seq)| RangeDelete::new(start, end, Seq(*seq)));
+        let facts = Facts { deleted: Cover::of(ranges.collect()), ..Facts::default() };
+        work_of(&state(newest(seq)), "L0:2 -> 5", &facts, |_| {}).drops
+    };
+    assert_eq!(drops(8, &[(b"a", b"h", 9)]), vec![SstId(11)]);
+    assert_eq!(drops(8, &[(b"c", b"g\0", 9)]), vec![SstId(11)]);
+    assert_eq!(drops(8, &[(b"c", b"g", 9)]), vec![], "the last key stays");
+    assert_eq!(drops(8, &[(b"c\0", b"z", 9)]), vec![], "the first key stays");
+    assert_eq!(drops(9, &[(b"a", b"h", 9)]), vec![], "something is as new");
+    assert_eq!(drops(8, &[(b"a", b"e", 9), (b"e", b"h", 12)]), vec![SstId(11)]);
+    assert_eq!(drops(8, &[(b"a", b"e", 9), (b"e\0", b"h", 12)]), vec![], "there is a gap");
+    assert_eq!(drops(8, &[(b"a", b"e", 9), (b"d", b"h", 7)]), vec![], "one half is older");
 }
 
 #[test]

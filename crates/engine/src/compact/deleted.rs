@@ -1,0 +1,43 @@
+//! What range deletes say of tables that need not be read.
+
+use super::host::Host;
+use crate::cache::{MetadataBudget, TableHandle};
+use siltstone_base::{Cover, Result, Seq, SstDescriptor};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::Facts;
+use std::sync::Arc;
+
+/// `facts` with the range deletes of all tables of `state`, but for those below which somebody
+/// reads: what one of the others covers is hidden for everybody. Costs a request for each table
+/// with range deletes whose metadata is not in memory, and nothing where there is none.
+///
+/// # Errors
+/// The store's; Corruption.
+pub(super) async fn with_deleted(
+    host: &dyn Host,
+    facts: &Facts,
+    state: &Manifest,
+) -> Result<Facts> {
+    let mut facts = facts.clone();
+    let ranged = |table: &&SstDescriptor| table.range_deletes.is_some();
+    if !state.tables().any(|table| ranged(&table)) {
+        return Ok(facts);
+    }
+    let oldest = match host.retention(state) {
+        (_, Some(read_at)) => read_at.into_iter().min().unwrap_or(Seq::MAX),
+        (floor, None) => floor,
+    };
+    let known = host.known_tables();
+    let mut deleted = Vec::new();
+    for descriptor in state.tables().filter(ranged) {
+        let handle = match known.get(&descriptor.id) {
+            Some(handle) => Arc::clone(handle),
+            None => TableHandle::new(descriptor.clone(), &MetadataBudget::new(usize::MAX)),
+        };
+        let table = host.context().table(&handle).await?;
+        let list = table.range_deletes().list().iter();
+        deleted.extend(list.filter(|one| one.seq <= oldest).cloned());
+    }
+    facts.deleted = Cover::of(deleted);
+    Ok(facts)
+}
