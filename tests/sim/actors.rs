@@ -1,12 +1,12 @@
 //! The processes of the simulation: writers that overtake each other, a reader, a collector.
 
-use crate::oracle::{Oracle, Rows, all_rows};
+use crate::oracle::{Oracle, Rows, all_rows, view_at};
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader,
-    ReaderOptions, Scan, ScanRange, Snapshot,
+    ReaderOptions, Scan, ScanRange, Snapshot, UnixMillis, built_in_operator,
 };
-use siltstone_tests::model::{Model, View};
+use siltstone_tests::model::Model;
 use siltstone_tests::sim::{ProcessId, Rng, SimHandle};
 use siltstone_tests::{compact, gc};
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ pub(crate) struct World {
     pub(crate) sim: SimHandle,
     pub(crate) oracle: Oracle,
     pub(crate) options: Options,
+    /// Whether range deletes, operands and expiry are written too.
+    every_kind: bool,
     pub(crate) stop: AtomicBool,
     /// Numbers values, so that no two are equal.
     counter: AtomicU64,
@@ -32,11 +34,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(sim: SimHandle, options: Options) -> Arc<World> {
+    pub(crate) fn new(sim: SimHandle, options: Options, every_kind: bool) -> Arc<World> {
         Arc::new(World {
             sim,
             oracle: Oracle::default(),
             options,
+            every_kind,
             stop: AtomicBool::new(false),
             counter: AtomicU64::new(0),
             active: AtomicU64::new(0),
@@ -65,15 +68,34 @@ impl World {
             let key = World::key(rng.next_u64());
             if rng.chance(250) {
                 batch.delete(&key).expect("a good key");
-                continue;
+            } else if self.every_kind && rng.chance(80) {
+                delete_range(&mut batch, [key, World::key(rng.next_u64())], rng);
+            } else {
+                let number = self.counter.fetch_add(1, Ordering::Relaxed);
+                let mut value = format!("{epoch}/{number}/").into_bytes();
+                value.resize(value.len() + rng.below(60) as usize, b'.');
+                let written = match if self.every_kind { rng.below(10) } else { 9 } {
+                    0..2 => batch.merge(&key, &value, None),
+                    // Over before it was written, whatever a clock says; and never over.
+                    2 => batch.put(&key, &value, Some(UnixMillis(1))),
+                    3 => batch.put(&key, &value, Some(UnixMillis(u64::MAX))),
+                    _ => batch.put(&key, &value, None),
+                };
+                written.expect("a good entry");
             }
-            let number = self.counter.fetch_add(1, Ordering::Relaxed);
-            let mut value = format!("{epoch}/{number}/").into_bytes();
-            value.resize(value.len() + rng.below(60) as usize, b'.');
-            batch.put(&key, &value, None).expect("a good entry");
         }
         batch
     }
+}
+
+/// Deletes from one of the keys to the other; every third ends directly behind a key.
+fn delete_range(batch: &mut Batch, mut ends: [Vec<u8>; 2], rng: &mut Rng) {
+    ends.sort();
+    let [start, mut end] = ends;
+    if start == end || rng.chance(333) {
+        end.push(0);
+    }
+    batch.delete_range(&start, &end).expect("a good range");
 }
 
 /// Errors that faults may bring to a caller; anything else is a mistake of ours.
@@ -129,6 +151,12 @@ pub(crate) async fn rows_of(mut scan: Scan) -> Result<Rows, Error> {
     }
 }
 
+/// A writer with the merge operator of all of them.
+pub(crate) fn opening(options: &Options) -> OpenOptions {
+    let merge_operator = built_in_operator("append");
+    OpenOptions { options: options.clone(), merge_operator, ..OpenOptions::default() }
+}
+
 /// One writer process: opens, works, is fenced, closes or goes on until told to stop.
 pub(crate) async fn writer(
     world: Arc<World>,
@@ -138,7 +166,7 @@ pub(crate) async fn writer(
 ) -> Result<(), Error> {
     let options = Options { max_parallel_writes: 1 + rng.below(4), ..world.options.clone() };
     while !world.stopped() {
-        let how = OpenOptions { options: options.clone(), ..OpenOptions::default() };
+        let how = opening(&options);
         let db = match Database::open(env.clone(), how).await {
             Ok(db) => db,
             Err(error) if excusable(&error) && !is_over(&error) => {
@@ -266,7 +294,7 @@ async fn check_get(world: &World, db: &Database, epoch: u64, rng: &mut Rng) -> R
         Err(error) => return tolerate(Err(error)).map(drop),
     };
     for (key, got) in keys.iter().zip(got) {
-        let want = expected.get(key, View::at(siltstone::Seq::MAX)).expect("no operator");
+        let want = expected.get(key, view_at(siltstone::Seq::MAX)).expect("appending is no error");
         if got.as_deref() != want.as_deref() {
             world.oracle.violation(format!("epoch {epoch}: get of {key:?} is wrong"));
         }

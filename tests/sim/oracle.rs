@@ -1,7 +1,7 @@
 //! What must be true: the histories of all writers, and what was promised of them.
 
 use parking_lot::Mutex;
-use siltstone::{Batch, Seq};
+use siltstone::{Batch, MergeOperator, Result, Seq, UnixMillis};
 use siltstone_tests::model::{Model, View};
 use std::collections::BTreeMap;
 
@@ -153,5 +153,23 @@ fn model_of(history: &[(Seq, Vec<u8>)]) -> Model {
 
 /// All of a model at `seq`.
 pub(crate) fn all_rows(model: &Model, seq: Seq) -> Rows {
-    model.scan(None, None, false, View::at(seq)).expect("no operator is needed")
+    model.scan(None, None, false, view_at(seq)).expect("appending is no error")
+}
+
+/// Everything up to `seq`. What expires does so before it is written, or never.
+pub(crate) fn view_at(seq: Seq) -> View<'static> {
+    View { seq, now: UnixMillis(2), operator: Some(&Append) }
+}
+
+/// The built-in operator of that name, written down once more.
+struct Append;
+
+impl MergeOperator for Append {
+    fn name(&self) -> &str {
+        "append"
+    }
+
+    fn fold(&self, _: &[u8], base: Option<&[u8]>, operands: &[&[u8]]) -> Result<Vec<u8>> {
+        Ok([base.unwrap_or_default(), &operands.concat()].concat())
+    }
 }

@@ -42,12 +42,14 @@ pub async fn everything(env: &Env) -> Result<usize, Error> {
 
 /// The newest version of every key, uploaded as one table.
 async fn merged(env: &Env, state: &Manifest) -> Result<Option<SstDescriptor>, Error> {
-    let mut sources = Vec::new();
+    let (mut sources, mut range_deletes) = (Vec::new(), Vec::new());
     for descriptor in state.tables() {
         let (table, blocks) = load(env, descriptor).await?;
+        range_deletes.extend_from_slice(table.range_deletes().list());
         sources.push(TableCursor::new(table, blocks));
     }
-    let retention = Retention { bottom: true, now: env.clock.now(), ..Retention::default() };
+    let now = env.clock.now();
+    let retention = Retention { bottom: true, now, range_deletes, ..Retention::default() };
     let mut rows = Retain::new(Merge::new(sources, Direction::Forward), retention);
     let name = SstId(env.new_ulid());
     let attempt = AttemptId(env.random_u128());

@@ -8,6 +8,7 @@
 //! | [`schedule`] | the scheduler at work, until it is stopped |
 //! | [`start`] | plans to jobs in the record |
 //! | [`job`] | one job to its commit; who falls silent is replaced |
+//! | [`deleted`] | what range deletes say of tables that need not be read |
 //! | [`cut`] | a job's keys cut into ranges that are merged at once |
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
