@@ -168,8 +168,8 @@ fn tombstones_alone_and_keys_that_are_not_kept_go_too() {
     assert_eq!(drops(one(11, b"a", b"c"), &kept(b"q")), vec![SstId(1), SstId(11)]);
 }
 
-/// Seen by all, newer than the table, and without a gap over it: then the table goes unread, whatever
-/// lies below.
+/// Seen by all, newer than the table, and without a gap over it: then the table goes unread,
+/// whatever lies below.
 #[test]
 fn what_a_range_delete_hides_wholly_is_dropped() {
     let newest = |seq| SstDescriptor { max_seq: Seq(seq), ..one(11, b"c", b"g") };
