@@ -19,7 +19,8 @@ class Figure(NamedTuple):
     name: str
     """Field of `Stats`, and key of `metrics()`."""
     group: str
-    """What it belongs to: history, memory, tables, compaction, caches, reads or store."""
+    """What it belongs to: history, memory, tables, back-pressure, compaction, collection, caches,
+    reads or store."""
     unit: str
     """What is counted: bytes, rows, requests, seconds, …"""
     meaning: str
@@ -180,6 +181,14 @@ class Stats:
     """Time that compactions took, failed ones included."""
     write_amplification: float
     """Bytes of tables written by bytes of tables flushed, since opening."""
+    gc_rounds: int
+    """Rounds of the collector of this process."""
+    gc_deleted_objects: int
+    """Objects that they deleted."""
+    gc_deleted_bytes: int
+    """Bytes of the objects that they deleted."""
+    gc_failed_deletes: int
+    """Deletes that failed, and are tried again."""
     block_cache_bytes: int
     """Decoded blocks in memory."""
     block_cache_capacity: int

@@ -10,13 +10,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from siltstone import _native
 from siltstone.exceptions import Closed
-
-if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter
 
 __all__ = ["UNITS", "Observed", "observe"]
 
@@ -34,7 +31,7 @@ class Observed(Protocol):
 
 
 def observe(
-    handle: Observed, meter: Meter | None = None, *, attributes: Mapping[str, str] | None = None
+    handle: Observed, meter: Any = None, *, attributes: Mapping[str, str] | None = None
 ) -> None:
     """Registers an observable instrument for every figure of a Database or a Reader.
 
@@ -42,7 +39,7 @@ def observe(
     are `siltstone.` and the name in `Stats`, units are `UNITS`. They are read when the reader of
     the metrics asks, and asked of nobody but memory. Once the handle is closed they fall silent.
 
-    :param meter: of your own; by default that of the global provider, named `siltstone`.
+    :param meter: an `opentelemetry.metrics.Meter` of your own; by default that of the global provider, named `siltstone`.
     :param attributes: stand beside every figure, so that databases can be told apart.
     :raises ImportError: `opentelemetry-api` is not installed.
     """

@@ -4,6 +4,7 @@ well formed. How fast it is says `make bench`."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -104,3 +105,28 @@ def test_a_filter_runs_only_its_cases() -> None:
     pytest.importorskip("pytest_benchmark")
     text = compare("--cases", "get_absent,import", "--engines", "siltstone")
     assert {row["case"] for row in table(text)} == {"get, absent", "import in a new process"}
+
+
+def test_sustained_ingest_is_compared() -> None:
+    """Ten batches an engine: every figure is there, and makes sense."""
+    program = [sys.executable, "benches/python/ingest.py", "--rows", "10000", "--json"]
+    done = subprocess.run(
+        program,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    peers = [name for name in ("slatedb", "rocksdict") if name in PEERS]
+    assert [one["engine"] for one in found] == ["siltstone", *peers]
+    for one in found:
+        assert one["rows"] in {10_000, 1000}
+        assert one["rows_per_second"] > 0
+        assert 0 < one["p50_ms"] <= one["p999_ms"] <= one["longest_ms"]
+        assert one["written"] > 1
+        assert one["left"] > 1
+    assert found[0]["tables"] == 1.0

@@ -246,3 +246,20 @@ def test_prometheus_reads_every_figure(db) -> None:
     assert "siltstone_epoch 1\n" in db.stats().to_prometheus()
     with pytest.raises(ValueError, match="no name of a label"):
         db.stats().to_prometheus({"a b": "c"})
+
+
+def test_the_collector_of_the_writer_is_counted(url: str) -> None:
+    quick = {**SMALL, "gc_interval": 0.05, "min_age": 0}
+    with siltstone.open(url, options=quick) as db:
+        for number in range(4):
+            db.put_many([b"%03d" % n for n in range(100)], [b"%050d" % number] * 100)
+            db.flush()
+        db.compact()
+        until = time.monotonic() + 10
+        while db.stats().gc_deleted_objects < 4 and time.monotonic() < until:
+            time.sleep(0.02)
+        stats = db.stats()
+        assert stats.gc_rounds >= 1
+        assert stats.gc_deleted_objects >= 4
+        assert stats.gc_deleted_bytes >= 4 * 5000
+        assert (stats.gc_failed_deletes, stats.delete_requests > 0) == (0, True)

@@ -153,6 +153,12 @@ stats! {
         gauge write_amplification: f64, "ratio",
             "Bytes of tables written by bytes of tables flushed, since opening.";
     }
+    "collection" {
+        counter gc_rounds: u64, "rounds", "Rounds of the collector of this process.";
+        counter gc_deleted_objects: u64, "objects", "Objects that they deleted.";
+        counter gc_deleted_bytes: u64, "bytes", "Bytes of the objects that they deleted.";
+        counter gc_failed_deletes: u64, "objects", "Deletes that failed, and are tried again.";
+    }
     "caches" {
         gauge block_cache_bytes: u64, "bytes", "Decoded blocks in memory.";
         gauge block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
@@ -197,6 +203,10 @@ impl Stats {
             metadata_bytes: writer.budget.used() as u64,
             metadata_capacity: writer.options.metadata_cache_bytes as u64,
             snapshots: writer.snapshots() as u64,
+            gc_rounds: writer.collector.rounds.load(Ordering::Relaxed),
+            gc_deleted_objects: writer.collector.deleted.load(Ordering::Relaxed),
+            gc_deleted_bytes: writer.collector.deleted_bytes.load(Ordering::Relaxed),
+            gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
             flushes: writer.flushed.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
             ..Stats::of_reads(&tree, &writer.context)

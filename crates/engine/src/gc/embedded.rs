@@ -3,6 +3,7 @@
 
 use super::around;
 use super::due::Seen;
+use super::report::GcReport;
 use super::round::Collector;
 use crate::objects::Objects;
 use crate::writer::Writer;
@@ -10,15 +11,40 @@ use futures::future::{Either, select};
 use siltstone_base::Result;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Where lines about collection go.
+const TARGET: &str = "siltstone.gc";
 
 /// The collector of the writer's process, as its handle knows it.
 #[derive(Default)]
 pub(crate) struct Embedded {
     working: tokio::sync::Mutex<()>,
+    /// Rounds that ended, objects that they deleted and their bytes, deletes that failed.
+    pub(crate) rounds: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) deleted_bytes: AtomicU64,
+    pub(crate) failed: AtomicU64,
 }
 
 impl Embedded {
+    /// Counts a round, and says what it deleted.
+    fn note(&self, report: &GcReport) {
+        let total = report.total();
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        self.deleted.fetch_add(total.deleted, Ordering::Relaxed);
+        self.deleted_bytes.fetch_add(total.bytes, Ordering::Relaxed);
+        self.failed.fetch_add(total.failed + total.denied, Ordering::Relaxed);
+        let (objects, megabytes) = (total.deleted, total.bytes as f64 / 1e6);
+        if objects > 0 {
+            log::info!(target: TARGET, "collected {objects} objects, {megabytes:.1} MB");
+        }
+        if let Some(trouble) = &report.trouble {
+            log::warn!(target: TARGET, "a delete did not succeed: {trouble}");
+        }
+    }
+
     /// Waits until nothing is at work. Who waits has closed the handle before.
     pub(crate) async fn at_rest(&self) {
         drop(self.working.lock().await);
@@ -57,7 +83,8 @@ const LONGEST: u32 = 8;
 async fn round_if_worth(writer: &Writer, collector: &mut Collector) -> Result<()> {
     let (clock, newest) = (&writer.env.clock, writer.manifests.newest_known());
     if collector.seen.is_worth(&newest, clock.now(), clock.monotonic()) {
-        collector.round(newest).await?;
+        let report = collector.round(newest).await?;
+        writer.collector.note(&report);
     }
     Ok(())
 }
