@@ -39,7 +39,8 @@ def observe(
     are `siltstone.` and the name in `Stats`, units are `UNITS`. They are read when the reader of
     the metrics asks, and asked of nobody but memory. Once the handle is closed they fall silent.
 
-    :param meter: an `opentelemetry.metrics.Meter` of your own; by default that of the global provider, named `siltstone`.
+    :param meter: an `opentelemetry.metrics.Meter` of your own; by default that of the global
+        provider, named `siltstone`.
     :param attributes: stand beside every figure, so that databases can be told apart.
     :raises ImportError: `opentelemetry-api` is not installed.
     """
