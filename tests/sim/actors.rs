@@ -1,7 +1,8 @@
-//! The processes of the simulation: writers that overtake each other, a reader, a collector.
+//! The processes of the simulation: writers that overtake each other, a reader, collectors.
 
 use crate::oracle::{Oracle, Rows, all_rows, view_at};
 use parking_lot::Mutex;
+use siltstone::gc::GcOptions;
 use siltstone::{
     Accept, Batch, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader,
     ReaderOptions, Scan, ScanRange, Snapshot, UnixMillis, built_in_operator,
@@ -376,10 +377,10 @@ pub(crate) async fn reader(world: Arc<World>, env: Env, mut rng: Rng) -> Result<
     Ok(())
 }
 
-/// Rewrites everything now and then, and collects with no grace at all: the manifest crate's rules.
-/// One process does both, since the test's compactor keeps no job record; and while a commit of
-/// its own may still land, it does not collect.
-pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
+/// Rewrites everything now and then, and collects with no grace at all. One process does both,
+/// since the test's compactor keeps no job record; and while a commit of its own may still land, it
+/// does not collect.
+pub(crate) async fn rewriter(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
     let mut settled = true;
     while !world.stopped() {
         world.sim.sleep(Duration::from_millis(50 + rng.below(900))).await;
@@ -388,13 +389,27 @@ pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Resu
             settled = compacted.is_ok();
             world.compacted.fetch_add(compacted.unwrap_or(0) as u64, Ordering::Relaxed);
         }
-        if !settled {
-            continue;
-        }
-        // Whatever a round could not do, a later one does.
-        if let Ok(deleted) = gc::round(&env).await {
-            world.collected.fetch_add(deleted, Ordering::Relaxed);
+        if settled {
+            collect(&world, &env, Duration::ZERO).await;
         }
     }
     Ok(())
+}
+
+/// Collects, with little grace or none, beside the writers' own compactors and collectors.
+pub(crate) async fn collector(world: Arc<World>, env: Env, mut rng: Rng) -> Result<(), Error> {
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(50 + rng.below(900))).await;
+        let grace = if rng.chance(700) { 0 } else { rng.below(3000) };
+        collect(&world, &env, Duration::from_millis(grace)).await;
+    }
+    Ok(())
+}
+
+/// Whatever a round could not do, a later one does.
+async fn collect(world: &World, env: &Env, min_age: Duration) {
+    let options = GcOptions { min_age, ..gc::AT_ONCE };
+    if let Ok(report) = siltstone::gc::once(env, &options, false).await {
+        world.collected.fetch_add(report.total().deleted, Ordering::Relaxed);
+    }
 }

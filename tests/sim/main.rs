@@ -1,4 +1,4 @@
-//! The whole engine under simulation: writers that overtake each other, a reader and a collector on
+//! The whole engine under simulation: writers that overtake each other, a reader and collectors on
 //! one store that fails in every way, one thread, virtual time, one seed one trace.
 //!
 //! First safety under faults; then the faults stop and everything must end. `SEEDS` (default 500)
@@ -19,9 +19,10 @@ mod actors;
 mod oracle;
 
 use actors::World;
-use siltstone::{Database, Options, Reader, ReaderOptions, ScanRange};
+use siltstone::{CompactionOptions, Database, Options, Reader, ReaderOptions, ScanRange};
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
+use siltstone_tests::{gc, reachable};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,8 +67,32 @@ fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
     plan
 }
 
-fn options(rng: &mut Rng) -> Options {
-    Options {
+/// Who rewrites and who collects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Collecting {
+    /// Nobody collects.
+    Nobody,
+    /// One process does both, by the test's compactor.
+    Rewriter,
+    /// Writers compact by job records and collect, and so do collectors of their own, by clocks
+    /// that may be far off.
+    Everybody,
+}
+
+impl Collecting {
+    fn draw(rng: &mut Rng, every_kind: bool) -> Collecting {
+        match (every_kind, rng.chance(650)) {
+            (_, false) => Collecting::Nobody,
+            (false, true) => Collecting::Rewriter,
+            (true, true) if rng.chance(400) => Collecting::Rewriter,
+            (true, true) => Collecting::Everybody,
+        }
+    }
+}
+
+fn options(rng: &mut Rng, collecting: Collecting) -> Options {
+    let options = Options {
+        embedded_gc: false,
         flush_interval: Duration::from_millis(1 + rng.below(80)),
         flush_bytes: 64 + rng.below(2000) as usize,
         l0_sst_size_bytes: 1024 + rng.below(6000) as usize,
@@ -79,6 +104,17 @@ fn options(rng: &mut Rng) -> Options {
         metadata_cache_bytes: rng.below(4000) as usize,
         deadline: Duration::from_secs(2 + rng.below(20)),
         ..Options::default()
+    };
+    if collecting != Collecting::Everybody {
+        return options;
+    }
+    let l0_compaction_threshold_ssts = 2 + rng.below(4);
+    Options {
+        embedded_gc: true,
+        gc_interval: Duration::from_millis(100 + rng.below(3000)),
+        min_age: Duration::from_millis(if rng.chance(500) { 0 } else { rng.below(2000) }),
+        compaction: CompactionOptions { l0_compaction_threshold_ssts, ..options.compaction },
+        ..options
     }
 }
 
@@ -91,9 +127,9 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
     let mut rng = sim.split_rng();
-    let collecting = rng.chance(650);
-    let bucket = Bucket::new(&sim, plan(&mut rng, collecting));
-    let world = World::new((*sim).clone(), options(&mut rng), every_kind);
+    let collecting = Collecting::draw(&mut rng, every_kind);
+    let bucket = Bucket::new(&sim, plan(&mut rng, collecting != Collecting::Nobody));
+    let world = World::new((*sim).clone(), options(&mut rng, collecting), every_kind);
 
     let spawn_reader = |rng: &mut Rng| {
         let process = sim.process("reader", rng.below(2000) as i64 - 1000);
@@ -107,11 +143,19 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
         process
     };
     let mut readers = vec![spawn_reader(&mut rng)];
-    if collecting {
-        let process = sim.process("collector", 0);
+    if collecting == Collecting::Rewriter {
+        let process = sim.process("rewriter", 0);
         let env = sim.env(process, bucket.store(process));
-        let collector = actors::collector(Arc::clone(&world), env, rng.split());
-        actors::start(&world, process, "collector", collector);
+        let rewriter = actors::rewriter(Arc::clone(&world), env, rng.split());
+        actors::start(&world, process, "rewriter", rewriter);
+    }
+    if collecting == Collecting::Everybody {
+        for _ in 0..1 + rng.below(2) {
+            let process = sim.process("collector", rng.below(400_000) as i64 - 200_000);
+            let env = sim.env(process, bucket.store(process));
+            let collector = actors::collector(Arc::clone(&world), env, rng.split());
+            actors::start(&world, process, "collector", collector);
+        }
     }
     let mut paused: Vec<ProcessId> = Vec::new();
     for _ in 0..2 + rng.below(4) {
@@ -140,7 +184,32 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
             readers.push(spawn_reader(&mut rng));
         }
     }
-    finish(&sim, &world, &bucket, &paused)
+    let outcome = finish(&sim, &world, &bucket, &paused);
+    if collecting == Collecting::Nobody { outcome } else { swept(&sim, &bucket, outcome) }
+}
+
+/// When all is closed and the last late request has landed, rounds with no grace leave exactly what
+/// is reachable. Checkpoints of readers that were killed count until they have expired.
+fn swept(sim: &Sim, bucket: &Arc<Bucket>, mut outcome: Outcome) -> Outcome {
+    let process = sim.process("sweeper", 0);
+    let env = sim.env(process, bucket.store(process));
+    let mut left = None;
+    for _ in 0..30 {
+        sim.run_for(Duration::from_secs(60)).expect("time goes on");
+        let env = env.clone();
+        let round = sim.block_on(process, async move { gc::round(&env).await });
+        let difference = reachable::difference(&bucket.objects()).expect("sound objects");
+        if !difference.dangling.is_empty() || !matches!(round, Ok(Ok(_))) {
+            outcome.violations.push(format!("after a round ({round:?}): {difference:?}"));
+            return outcome;
+        }
+        left = Some(difference.garbage).filter(|garbage| !garbage.is_empty());
+        if left.is_none() && bucket.under_way() == 0 {
+            return outcome;
+        }
+    }
+    outcome.violations.extend(left.map(|garbage| format!("never collected: {garbage:?}")));
+    outcome
 }
 
 /// A killed process's actors never end by themselves; they are counted out here.

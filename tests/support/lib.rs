@@ -10,5 +10,6 @@ pub mod gc;
 pub mod latency;
 pub mod model;
 pub mod moto;
+pub mod reachable;
 pub mod recording;
 pub mod sim;

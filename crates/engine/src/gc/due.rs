@@ -53,10 +53,15 @@ impl Seen {
     }
 
     /// Whether a round is worth its requests: as [`Seen::is_due`], but of commits only those count
-    /// that free a WAL object or a table, or that are many.
+    /// that free a WAL object, a table or what a checkpoint pinned, or that are many.
     pub(super) fn is_worth(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
         self.newest.as_ref().is_none_or(|last| frees(last, newest))
             || self.is_open(newest, now, monotonic)
+    }
+
+    /// The newest manifest that the last round found.
+    pub(super) fn newest(&self) -> Option<&Arc<Manifest>> {
+        self.newest.as_ref()
     }
 
     fn is_open(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
@@ -73,6 +78,7 @@ fn frees(last: &Manifest, newest: &Manifest) -> bool {
     }
     let there: HashSet<SstId> = newest.tables().map(|table| table.id).collect();
     newest.replay_from > last.replay_from
+        || last.checkpoints.iter().any(|one| newest.checkpoint(one.id).is_none())
         || newest.id.get() >= last.id.get() + MANIFESTS
         || last.tables().any(|table| !there.contains(&table.id))
 }

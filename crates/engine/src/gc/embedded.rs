@@ -85,6 +85,8 @@ async fn round_if_worth(writer: &Writer, collector: &mut Collector) -> Result<()
     if collector.seen.is_worth(&newest, clock.now(), clock.monotonic()) {
         let report = collector.round(newest).await?;
         writer.collector.note(&report);
+        // What a look of this process would have found: who has gone, say.
+        collector.seen.newest().into_iter().for_each(|found| writer.manifests.learn(found));
     }
     Ok(())
 }

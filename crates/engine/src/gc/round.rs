@@ -64,20 +64,22 @@ impl Collector {
     /// # Errors
     /// See [`super::once`].
     pub(super) async fn round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
-        let began = self.objects.env.clock.monotonic();
-        let database = newest.database;
-        let now = store_time(&self.objects, database).await?;
-        let cutoff = before(now, self.min_age);
-        // Who refreshes a checkpoint goes by a clock of its own: it has expired when it has by
-        // this process's clock and by the store's. A clock that is wrong then only delays.
-        let now = now.min(self.objects.env.clock.now());
+        let (env, database) = (&self.objects.env, newest.database);
+        let (began, mut now) = (env.clock.monotonic(), env.clock.now());
+        if newest.checkpoints.iter().any(|one| one.expired_at(now)) {
+            // Who refreshes a checkpoint goes by a clock of its own: it has expired when it has by
+            // this process's clock and by the store's. A clock that is wrong then only delays.
+            now = now.min(store_time(&self.objects, database).await?);
+        }
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
         let expired: Vec<_> = expired.map(|one| one.id).collect();
-        let machine = Collect::new(Arc::clone(&newest), now, cutoff, rules::in_force());
+        let (rules, never) = (rules::in_force(), UnixMillis(0));
+        let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
         let mut round = Round::new(&self.objects, machine.knowing(known), database);
+        round.min_age = Some(self.min_age);
         round.drive().await?;
-        let Round { mut report, machine, .. } = round;
+        let Round { mut report, machine, cutoff, .. } = round;
         // One that was refreshed in time is still there.
         let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
         report.revoked = expired.iter().filter(gone).count() as u64;
@@ -126,6 +128,9 @@ struct Round<'a> {
     /// Lengths of what goes.
     bytes: HashMap<ObjectName, u64>,
     creating: Option<(ObjectName, Creating)>,
+    /// Of a round that acts: the grace period, and what it comes to.
+    min_age: Option<Duration>,
+    cutoff: UnixMillis,
     report: GcReport,
 }
 
@@ -141,6 +146,8 @@ impl<'a> Round<'a> {
             fates: Vec::new(),
             bytes: HashMap::new(),
             creating: None,
+            min_age: None,
+            cutoff: UnixMillis(0),
             report: GcReport { database, ..GcReport::default() },
         }
     }
@@ -209,6 +216,10 @@ impl<'a> Round<'a> {
 
     async fn list(&mut self) -> Result<()> {
         let objects = self.objects;
+        if let Some(min_age) = self.min_age {
+            self.cutoff = before(store_time(objects, self.database).await?, min_age);
+            self.machine.age_by(self.cutoff);
+        }
         let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
         self.listed = found.into_iter().flatten().collect();
         let short = |object: &Listed| ListedObject { name: object.name, modified: object.modified };

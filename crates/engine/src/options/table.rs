@@ -164,8 +164,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "Time between two looks for garbage. A look at a database in which nothing has \
-         changed is one request, a round some twenty and the deletes.",
+        "Time between two looks for garbage. A look costs the writer nothing, and a collector \
+         without a writer five requests; a round is some twenty and the deletes.",
     ),
     info(
         "min_age",

@@ -140,6 +140,14 @@ impl Collect {
         self
     }
 
+    /// Takes another cut-off, before the objects are listed: the store's time is best taken then,
+    /// so that what the round itself superseded counts as old where there is no grace.
+    pub fn age_by(&mut self, cutoff: UnixMillis) {
+        if matches!(self.phase, Phase::Revoke(_) | Phase::List) {
+            self.evidence.cutoff = cutoff;
+        }
+    }
+
     /// What to do now.
     #[must_use]
     pub fn action(&self) -> CollectAction {
