@@ -34,9 +34,12 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 class Session:
     """What all commands share: where the database is, and what a store is reached with."""
 
-    def __init__(self, url: str | None, store_options: dict[str, str]) -> None:
+    def __init__(
+        self, url: str | None, store_options: dict[str, str], merge_operator: str | None = None
+    ) -> None:
         self.given_url = url
         self.store_options = store_options
+        self.merge_operator = merge_operator
 
     @property
     def url(self) -> str:
@@ -50,13 +53,22 @@ class Session:
         neither need the right to write nor leave a trace.
         """
         options = siltstone.Options(reader_checkpoint=lasting)
-        return siltstone.open_reader(self.url, options=options, store_options=self.store_options)
+        return siltstone.open_reader(
+            self.url,
+            options=options,
+            store_options=self.store_options,
+            merge_operator=self.merge_operator,
+        )
 
     def writer(self, *, take_over: bool) -> siltstone.Database:
         """The writer. It makes no database, and fences nobody unless asked to."""
         try:
             return siltstone.open(
-                self.url, create=False, take_over=take_over, store_options=self.store_options
+                self.url,
+                create=False,
+                take_over=take_over,
+                store_options=self.store_options,
+                merge_operator=self.merge_operator,
             )
         except siltstone.Conflict as conflict:
             hint = "if no other writer is alive, give --take-over"
@@ -172,11 +184,21 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
     callback=_store_options,
     help="Endpoint, region and the like. Better give credentials by the environment.",
 )
+@click.option(
+    "--merge-operator",
+    metavar="NAME",
+    help="What folds operands: module:function. One that is built in needs not be named.",
+)
 @click.version_option(siltstone.__version__, package_name="siltstone")
 @click.pass_context
-def main(context: click.Context, url: str | None, store_options: dict[str, str]) -> None:
+def main(
+    context: click.Context,
+    url: str | None,
+    store_options: dict[str, str],
+    merge_operator: str | None,
+) -> None:
     """Looks into and changes a Siltstone database."""
-    context.obj = Session(url, store_options)
+    context.obj = Session(url, store_options, merge_operator)
 
 
 @main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
@@ -225,17 +247,26 @@ def put(
         _print_json({"key": key, "seq": commit.seq})
 
 
-@main.command(epilog=_example("example.db delete colour"))
+@main.command(epilog=_example("example.db delete colour", "example.db delete layer/ --end layer0"))
 @click.argument("key")
+@click.option("--end", help="Delete every key from KEY on, before this one.")
 @_take_over
 @_in_form
 @_as_json
 @click.pass_obj
-def delete(session: Session, key: str, take_over: bool, form: str | None, as_json: bool) -> None:
-    """Deletes KEY, durably; that it was absent is no error."""
+def delete(
+    session: Session,
+    key: str,
+    end: str | None,
+    take_over: bool,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Deletes KEY, or a range of keys, durably; that it was absent is no error."""
     name = _decode(key, form)
+    last = None if end is None else _decode(end, form)
     with session.writer(take_over=take_over) as db:
-        commit = db.delete(name)
+        commit = db.delete(name) if last is None else db.delete_range(name, last)
         commit.wait()
     if as_json:
         _print_json({"key": key, "seq": commit.seq})

@@ -46,6 +46,26 @@ def test_put_get_delete_scan(run) -> None:
     assert err == "Error: the key 'b' is absent\n"
 
 
+def test_delete_takes_a_range(run) -> None:
+    for key in ("a", "b", "c", "d"):
+        assert run("put", key, "1") == (0, "", "")
+    assert run("delete", "b", "--end", "d") == (0, "", "")
+    assert run("scan") == (0, "a\t1\nd\t1\n", "")
+    status, _, err = run("delete", "b", "--end", "a")
+    assert status == 1
+    assert "start below its end" in err
+
+
+def test_operands_are_folded(run, url: str) -> None:
+    with siltstone.open(url, merge_operator="append") as db:
+        db.put(b"k", b"1")
+        db.merge(b"k", b"2")
+    assert run("get", "k") == (0, "12\n", "")
+    status, _, err = run("--merge-operator", "max", "get", "k")
+    assert status == 1
+    assert "append" in err
+
+
 def test_bytes_are_hexadecimal(run) -> None:
     assert run("put", "--hex", "00ff", "fe") == (0, "", "")
     assert run("get", "--hex", "00ff") == (0, "fe\n", "")
