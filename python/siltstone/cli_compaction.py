@@ -79,6 +79,7 @@ def compact(session: Place, options: dict[str, Any], as_json: bool) -> None:
         session.url,
         options=options,
         store_options=session.store_options,
+        merge_operator=session.merge_operator,
         progress=_told(as_json),
     )
     if not done and not as_json:
@@ -119,6 +120,7 @@ def run_compactor(
             session.url,
             options=options,
             store_options=session.store_options,
+            merge_operator=session.merge_operator,
             workers=workers,
             worker=worker,
             progress=_told(as_json),

@@ -22,6 +22,10 @@ class Place(Protocol):
     def store_options(self) -> dict[str, str]:
         """What its store is reached with."""
 
+    @property
+    def merge_operator(self) -> str | None:
+        """What folds operands."""
+
 
 def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)

@@ -11,6 +11,7 @@ import pytest
 
 import siltstone
 import siltstone.aio
+import siltstone.lsm
 
 SMALL = {
     "l0_sst_size_bytes": 2048,
@@ -205,3 +206,16 @@ def test_tables_that_it_covers_go_unread(url: str) -> None:
             db.compact()
             assert numbers(snapshot) == set(range(250, 300))
         assert numbers(db) == set()
+
+
+def test_the_parts_hide_what_it_deletes_and_do_not_merge_it() -> None:
+    memtable = siltstone.lsm.MemTable()
+    memtable.put(b"a", b"1")
+    batch = siltstone.WriteBatch()
+    batch.delete_range(b"a", b"b")
+    batch.put(b"c", b"2")
+    memtable.write(batch)
+    assert memtable.get(b"a") is None
+    assert list(memtable.scan()) == [(b"c", b"2")]
+    with pytest.raises(siltstone.Unsupported, match="range deletes"):
+        list(siltstone.lsm.merge_sorted([memtable]))

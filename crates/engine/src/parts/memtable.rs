@@ -46,7 +46,7 @@ impl MemoryTable {
     /// the last of them, or of what was there when the batch is empty.
     ///
     /// # Errors
-    /// Invalid when the memtable is full; Unsupported for range deletes. Nothing is written then.
+    /// Invalid when the memtable is full. Nothing is written then.
     pub fn write(&self, batch: &Batch) -> Result<Seq> {
         let mut next = self.next.lock();
         let first = *next;

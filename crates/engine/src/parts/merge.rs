@@ -22,6 +22,24 @@ pub enum MergeInput {
     Memory(View),
 }
 
+impl MergeInput {
+    /// A merge of parts gives entries, and a range delete is none: passed over, what it deletes
+    /// would come back.
+    fn refuse_range_deletes(&self) -> Result<()> {
+        let has = match self {
+            MergeInput::Table(file) => file.has_range_deletes(),
+            MergeInput::Memory(view) => {
+                view.tree().memtables().any(|memtable| memtable.has_range_deletes())
+            }
+        };
+        if has {
+            let text = "range deletes cannot be merged outside a database";
+            return Err(Error::unsupported(text));
+        }
+        Ok(())
+    }
+}
+
 enum Source {
     Table(InputCursor),
     Memory(MemCursor),
@@ -164,7 +182,7 @@ impl Merged {
     /// it they are left out.
     ///
     /// # Errors
-    /// Unsupported for a reversed range.
+    /// Unsupported for a reversed range, and for an input with range deletes.
     pub fn new(
         inputs: Vec<MergeInput>,
         range: ScanRange,
@@ -178,6 +196,7 @@ impl Merged {
         let mut sources = Vec::new();
         let mut rank = Seq(inputs.len() as u64);
         for input in inputs {
+            input.refuse_range_deletes()?;
             let newest = match &input {
                 MergeInput::Memory(view) => view
                     .tree()

@@ -92,6 +92,11 @@ pub struct TableFile {
 }
 
 impl TableFile {
+    /// Whether it has range deletes.
+    pub(super) fn has_range_deletes(&self) -> bool {
+        !self.table.range_deletes().is_empty()
+    }
+
     /// Opens the table in `object`: a request for its length, one for its end, and one more when
     /// filter and index are larger than 64 KiB. Of `options` those about reading count.
     ///
