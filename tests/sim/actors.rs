@@ -55,7 +55,7 @@ impl World {
         self.tasks.lock().remove(&process).unwrap_or(0)
     }
 
-    fn stopped(&self) -> bool {
+    pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
@@ -100,7 +100,7 @@ fn delete_range(batch: &mut Batch, mut ends: [Vec<u8>; 2], rng: &mut Rng) {
 }
 
 /// Errors that faults may bring to a caller; anything else is a mistake of ours.
-fn excusable(error: &Error) -> bool {
+pub(crate) fn excusable(error: &Error) -> bool {
     use ErrorKind::{Closed, Conflict, Denied, Fenced, Timeout, Unavailable};
     matches!(error.kind(), Closed | Conflict | Denied | Fenced | Timeout | Unavailable)
 }

@@ -16,6 +16,7 @@
 )]
 
 mod actors;
+mod compactors;
 mod oracle;
 
 use actors::World;
@@ -157,6 +158,11 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
             actors::start(&world, process, "collector", collector);
         }
     }
+    let mut compacting = Vec::new();
+    if compactors::take_part(seed) {
+        let env = |process| sim.env(process, bucket.store(process));
+        compacting = compactors::start(&sim, &world, &mut rng, env);
+    }
     let mut paused: Vec<ProcessId> = Vec::new();
     for _ in 0..2 + rng.below(4) {
         let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
@@ -171,6 +177,15 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
                 paused.push(process);
             }
             _ => {}
+        }
+        if !compacting.is_empty() && rng.chance(600) {
+            let process = compacting.swap_remove(rng.below(compacting.len() as u64) as usize);
+            if rng.chance(500) {
+                kill(&sim, &world, process);
+            } else {
+                sim.pause(process);
+                paused.push(process);
+            }
         }
         if rng.chance(300)
             && let Some(zombie) = paused.pop()

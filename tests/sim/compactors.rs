@@ -1,0 +1,99 @@
+//! Compactors and workers in processes of their own: they take over from one another and from the
+//! writers' own, fall silent, are stopped in the middle, and their clocks are wrong.
+
+use crate::actors::{World, excusable};
+use siltstone::{
+    CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Env, Error, ErrorKind,
+    Options,
+};
+use siltstone_tests::sim::{ProcessId, Rng, Sim};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Whether a seed has them. The others keep the traces that they had before.
+pub(crate) fn take_part(seed: u64) -> bool {
+    seed % 3 == 1
+}
+
+/// How these processes compact: soon, into small tables, in several ranges.
+fn options(world: &World, rng: &mut Rng) -> Options {
+    Options {
+        compactor_poll_interval: Duration::from_millis(20 + rng.below(200)),
+        worker_timeout: Duration::from_millis(200 + rng.below(5000)),
+        compaction: CompactionOptions {
+            l0_compaction_threshold_ssts: 1 + rng.below(3),
+            target_sst_bytes: 300 + rng.below(2000),
+            min_move_bytes: rng.below(2) * 500,
+            compaction_ranges: Some(1 + rng.below(3)),
+            max_compactions: 1 + rng.below(4),
+            ..CompactionOptions::default()
+        },
+        ..world.options.clone()
+    }
+}
+
+/// A compactor, or a worker where `works`: started again and again, each time for a while.
+async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result<(), Error> {
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(rng.below(2000))).await;
+        let workers = rng.below(3) as usize;
+        let how =
+            CompactorOptions { options: options(&world, &mut rng), workers, ..Default::default() };
+        let counts = Arc::clone(&world);
+        let listener = move |event| {
+            if let CompactorEvent::Compacted(entry) = event
+                && entry.error.is_none()
+            {
+                counts.compacted.fetch_add(entry.tables_in, Ordering::Relaxed);
+            }
+        };
+        let one = match CompactorProcess::open(env.clone(), how, listener).await {
+            Ok(one) => one,
+            Err(error) if excusable(&error) || error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        let (stopped, shared) = (one.clone(), Arc::clone(&world));
+        let mut left = 1 + rng.below(200);
+        env.spawn.spawn(
+            "stop",
+            Box::pin(async move {
+                while left > 0 && !shared.stopped() {
+                    shared.sim.sleep(Duration::from_millis(50)).await;
+                    left -= 1;
+                }
+                stopped.stop();
+            }),
+        );
+        let ran = match (works, rng.below(4)) {
+            (true, _) => one.work().await,
+            (false, 0) => one.compact().await.map(drop),
+            (false, _) => one.run().await,
+        };
+        match ran {
+            Err(error) if !excusable(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// One or two compactors, which take over from one another, and up to two workers.
+pub(crate) fn start(
+    sim: &Sim,
+    world: &Arc<World>,
+    rng: &mut Rng,
+    env: impl Fn(ProcessId) -> Env,
+) -> Vec<ProcessId> {
+    let (compactors, workers) = (1 + rng.below(2), rng.below(3));
+    let mut all = Vec::new();
+    for number in 0..compactors + workers {
+        let process = sim.process("compactor", rng.below(7_200_000) as i64 - 3_600_000);
+        let works = number >= compactors;
+        let name = if works { "worker" } else { "compactor" };
+        let actor = actor(Arc::clone(world), env(process), rng.split(), works);
+        crate::actors::start(world, process, name, actor);
+        all.push(process);
+    }
+    all
+}
