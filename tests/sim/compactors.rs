@@ -22,9 +22,9 @@ fn options(world: &World, rng: &mut Rng) -> Options {
         compactor_poll_interval: Duration::from_millis(20 + rng.below(200)),
         worker_timeout: Duration::from_millis(200 + rng.below(5000)),
         compaction: CompactionOptions {
-            l0_compaction_threshold_ssts: 1 + rng.below(3),
-            target_sst_bytes: 300 + rng.below(2000),
-            min_move_bytes: rng.below(2) * 500,
+            l0_compaction_threshold_ssts: 1 + rng.below(2),
+            target_sst_bytes: 100 + rng.below(600),
+            min_move_bytes: rng.below(2) * 200,
             compaction_ranges: Some(1 + rng.below(3)),
             max_compactions: 1 + rng.below(4),
             ..CompactionOptions::default()
@@ -36,7 +36,7 @@ fn options(world: &World, rng: &mut Rng) -> Options {
 /// A compactor, or a worker where `works`: started again and again, each time for a while.
 async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result<(), Error> {
     while !world.stopped() {
-        world.sim.sleep(Duration::from_millis(rng.below(2000))).await;
+        world.sim.sleep(Duration::from_millis(rng.below(500))).await;
         let workers = rng.below(3) as usize;
         let how =
             CompactorOptions { options: options(&world, &mut rng), workers, ..Default::default() };
@@ -54,7 +54,7 @@ async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result
             Err(error) => return Err(error),
         };
         let (stopped, shared) = (one.clone(), Arc::clone(&world));
-        let mut left = 1 + rng.below(200);
+        let mut left = 20 + rng.below(200);
         env.spawn.spawn(
             "stop",
             Box::pin(async move {

@@ -130,7 +130,13 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
     let mut rng = sim.split_rng();
     let collecting = Collecting::draw(&mut rng, every_kind);
     let bucket = Bucket::new(&sim, plan(&mut rng, collecting != Collecting::Nobody));
-    let world = World::new((*sim).clone(), options(&mut rng, collecting), every_kind);
+    let mut options = options(&mut rng, collecting);
+    if compactors::take_part(seed) {
+        // Enough tables for them to do something.
+        options.l0_sst_size_bytes = 1024;
+        options.l0_manifest_commit_interval = Duration::ZERO;
+    }
+    let world = World::new((*sim).clone(), options, every_kind);
 
     let spawn_reader = |rng: &mut Rng| {
         let process = sim.process("reader", rng.below(2000) as i64 - 1000);
@@ -170,6 +176,9 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
         let writer = actors::writer(Arc::clone(&world), process, env, rng.split());
         actors::start(&world, process, "writer", writer);
         sim.run_for(Duration::from_millis(200 + rng.below(8000))).expect("time goes on");
+        if !compacting.is_empty() {
+            sim.run_for(Duration::from_millis(rng.below(10_000))).expect("time goes on");
+        }
         match rng.below(4) {
             0 => kill(&sim, &world, process),
             1 => {
