@@ -187,15 +187,7 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
             }
             _ => {}
         }
-        if !compacting.is_empty() && rng.chance(600) {
-            let process = compacting.swap_remove(rng.below(compacting.len() as u64) as usize);
-            if rng.chance(500) {
-                kill(&sim, &world, process);
-            } else {
-                sim.pause(process);
-                paused.push(process);
-            }
-        }
+        paused.extend(strike_one(&sim, &world, &mut compacting, &mut rng));
         if rng.chance(300)
             && let Some(zombie) = paused.pop()
         {
@@ -234,6 +226,25 @@ fn swept(sim: &Sim, bucket: &Arc<Bucket>, mut outcome: Outcome) -> Outcome {
     }
     outcome.violations.extend(left.map(|garbage| format!("never collected: {garbage:?}")));
     outcome
+}
+
+/// Kills one of the processes at times, or pauses it, which is answered.
+fn strike_one(
+    sim: &Sim,
+    world: &Arc<World>,
+    processes: &mut Vec<ProcessId>,
+    rng: &mut Rng,
+) -> Option<ProcessId> {
+    if processes.is_empty() || !rng.chance(600) {
+        return None;
+    }
+    let process = processes.swap_remove(rng.below(processes.len() as u64) as usize);
+    if rng.chance(500) {
+        kill(sim, world, process);
+        return None;
+    }
+    sim.pause(process);
+    Some(process)
 }
 
 /// A killed process's actors never end by themselves; they are counted out here.
