@@ -150,20 +150,7 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
         process
     };
     let mut readers = vec![spawn_reader(&mut rng)];
-    if collecting == Collecting::Rewriter {
-        let process = sim.process("rewriter", 0);
-        let env = sim.env(process, bucket.store(process));
-        let rewriter = actors::rewriter(Arc::clone(&world), env, rng.split());
-        actors::start(&world, process, "rewriter", rewriter);
-    }
-    if collecting == Collecting::Everybody {
-        for _ in 0..1 + rng.below(2) {
-            let process = sim.process("collector", rng.below(400_000) as i64 - 200_000);
-            let env = sim.env(process, bucket.store(process));
-            let collector = actors::collector(Arc::clone(&world), env, rng.split());
-            actors::start(&world, process, "collector", collector);
-        }
-    }
+    collect(&sim, &world, &bucket, collecting, &mut rng);
     let mut compacting = Vec::new();
     if compactors::take_part(seed) {
         let env = |process| sim.env(process, bucket.store(process));
@@ -226,6 +213,30 @@ fn swept(sim: &Sim, bucket: &Arc<Bucket>, mut outcome: Outcome) -> Outcome {
     }
     outcome.violations.extend(left.map(|garbage| format!("never collected: {garbage:?}")));
     outcome
+}
+
+/// Starts who rewrites and who collects.
+fn collect(
+    sim: &Sim,
+    world: &Arc<World>,
+    bucket: &Arc<Bucket>,
+    collecting: Collecting,
+    rng: &mut Rng,
+) {
+    if collecting == Collecting::Rewriter {
+        let process = sim.process("rewriter", 0);
+        let env = sim.env(process, bucket.store(process));
+        let rewriter = actors::rewriter(Arc::clone(world), env, rng.split());
+        actors::start(world, process, "rewriter", rewriter);
+    }
+    if collecting == Collecting::Everybody {
+        for _ in 0..1 + rng.below(2) {
+            let process = sim.process("collector", rng.below(400_000) as i64 - 200_000);
+            let env = sim.env(process, bucket.store(process));
+            let collector = actors::collector(Arc::clone(world), env, rng.split());
+            actors::start(world, process, "collector", collector);
+        }
+    }
 }
 
 /// Kills one of the processes at times, or pauses it, which is answered.
