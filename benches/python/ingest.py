@@ -32,6 +32,8 @@ from pathlib import Path
 from engines import Engine, Siltstone, engines
 
 KEY_BYTES = 16
+PIECE = 1 << 20
+"""Keys that are drawn at a time."""
 VALUE_BYTES = 100
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
 VALUES = 1 << 14
@@ -65,7 +67,9 @@ class Rows:
         self.distinct, self.keys = distinct, b""
         self.in_order = order == "key"
         if not self.in_order:
-            self.keys = source.randbytes(distinct * KEY_BYTES)
+            # By pieces: one call gives at most 2^28 bytes.
+            sizes = (min(PIECE, distinct - at) for at in range(0, distinct, PIECE))
+            self.keys = b"".join(source.randbytes(size * KEY_BYTES) for size in sizes)
 
     def batch(self, start: int, count: int) -> tuple[list[bytes], list[bytes]]:
         """So many rows from a place on."""
