@@ -130,3 +130,23 @@ def test_sustained_ingest_is_compared() -> None:
         assert one["written"] > 1
         assert one["left"] > 1
     assert found[0]["tables"] == 1.0
+
+
+def test_what_layers_cost_is_measured() -> None:
+    pytest.importorskip("rocksdict")
+    done = subprocess.run(
+        [sys.executable, "benches/python/layers.py", "--rows", "4000"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows, many, one, ratio, seek = done.stdout.splitlines()
+    assert " rows; " in rows
+    assert " L0 tables, 4 runs: " in many
+    assert one.startswith("0 L0 tables, 1 runs: ")
+    assert ratio.startswith("ratio: ")
+    assert seek.startswith("a seek over 1,000 tombstones: ")
