@@ -107,11 +107,10 @@ def test_a_filter_runs_only_its_cases() -> None:
     assert {row["case"] for row in table(text)} == {"get, absent", "import in a new process"}
 
 
-def test_sustained_ingest_is_compared() -> None:
-    """Ten batches an engine: every figure is there, and makes sense."""
-    program = [sys.executable, "benches/python/ingest.py", "--rows", "10000", "--json"]
+def printed(program: str, *arguments: str) -> str:
+    """What a program of the benches prints."""
     done = subprocess.run(
-        program,
+        [sys.executable, f"benches/python/{program}", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
@@ -120,7 +119,12 @@ def test_sustained_ingest_is_compared() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return done.stdout
+
+
+def test_sustained_ingest_is_compared() -> None:
+    """Ten batches an engine: every figure is there, and makes sense."""
+    found = json.loads(printed("ingest.py", "--rows", "10000", "--json"))
     peers = [name for name in ("slatedb", "rocksdict") if name in PEERS]
     assert [one["engine"] for one in found] == ["siltstone", *peers]
     for one in found:
@@ -134,17 +138,7 @@ def test_sustained_ingest_is_compared() -> None:
 
 def test_what_layers_cost_is_measured() -> None:
     pytest.importorskip("rocksdict")
-    done = subprocess.run(
-        [sys.executable, "benches/python/layers.py", "--rows", "4000"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    rows, many, one, ratio, seek = done.stdout.splitlines()
+    rows, many, one, ratio, seek = printed("layers.py", "--rows", "4000").splitlines()
     assert " rows; " in rows
     assert " L0 tables, 4 runs: " in many
     assert one.startswith("0 L0 tables, 1 runs: ")
