@@ -26,16 +26,6 @@ def start() -> None:
         _thread.start()
 
 
-def show(level: int = logging.INFO) -> None:
-    """Has them written to standard error: what programs that run for long do."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logger = logging.getLogger("siltstone")
-    logger.addHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = False
-
-
 def stop() -> None:
     """Waits until all is told. Nothing comes any more."""
     if _thread is not None and _thread is not threading.current_thread():

@@ -93,8 +93,7 @@ impl<C: Cursor> Covered<C> {
         let ends_above = |span: &RangeDelete| key < span.end.as_ref();
         let before = self.near.checked_sub(1).and_then(|at| spans.get(at));
         // A scan moves on by little: mostly the span is the same.
-        let still = spans.get(self.near).is_none_or(ends_above)
-            && !before.is_some_and(|before| ends_above(before));
+        let still = spans.get(self.near).is_none_or(ends_above) && !before.is_some_and(ends_above);
         if !still {
             self.near = spans.partition_point(|span| !ends_above(span));
         }

@@ -80,8 +80,7 @@ impl WriteBatch {
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
-        let expires_at = life.map(expiry).transpose().raise(py)?;
+        let expires_at = expires_at(py, ttl)?;
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
@@ -94,8 +93,7 @@ impl WriteBatch {
         operand: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
-        let expires_at = life.map(expiry).transpose().raise(py)?;
+        let expires_at = expires_at(py, ttl)?;
         self.add(py, |batch| batch.merge(key.as_ref(), operand.as_ref(), expires_at))
     }
 
@@ -173,22 +171,34 @@ impl WriteBatch {
     }
 }
 
-/// The time to live that the argument says.
+/// The time to live that the argument says, if it is given.
 ///
 /// # Errors
 /// TypeError for what is no duration; Invalid for one that is not above zero.
-pub(crate) fn time_to_live(ttl: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let life = duration(ttl, "ttl")?;
+pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+    let Some(ttl) = ttl else { return Ok(None) };
+    let life = duration(&ttl, "ttl")?;
     if life.is_zero() {
         return Err(error::invalid(ttl.py(), "ttl must be above 0; to remove a key, delete it"));
     }
-    Ok(life)
+    Ok(Some(life))
+}
+
+/// When something with this time to live expires that is written now, outside of any database.
+///
+/// # Errors
+/// As [`time_to_live`]; Invalid for an end that is too far.
+pub(crate) fn expires_at(
+    py: Python<'_>,
+    ttl: Option<Bound<'_, PyAny>>,
+) -> PyResult<Option<UnixMillis>> {
+    time_to_live(ttl)?.map(expiry).transpose().raise(py)
 }
 
 /// When something written now expires. A batch belongs to no database yet, so the time is taken
 /// here.
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
-pub(crate) fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
+fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let at = now.checked_add(life).map(|at| at.as_nanos().div_ceil(1_000_000));
     let at = at.and_then(|at| u64::try_from(at).ok());

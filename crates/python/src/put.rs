@@ -30,7 +30,7 @@ impl Database {
         if if_seq.is_some() {
             return Err(unsupported(py, "Database.put(if_seq=…)"));
         }
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let life = time_to_live(ttl)?;
         self.accept(py, |database| database.put(key.as_ref(), value.as_ref(), life))
     }
 
@@ -48,7 +48,7 @@ impl Database {
         operand: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let life = time_to_live(ttl)?;
         self.accept(py, |database| database.merge(key.as_ref(), operand.as_ref(), life))
     }
 

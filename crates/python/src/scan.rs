@@ -37,7 +37,7 @@ pub(crate) enum Pull {
     /// A scan of a database or a part.
     Scan(siltstone::Scan),
     /// A merge of parts.
-    Merged(Merged),
+    Merged(Box<Merged>),
 }
 
 impl Pull {

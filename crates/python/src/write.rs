@@ -98,7 +98,7 @@ impl Growing {
         database: &Database,
         ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Growing> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let life = time_to_live(ttl)?;
         let engine = database.held().get(py)?;
         let expires_at = engine.expiry(life).raise(py)?;
         let max_bytes = engine.options().max_batch_bytes;

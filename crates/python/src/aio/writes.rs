@@ -82,7 +82,7 @@ impl Database {
         if if_seq.is_some() {
             return Err(unsupported(py, "Database.put(if_seq=…)"));
         }
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let life = time_to_live(ttl)?;
         let (key, value) = (key.as_ref(), value.as_ref());
         let first = self.held().get(py)?.put(key, value, life);
         self.begin_accept(py, first, || {
@@ -99,7 +99,7 @@ impl Database {
         operand: BytesArg<'_>,
         ttl: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
+        let life = time_to_live(ttl)?;
         let (key, operand) = (key.as_ref(), operand.as_ref());
         let first = self.held().get(py)?.merge(key, operand, life);
         self.begin_accept(py, first, || {

@@ -2,7 +2,7 @@
 
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::effects;
-use crate::batch::{WriteBatch, expiry, time_to_live};
+use crate::batch::{WriteBatch, expires_at};
 use crate::bytes::BytesArg;
 use crate::error::Raise;
 use crate::held::Held;
@@ -84,8 +84,7 @@ impl MemTable {
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
-        let expires_at = life.map(expiry).transpose().raise(py)?;
+        let expires_at = expires_at(py, ttl)?;
         self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
     }
 

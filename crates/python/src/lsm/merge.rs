@@ -29,7 +29,7 @@ pub(crate) fn merge_sorted(
     let process = Process::current(py)?;
     let now = effects(process).clock.now();
     let merged = Merged::new(inputs, range, tombstones, now).raise(py)?;
-    Ok(Scan::new(process, Pull::Merged(merged), Yields::Items))
+    Ok(Scan::new(process, Pull::Merged(Box::new(merged)), Yields::Items))
 }
 
 fn input(reader: &Bound<'_, PyAny>) -> PyResult<MergeInput> {

@@ -3,7 +3,7 @@
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::{FileObject, Raised, Source as Place, access, effects, options, path_of};
-use crate::batch::{expiry, time_to_live};
+use crate::batch::expires_at;
 use crate::bytes::BytesArg;
 use crate::column::Column;
 use crate::error::{self, Raise, closed};
@@ -88,12 +88,6 @@ impl SstWriter {
             }
         })
     }
-}
-
-/// The moment at which something with this time to live is gone.
-fn expires_at(py: Python<'_>, ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<UnixMillis>> {
-    let life = ttl.map(|ttl| time_to_live(&ttl)).transpose()?;
-    life.map(expiry).transpose().raise(py)
 }
 
 /// What a stretch of rows came to.
