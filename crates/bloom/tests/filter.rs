@@ -9,7 +9,7 @@
 )]
 
 use proptest::prelude::*;
-use siltstone_bloom::{Bloom, BloomBuilder, DecodeError, key_hash};
+use siltstone_bloom::{Bloom, BloomBuilder, DecodeError, Marks, key_hash};
 
 fn build(bits_per_key: u32, hashes: &[u64]) -> Vec<u8> {
     let mut builder = BloomBuilder::new(bits_per_key);
@@ -27,6 +27,21 @@ proptest! {
         let bloom = Bloom::decode(&build(bits, &hashes)).unwrap();
         for hash in &hashes {
             prop_assert!(bloom.may_contain(*hash));
+        }
+    }
+
+    #[test]
+    fn marks_say_what_the_hash_says(
+        filters in prop::collection::vec((0u32..40, prop::collection::vec(any::<u64>(), 0..60)), 1..6),
+        asked in prop::collection::vec(any::<u64>(), 0..20),
+    ) {
+        let decode = |(bits, hashes): &(u32, Vec<u64>)| Bloom::decode(&build(*bits, hashes)).unwrap();
+        let blooms: Vec<Bloom> = filters.iter().map(decode).collect();
+        for hash in filters.iter().flat_map(|(_, hashes)| hashes).chain(&asked) {
+            let mut marks = Marks::new(*hash);
+            for bloom in &blooms {
+                prop_assert_eq!(bloom.may_contain_marked(&mut marks), bloom.may_contain(*hash));
+            }
         }
     }
 

@@ -2,10 +2,10 @@
 //! within a budget.
 
 use crate::counter::Counter;
+use crate::gates::Gates;
 use crate::slots::Slots;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::Weighter;
-use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, SstDescriptor};
 use siltstone_sst::{Block, Table};
 use std::fmt;
@@ -102,6 +102,8 @@ pub(crate) struct MetadataBudget {
     used: AtomicUsize,
     tick: AtomicU64,
     pinned: Mutex<Vec<Weak<TableHandle>>>,
+    /// The gates that hold shares of the filters.
+    gates: Mutex<Vec<Weak<Gates>>>,
 }
 
 impl MetadataBudget {
@@ -111,7 +113,21 @@ impl MetadataBudget {
             used: AtomicUsize::new(0),
             tick: AtomicU64::new(1),
             pinned: Mutex::new(Vec::new()),
+            gates: Mutex::new(Vec::new()),
         })
+    }
+
+    /// Time, counted in tables whose metadata came into memory.
+    #[inline]
+    pub(crate) fn tick(&self) -> u64 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// `gates` will hold shares of filters, and must be told when one is let go of.
+    pub(crate) fn shares_with(&self, gates: &Arc<Gates>) {
+        let mut all = self.gates.lock();
+        all.retain(|gates| gates.strong_count() > 0);
+        all.push(Arc::downgrade(gates));
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -126,6 +142,8 @@ impl MetadataBudget {
             return;
         }
         // Over the budget: let go of those unused for longest, never of the one just needed.
+        let gates: Vec<_> = self.gates.lock().iter().filter_map(Weak::upgrade).collect();
+        gates.iter().for_each(|gates| gates.report_use());
         pinned.retain(|handle| handle.strong_count() > 0);
         pinned.sort_by_key(|handle| handle.upgrade().map(|h| h.last_used.load(Ordering::Relaxed)));
         let mut freed = 0;
@@ -133,9 +151,13 @@ impl MetadataBudget {
             if used <= self.limit || Arc::ptr_eq(&old, handle) {
                 break;
             }
-            if let Some(table) = old.table.write().take() {
+            // A statement of its own: who fills a gate waits for the handle, and here the handle
+            // must not wait for a gate.
+            let taken = old.table.write().take();
+            if let Some(table) = taken {
                 used = used.saturating_sub(table.memory_bytes());
                 self.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
+                gates.iter().for_each(|gates| gates.forget(&old));
             }
             freed += 1;
         }
@@ -155,7 +177,7 @@ impl OpenTable {
         OpenTable { slots: Slots::new(table.block_count()), table: Arc::new(table) }
     }
 
-    fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.table.memory_bytes() + self.slots.memory_bytes()
     }
 }
@@ -171,8 +193,6 @@ impl Deref for OpenTable {
 /// One table of the tree, as this process knows it: its descriptor, and its metadata once loaded.
 pub(crate) struct TableHandle {
     pub(crate) descriptor: SstDescriptor,
-    /// First bytes of its first and its last key: they tell most keys from the table's.
-    heads: (u64, u64),
     table: RwLock<Option<Arc<OpenTable>>>,
     last_used: AtomicU64,
     budget: Arc<MetadataBudget>,
@@ -181,7 +201,6 @@ pub(crate) struct TableHandle {
 impl TableHandle {
     pub(crate) fn new(descriptor: SstDescriptor, budget: &Arc<MetadataBudget>) -> Arc<Self> {
         Arc::new(TableHandle {
-            heads: (head(&descriptor.first_key), head(&descriptor.last_key)),
             descriptor,
             table: RwLock::new(None),
             last_used: AtomicU64::new(0),
@@ -189,29 +208,26 @@ impl TableHandle {
         })
     }
 
-    /// Whether all of its keys come before `key`, whose first bytes are `key_head`.
-    pub(crate) fn ends_before(&self, key: &[u8], key_head: u64) -> bool {
-        let last = self.heads.1;
-        last < key_head || (last == key_head && self.descriptor.last_key.as_ref() < key)
-    }
-
-    /// Whether `key`, which is not past its end, may be in it.
-    pub(crate) fn reaches(&self, key: &[u8], key_head: u64) -> bool {
-        let (first, last) = self.heads;
-        let inside = first < key_head && key_head < last;
-        let bounded =
-            self.descriptor.visible_start.is_some() || self.descriptor.visible_end.is_some();
-        (inside && !bounded) || self.descriptor.covers(key)
-    }
-
     /// The metadata, when it is in memory.
     pub(crate) fn table(&self) -> Option<Arc<OpenTable>> {
         let table = self.table.read().clone();
         if table.is_some() {
-            let tick = self.budget.tick.load(Ordering::Relaxed);
-            self.last_used.store(tick, Ordering::Relaxed);
+            self.used_at(self.budget.tick());
         }
         table
+    }
+
+    /// The budget that its metadata counts for.
+    pub(crate) fn budget(&self) -> &Arc<MetadataBudget> {
+        &self.budget
+    }
+
+    /// Notes that the metadata was in use at a tick of the budget. Written only where that is news:
+    /// a line that every reader writes is one that all wait for.
+    pub(crate) fn used_at(&self, tick: u64) {
+        if self.last_used.load(Ordering::Relaxed) < tick {
+            self.last_used.store(tick, Ordering::Relaxed);
+        }
     }
 
     /// Keeps the metadata, within the budget.

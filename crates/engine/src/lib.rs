@@ -26,6 +26,7 @@
 
 pub mod admin;
 mod answer;
+mod bounds;
 mod cache;
 mod close;
 mod compact;
@@ -36,6 +37,7 @@ pub mod env;
 mod fetch;
 mod flush;
 mod follow;
+mod gates;
 pub mod gc;
 mod given;
 mod hold;

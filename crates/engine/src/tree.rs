@@ -2,7 +2,7 @@
 //! a new one, and whoever still reads the old one keeps all of it alive.
 
 use crate::cache::{MetadataBudget, TableHandle};
-use siltstone_base::prefix::head;
+use crate::gates::Gates;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{Error, Result, Seq, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
@@ -39,6 +39,8 @@ pub(crate) struct Levels {
     pub(crate) runs: Vec<TableRun>,
     /// How many of the runs are entries of L0.
     pub(crate) l0: usize,
+    /// What keeps most keys from most of them.
+    pub(crate) gates: Arc<Gates>,
     /// Tells the writer when the last reader of these tables is gone.
     _last_reader: LastReader,
 }
@@ -59,23 +61,9 @@ impl Drop for LastReader {
 #[derive(Debug)]
 pub(crate) struct TableRun {
     pub(crate) tables: Vec<Arc<TableHandle>>,
-    /// Whether any of them has range deletes.
-    pub(crate) has_range_deletes: bool,
 }
 
 impl TableRun {
-    fn new(tables: Vec<Arc<TableHandle>>) -> TableRun {
-        let has_range_deletes = tables.iter().any(|one| one.descriptor.range_deletes.is_some());
-        TableRun { tables, has_range_deletes }
-    }
-
-    /// The one table that may hold `key`.
-    pub(crate) fn candidate(&self, key: &[u8]) -> Option<&Arc<TableHandle>> {
-        let key_head = head(key);
-        let at = self.tables.partition_point(|table| table.ends_before(key, key_head));
-        self.tables.get(at).filter(|table| table.reaches(key, key_head))
-    }
-
     /// The tables that overlap `[start, end)`.
     pub(crate) fn overlapping<'a>(
         &'a self,
@@ -89,7 +77,12 @@ impl TableRun {
 impl Levels {
     /// One table alone.
     pub(crate) fn of_table(handle: Arc<TableHandle>) -> Levels {
-        Levels { runs: vec![TableRun::new(vec![handle])], ..Levels::default() }
+        Levels::of_runs(vec![TableRun { tables: vec![handle] }], 0)
+    }
+
+    fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
+        let gates = Gates::new(runs.iter().map(|run| run.tables.as_slice()));
+        Levels { runs, l0, gates, ..Levels::default() }
     }
 
     /// The same, and `notify` hears when the last reader of them is gone.
@@ -121,10 +114,10 @@ impl Levels {
             .chain(manifest.runs.iter().map(|run| &run.tables))
             .map(|tables| {
                 let tables = tables.iter().map(open).collect::<Result<_>>()?;
-                Ok(TableRun::new(tables))
+                Ok(TableRun { tables })
             })
             .collect::<Result<_>>()?;
-        Ok(Levels { runs, l0: manifest.l0.len(), ..Levels::default() })
+        Ok(Levels::of_runs(runs, manifest.l0.len()))
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {

@@ -158,6 +158,13 @@ impl Table {
         &self.properties
     }
 
+    /// Its filter. A clone of it is another share.
+    #[must_use]
+    #[inline]
+    pub fn filter(&self) -> &Bloom {
+        &self.filter
+    }
+
     /// Whether a user key with this hash ([`siltstone_bloom::key_hash`]) may be in it.
     #[must_use]
     #[inline]

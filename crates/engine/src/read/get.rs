@@ -4,11 +4,12 @@ use super::Pin;
 use crate::answer::Answer;
 use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{Fill, ReadContext};
+use crate::gates::RUNS_AT_ONCE;
 use crate::value::Value;
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
 use siltstone_base::{BlockAddr, Kind, Result, Seq, SstId};
-use siltstone_bloom::key_hash;
+use siltstone_bloom::{Marks, key_hash};
 use siltstone_memtable::Memtable;
 use siltstone_merge::{Flow, Resolve};
 use siltstone_sst::{Block, Table};
@@ -151,15 +152,24 @@ pub(crate) fn lookup(
             return folded(resolve);
         }
     }
-    let mut tables = TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] };
-    for run in &pin.tree.levels.runs {
-        let Some(handle) = run.candidate(key) else { continue };
-        match tables.visit(handle, &mut resolve)? {
-            Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
-            Some(Decided::Absent) => return Ok(Lookup::Done(None)),
-            Some(Decided::Folded) => return folded(resolve),
-            None if resolve.is_deleted_below() => break,
-            None => {}
+    in_tables(TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] }, pin, resolve)
+}
+
+/// Goes on with the tables that the gates let the key into.
+fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, mut resolve: Resolve<'_>) -> Result<Lookup> {
+    let gates = &*pin.tree.levels.gates;
+    let mut marks = Marks::new(tables.hash);
+    let Some(sought) = gates.bounds().seek(tables.key) else { return folded(resolve) };
+    'older: for from in (0..gates.bounds().runs()).step_by(RUNS_AT_ONCE) {
+        for at in gates.ask(from, &sought, &mut marks).tables() {
+            let Some(handle) = gates.table(at) else { continue };
+            match tables.visit(handle, &mut resolve)? {
+                Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
+                Some(Decided::Absent) => return Ok(Lookup::Done(None)),
+                Some(Decided::Folded) => return folded(resolve),
+                None if resolve.is_deleted_below() => break 'older,
+                None => {}
+            }
         }
     }
     if !tables.lacking.is_empty() {

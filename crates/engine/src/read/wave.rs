@@ -7,6 +7,9 @@
 //! memtable   slot of the index -> record -> buffer -> bytes
 //! table      line of the filter -> slot of the block -> block -> key -> value
 //! ```
+//! The filters of all tables that may hold a key are asked before any table is: most say no, and
+//! most keys then have one table left.
+//!
 //! One key after the other, every wait is paid in full. Here all keys of a wave make one step of
 //! the chain before any makes the next: a dozen loads then wait together, for hardly longer than
 //! one. Between the loads of a step stands no locked instruction, which would wait for all of them
@@ -20,18 +23,22 @@
 use super::Pin;
 use super::get::newest_seq;
 use crate::cache::{BlockCache, OpenTable};
+use crate::gates::{Gates, Says};
 use crate::slots::Look;
-use crate::tree::TableRun;
 use crate::value::Value;
 use siltstone_base::{Kind, Seq};
+use siltstone_bloom::Marks;
 use siltstone_memtable::{Depth, Memtable};
 use siltstone_sst::Block;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Keys of a wave. Each needs some ten lines of 64 bytes, and all of them are to stay in the 32 KiB
 /// of a first-level cache until they are used.
 pub(super) const WAVE: usize = 32;
+/// Lines of filters that are loaded before the first is looked at: half of that cache.
+const LINES: usize = 256;
 
 /// One key of a wave.
 #[derive(Clone, Copy)]
@@ -53,6 +60,17 @@ pub(super) enum Found {
 /// A table that may hold a key.
 struct Asked {
     key: usize,
+    run: usize,
+    /// Its number among all tables.
+    table: usize,
+    /// Whether its filter was asked and said yes.
+    known: bool,
+}
+
+/// A block that a key is looked for in.
+struct Visit {
+    key: usize,
+    /// Place in [`Wave::tables`].
     table: usize,
     block: u32,
 }
@@ -60,13 +78,18 @@ struct Asked {
 /// Memory that is kept from wave to wave.
 #[derive(Default)]
 pub(super) struct Wave {
-    tables: Vec<Arc<OpenTable>>,
+    /// For each key and each table that bounds allow: by key, newest table first.
     asked: Vec<Asked>,
+    /// Open tables, by their numbers. They are kept, some of them: most waves ask the same.
+    tables: Vec<(usize, Arc<OpenTable>)>,
+    /// Where in `tables` each run's last one stands. Keys ascend, so a table's follow each other.
+    last_of_run: Vec<usize>,
+    visits: Vec<Visit>,
     blocks: Vec<(usize, Seq, Arc<Block>)>,
 }
 
 impl Wave {
-    /// Looks `keys` up, which ascend; one answer a key.
+    /// Looks `keys` up, which ascend; one answer a key. All waves of one `Wave` have one pin.
     pub(super) fn look_up(
         &mut self,
         cache: &BlockCache,
@@ -79,59 +102,117 @@ impl Wave {
         for memtable in pin.tree.memtables().filter(|memtable| !memtable.is_empty()) {
             in_memtable(memtable, pin, keys, answers);
         }
-        for run in &pin.tree.levels.runs {
-            if run.has_range_deletes {
-                hard_where_deleted(run, pin.seq, keys, answers);
+        let gates = &*pin.tree.levels.gates;
+        let runs = gates.bounds().runs();
+        if self.tables.len() > 2 * runs {
+            // Long runs: those before are not asked again.
+            self.tables.clear();
+            self.last_of_run.clear();
+        }
+        self.last_of_run.resize(runs, usize::MAX);
+        let at_once = (LINES / keys.len().max(1)).max(1);
+        for from in (0..runs).step_by(at_once) {
+            self.ask_gates(gates, from..runs.min(from + at_once), keys, answers);
+            while !self.asked.is_empty() {
+                self.choose_tables(gates, pin.seq, keys, answers);
+                self.find_blocks(cache, keys, pin.seq, answers);
+                self.in_blocks(pin.seq, keys, answers);
+                let open = |asked: &Asked| matches!(answers.get(asked.key), Some(Found::Nothing));
+                self.asked.retain(open);
             }
-            self.in_run(cache, run, pin.seq, keys, answers);
         }
         touch_values(answers);
     }
 
-    fn in_run(
+    /// Which tables of `runs` may hold the keys that have no answer yet.
+    fn ask_gates(
         &mut self,
-        cache: &BlockCache,
-        run: &TableRun,
+        gates: &Gates,
+        runs: Range<usize>,
+        keys: &[Wanted<'_>],
+        answers: &[Found],
+    ) {
+        let asked = &mut self.asked;
+        asked.clear();
+        let look = gates.look();
+        let mut near = 0;
+        for (key, (wanted, answer)) in keys.iter().zip(answers).enumerate() {
+            let sought = gates.bounds().seek(wanted.key);
+            let Some(sought) = sought.filter(|_| matches!(answer, Found::Nothing)) else {
+                continue;
+            };
+            for run in runs.clone() {
+                if let Some(table) = gates.bounds().candidate(run, &sought) {
+                    near ^= look.touch(table, wanted.hash);
+                    asked.push(Asked { key, run, table, known: true });
+                }
+            }
+        }
+        black_box(near);
+        let mut marks = Marks::new(0);
+        let mut unknown = Vec::new();
+        asked.retain_mut(|asked| {
+            let hash = keys.get(asked.key).map_or(0, |wanted| wanted.hash);
+            if marks.hash() != hash {
+                marks = Marks::new(hash);
+            }
+            let says = look.says(asked.table, &mut marks);
+            asked.known = says == Says::Perhaps;
+            if says == Says::Nothing && !unknown.contains(&asked.table) {
+                unknown.push(asked.table);
+            }
+            says != Says::No
+        });
+        drop(look);
+        if !unknown.is_empty() {
+            gates.fill(unknown.into_iter());
+        }
+    }
+
+    /// The newest table that each key has left: which block of it is to be found.
+    fn choose_tables(
+        &mut self,
+        gates: &Gates,
         seq: Seq,
         keys: &[Wanted<'_>],
         answers: &mut [Found],
     ) {
-        self.choose_tables(run, keys, answers);
-        self.find_blocks(cache, keys, seq, answers);
-        let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
-        let near = self.blocks.iter().fold(0, |sum, (at, _, block)| sum ^ block.touch(key_of(*at)));
-        black_box(near);
-        for (at, newest, block) in self.blocks.drain(..) {
-            if let Some(answer) = answers.get_mut(at) {
-                *answer = in_block(block, key_of(at), newest <= seq);
+        let Wave { asked, tables, last_of_run, visits, .. } = self;
+        visits.clear();
+        let mut chosen = usize::MAX;
+        asked.retain(|asked| {
+            if asked.key == chosen {
+                return true;
             }
-        }
-    }
-
-    /// The tables of `run` whose bounds allow a key that has no answer yet. Keys ascend, so one
-    /// table's follow each other.
-    fn choose_tables(&mut self, run: &TableRun, keys: &[Wanted<'_>], answers: &mut [Found]) {
-        self.tables.clear();
-        self.asked.clear();
-        let mut last = None;
-        for (at, (wanted, answer)) in keys.iter().zip(answers).enumerate() {
-            if !matches!(answer, Found::Nothing) {
-                continue;
-            }
-            let Some(handle) = run.candidate(wanted.key) else { continue };
-            if !last.is_some_and(|last| Arc::ptr_eq(last, handle)) {
-                let Some(table) = handle.table() else {
+            chosen = asked.key;
+            let places = (answers.get_mut(asked.key), last_of_run.get_mut(asked.run));
+            let (Some(answer), Some(last)) = places else { return false };
+            if tables.get(*last).is_none_or(|(table, _)| *table != asked.table) {
+                let Some(table) = gates.table(asked.table).and_then(|handle| handle.table()) else {
                     *answer = Found::Hard;
-                    continue;
+                    return false;
                 };
-                self.tables.push(table);
-                last = Some(handle);
+                *last = tables.len();
+                tables.push((asked.table, table));
             }
-            self.asked.push(Asked { key: at, table: self.tables.len() - 1, block: 0 });
-        }
+            let (Some((_, table)), Some(wanted)) = (tables.get(*last), keys.get(asked.key)) else {
+                return false;
+            };
+            if !asked.known {
+                if !table.range_deletes().at(wanted.key, seq).is_none() {
+                    *answer = Found::Hard;
+                    return false;
+                }
+                if !table.may_contain(wanted.hash) {
+                    return false;
+                }
+            }
+            visits.push(Visit { key: asked.key, table: *last, block: 0 });
+            false
+        });
     }
 
-    /// The blocks that the filters send the keys to.
+    /// The blocks that the tables' indexes send the keys to.
     fn find_blocks(
         &mut self,
         cache: &BlockCache,
@@ -139,37 +220,41 @@ impl Wave {
         seq: Seq,
         answers: &mut [Found],
     ) {
-        let Wave { tables, asked, blocks } = self;
-        let both = |asked: &Asked| tables.get(asked.table).zip(keys.get(asked.key));
-        black_box(
-            asked
-                .iter()
-                .filter_map(both)
-                .fold(0, |sum, (table, wanted)| sum ^ table.touch_filter(wanted.hash)),
-        );
-        let looks: Vec<Look<'_>> = tables.iter().map(|table| table.slots.look()).collect();
+        let Wave { tables, visits, blocks, .. } = self;
+        let looks: Vec<Look<'_>> = tables.iter().map(|(_, table)| table.slots.look()).collect();
         let mut sum = 0;
-        asked.retain_mut(|asked| {
-            let found = both(asked).filter(|(table, wanted)| table.may_contain(wanted.hash));
-            let block = found.and_then(|(table, wanted)| table.find_block(wanted.key, seq));
-            asked.block = block.unwrap_or_default();
-            let slot = looks.get(asked.table).map_or(0, |look| look.touch(asked.block));
-            sum ^= slot;
+        visits.retain_mut(|visit| {
+            let both = tables.get(visit.table).zip(keys.get(visit.key));
+            let block = both.and_then(|((_, table), wanted)| table.find_block(wanted.key, seq));
+            visit.block = block.unwrap_or_default();
+            sum ^= looks.get(visit.table).map_or(0, |look| look.touch(visit.block));
             block.is_some()
         });
-        sum ^= asked.iter().fold(0, |sum, asked| {
-            sum ^ looks.get(asked.table).map_or(0, |look| look.holders(asked.block))
+        sum ^= visits.iter().fold(0, |sum, visit| {
+            sum ^ looks.get(visit.table).map_or(0, |look| look.holders(visit.block))
         });
         black_box(sum);
-        for asked in asked {
-            let block = looks.get(asked.table).and_then(|look| look.block(asked.block));
-            match (block, tables.get(asked.table), answers.get_mut(asked.key)) {
-                (Some(block), Some(table), _) => {
-                    blocks.push((asked.key, newest_seq(table), block));
-                    cache.used(table, asked.block);
+        for visit in visits {
+            let block = looks.get(visit.table).and_then(|look| look.block(visit.block));
+            match (block, tables.get(visit.table), answers.get_mut(visit.key)) {
+                (Some(block), Some((_, table)), _) => {
+                    blocks.push((visit.key, newest_seq(table), block));
+                    cache.used(table, visit.block);
                 }
                 (_, _, Some(answer)) => *answer = Found::Hard,
                 (_, _, None) => {}
+            }
+        }
+    }
+
+    /// What the blocks say.
+    fn in_blocks(&mut self, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
+        let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
+        let near = self.blocks.iter().fold(0, |sum, (at, _, block)| sum ^ block.touch(key_of(*at)));
+        black_box(near);
+        for (at, newest, block) in self.blocks.drain(..) {
+            if let Some(answer) = answers.get_mut(at) {
+                *answer = in_block(block, key_of(at), newest <= seq);
             }
         }
     }
@@ -216,22 +301,6 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
         } else {
             Found::Hard
         };
-    }
-}
-
-/// Leaves keys that a range delete of `run` may delete to the look-up that knows of them.
-#[cold]
-fn hard_where_deleted(run: &TableRun, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
-    for (wanted, answer) in keys.iter().zip(answers) {
-        let Some(handle) = run.candidate(wanted.key) else { continue };
-        if !matches!(answer, Found::Nothing) || handle.descriptor.range_deletes.is_none() {
-            continue;
-        }
-        let deleted =
-            handle.table().is_none_or(|table| !table.range_deletes().at(wanted.key, seq).is_none());
-        if deleted {
-            *answer = Found::Hard;
-        }
     }
 }
 
