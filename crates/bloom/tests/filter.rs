@@ -32,11 +32,13 @@ proptest! {
 
     #[test]
     fn marks_say_what_the_hash_says(
-        filters in prop::collection::vec((0u32..40, prop::collection::vec(any::<u64>(), 0..60)), 1..6),
+        filters in prop::collection::vec(
+            (0u32..40, prop::collection::vec(any::<u64>(), 0..60)), 1..6,
+        ),
         asked in prop::collection::vec(any::<u64>(), 0..20),
     ) {
-        let decode = |(bits, hashes): &(u32, Vec<u64>)| Bloom::decode(&build(*bits, hashes)).unwrap();
-        let blooms: Vec<Bloom> = filters.iter().map(decode).collect();
+        let filter = |(bits, hashes): &(u32, Vec<u64>)| Bloom::decode(&build(*bits, hashes));
+        let blooms: Vec<Bloom> = filters.iter().map(|one| filter(one).unwrap()).collect();
         for hash in filters.iter().flat_map(|(_, hashes)| hashes).chain(&asked) {
             let mut marks = Marks::new(*hash);
             for bloom in &blooms {
