@@ -165,6 +165,11 @@ class Stats:
     """Compactions that this process has ended."""
     compaction_failures: int
     """Runs of the compactor that failed, and are tried again."""
+    compactor_takeovers: int
+    """Times that this process took the compactor's epoch back from one that was silent."""
+    compactor_silent_seconds: float
+    """How long the compactor that stopped this process's has been seen to do nothing while it was
+    needed; 0 where there is none."""
     compaction_moved_tables: int
     """Tables that came to their run unread, as they were."""
     compaction_dropped_tables: int

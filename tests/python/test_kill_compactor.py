@@ -92,3 +92,48 @@ def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
     assert not [each for each in report.orphans if each.object.startswith("compacted/")]
     with siltstone.open_reader(path) as reader:
         assert dict(reader.scan()) == model
+
+
+@pytest.mark.slow
+def test_a_writer_goes_on_by_itself_after_its_compactor_was_killed(tmp_path: Path) -> None:
+    """One that takes the epoch and dies."""
+    path, model = tmp_path / "db", dict[bytes, bytes]()
+    patient = {"compactor_poll_interval": 0.01, "worker_timeout": 0.5}
+    small = {"l0_sst_size_bytes": 16384, "l0_compaction_threshold_ssts": 2, "l0_max_ssts": 6}
+    options = {**small, **patient, "l0_manifest_commit_interval": 0, "min_move_bytes": 0}
+    with siltstone.open(path, options=options) as db:
+
+        def write(number: int) -> None:
+            keys = [b"%06d" % (number * 97 % 3000 + key) for key in range(200)]
+            db.put_many(keys, [b"%0100d" % number] * len(keys))
+            model.update(dict.fromkeys(keys, b"%0100d" % number))
+
+        number, until = 0, time.monotonic() + 60
+        while db.stats().compactions == 0:
+            write(number := number + 1)
+            assert time.monotonic() < until
+        mine = admin.manifest(path)["compactor_epoch"]
+        for round_ in range(1, 3):
+            child = start(path)
+            while admin.manifest(path)["compactor_epoch"] == mine:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            child.kill()
+            child.wait()
+            # More than L0 can take: these wait until the writer's own compactor is back.
+            for _ in range(60):
+                write(number := number + 1)
+            stats = db.stats()
+            assert stats.compactor_takeovers == round_
+            assert stats.compaction_error is None
+            mine = admin.manifest(path)["compactor_epoch"]
+            assert mine == 2 * round_ + 1
+        assert dict(db.scan()) == model
+        db.compact()
+    for _ in range(3):
+        admin.gc(path, min_age=0)
+    report = admin.verify(path)
+    assert report.ok, report.problems
+    assert not [each for each in report.orphans if each.object.startswith("compacted/")]
+    with siltstone.open_reader(path) as reader:
+        assert dict(reader.scan()) == model

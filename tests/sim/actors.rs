@@ -32,6 +32,7 @@ pub(crate) struct World {
     tasks: Mutex<BTreeMap<ProcessId, u64>>,
     pub(crate) collected: AtomicU64,
     pub(crate) compacted: AtomicU64,
+    pub(crate) taken_back: AtomicU64,
 }
 
 impl World {
@@ -47,6 +48,7 @@ impl World {
             tasks: Mutex::default(),
             collected: AtomicU64::new(0),
             compacted: AtomicU64::new(0),
+            taken_back: AtomicU64::new(0),
         })
     }
 
@@ -176,7 +178,9 @@ pub(crate) async fn writer(
             }
             Err(error) => return Err(error),
         };
-        if !work(&world, process, &db, &mut rng).await? {
+        let goes_on = work(&world, process, &db, &mut rng).await;
+        world.taken_back.fetch_add(db.stats().compactor_takeovers, Ordering::Relaxed);
+        if !goes_on? {
             return Ok(());
         }
     }

@@ -1,5 +1,6 @@
 //! Compactors and workers in processes of their own: they take over from one another and from the
-//! writers' own, fall silent, are stopped in the middle, and their clocks are wrong.
+//! writers' own, which take back from those that fall silent; they are stopped in the middle, and
+//! their clocks are wrong.
 
 use crate::actors::{World, excusable};
 use siltstone::{
@@ -14,6 +15,20 @@ use std::time::Duration;
 /// Whether a seed has them. The others keep the traces that they had before.
 pub(crate) fn take_part(seed: u64) -> bool {
     seed % 3 == 1
+}
+
+/// What their part in it asks of the writers: many tables, so that there is something to do, writes
+/// that soon wait for compaction, and little patience, often less than the others' pauses.
+pub(crate) fn writing(options: &mut Options, rng: &mut Rng) {
+    options.l0_sst_size_bytes = 1024;
+    options.l0_manifest_commit_interval = Duration::ZERO;
+    options.compactor_poll_interval = Duration::from_millis(1 + rng.below(60));
+    options.worker_timeout = Duration::from_millis(50 + rng.below(2000));
+    if rng.chance(700) {
+        let threshold = 1 + rng.below(4);
+        options.compaction.l0_compaction_threshold_ssts = threshold;
+        options.compaction.l0_max_ssts = threshold + 1 + rng.below(8);
+    }
 }
 
 /// How these processes compact: soon, into small tables, in several ranges.

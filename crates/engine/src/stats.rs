@@ -140,6 +140,11 @@ stats! {
         counter compactions: u64, "compactions", "Compactions that this process has ended.";
         counter compaction_failures: u64, "compactions",
             "Runs of the compactor that failed, and are tried again.";
+        counter compactor_takeovers: u64, "times",
+            "Times that this process took the compactor's epoch back from one that was silent.";
+        gauge compactor_silent_seconds: f64, "seconds",
+            "How long the compactor that stopped this process's has been seen to do nothing while \
+             it was needed; 0 where there is none.";
         counter compaction_moved_tables: u64, "tables",
             "Tables that came to their run unread, as they were.";
         counter compaction_dropped_tables: u64, "tables", "Tables that went unread.";
@@ -192,6 +197,7 @@ impl Stats {
     pub(crate) fn of_writer(writer: &Writer) -> Stats {
         let tree = writer.tree();
         let manifest = writer.manifests.newest_known();
+        let silent = writer.compactor.silent_for(writer.env.clock.monotonic()).unwrap_or_default();
         Stats {
             epoch: writer.epoch.0,
             manifest_id: manifest.id.0,
@@ -209,6 +215,7 @@ impl Stats {
             gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
             flushes: writer.flushed.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
+            compactor_silent_seconds: silent.as_secs_f64(),
             ..Stats::of_reads(&tree, &writer.context)
         }
         .with_manifest(&manifest, &writer.options, writer.env.clock.now())
@@ -249,6 +256,7 @@ impl Stats {
             compactions_running: totals.running,
             compactions: totals.ended,
             compaction_failures: totals.failed,
+            compactor_takeovers: totals.takeovers,
             compaction_moved_tables: totals.moved,
             compaction_dropped_tables: totals.dropped,
             compaction_read_bytes: totals.bytes_in,

@@ -48,6 +48,8 @@ pub(crate) trait Host: Send + Sync {
     fn codec(&self, state: &Manifest) -> String;
     /// How many workers are expected in other processes.
     fn workers(&self) -> usize;
+    /// Whether writes of this process are held up, if only a little, for want of compaction.
+    fn needs_compaction(&self) -> bool;
     /// Wakes whoever decides what is compacted next.
     fn nudge(&self);
     /// Waits until something may be due, for no longer than to `until` by the clock that never goes
@@ -110,6 +112,11 @@ impl Host for Writer {
 
     fn workers(&self) -> usize {
         0
+    }
+
+    fn needs_compaction(&self) -> bool {
+        let unflushed = self.tail.lock().unflushed_bytes();
+        self.pressure.needs_compaction(unflushed)
     }
 
     fn nudge(&self) {

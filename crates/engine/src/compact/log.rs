@@ -3,7 +3,7 @@
 
 use crate::env::Clock;
 use parking_lot::Mutex;
-use siltstone_base::{Error, ErrorKind, SstDescriptor, UnixMillis};
+use siltstone_base::{Epoch, Error, ErrorKind, SstDescriptor, UnixMillis};
 use siltstone_manifest::compaction::{Layer, Why};
 use std::collections::VecDeque;
 use std::fmt;
@@ -130,6 +130,8 @@ pub(crate) struct CompactionTotals {
     pub(crate) running: u64,
     pub(crate) ended: u64,
     pub(crate) failed: u64,
+    /// Times that the epoch was taken back from a silent compactor.
+    pub(crate) takeovers: u64,
     pub(crate) moved: u64,
     pub(crate) dropped: u64,
     pub(crate) bytes_in: u64,
@@ -147,7 +149,8 @@ pub(crate) enum Health {
     Well,
     /// The last run failed; it will be tried again.
     Fails(Error),
-    /// Another compactor has taken over: nothing is tried any more.
+    /// Another compactor has taken over: nothing is tried until it gives the epoch up or is silent
+    /// for long.
     Fenced(Error),
 }
 
@@ -193,6 +196,19 @@ impl CompactionLog {
         let mut kept = self.kept.lock();
         kept.totals.failed += u64::from(matches!(health, Health::Fails(_)));
         kept.health = health;
+    }
+
+    /// The epoch was taken back from the compactor of `epoch`, which was silent for so long.
+    pub(crate) fn took_over(&self, epoch: Epoch, silent: Duration) {
+        let seconds = silent.as_secs_f64();
+        log::warn!(
+            target: TARGET,
+            "this process compacts again: the compactor of epoch {epoch} was silent for \
+             {seconds:.1} s while writes waited"
+        );
+        let mut kept = self.kept.lock();
+        kept.totals.takeovers += 1;
+        kept.health = Health::Well;
     }
 
     pub(crate) fn health(&self) -> Health {

@@ -15,6 +15,7 @@
 //! | [`sending`] | chunks of a table on their way to the store |
 //! | [`limit`] | how fast compactions go at most |
 //! | [`records`] | the chain of job records |
+//! | [`silence`] | when a compactor that was stopped takes the epoch back |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
 //! | [`log`] | what was merged into what: totals, lines |
 //! | [`event`] | what a process of its own tells |
@@ -36,6 +37,7 @@ mod range;
 mod records;
 pub(crate) mod schedule;
 mod sending;
+pub(crate) mod silence;
 mod start;
 mod worker;
 
@@ -73,6 +75,8 @@ pub(crate) struct Compactor {
     /// Shared by jobs at work; alone for who plans by hand, so that nothing stands in its way.
     turn: Arc<tokio::sync::RwLock<()>>,
     held: Mutex<Held>,
+    /// What it saw of the compactor that stopped it.
+    silence: Mutex<silence::Silence>,
     pub(crate) log: CompactionLog,
     limit: Limit,
 }
@@ -125,6 +129,19 @@ impl Compactor {
         }
     }
 
+    /// Whether a job runs here, of whatever epoch.
+    fn is_at_work(&self) -> bool {
+        !self.held.lock().active.is_empty()
+    }
+
+    /// What stopped it is over; `NONE`: the next epoch is to be claimed.
+    fn starts_anew(&self, epoch: Epoch) {
+        let mut held = self.held.lock();
+        (held.fenced, held.epoch) = (None, epoch);
+        drop(held);
+        self.silence.lock().forget();
+    }
+
     /// Notes why a job failed, or a look.
     fn fails(&self, error: Error) {
         self.held.lock().failed = Some(error);
@@ -136,7 +153,8 @@ impl Compactor {
     }
 
     /// The epoch, claimed when this process has none. One that another compactor has taken over
-    /// stays stopped, unless it is embedded and that other one has given the epoch up.
+    /// stays stopped, unless it is embedded and that other one has given the epoch up. What it had
+    /// begun ends first: it would end the new epoch with the old one's error.
     ///
     /// # Errors
     /// Fenced; the store's.
@@ -145,12 +163,11 @@ impl Compactor {
         if let Some(fenced) = fenced {
             let newest = host.manifests().newest_known();
             let free = newest.compactor_is_released() && newest.compactor_epoch > self.epoch();
-            if host.writer().is_none() || !free {
+            if host.writer().is_none() || !free || self.is_at_work() {
                 return Err(fenced);
             }
             self.chain.look(host.manifests()).await?;
-            let mut held = self.held.lock();
-            (held.fenced, held.epoch) = (None, Epoch::NONE);
+            self.starts_anew(Epoch::NONE);
         }
         if self.epoch() == Epoch::NONE {
             let epoch = claim(host.manifests(), host).await?;

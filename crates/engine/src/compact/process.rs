@@ -31,7 +31,7 @@ use tokio::sync::Notify;
 
 /// How much the pause between two looks grows while nothing happens: 2 s become 16 s, 0.06 reads a
 /// second, and with the listing in between less than 0.1 requests.
-const SLOWEST_LOOKS: u32 = 8;
+pub(super) const SLOWEST_LOOKS: u32 = 8;
 /// Looks by one read before a listing is asked (rule M4).
 const LOOKS_BY_READ: u32 = 15;
 
@@ -286,6 +286,10 @@ impl Host for Process {
 
     fn workers(&self) -> usize {
         self.workers
+    }
+
+    fn needs_compaction(&self) -> bool {
+        false
     }
 
     fn nudge(&self) {

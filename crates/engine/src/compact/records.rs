@@ -67,6 +67,17 @@ impl Chain {
         self.newest_in_turn(manifests).await
     }
 
+    /// As [`Chain::look`], by a listing.
+    ///
+    /// # Errors
+    /// As [`Chain::newest`].
+    pub(super) async fn list(&self, manifests: &ManifestClient) -> Result<Arc<Compactions>> {
+        let mut turn = self.turn.lock().await;
+        turn.looks = 0;
+        *self.known.write() = None;
+        self.newest_in_turn(manifests).await
+    }
+
     /// Brings `change` into the chain.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::start::{Started, Starter, Wishes};
-use super::{Wanted, job, leftovers};
+use super::{Wanted, job, leftovers, silence};
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +43,10 @@ pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             return Err(error);
         }
         if error.kind() == ErrorKind::Fenced {
-            // It stays stopped, unless the other one gives the epoch up.
-            host.idle(None).await;
+            // It stays stopped, unless the other one gives the epoch up, or falls silent while
+            // this one is needed.
+            let again = silence::watch(&**host).await;
+            host.idle(again).await;
             continue;
         }
         if host.check_open().is_ok() {

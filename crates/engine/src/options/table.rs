@@ -182,7 +182,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.001,
         3600.0,
         "How often a compactor in a process of its own looks for a newer manifest, and a worker \
-         for work. While there is none the pause grows to eight times as much.",
+         for work. While there is none the pause grows to eight times as much. A writer's own \
+         compactor goes by it and worker_timeout to tell when the one that stopped it is dead.",
     ),
     info(
         "worker_timeout",

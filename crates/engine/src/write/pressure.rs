@@ -216,6 +216,12 @@ impl Pressure {
         unflushed < self.calm_below.load(Ordering::Relaxed)
     }
 
+    /// Whether L0 or pending bytes, and not memory alone, slow writes down or stop them.
+    pub(crate) fn needs_compaction(&self, unflushed: usize) -> bool {
+        let [_, l0, pending] = self.limits.measures(&self.load(unflushed));
+        l0 > 0.0 || pending > 0.0
+    }
+
     /// Layers of L0 that may still be added.
     pub(crate) fn room_in_l0(&self) -> usize {
         let most = self.options.compaction.l0_max_ssts;

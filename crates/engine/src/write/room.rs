@@ -3,6 +3,7 @@
 
 use super::pressure::{Cause, Hold, Pressure};
 use crate::compact::log::Health;
+use crate::compact::silence::patience;
 use crate::follow::LIST_EVERY;
 use crate::writer::Writer;
 use futures::future::{BoxFuture, select};
@@ -169,12 +170,20 @@ impl Writer {
             Health::Fails(error) => {
                 format!("compaction fails, and is tried again: {error}")
             }
-            Health::Fenced(_) => {
-                "another compactor has taken over and this process compacts no more: see that the \
-                 other one is alive, or open the database anew"
-                    .to_owned()
-            }
+            Health::Fenced(_) => self.stopped_compactor(),
         }
+    }
+
+    /// What becomes of a compactor that another one has stopped.
+    fn stopped_compactor(&self) -> String {
+        let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+        let silent = self.compactor.silent_for(self.env.clock.monotonic()).unwrap_or_default();
+        format!(
+            "another compactor has taken over and has been silent for {}: see that it is alive, or \
+             start another one; once it has been silent for {} this process compacts again",
+            seconds(silent),
+            seconds(patience(&self.options))
+        )
     }
 
     /// Writes a line about what holds writes up, but not too many.

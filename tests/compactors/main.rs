@@ -12,6 +12,8 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod silence;
+
 use parking_lot::Mutex;
 use siltstone::verify::{Progress, verify};
 use siltstone::{
@@ -122,15 +124,22 @@ impl World {
 
     /// Starts a compactor or, with `workers` none, a worker; both run until they are stopped.
     fn start(&self, name: &'static str, skewed: i64, workers: Option<usize>) -> Runner {
+        self.start_with(name, skewed, workers, options())
+    }
+
+    fn start_with(
+        &self,
+        name: &'static str,
+        skewed: i64,
+        workers: Option<usize>,
+        options: Options,
+    ) -> Runner {
         let (process, env) = self.process(name, skewed);
         let (ended, heard) = (Ended::default(), Heard::default());
         let (ends, hears) = (Arc::clone(&ended), Arc::clone(&heard));
         self.sim.spawn(process, name, async move {
-            let how = CompactorOptions {
-                options: options(),
-                workers: workers.unwrap_or(0),
-                merge_operator: None,
-            };
+            let how =
+                CompactorOptions { options, workers: workers.unwrap_or(0), merge_operator: None };
             let listener = move |event| hears.lock().push(event);
             let ran = match CompactorProcess::open(env, how, listener).await {
                 Ok(one) if workers.is_some() => one.run().await,

@@ -1,0 +1,211 @@
+//! When an embedded compactor that another one has stopped takes the epoch back (RFC 0021): when
+//! its writer needs it, and the other gives no sign of life for long.
+
+use super::host::Host;
+use super::process::SLOWEST_LOOKS;
+use super::start::Wishes;
+use super::{Compactor, Wanted};
+use crate::options::Options;
+use siltstone_base::{AttemptId, Epoch, JobId, Result};
+use siltstone_manifest::compaction::Compactions;
+use siltstone_manifest::{Conflict, Edit, Manifest, Refusal};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Looks in the time after which a silent compactor counts as dead.
+const LOOKS_A_PATIENCE: u32 = 4;
+/// How much longer a pause gets by jitter, at most.
+const JITTER: u32 = 2;
+
+/// How long another compactor must give no sign of life. An idle one that lives looks after its
+/// longest pause, finds what is due and records a job; one at work beats three times in
+/// `worker_timeout`. Both intervals are the other's, and this process knows only its own.
+pub(crate) fn patience(options: &Options) -> Duration {
+    options.worker_timeout + options.compactor_poll_interval * (SLOWEST_LOOKS * JITTER)
+}
+
+/// What changes while a compactor, or a worker of its jobs, lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Signs {
+    epoch: Epoch,
+    claim: AttemptId,
+    finished: Vec<JobId>,
+    /// Number of the newest record of jobs.
+    record: u64,
+}
+
+impl Signs {
+    fn of(state: &Manifest, record: &Compactions) -> Signs {
+        Signs {
+            epoch: state.compactor_epoch,
+            claim: state.compactor_claim,
+            finished: state.finished_jobs.iter().map(|done| done.job).collect(),
+            record: record.number,
+        }
+    }
+}
+
+/// What an observer has seen of the compactor that holds the epoch, by the observer's clock that
+/// never goes back.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    seen: Option<Seen>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    signs: Signs,
+    /// The first look that saw them.
+    since: Duration,
+    /// The last one.
+    looked: Duration,
+}
+
+impl Silence {
+    /// Takes what a look saw; answers for how long all looks have seen the same.
+    fn look(&mut self, signs: Signs, now: Duration) -> Duration {
+        let before = self.seen.take().filter(|seen| seen.signs == signs);
+        let since = before.map_or(now, |seen| seen.since);
+        self.seen = Some(Seen { signs, since, looked: now });
+        now.saturating_sub(since)
+    }
+
+    /// Nothing is known any more: the next look is the first.
+    pub(super) fn forget(&mut self) {
+        self.seen = None;
+    }
+
+    /// How long no sign has been seen; `None` while nobody looks.
+    pub(super) fn lasts(&self, now: Duration) -> Option<Duration> {
+        self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
+    }
+
+    /// When to look again.
+    fn next_look(&self, patience: Duration) -> Option<Duration> {
+        self.seen.as_ref().map(|seen| seen.looked + patience / LOOKS_A_PATIENCE)
+    }
+}
+
+/// What a compactor that was stopped does before it waits: looks, where it is needed and it is
+/// time, and takes the epoch back from one that was silent for too long. Answers when to come
+/// again, by the clock that never goes back; `None`: when something happens here.
+pub(super) async fn watch(host: &dyn Host) -> Option<Duration> {
+    let (compactor, clock) = (host.compactor(), &host.env().clock);
+    let now = clock.monotonic();
+    if compactor.held.lock().fenced.is_none() {
+        return Some(now);
+    }
+    if !is_needed(host) {
+        compactor.silence.lock().forget();
+        return None;
+    }
+    let patience = patience(host.options());
+    let next = compactor.silence.lock().next_look(patience);
+    if let Some(next) = next.filter(|next| *next > now) {
+        return Some(next);
+    }
+    match look(host, patience).await {
+        // Either it has the epoch, or nobody has.
+        Ok(true) => Some(clock.monotonic()),
+        // A store that does not answer says nothing of anybody's life.
+        Ok(false) | Err(_) => Some(clock.monotonic() + patience / LOOKS_A_PATIENCE),
+    }
+}
+
+/// Whether writes here are held up by what this process would compact if it might.
+fn is_needed(host: &dyn Host) -> bool {
+    if !host.needs_compaction() {
+        return false;
+    }
+    // As though nothing were under way: what a dead one had begun is due too.
+    let due = Wishes::of(host, &Wanted::Scheduled, None).is_ok_and(|due| !due.plans.is_empty());
+    due || host.compactor().chain.known().is_some_and(|record| {
+        let finished = record.finished(&host.manifests().newest_known());
+        record.jobs.iter().any(|job| !finished.contains(&job.id))
+    })
+}
+
+/// One look; whether the epoch is this compactor's now, or free.
+async fn look(host: &dyn Host, patience: Duration) -> Result<bool> {
+    let (compactor, manifests) = (host.compactor(), host.manifests());
+    // Listings: a read that finds nothing proves nothing (rule M4).
+    let record = compactor.chain.list(manifests).await?;
+    let state = manifests.probe(true).await?;
+    let signs = Signs::of(&state, &record);
+    let silent = compactor.silence.lock().look(signs, host.env().clock.monotonic());
+    // A job of before that is still at work here would end the new epoch with the old one's error.
+    if compactor.is_at_work() {
+        return Ok(false);
+    }
+    if state.compactor_is_released() || silent < patience {
+        return Ok(state.compactor_is_released());
+    }
+    take_back(host, state.compactor_epoch, silent).await
+}
+
+/// Claims, unless somebody has claimed since `epoch` was judged.
+async fn take_back(host: &dyn Host, epoch: Epoch, silent: Duration) -> Result<bool> {
+    let compactor = host.compactor();
+    // Whoever compacts by hand claims alone.
+    let Ok(_turn) = Arc::clone(&compactor.turn).try_read_owned() else { return Ok(false) };
+    let claim = AttemptId(host.env().random_u128());
+    let edit = Edit::ClaimCompactor { writer: host.writer(), expected: epoch, claim };
+    match host.manifests().try_commit(edit).await? {
+        Ok(_) => {
+            compactor.starts_anew(epoch.next());
+            compactor.log.took_over(epoch, silent);
+            Ok(true)
+        }
+        Err(Refusal::Conflict(Conflict::EpochMoved { .. })) => {
+            compactor.silence.lock().forget();
+            Ok(false)
+        }
+        Err(refusal) => Err(refusal.into()),
+    }
+}
+
+impl Compactor {
+    /// How long the compactor that stopped this one has given no sign of life; `None` while nobody
+    /// looks.
+    pub(crate) fn silent_for(&self, now: Duration) -> Option<Duration> {
+        self.silence.lock().lasts(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signs(epoch: u64, record: u64) -> Signs {
+        Signs { epoch: Epoch(epoch), claim: AttemptId(7), finished: Vec::new(), record }
+    }
+
+    #[test]
+    fn silence_counts_from_the_first_look_and_ends_with_any_sign() {
+        let at = Duration::from_secs;
+        let mut silence = Silence::default();
+        assert_eq!(silence.lasts(at(5)), None);
+        // However long the other has been dead: this observer has just come.
+        assert_eq!(silence.look(signs(3, 9), at(1000)), at(0));
+        assert_eq!(silence.look(signs(3, 9), at(1061)), at(61));
+        assert_eq!(silence.lasts(at(1070)), Some(at(70)));
+        assert_eq!(silence.look(signs(3, 10), at(1080)), at(0));
+        assert_eq!(silence.look(signs(4, 10), at(1090)), at(0));
+        let ended = Signs { finished: vec![JobId(1)], ..signs(4, 10) };
+        assert_eq!(silence.look(ended.clone(), at(1100)), at(0));
+        let claimed = Signs { claim: AttemptId(8), ..ended };
+        assert_eq!(silence.look(claimed.clone(), at(1110)), at(0));
+        assert_eq!(silence.look(claimed.clone(), at(1200)), at(90));
+        silence.forget();
+        assert_eq!(silence.look(claimed, at(1300)), at(0));
+    }
+
+    #[test]
+    fn patience_outlasts_the_longest_pause_and_a_worker() {
+        let options = Options::default();
+        let patience = patience(&options);
+        assert!(patience > options.worker_timeout);
+        assert!(patience > options.compactor_poll_interval * 16);
+        assert_eq!(patience, Duration::from_secs(62));
+    }
+}
