@@ -167,11 +167,7 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
             sim.run_for(Duration::from_millis(rng.below(10_000))).expect("time goes on");
         }
         if !compacting.is_empty() && rng.chance(600) {
-            // Nobody of them is left: a writer that needs it takes the epoch back.
-            for process in compacting.drain(..) {
-                kill(&sim, &world, process);
-            }
-            sim.run_for(Duration::from_millis(rng.below(30_000))).expect("time goes on");
+            for_a_while_none(&sim, &world, &mut compacting, &mut rng);
             let env = |process| sim.env(process, bucket.store(process));
             compacting = compactors::start(&sim, &world, &mut rng, env);
         }
@@ -246,6 +242,14 @@ fn collect(
             actors::start(world, process, "collector", collector);
         }
     }
+}
+
+/// Kills all of the compactors and workers: a writer that needs it takes the epoch back.
+fn for_a_while_none(sim: &Sim, world: &Arc<World>, compacting: &mut Vec<ProcessId>, rng: &mut Rng) {
+    for process in compacting.drain(..) {
+        kill(sim, world, process);
+    }
+    sim.run_for(Duration::from_millis(rng.below(30_000))).expect("time goes on");
 }
 
 /// Kills one of the processes at times, or pauses it, which is answered.
