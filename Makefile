@@ -16,7 +16,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 CARGO ?= cargo
 # The simulation's seeds, and the kills of the soak.
 SEEDS ?= 100
-KILLS ?= 200
+KILLS ?= 10000
 # The comparison's rows, and which of its cases (part of their names; none: all, and the table is
 # written).
 ROWS ?= 1000000
@@ -175,7 +175,9 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, every state and bi
 	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 	HOSTILE=full $(CARGO) test --release --locked -p siltstone-tests --test hostile -- --nocapture
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
-	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest tests/python/test_kill.py
+	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/python/test_kill_all.py
+	SILTSTONE_KILLS=200 $(BIN)/python -m pytest tests/python/test_kill.py \
+		tests/python/test_kill_compactor.py tests/python/test_gc.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 .PHONY: bench
