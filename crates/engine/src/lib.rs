@@ -27,6 +27,7 @@
 pub mod admin;
 mod answer;
 mod bounds;
+mod buffers;
 mod cache;
 mod close;
 mod compact;

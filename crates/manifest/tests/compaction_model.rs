@@ -102,6 +102,35 @@ fn lazy_leveling_bounds_space() {
     assert!(tiered.space > outcome.space);
 }
 
+/// A last run of a few flushes, and a flush that comes while the merge of the one before is under
+/// way: that is seen ahead.
+#[test]
+fn what_comes_during_the_merge_stays_within_the_bound() {
+    for flushes in [7, 12, 30, 100] {
+        let mut tree = Tree::new((flushes * FLUSH) as f64);
+        let lazy = LazyLeveled::default();
+        for _ in 0..20 * flushes {
+            tree.flush(FLUSH, 0, u64::MAX);
+            tree.settle(&lazy);
+        }
+        let (flushed, compacted) = (tree.flushed, tree.compacted);
+        let mut most: f64 = 0.0;
+        for _ in 0..10 * flushes {
+            tree.flush(FLUSH, 0, u64::MAX);
+            let mut during = tree.clone();
+            tree.settle(&lazy);
+            if tree.state.l0.len() < during.state.l0.len() {
+                // A merge began: the next flush finds everything as it was.
+                during.flush(FLUSH, 0, u64::MAX);
+                most = most.max(during.bytes() as f64 / during.live_bytes());
+            }
+        }
+        let write = 1.0 + (tree.compacted - compacted) as f64 / (tree.flushed - flushed) as f64;
+        println!("lazy_leveled, {flushes} flushes live: space {most:.2}, write {write:.2}");
+        assert!(most <= 1.3, "{most}");
+    }
+}
+
 /// Keys that begin with their time: each window takes 20 flushes, at random within it.
 #[test]
 fn windows_are_written_about_three_times_and_dropped_unread() {

@@ -96,6 +96,7 @@ impl Keep {
     }
 
     /// Takes the next entry in, or leaves it and settles the group before it.
+    #[inline]
     pub(crate) fn take(&mut self, entry: Option<Entry<'_>>) -> Result<Took> {
         let collecting = !self.group.is_empty();
         let Some(entry) = entry.filter(|entry| !collecting || entry.key == self.key) else {
@@ -144,6 +145,7 @@ impl Keep {
         }))
     }
 
+    #[inline(never)]
     fn collect(&mut self, entry: &Entry<'_>, effect: Effect) {
         let Entry { seq, kind, expires_at, value, .. } = *entry;
         self.group.push(match effect {
@@ -156,6 +158,7 @@ impl Keep {
 
     /// Decides about the group, stripe by stripe from the oldest on: what an older stripe keeps
     /// tells whether a tombstone above it is still needed.
+    #[inline(never)]
     fn settle(&mut self) -> Result<Took> {
         let mut versions = std::mem::take(&mut self.group);
         versions.reverse();

@@ -11,7 +11,8 @@
 //! ```
 //! A move plays one match per level, against the losers on the winner's way up. One source needs no
 //! match and two need one, so neither is a special case. Eight bytes of each key stand in the tree,
-//! the first behind what all keys share: most matches compare two numbers and touch no block.
+//! the first behind what all keys share, as a *rank*: most matches compare two numbers and touch no
+//! block. Who wins them is anybody's guess, a processor's too, so they are played without a branch.
 
 use siltstone_base::prefix::head;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
@@ -26,16 +27,40 @@ pub enum Direction {
     Backward,
 }
 
-/// What the tree knows about a source.
-#[derive(Clone, Copy)]
-enum Head {
+/// Where a source stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
     /// The current seek has not placed it yet.
     Unplaced,
-    /// It stands on an entry whose key goes on with these bytes (big-endian, short keys filled up
-    /// with zeros) behind what all keys share.
-    On { prefix: u64 },
+    /// On an entry.
+    On,
     /// It has no more entries.
     Done,
+}
+
+/// A source with its rank: whose is lower, comes first. Ranks that are equal leave it open.
+#[derive(Clone, Copy)]
+struct Seat {
+    /// Eight bytes of the key (big-endian, short keys filled up with zeros) behind what all keys
+    /// share, or their complement where a merge moves backward; the highest where there are no
+    /// more entries.
+    rank: u64,
+    source: usize,
+}
+
+impl Seat {
+    /// Has the lower rank of two here and the higher one there. The masks keep a compiler from
+    /// making a branch of it.
+    #[inline]
+    fn settle(&mut self, other: &mut Seat) {
+        let swap = u64::from(other.rank < self.rank).wrapping_neg();
+        let rank = (self.rank ^ other.rank) & swap;
+        let source = (self.source ^ other.source) & swap as usize;
+        self.rank ^= rank;
+        other.rank ^= rank;
+        self.source ^= source;
+        other.source ^= source;
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,9 +79,9 @@ enum State {
 /// the same, the entry of the source that was named earlier, the newer one, counts as the newer.
 pub struct Merge<C> {
     sources: Vec<C>,
-    heads: Vec<Head>,
+    stands: Vec<Stand>,
     /// See the module's head. Empty while there is no source.
-    tree: Vec<usize>,
+    tree: Vec<Seat>,
     /// How many first bytes all keys have in common.
     shared: usize,
     direction: Direction,
@@ -71,8 +96,8 @@ impl<C: Cursor> Merge<C> {
         let count = sources.len();
         Merge {
             sources,
-            heads: vec![Head::Unplaced; count],
-            tree: vec![0; count],
+            stands: vec![Stand::Unplaced; count],
+            tree: vec![Seat { rank: 0, source: 0 }; count],
             shared: 0,
             direction,
             state: State::Nowhere,
@@ -112,7 +137,7 @@ impl<C: Cursor> Merge<C> {
         }
         self.state = State::Nowhere;
         self.needed.clear();
-        let winner = self.tree[0];
+        let winner = self.tree[0].source;
         let source = &mut self.sources[winner];
         let step = match self.direction {
             Direction::Forward => source.next()?,
@@ -123,8 +148,8 @@ impl<C: Cursor> Merge<C> {
             self.state = State::Moving;
             return Ok(step);
         }
-        self.heads[winner] = head_of(&self.sources[winner], step, self.shared)?;
-        self.replay(winner);
+        let rank = self.rank_of(winner, step)?;
+        self.replay(Seat { rank, source: winner });
         Ok(self.stand())
     }
 
@@ -138,31 +163,32 @@ impl<C: Cursor> Merge<C> {
             return Err(Error::internal("a merge moves in one direction only"));
         }
         if self.state != State::Seeking {
-            self.heads.fill(Head::Unplaced);
+            self.stands.fill(Stand::Unplaced);
         }
         self.state = State::Nowhere;
         self.needed.clear();
-        for (source, head) in self.sources.iter_mut().zip(&mut self.heads) {
-            if !matches!(head, Head::Unplaced) {
+        for (source, stand) in self.sources.iter_mut().zip(&mut self.stands) {
+            if *stand != Stand::Unplaced {
                 continue;
             }
             match place(source)? {
                 Step::NeedBlock(block) => self.needed.push(block),
-                step => *head = head_of(source, step, self.shared)?,
+                Step::Ready => *stand = Stand::On,
+                Step::End => *stand = Stand::Done,
             }
         }
         if let Some(first) = self.needed.first() {
             self.state = State::Seeking;
             return Ok(Step::NeedBlock(*first));
         }
-        self.build();
+        self.build()?;
         Ok(self.stand())
     }
 
     /// Ready when the winner has an entry.
     fn stand(&mut self) -> Step {
-        let winner = self.tree.first().and_then(|winner| self.heads.get(*winner));
-        if matches!(winner, Some(Head::On { .. })) {
+        let winner = self.tree.first().and_then(|winner| self.stands.get(winner.source));
+        if winner == Some(&Stand::On) {
             self.state = State::Standing;
             Step::Ready
         } else {
@@ -171,69 +197,97 @@ impl<C: Cursor> Merge<C> {
         }
     }
 
+    /// The source that stands on the first entry.
+    #[inline]
+    fn winner(&self) -> Option<&C> {
+        self.tree.first().and_then(|winner| self.sources.get(winner.source))
+    }
+
+    /// Notes where `source` stands after a move that answered `step`; its rank.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
+    fn rank_of(&mut self, source: usize, step: Step) -> Result<u64> {
+        if step == Step::End {
+            self.stands[source] = Stand::Done;
+            return Ok(u64::MAX);
+        }
+        let (key, _) = self.sources[source]
+            .key()
+            .ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
+        let head = head(key.get(self.shared..).unwrap_or_default());
+        Ok(match self.direction {
+            Direction::Forward => head,
+            Direction::Backward => !head,
+        })
+    }
+
     /// Plays every match, from the leaves up.
     #[expect(clippy::indexing_slicing, reason = "nodes are below 2k and sources below k")]
-    fn build(&mut self) {
+    fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
         // winners[n] is who comes up from node n; the leaves are their own winners.
-        let mut winners: Vec<usize> = (0..2 * count).map(|node| node.max(count) - count).collect();
+        let mut winners = vec![Seat { rank: 0, source: 0 }; 2 * count];
+        for source in 0..count {
+            let step = if self.stands[source] == Stand::On { Step::Ready } else { Step::End };
+            let rank = self.rank_of(source, step)?;
+            winners[count + source] = Seat { rank, source };
+        }
         for node in (1..count).rev() {
-            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
-            let (winner, loser) = if self.beats(a, b) { (a, b) } else { (b, a) };
-            winners[node] = winner;
-            self.tree[node] = loser;
+            let (mut winner, mut loser) = (winners[2 * node], winners[2 * node + 1]);
+            self.play(&mut winner, &mut loser);
+            (winners[node], self.tree[node]) = (winner, loser);
         }
         if let (Some(top), Some(winner)) = (self.tree.first_mut(), winners.get(1)) {
             *top = *winner;
         }
+        Ok(())
     }
 
-    /// Plays `source`, whose head has changed, up to the top.
+    /// Plays a source whose rank has changed up to the top.
+    #[inline]
     #[expect(clippy::indexing_slicing, reason = "inner nodes are below k")]
-    fn replay(&mut self, source: usize) {
-        let mut winner = source;
-        let mut node = (self.sources.len() + source) / 2;
+    fn replay(&mut self, mut winner: Seat) {
+        let mut node = (self.sources.len() + winner.source) / 2;
         while node > 0 {
-            let opponent = self.tree[node];
-            if self.beats(opponent, winner) {
-                self.tree[node] = winner;
-                winner = opponent;
-            }
+            let mut loser = self.tree[node];
+            self.play(&mut winner, &mut loser);
+            self.tree[node] = loser;
             node /= 2;
         }
         self.tree[0] = winner;
     }
 
-    /// Whether source `a` comes before source `b`. Sources that are done come last.
+    /// Has the one that comes first as `winner`, the other as `loser`.
+    #[inline]
+    fn play(&self, winner: &mut Seat, loser: &mut Seat) {
+        if winner.rank == loser.rank {
+            if self.beats(loser.source, winner.source) {
+                std::mem::swap(winner, loser);
+            }
+            return;
+        }
+        winner.settle(loser);
+    }
+
+    /// Whether source `a` comes before source `b`, whose ranks are equal. Sources that are done
+    /// come last.
+    #[cold]
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn beats(&self, a: usize, b: usize) -> bool {
-        let (a_prefix, b_prefix) = match (self.heads[a], self.heads[b]) {
-            (Head::On { prefix: ap }, Head::On { prefix: bp }) => (ap, bp),
-            (Head::On { .. }, _) => return true,
+        match (self.stands[a], self.stands[b]) {
+            (Stand::On, Stand::On) => {}
+            (Stand::On, _) => return true,
             _ => return false,
-        };
-        let order = a_prefix.cmp(&b_prefix).then_with(|| {
-            let (a_key, b_key) = (self.sources[a].key(), self.sources[b].key());
-            let keys = a_key.map(|(key, _)| key).cmp(&b_key.map(|(key, _)| key));
-            let seqs = b_key.map(|(_, seq)| seq).cmp(&a_key.map(|(_, seq)| seq));
-            keys.then(seqs).then_with(|| a.cmp(&b))
-        });
+        }
+        let (a_key, b_key) = (self.sources[a].key(), self.sources[b].key());
+        let keys = a_key.map(|(key, _)| key).cmp(&b_key.map(|(key, _)| key));
+        let seqs = b_key.map(|(_, seq)| seq).cmp(&a_key.map(|(_, seq)| seq));
+        let order = keys.then(seqs).then_with(|| a.cmp(&b));
         match self.direction {
             Direction::Forward => order == Ordering::Less,
             Direction::Backward => order == Ordering::Greater,
         }
     }
-}
-
-/// The head of a source whose move answered `step`, behind `shared` bytes.
-#[inline]
-fn head_of<C: Cursor>(source: &C, step: Step, shared: usize) -> Result<Head> {
-    if step == Step::End {
-        return Ok(Head::Done);
-    }
-    let (key, _) =
-        source.key().ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
-    Ok(Head::On { prefix: head(key.get(shared..).unwrap_or_default()) })
 }
 
 /// Forward, `prev` answers Internal, and so do `next` backward and the seeks that belong to the
@@ -273,13 +327,13 @@ impl<C: Cursor> Cursor for Merge<C> {
         if self.state != State::Standing {
             return None;
         }
-        self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::entry)
+        self.winner().and_then(C::entry)
     }
 
     fn key(&self) -> Option<(&[u8], Seq)> {
         if self.state != State::Standing {
             return None;
         }
-        self.tree.first().and_then(|winner| self.sources.get(*winner)).and_then(C::key)
+        self.winner().and_then(C::key)
     }
 }

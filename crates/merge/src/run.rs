@@ -65,7 +65,7 @@ impl<C: Cursor> RunCursor<C> {
 
     /// Calls `own` on the table at hand, or the edge it waits for, and goes over to the neighbours
     /// on `side` while a table has nothing there.
-    #[inline]
+    #[inline(always)]
     fn drive(&mut self, side: Side, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
         let edge = self.stage == Stage::Edge;
         self.stage = Stage::Idle;
@@ -78,6 +78,7 @@ impl<C: Cursor> RunCursor<C> {
 
     /// Goes on after a move that did not end on an entry: `step` of the table at hand, which was
     /// entered at its edge or not.
+    #[cold]
     fn settle(&mut self, side: Side, mut edge: bool, mut step: Result<Step>) -> Result<Step> {
         loop {
             match step {
@@ -153,7 +154,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.drive(Side::Left, C::prev)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         if self.stage != Stage::Idle {
             return None;
@@ -161,7 +162,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.tables.get(self.at).and_then(|(_, table)| table.entry())
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(&self) -> Option<(&[u8], Seq)> {
         if self.stage != Stage::Idle {
             return None;

@@ -136,14 +136,32 @@ impl TableBuilder {
     /// Chunks taken one after another, and then the rest that [`TableBuilder::finish`] gives, are
     /// the object.
     pub fn take_chunk(&mut self, min_bytes: usize) -> Option<Bytes> {
+        self.take_chunk_for(min_bytes, Vec::with_capacity).map(Bytes::from)
+    }
+
+    /// As [`TableBuilder::take_chunk`]; the bytes to come go into the empty buffer that `next`
+    /// answers, asked for as much room as the bytes took that are taken now.
+    pub fn take_chunk_for(
+        &mut self,
+        min_bytes: usize,
+        next: impl FnOnce(usize) -> Vec<u8>,
+    ) -> Option<Vec<u8>> {
         if self.out.is_empty() || self.out.len() < min_bytes {
             return None;
         }
-        let next = Vec::with_capacity(self.out.len());
+        let next = next(self.out.len());
         let chunk = std::mem::replace(&mut self.out, next);
         self.taken += chunk.len() as u64;
         self.taken_checksum = checksum::extend(self.taken_checksum, &chunk);
-        Some(Bytes::from(chunk))
+        Some(chunk)
+    }
+
+    /// The same table, whose next bytes go into `buffer`, which is empty.
+    #[must_use]
+    pub fn writing_into(mut self, mut buffer: Vec<u8>) -> Self {
+        buffer.append(&mut self.out);
+        self.out = buffer;
+        self
     }
 
     /// About how long the object would be, in bytes, were it finished now without filter and index:

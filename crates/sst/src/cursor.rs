@@ -140,9 +140,13 @@ impl<S: BlockSource> TableCursor<S> {
     }
 
     /// As [`TableCursor::enter`], from a position that is kept while the block is not there.
+    /// Past either end of the table it lets go of the block it held: of a buffer, perhaps.
     fn leave_for(&mut self, block: Option<u32>, edge: Edge) -> Step {
         let step = self.enter(block, edge);
         self.pending = matches!(step, Step::NeedBlock(_));
+        if step == Step::End {
+            self.held = None;
+        }
         step
     }
 
@@ -213,12 +217,16 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<Step> {
         let (Some(position), Some((block, held))) = (self.position, &self.held) else {
             return Ok(self.nowhere());
         };
         if position + 1 < held.len() {
+            if self.visible_start.is_none() && self.visible_end.is_none() {
+                (self.position, self.pending) = (Some(position + 1), false);
+                return Ok(Step::Ready);
+            }
             return Ok(self.stand(position + 1));
         }
         let next = block.checked_add(1);
@@ -236,13 +244,13 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         Ok(self.leave_for(before, Edge::Last))
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         let (block, position) = self.standing()?;
         block.entry(position)
     }
 
-    #[inline]
+    #[inline(always)]
     fn key(&self) -> Option<(&[u8], Seq)> {
         let (block, position) = self.standing()?;
         Some((block.key(position), block.seq(position)))

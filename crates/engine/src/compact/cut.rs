@@ -11,7 +11,11 @@ use std::sync::Arc;
 
 /// Anchors from the indexes for each range that may come of them: ranges differ by some percent at
 /// most, where keys are spread alike in all inputs.
-const ANCHORS_A_RANGE: u64 = 64;
+const ANCHORS_A_RANGE: u64 = 32;
+/// Ranges of even size for each that is merged at once: cores are not equally fast, and who is done
+/// first takes the next. The last one to end works alone for half a range on average, so an eighth
+/// of a core's time for that part at most.
+const RANGES_AT_ONCE: usize = 4;
 /// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
 const INDEXES: usize = 64;
 
@@ -21,14 +25,16 @@ pub(super) fn parallelism(host: &dyn Host) -> usize {
     wanted.unwrap_or_else(|| host.env().spawn.cores()).max(1)
 }
 
-/// The ranges of `work`: as many as are merged at once, of even size, and none of them smaller than
-/// the largest input or than what is merged rather than moved: a table for each is worth its while.
+/// The ranges of `work`: some for each that is merged at once, of even size, and none of them
+/// smaller than the largest input or than what is merged rather than moved: a table for each is
+/// worth its while.
 ///
 /// # Errors
 /// The store's; Corruption.
 pub(super) async fn ranges(host: &dyn Host, work: &Work) -> Result<Vec<KeyRange>> {
     // Workers elsewhere have cores, too; those of this process stand for theirs.
-    let parts = parallelism(host) * (host.workers() + 1);
+    let at_once = parallelism(host) * (host.workers() + 1);
+    let parts = if at_once == 1 { 1 } else { at_once * RANGES_AT_ONCE };
     let options = &host.options().compaction;
     let tables = || work.groups.iter().flat_map(|group| &group.tables);
     let largest = tables().map(|table| table.object_bytes).max().unwrap_or_default();

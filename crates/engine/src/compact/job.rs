@@ -8,13 +8,15 @@ use super::log::CompactionEntry;
 use super::range::{Ended, Layers, RangeWorker};
 use super::start::{commit, retire};
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::channel::oneshot;
+use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use siltstone_base::{AttemptId, Epoch, Error, JobId, Result};
+use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId};
 use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Compactions, Job, Watch};
 use siltstone_manifest::{Conflict, Refusal};
 use std::collections::HashSet;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -27,8 +29,31 @@ pub(super) struct JobWork<'h> {
     pub(super) worker: AttemptId,
 }
 
-/// A range at work: its place, and how that ended.
-type Working = FuturesUnordered<futures::future::BoxFuture<'static, (usize, Result<Ended>)>>;
+/// Ranges at work.
+#[derive(Default)]
+struct Working {
+    /// Until they are recorded: their places, and how that ended.
+    ranges: FuturesUnordered<BoxFuture<'static, (usize, Result<Ended>)>>,
+    /// Those of them that are being merged: each has a core.
+    merging: FuturesUnordered<oneshot::Receiver<()>>,
+}
+
+impl Working {
+    /// Whether a core is free; but no more tables than that are left waiting to be recorded.
+    fn has_room(&self, cores: usize) -> bool {
+        self.merging.len() < cores && self.ranges.len() < 2 * cores
+    }
+}
+
+/// What a job waits for.
+enum Came {
+    /// A range ended.
+    Ended(usize, Result<Ended>),
+    /// A range has a core no longer.
+    Merged,
+    /// Time to look what others did.
+    Time,
+}
 
 impl JobWork<'_> {
     /// Merges what is left of the job, and commits it.
@@ -49,7 +74,9 @@ impl JobWork<'_> {
         let ended = self.merge_and_commit(&started).await;
         let known = host.compactor().chain.known();
         if let Some(done) = known.as_ref().and_then(|record| record.job(self.id)) {
-            let outputs = done.ranges.iter().flat_map(|range| &range.outputs);
+            // What an earlier run of the job made was counted then.
+            let before: HashSet<SstId> = started.outputs().map(|table| table.id).collect();
+            let outputs = done.outputs().filter(|table| !before.contains(&table.id));
             begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
         }
         if let Some(entry) = begun.end(&ended) {
@@ -104,11 +131,11 @@ impl JobWork<'_> {
     /// Until every range is finished, here or elsewhere.
     async fn merge(&self, layers: &Layers) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut working = Working::new();
+        let mut working = Working::default();
         let merged = self.direct(layers, &stop, &mut working).await;
         // They stop at their next slice, and give up what they were uploading.
         stop.store(true, Ordering::Release);
-        while working.next().await.is_some() {}
+        while working.ranges.next().await.is_some() {}
         merged
     }
 
@@ -136,19 +163,22 @@ impl JobWork<'_> {
                     continue;
                 }
                 elsewhere |= range.claim.is_some_and(|one| !host.compactor().is_own(one.worker));
-                if working.len() < cut::parallelism(&**host) && range.claim.is_none_or(free) {
+                if working.has_room(cut::parallelism(&**host)) && range.claim.is_none_or(free) {
                     here.insert(at);
                     let worker = RangeWorker::new(host, (self.id, at), self.worker, stop);
+                    let (worker, merged) = worker.telling();
                     let work = worker.work(Arc::clone(layers), range.claim);
-                    working.push(work.map(move |ended| (at, ended)).boxed());
+                    working.merging.push(merged);
+                    working.ranges.push(work.map(move |ended| (at, ended)).boxed());
                 }
             }
             match self.next(working, elsewhere).await {
-                Some((at, ended)) => {
+                Came::Ended(at, ended) => {
                     here.remove(&at);
                     ended?;
                 }
-                None => {
+                Came::Merged => {}
+                Came::Time => {
                     host.check_open()?;
                     chain.look(host.manifests()).await?;
                 }
@@ -156,20 +186,28 @@ impl JobWork<'_> {
         }
     }
 
-    /// The next range that ends here; `None` when it is time to look what others did.
-    async fn next(&self, working: &mut Working, look: bool) -> Option<(usize, Result<Ended>)> {
+    /// What comes next; time passes only where there is something to `look` for.
+    async fn next(&self, working: &mut Working, look: bool) -> Came {
         let env = self.host.env();
         let poll = self.host.options().worker_timeout / LOOKS_A_TIMEOUT;
+        let Working { ranges, merging } = working;
         let ended = async {
-            match working.next().await {
-                Some(ended) => ended,
+            match ranges.next().await {
+                Some((at, ended)) => Came::Ended(at, ended),
                 None => std::future::pending().await,
             }
         };
+        let merged = async {
+            match merging.next().await {
+                Some(_) => Came::Merged,
+                None => std::future::pending().await,
+            }
+        };
+        let came = async { select(pin!(ended), pin!(merged)).await.factor_first().0 };
         if !look {
-            return Some(ended.await);
+            return came.await;
         }
-        either(ended, env.clock.sleep(env.jittered(poll))).await
+        either(came, env.clock.sleep(env.jittered(poll))).await.unwrap_or(Came::Time)
     }
 
     /// Ends the job without effect, and says why.
@@ -193,7 +231,7 @@ pub(super) async fn either<T>(
     work: impl Future<Output = T>,
     limit: impl Future<Output = ()>,
 ) -> Option<T> {
-    match select(std::pin::pin!(work), std::pin::pin!(limit)).await {
+    match select(pin!(work), pin!(limit)).await {
         Either::Left((done, _)) => Some(done),
         Either::Right(((), _)) => None,
     }

@@ -1,6 +1,7 @@
 //! The inner loop: entries of the inputs, as far as they are kept, into tables. Synchronous; it
 //! comes out for blocks that are not there, and with bytes to send.
 
+use crate::buffers::Buffers;
 use crate::parts::inputs::InputCursor;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
@@ -41,14 +42,25 @@ pub(super) struct Merging {
     full: Option<Vec<u8>>,
     /// The first bytes of the table's keys.
     prefix: Vec<u8>,
+    /// Where bytes are collected until they are sent.
+    chunks: Buffers,
     /// Range deletes that are in no table yet, from where the last table ended.
     ranges: Vec<RangeDelete>,
 }
 
 impl Merging {
-    pub(super) fn new(rows: Retain<Merge<RunCursor<InputCursor>>>, ends: Ends) -> Merging {
+    pub(super) fn new(
+        rows: Retain<Merge<RunCursor<InputCursor>>>,
+        ends: Ends,
+        chunks: Buffers,
+    ) -> Merging {
         let ranges = rows.range_deletes();
-        Merging { rows, stands: false, ends, full: None, prefix: Vec::new(), ranges }
+        Merging { rows, stands: false, ends, full: None, prefix: Vec::new(), chunks, ranges }
+    }
+
+    /// A buffer for what a slice makes: a block more than it has at least, as a rule.
+    pub(super) fn buffer(&self) -> Vec<u8> {
+        self.chunks.take_empty(self.ends.slice_bytes + self.ends.slice_bytes / 32)
     }
 
     /// Whether range deletes are left for a table of their own, behind the last entry.
@@ -128,8 +140,8 @@ impl Merging {
                 self.full = Some(entry.key.to_vec());
             }
             self.stands = false;
-            if let Some(chunk) = builder.take_chunk(self.ends.slice_bytes) {
-                return Ok(Made::Chunk(chunk));
+            if let Some(chunk) = builder.take_chunk_for(self.ends.slice_bytes, |_| self.buffer()) {
+                return Ok(Made::Chunk(self.chunks.lend(chunk)));
             }
         }
     }

@@ -44,7 +44,9 @@ mod worker;
 pub use event::{CompactorEvent, RangeMerged};
 pub use process::{CompactorOptions, CompactorProcess};
 
+use crate::buffers::Buffers;
 use crate::manifest_client::ManifestClient;
+use crate::parts::inputs::BUFFERS;
 use host::Host;
 use limit::Limit;
 use log::CompactionLog;
@@ -79,7 +81,25 @@ pub(crate) struct Compactor {
     silence: Mutex<silence::Silence>,
     pub(crate) log: CompactionLog,
     limit: Limit,
+    memory: Memory,
 }
+
+/// Memory that goes round between jobs and ranges; freed when none is at work.
+pub(crate) struct Memory {
+    /// Of what is read.
+    waves: Buffers,
+    /// Of what is written.
+    chunks: Buffers,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { waves: Buffers::keeping(BUFFERS), chunks: Buffers::keeping(CHUNKS) }
+    }
+}
+
+/// Chunks that are kept for the next: those of three ranges.
+const CHUNKS: usize = 16;
 
 /// What it keeps from one plan to the next.
 #[derive(Default)]
@@ -124,6 +144,10 @@ impl Compactor {
     fn ends(&self, job: JobId, worked: &Result<()>) {
         let mut held = self.held.lock();
         held.active.remove(&job);
+        if held.active.is_empty() {
+            self.memory.waves.clear();
+            self.memory.chunks.clear();
+        }
         if worked.is_ok() {
             held.workers.remove(&job);
         }

@@ -1,12 +1,15 @@
 //! One key range of a job: its inputs merged into tables, each recorded before the next is
-//! completed.
+//! completed. While one is synced and recorded, the next one is being merged already: two names are
+//! reserved ahead (RFC 0019).
 
 use super::host::Host;
 use super::merging::{Ends, Made, Merging};
-use super::sending::{Sender, sending};
+use super::sending::{Sender, Sent};
 use crate::cache::{MetadataBudget, TableHandle};
+use crate::env::Env;
 use crate::parts::inputs::{Ahead, Inputs};
 use bytes::Bytes;
+use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 use parking_lot::Mutex;
 use siltstone_base::prefix::shared_prefix;
@@ -17,6 +20,7 @@ use siltstone_base::{
 use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Job, JobFacts, JobRange};
 use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,6 +36,9 @@ const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
 /// Size of an upload's chunk, and what is built between two looks at whether to go on: a few
 /// milliseconds of one core.
 const SLICE_BYTES: usize = 2 << 20;
+/// Names that a range has ahead: of the table that is being recorded while the next one is made,
+/// and of that one.
+pub(super) const NAMES_AHEAD: usize = 2;
 /// Signs of life in the time after which a silent worker counts as dead: two may be lost.
 const BEATS_A_TIMEOUT: u32 = 3;
 
@@ -59,6 +66,25 @@ pub(super) struct RangeWorker {
     lost: AtomicBool,
     /// When the record last heard of this worker, by the clock that never goes back.
     heard: Mutex<Duration>,
+    /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
+    /// is synced and recorded.
+    merging: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// A table whose bytes are all made and handed over.
+struct Built {
+    sender: Sender,
+    table: SstDescriptor,
+    /// Whether an entry is left for the next one.
+    more: bool,
+}
+
+/// A table on its way into the record.
+struct Finishing {
+    sent: Sent,
+    table: SstDescriptor,
+    /// The name that is reserved with it; `None` where it is the last.
+    name: Option<SstId>,
 }
 
 impl RangeWorker {
@@ -71,7 +97,15 @@ impl RangeWorker {
     ) -> RangeWorker {
         let heard = Mutex::new(host.env().clock.monotonic());
         let (host, stop) = (Arc::clone(host), Arc::clone(stop));
-        RangeWorker { host, job, at, worker, stop, lost: AtomicBool::new(false), heard }
+        let (lost, merging) = (AtomicBool::new(false), Mutex::default());
+        RangeWorker { host, job, at, worker, stop, lost, heard, merging }
+    }
+
+    /// The same, with what tells (by its end) that nothing is left to merge.
+    pub(super) fn telling(self) -> (RangeWorker, oneshot::Receiver<()>) {
+        let (merging, merged) = oneshot::channel();
+        *self.merging.lock() = Some(merging);
+        (self, merged)
     }
 
     /// Merges what is left of the range, under a claim that takes the place of `instead_of`, unless
@@ -82,7 +116,7 @@ impl RangeWorker {
     /// The store's; Corruption; Closed once the handle closes; Fenced. What is recorded stays, and
     /// is where the next worker goes on.
     pub(super) async fn work(self, layers: Layers, instead_of: Option<Claim>) -> Result<Ended> {
-        let (answer, answered) = futures::channel::oneshot::channel();
+        let (answer, answered) = oneshot::channel();
         let spawn = Arc::clone(&self.host.env().spawn);
         let task = async move { drop(answer.send(self.run(&layers, instead_of).await)) };
         spawn.spawn("compact range", Box::pin(task));
@@ -106,26 +140,66 @@ impl RangeWorker {
         let Some((job, range)) = self.seen().await? else { return Ok(Ended::Lost) };
         let options = table_options(&job.facts)?;
         let (mut inputs, mut merging) = self.open(&job, &range, layers).await?;
-        let mut name = range.reserved.first().copied();
+        let mut names: VecDeque<SstId> = range.reserved.into();
+        let mut before: Option<Finishing> = None;
         loop {
-            let placed = self.place(&mut inputs, &mut merging).await?;
+            let placed = match self.place(&mut inputs, &mut merging).await {
+                Ok(placed) => placed,
+                Err(error) => return self.finish(before.take()).await.and(Err(error)),
+            };
             if !placed && !merging.has_range_deletes() {
                 let ended = self.progress(Vec::new(), None, true).await?;
                 return Ok(if ended { Ended::Done } else { Ended::Lost });
             }
+            if names.is_empty() {
+                // One name ahead is what earlier versions reserved.
+                names.extend(before.as_ref().and_then(|table| table.name));
+                if !self.finish(before.take()).await? {
+                    return Ok(Ended::Lost);
+                }
+            }
+            let reserved = names.pop_front();
             let reserved =
-                name.ok_or_else(|| Error::internal("a range has no name for its table"))?;
-            let table = self.table(reserved, options, &mut inputs, merging).await?;
-            let Some((back, table, more)) = table else { return Ok(Ended::Lost) };
+                reserved.ok_or_else(|| Error::internal("a range has no name for its table"))?;
+            names.extend(before.as_ref().and_then(|table| table.name));
+            let table = self.table(reserved, options, &mut inputs, merging);
+            let (built, recorded) = join(table, self.finish(before.take())).await;
+            let (back, mut built) = match (built, recorded) {
+                (Ok(Some(built)), Ok(true)) => built,
+                (built, recorded) => {
+                    if let Ok(Some((_, built))) = built {
+                        built.sender.give_up().await?;
+                        recorded?;
+                    } else {
+                        recorded.and(built.map(|_| ()))?;
+                    }
+                    return Ok(Ended::Lost);
+                }
+            };
             merging = back;
-            name = more.then(|| SstId(self.host.env().new_ulid()));
-            if !self.progress(vec![table], name, !more).await? {
-                return Ok(Ended::Lost);
+            // Where nobody takes that, the upload has failed: how it ended tells why.
+            drop(built.sender.complete().await);
+            let name = built.more.then(|| SstId(self.host.env().new_ulid()));
+            let finishing = Finishing { sent: built.sender.sent(), table: built.table, name };
+            if built.more {
+                before = Some(finishing);
+                continue;
             }
-            if !more {
-                return Ok(Ended::Done);
-            }
+            drop(self.merging.lock().take());
+            let ended = self.finish(Some(finishing)).await?;
+            return Ok(if ended { Ended::Done } else { Ended::Lost });
         }
+    }
+
+    /// Waits until a table is durable and records it; whether the range is still this worker's.
+    async fn finish(&self, table: Option<Finishing>) -> Result<bool> {
+        let Some(Finishing { sent, table, name }) = table else { return Ok(true) };
+        let finished = async {
+            sent.done().await?;
+            self.progress(vec![table], name, name.is_none()).await
+        };
+        // The table behind it is not wanted then.
+        finished.await.inspect_err(|_| self.lost.store(true, Ordering::Release))
     }
 
     /// Says that the worker lives whenever the record has not heard of it for a while, however long
@@ -169,7 +243,7 @@ impl RangeWorker {
             range: self.at,
             worker: self.worker,
             instead_of,
-            names: vec![SstId(self.host.env().new_ulid())],
+            names: names_ahead(self.host.env()),
         })
         .await
     }
@@ -224,7 +298,9 @@ impl RangeWorker {
         let end = range.keys.end.as_deref();
         let wave = READ_AHEAD_BYTES / 3 / layers.len().max(1) as u64;
         let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
-        let mut inputs = Inputs::new(Ahead { first_bytes: wave, most_bytes: wave });
+        let memory = &self.host.compactor().memory;
+        let ahead = Ahead { first_bytes: wave, most_bytes: wave };
+        let mut inputs = Inputs::reading_into(memory.waves.clone(), ahead);
         let mut runs = Vec::with_capacity(layers.len());
         let mut range_deletes = Vec::new();
         for layer in layers {
@@ -261,7 +337,7 @@ impl RangeWorker {
             cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
             slice_bytes: SLICE_BYTES,
         };
-        Ok((inputs, Merging::new(rows, ends)))
+        Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
     }
 
     /// To the next entry; whether there is one.
@@ -275,38 +351,44 @@ impl RangeWorker {
         }
     }
 
-    /// Builds and uploads one table: while a slice is merged, the one before is sent and what the
-    /// next one will need comes in. Answers whether an entry is left for the next table;
-    /// `None` when nobody wants the table any more.
+    /// Builds one table and hands its bytes over: while a slice is merged, the one before is sent
+    /// and what the next one will need comes in. `None` when nobody wants the table any more.
     async fn table(
         &self,
         name: SstId,
         options: TableOptions,
         inputs: &mut Inputs,
         merging: Merging,
-    ) -> Result<Option<(Merging, SstDescriptor, bool)>> {
+    ) -> Result<Option<(Merging, Built)>> {
         let env = self.host.env();
         let upload = env.store.upload(ObjectName::Compacted(name)).await?;
         let attempt = AttemptId(env.random_u128());
         let database = self.host.manifests().database();
         let envelope = Envelope::new(ObjectKind::Table, database, ObjectId(name.get()), attempt);
-        let builder = TableBuilder::new(options, envelope);
-        let (mut sender, sending) = sending(upload);
-        let building = async move {
-            let filled = self.fill((merging, builder), &mut *inputs, &mut sender).await?;
-            let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
-            merging.end_table(&mut builder, more)?;
-            let finish = move || builder.finish();
-            let (rest, table): (Bytes, _) = env.blocking("compact", finish).await??;
-            let moved = inputs.take_asked() + rest.len() as u64;
-            sender.send(rest).await?;
-            self.pay(moved).await?;
-            sender.complete().await?;
-            Ok(Some((merging, table, more)))
-        };
-        let (built, sent) = join(building, sending).await;
-        // An upload that fails is why nobody takes the next chunk.
-        sent.and(built)
+        let builder = TableBuilder::new(options, envelope).writing_into(merging.buffer());
+        let mut sender = Sender::begin(env, upload);
+        match self.build((merging, builder), inputs, &mut sender).await {
+            Ok(Some((merging, table, more))) => Ok(Some((merging, Built { sender, table, more }))),
+            // An upload that fails is why nobody takes the next chunk.
+            ended => sender.give_up().await.and(ended.map(|_| None)),
+        }
+    }
+
+    async fn build(
+        &self,
+        state: (Merging, TableBuilder),
+        inputs: &mut Inputs,
+        sender: &mut Sender,
+    ) -> Result<Option<(Merging, SstDescriptor, bool)>> {
+        let filled = self.fill(state, &mut *inputs, sender).await?;
+        let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
+        merging.end_table(&mut builder, more)?;
+        let finish = move || builder.finish();
+        let (rest, table): (Bytes, _) = self.host.env().blocking("compact", finish).await??;
+        let moved = inputs.take_asked() + rest.len() as u64;
+        sender.send(rest).await?;
+        self.pay(moved).await?;
+        Ok(Some((merging, table, more)))
     }
 
     /// Slices until the table ends; answers whether an entry is left for the next one, or `None`
@@ -366,6 +448,11 @@ impl RangeWorker {
         };
         self.host.env().blocking("compact", work).await
     }
+}
+
+/// Names for a range that is claimed.
+pub(super) fn names_ahead(env: &Env) -> Vec<SstId> {
+    (0..NAMES_AHEAD).map(|_| SstId(env.new_ulid())).collect()
 }
 
 /// How many first bytes the keys of all tables have in common: those of the smallest and of the

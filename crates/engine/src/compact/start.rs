@@ -6,7 +6,8 @@ use super::deleted::with_deleted;
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::log::CompactionEntry;
-use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId, UnixMillis};
+use super::range::names_ahead;
+use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, UnixMillis};
 use siltstone_manifest::compaction::filter_bits;
 use siltstone_manifest::compaction::{
     Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work, manual,
@@ -119,7 +120,7 @@ impl Starter<'_> {
         };
         for range in job.ranges.iter_mut().take(own) {
             range.claim = Some(Claim { worker, beats: 0 });
-            range.reserved = vec![SstId(host.env().new_ulid())];
+            range.reserved = names_ahead(host.env());
         }
         job
     }

@@ -1,6 +1,7 @@
 //! What was read of a table and not reached yet: stored bytes of neighbouring blocks, each decoded
 //! when a merge comes to it, so that it is still in the core's cache when its entries are read.
 
+use crate::buffers::Buffers;
 use crate::fetch::{Fill, ReadContext};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -32,6 +33,8 @@ pub(crate) struct Hand {
     table: Arc<Table>,
     context: ReadContext,
     ahead: Ahead,
+    /// Where waves of a store that answers at once are read to.
+    buffers: Buffers,
     /// Blocks from this one on are not read ahead: nobody will ask for them.
     end: u32,
     state: Mutex<State>,
@@ -58,6 +61,7 @@ impl Hand {
         table: Arc<Table>,
         context: ReadContext,
         ahead: Ahead,
+        buffers: Buffers,
         end: Option<u32>,
     ) -> Hand {
         let end = end.unwrap_or(u32::MAX).min(table.block_count());
@@ -70,7 +74,7 @@ impl Hand {
             spoilt: None,
             failed: None,
         };
-        Hand { table, context, ahead, end, state: Mutex::new(state) }
+        Hand { table, context, ahead, buffers, end, state: Mutex::new(state) }
     }
 
     /// Where the next wave lies, when it is due: what is at hand will be used up soon. It counts as
@@ -168,10 +172,8 @@ impl Hand {
         let (blocks, bytes) = self.begin(state, block)?;
         let (at, length) = (bytes.start, bytes.end - bytes.start);
         let name = ObjectName::Compacted(self.table.descriptor().id);
-        match store.get_now(name, Some(bytes)) {
-            Some(Ok(Some(bytes))) if bytes.len() as u64 == length => {
-                Some(Wave { blocks, at, bytes })
-            }
+        match self.bytes_now(name, bytes) {
+            Some(bytes) if bytes.len() as u64 == length => Some(Wave { blocks, at, bytes }),
             _ => {
                 state.spoilt = Some(block);
                 None
@@ -179,8 +181,18 @@ impl Hand {
         }
     }
 
+    fn bytes_now(&self, name: ObjectName, range: Range<u64>) -> Option<Bytes> {
+        let store = &self.context.env.store;
+        let mut buffer = self.buffers.take();
+        match store.get_now_into(name, range.clone(), &mut buffer) {
+            Some(found) => found.ok()?.then(|| self.buffers.lend(buffer)),
+            None => store.get_now(name, Some(range))?.ok()?,
+        }
+    }
+
     fn decoded(&self, state: &mut State, block: u32) -> Option<Arc<Block>> {
         let wave = state.waves.front().filter(|wave| wave.blocks.contains(&block))?;
+        let is_last = wave.blocks.end <= block + 1;
         let range = self.table.block_range(block)?;
         let (start, end) = (range.start.checked_sub(wave.at)?, range.end.checked_sub(wave.at)?);
         let stored = match wave.bytes.get(start as usize..end as usize) {
@@ -188,7 +200,13 @@ impl Hand {
             None => Bytes::new(),
         };
         match self.table.decode_block(block, stored) {
-            Ok(decoded) => Some(Arc::new(decoded)),
+            Ok(decoded) => {
+                // A merge does not turn back: what it still needs of the wave, the block holds.
+                if is_last {
+                    state.waves.pop_front();
+                }
+                Some(Arc::new(decoded))
+            }
             Err(_) => {
                 state.spoilt = Some(block);
                 None

@@ -7,6 +7,7 @@
 pub(crate) use super::hand::Ahead;
 use super::hand::{Hand, Wave};
 use super::table::TableFile;
+use crate::buffers::Buffers;
 use crate::fetch::ReadContext;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -25,12 +26,16 @@ pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
 /// fits the caches of a core then.
 const NEAR_BYTES: u64 = 256 << 10;
 
+/// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
+pub(crate) const BUFFERS: usize = 64;
+
 type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
 
 /// Tables that are read forward, once.
 pub(crate) struct Inputs {
     tables: HashMap<SstId, Arc<Hand>>,
     ahead: Ahead,
+    buffers: Buffers,
     coming: FuturesUnordered<Coming>,
     /// Tables of which a wave is on its way.
     awaited: HashSet<SstId>,
@@ -41,11 +46,17 @@ pub(crate) struct Inputs {
 }
 
 impl Inputs {
-    /// None yet; each is read ahead like that.
+    /// None yet; each is read ahead like that, into memory of its own.
     pub(crate) fn new(ahead: Ahead) -> Inputs {
+        Inputs::reading_into(Buffers::keeping(BUFFERS), ahead)
+    }
+
+    /// As [`Inputs::new`], in memory that goes round.
+    pub(crate) fn reading_into(buffers: Buffers, ahead: Ahead) -> Inputs {
         Inputs {
             tables: HashMap::new(),
             ahead,
+            buffers,
             coming: FuturesUnordered::new(),
             awaited: HashSet::new(),
             begun: Vec::new(),
@@ -76,7 +87,13 @@ impl Inputs {
             first_bytes: self.ahead.first_bytes.min(near),
             most_bytes: self.ahead.most_bytes.min(near),
         };
-        let hand = Arc::new(Hand::new(Arc::clone(table), context.clone(), ahead, end));
+        let hand = Arc::new(Hand::new(
+            Arc::clone(table),
+            context.clone(),
+            ahead,
+            self.buffers.clone(),
+            end,
+        ));
         self.tables.insert(id, Arc::clone(&hand));
         Some(TableCursor::new(Arc::clone(table), hand))
     }

@@ -74,6 +74,14 @@ impl Requests {
         self.note(found);
     }
 
+    fn read_into(&self, found: &Result<bool>, bytes: usize) {
+        self.gets.fetch_add(1, Relaxed);
+        if let Ok(true) = found {
+            self.bytes_read.fetch_add(bytes as u64, Relaxed);
+        }
+        self.note(found);
+    }
+
     fn note<T>(&self, answer: &Result<T>) {
         if let Err(error) = answer {
             self.failed(error);
@@ -148,6 +156,17 @@ impl Store for CountingStore {
     ) -> Option<Result<Option<Bytes>>> {
         let found = self.store.get_now(name, range)?;
         self.requests.read(&found);
+        Some(found)
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        let found = self.store.get_now_into(name, range, buffer)?;
+        self.requests.read_into(&found, buffer.len());
         Some(found)
     }
 

@@ -98,6 +98,15 @@ impl Store for LocalStore {
         Some(self.folder.read(name, range))
     }
 
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        Some(self.folder.read_into(name, range, buffer))
+    }
+
     fn is_near(&self) -> bool {
         true
     }

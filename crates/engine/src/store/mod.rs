@@ -80,6 +80,19 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// As [`Store::get_now`]: `buffer` holds exactly the bytes of `range` then, whatever it held
+    /// before; whether there is such an object. For stores that would copy the bytes anyway:
+    /// whoever reads on and on takes the same memory each time. `None` where [`Store::get_now`]
+    /// is the way.
+    fn get_now_into(
+        &self,
+        _name: ObjectName,
+        _range: Range<u64>,
+        _buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        None
+    }
+
     /// Whether [`Store::get_now`] answers: reading a little at a time costs little then.
     fn is_near(&self) -> bool {
         false

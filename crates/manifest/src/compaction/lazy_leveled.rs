@@ -6,13 +6,17 @@
 //! `max_space_amplification` times those of the last: reads meet one large run and few small ones,
 //! and the space taken stays within that factor of what is live. The merge into the last layer
 //! takes only those tables of it that share keys with what comes.
+//!
+//! While that merge is under way, flushes go on. So it begins when the factor would be passed with
+//! one more layer as large as the newest of L0: a last run of a few flushes is merged with each of
+//! them, one of hundreds a hundredth earlier than it had to be.
 
 use super::plan::{Layer, Plan, Why};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
     drop_what_is_gone,
 };
-use super::tiered::{Tiered, amplified, of_runs};
+use super::tiered::{Tiered, amplified_with, of_runs};
 use std::collections::HashSet;
 
 /// The lazy-leveled scheduler.
@@ -20,7 +24,7 @@ use std::collections::HashSet;
 pub struct LazyLeveled {
     /// How the layers above the last one are merged.
     pub upper: Tiered,
-    /// All bytes may come to this many times those of the last layer.
+    /// All bytes, and one flush more, may come to this many times those of the last layer.
     pub max_space_amplification: f64,
     /// Runs there may be in all, the last one included.
     pub max_total_runs: usize,
@@ -36,7 +40,9 @@ impl LazyLeveled {
     /// Takes a plan that merges what lies above the last layer into it.
     fn merge_down(&self, draft: &mut Draft<'_>) {
         let layers = draft.layers();
-        if !amplified(&layers, self.max_space_amplification) {
+        let newest = layers.first().filter(|shape| shape.layer.is_l0());
+        let coming = newest.map_or(0, |shape| shape.bytes);
+        if !amplified_with(coming, &layers, self.max_space_amplification) {
             return;
         }
         let last = draft.state().runs.last().map_or(0, |run| run.id);

@@ -143,11 +143,11 @@ pub(crate) fn of_runs(draft: &Draft<'_>) -> Vec<LayerShape> {
     draft.layers().into_iter().filter(|shape| !shape.layer.is_l0()).collect()
 }
 
-/// Whether the bytes of all layers come to more than `most` times those of the oldest. What lies
-/// above may be nothing but newer versions of what lies below, so this bounds the bytes of the
-/// database by its live bytes.
-pub(crate) fn amplified(layers: &[LayerShape], most: f64) -> bool {
-    let total: u64 = layers.iter().fold(0, |sum, layer| sum.saturating_add(layer.bytes));
+/// Whether the bytes of all layers, and of what is `coming`, come to more than `most` times those
+/// of the oldest. What lies above may be nothing but newer versions of what lies below, so this
+/// bounds the bytes of the database by its live bytes.
+pub(crate) fn amplified_with(coming: u64, layers: &[LayerShape], most: f64) -> bool {
+    let total: u64 = layers.iter().fold(coming, |sum, layer| sum.saturating_add(layer.bytes));
     let last = layers.last().map_or(0, |layer| layer.bytes);
     layers.len() > 1 && total as f64 > most * last as f64
 }
@@ -161,7 +161,8 @@ impl CompactionScheduler for Tiered {
         let mut draft = Draft::new(view);
         drop_what_is_gone(&mut draft, &self.facts(view));
         let layers = draft.layers();
-        let amplified = self.max_space_amplification.is_some_and(|most| amplified(&layers, most));
+        let amplified =
+            self.max_space_amplification.is_some_and(|most| amplified_with(0, &layers, most));
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
             let last = view.state.runs.last().map_or(0, |run| run.id);

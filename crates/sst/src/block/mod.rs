@@ -127,7 +127,7 @@ impl Block {
 
     /// The entry at `position`, or `None` past the end.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn entry(&self, position: usize) -> Option<Entry<'_>> {
         if position >= self.entries {
             return None;

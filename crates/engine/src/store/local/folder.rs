@@ -80,18 +80,42 @@ impl Folder {
         range: Option<Range<u64>>,
     ) -> Result<Option<Bytes>> {
         check_range(range.as_ref())?;
+        let range = |bytes| range.unwrap_or(0..bytes);
+        let read = self.read_by(name, range, |file, range| read_at(file, &range))?;
+        Ok(read.map(Bytes::from))
+    }
+
+    /// As [`Folder::read`], over what `buffer` holds; whether there is such an object.
+    pub(super) fn read_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<bool> {
+        check_range(Some(&range))?;
+        let fill = |file: &File, range| read_over(file, &range, buffer);
+        Ok(self.read_by(name, |_| range, fill)?.is_some())
+    }
+
+    /// Reads the range that its length asks for.
+    fn read_by<T>(
+        &self,
+        name: ObjectName,
+        range: impl FnOnce(u64) -> Range<u64>,
+        read: impl FnOnce(&File, Range<u64>) -> io::Result<T>,
+    ) -> Result<Option<T>> {
         let path = self.path(name);
         let open = match self.open_file(name, &path) {
             Ok(open) => open,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(explain(error, &path)),
         };
-        let range = range.unwrap_or(0..open.bytes);
+        let range = range(open.bytes);
         if range.end > open.bytes {
             return Err(too_short(name, &range, open.bytes));
         }
-        match read_at(&open.file, &range) {
-            Ok(bytes) => Ok(Some(Bytes::from(bytes))),
+        match read(&open.file, range.clone()) {
+            Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(too_short(name, &range, open.bytes))
             }
@@ -256,8 +280,7 @@ impl Folder {
 
 /// Exactly the bytes of `range`, which lies in the file, without moving any cursor.
 pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
-    let wanted =
-        usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    let wanted = length(range)?;
     let mut bytes = Vec::with_capacity(wanted);
     while bytes.len() < wanted {
         let offset = range.start + bytes.len() as u64;
@@ -271,4 +294,23 @@ pub(super) fn read_at(file: &File, range: &Range<u64>) -> io::Result<Vec<u8>> {
     }
     bytes.truncate(wanted);
     Ok(bytes)
+}
+
+/// As [`read_at`], over what `buffer` holds. Bytes that it held need not be cleared before.
+fn read_over(file: &File, range: &Range<u64>, buffer: &mut Vec<u8>) -> io::Result<()> {
+    buffer.resize(length(range)?, 0);
+    let (mut rest, mut offset) = (buffer.as_mut_slice(), range.start);
+    while !rest.is_empty() {
+        let read = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut *rest, offset))?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        rest = rest.get_mut(read..).unwrap_or_default();
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+fn length(range: &Range<u64>) -> io::Result<usize> {
+    usize::try_from(range.end - range.start).map_err(|_| io::ErrorKind::OutOfMemory.into())
 }

@@ -28,8 +28,9 @@ fn plans(state: &Manifest, running: &[crate::compaction::Running]) -> Vec<Plan> 
 
 #[test]
 fn what_lies_above_goes_down_when_it_is_large() {
-    assert!(plans(&tree(25), &[]).is_empty());
-    let plans = plans(&tree(26), &[]);
+    // Three layers of 18 above 300, and a fourth to come: 372, where 375 are allowed.
+    assert!(plans(&tree(18), &[]).is_empty());
+    let plans = plans(&tree(19), &[]);
     let layers: Vec<Layer> = plans[0].sources.iter().map(|source| source.layer).collect();
     assert_eq!(layers, vec![Layer::L0(2), Layer::L0(1), Layer::Run(7), Layer::Run(0)]);
     // Nothing above reaches the last table.
@@ -47,6 +48,18 @@ fn l0_at_work_is_left_behind() {
     let plans = plans(&tree(50), &[job]);
     let layers: Vec<Layer> = plans[0].sources.iter().map(|source| source.layer).collect();
     assert_eq!(layers, vec![Layer::Run(7), Layer::Run(0)]);
+}
+
+/// Where nothing waits in L0, nothing is known to be coming.
+#[test]
+fn runs_alone_may_come_to_the_factor() {
+    let above = |bytes| {
+        let mut state = tree(bytes);
+        state.l0.clear();
+        state
+    };
+    assert!(plans(&above(75), &[]).is_empty());
+    assert_eq!(plans(&above(76), &[]).len(), 1);
 }
 
 /// Two flushes over the same keys are already twice what is live.

@@ -141,6 +141,11 @@ impl JobRange {
 }
 
 impl Job {
+    /// The tables that are recorded.
+    pub fn outputs(&self) -> impl Iterator<Item = &SstDescriptor> {
+        self.ranges.iter().flat_map(|range| &range.outputs)
+    }
+
     /// The job of a plan that was worked out on `state`, cut into `ranges`.
     #[must_use]
     pub fn of(
@@ -226,7 +231,7 @@ impl Job {
         if let Some(table) = moves.difference(&there).min() {
             return Err(Conflict::TableGone { table: *table }.into());
         }
-        add.extend(self.ranges.iter().flat_map(|range| &range.outputs).cloned());
+        add.extend(self.outputs().cloned());
         add.sort_by(|left, right| left.first_key.cmp(&right.first_key));
         let remove = self.input_ids().collect();
         Ok(FinishCompaction { epoch, job, remove, add, destination, retire })

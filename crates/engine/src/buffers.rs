@@ -1,0 +1,105 @@
+//! Memory that goes round: buffers that whoever read or sent them gives back by dropping them.
+//!
+//! A compaction moves its bytes through a few buffers of the same size. Taken from the allocator
+//! each time they come as fresh pages, of which the system clears every one, and which a guest of a
+//! hypervisor may have to ask it for: as much time as the merge itself takes.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::mem::take;
+use std::sync::Arc;
+
+type Free = Arc<Mutex<Vec<Vec<u8>>>>;
+
+/// Buffers that are not in use. A clone is the same set.
+#[derive(Clone)]
+pub(crate) struct Buffers {
+    free: Free,
+    most: usize,
+}
+
+impl Buffers {
+    /// None yet; at most so many are kept.
+    pub(crate) fn keeping(most: usize) -> Buffers {
+        Buffers { free: Free::default(), most }
+    }
+
+    /// A buffer, with what it held last still in it.
+    pub(crate) fn take(&self) -> Vec<u8> {
+        self.free.lock().pop().unwrap_or_default()
+    }
+
+    /// An empty buffer with room for so many bytes.
+    pub(crate) fn take_empty(&self, bytes: usize) -> Vec<u8> {
+        let mut buffer = self.take();
+        buffer.clear();
+        buffer.reserve_exact(bytes);
+        buffer
+    }
+
+    /// The bytes of a buffer, which comes back when the last slice of them is dropped.
+    pub(crate) fn lend(&self, buffer: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Lent { buffer, home: self.clone() })
+    }
+
+    /// Frees what is not in use.
+    pub(crate) fn clear(&self) {
+        drop(take(&mut *self.free.lock()));
+    }
+}
+
+struct Lent {
+    buffer: Vec<u8>,
+    home: Buffers,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let buffer = take(&mut self.buffer);
+        let mut free = self.home.free.lock();
+        if free.len() < self.home.most {
+            free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_comes_back_with_its_last_slice() {
+        let buffers = Buffers::keeping(1);
+        let mut first = buffers.take_empty(100);
+        let place = first.as_ptr();
+        first.extend_from_slice(b"abc");
+        let lent = buffers.lend(first);
+        let slice = lent.slice(1..);
+        drop(lent);
+        let other = buffers.take_empty(100);
+        assert_ne!(other.as_ptr(), place, "it is still read");
+        assert_eq!(slice, b"bc".as_slice());
+        drop(slice);
+        let again = buffers.take();
+        assert_eq!((again.as_ptr(), again.as_slice()), (place, b"abc".as_slice()));
+        drop(buffers.lend(again));
+        let again = buffers.take_empty(50);
+        assert_eq!((again.as_ptr(), again.len()), (place, 0));
+    }
+
+    #[test]
+    fn no_more_are_kept_than_wanted() {
+        let buffers = Buffers::keeping(2);
+        let lent: Vec<Bytes> = (0..5).map(|_| buffers.lend(buffers.take_empty(10))).collect();
+        drop(lent);
+        assert_eq!(buffers.free.lock().len(), 2);
+        buffers.clear();
+        assert!(buffers.free.lock().is_empty());
+    }
+}
