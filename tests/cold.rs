@@ -14,13 +14,16 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+use siltstone::store::Store;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Rows,
     ScanRange,
 };
+use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
+use siltstone_tests::recording::{Recorded, RecordingStore, Request};
 use siltstone_tests::sim::{Sim, SimHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -370,6 +373,46 @@ fn a_compaction_keeps_to_its_rate() {
             assert!((70_000.0..=112_000.0).contains(&rate), "{ranges}: {bytes} in {took}, {rate}");
         });
     }
+}
+
+/// Of finished tables at most one is not in the record (whoever resumes makes it again), and its
+/// record is not waited for: the next table is on its way by then.
+#[test]
+fn a_table_is_recorded_before_the_next_one_is_completed() {
+    tell(Latencies::fixed(), async |world, _| {
+        let recording = RecordingStore::new(Arc::clone(&world.env.store));
+        let store: Arc<dyn Store> = Arc::<RecordingStore>::clone(&recording);
+        let env = Env { store, ..world.env.clone() };
+        let world = World { env, requests: Arc::clone(&world.requests) };
+        let one = CompactionOptions { compaction_ranges: Some(1), ..CompactionOptions::default() };
+        compacted_in(&world, one).await;
+        let log = recording.take();
+        // Flushed tables come before the job's start, its own after that.
+        let started = log.iter().position(is_record).unwrap();
+        let begins = |one: &Recorded| {
+            matches!(one, Recorded::Asked(Request::Upload(ObjectName::Compacted(_))))
+        };
+        let first = started + log[started..].iter().position(begins).unwrap();
+        let (mut recorded, mut begun, mut completed, mut overlapping) = (0, 0, 0, 0);
+        for one in &log[first..] {
+            if is_record(one) {
+                recorded += 1;
+            } else if begins(one) {
+                overlapping += usize::from(recorded < begun);
+                begun += 1;
+            } else if let Recorded::Asked(Request::Finish(ObjectName::Compacted(_))) = one {
+                assert!(recorded >= completed, "{completed} are complete, {recorded} recorded");
+                completed += 1;
+            }
+        }
+        assert!(completed > 5 && begun == completed, "{begun}, {completed}");
+        assert_eq!(overlapping, begun - 1, "each but the first begins before the last record");
+    });
+}
+
+/// Whether a record of jobs was created.
+fn is_record(recorded: &Recorded) -> bool {
+    matches!(recorded, Recorded::Answered(Request::Put(ObjectName::Compactions(_), _)))
 }
 
 #[test]
