@@ -36,7 +36,7 @@ import siltstone
 from siltstone import admin
 
 A_DATABASE = 100
-KEYS = 997
+KEYS = 1999
 WORKERS = 2
 # A job has a range for the coordinator and one for each worker it expects.
 RANGES = 1 + WORKERS
@@ -48,6 +48,8 @@ SMALL = {
     "min_move_bytes": 0,
     "compaction_ranges": 1,
     "max_compactions": 1,
+    # Again and again everything is merged.
+    "max_total_runs": 2,
     "compactor_poll_interval": 0.005,
     "worker_timeout": 0.2,
 }
@@ -61,7 +63,14 @@ WRITER = {
 }
 ALONE = {"embedded_compactor": False, "embedded_gc": False}
 # Nothing is due for it: it ends what was begun, and starts nothing.
-RESUME = {**SMALL, "l0_compaction_threshold_ssts": 1000, "l0_max_ssts": 2000}
+RESUME = {
+    **SMALL,
+    "l0_compaction_threshold_ssts": 1000,
+    "l0_max_ssts": 2000,
+    "max_total_runs": None,
+    "level_compaction_threshold_runs": 500,
+    "level_max_runs": 1000,
+}
 
 
 class Slots:
@@ -101,12 +110,18 @@ def prefix(db: siltstone.Database | siltstone.Reader) -> int:
     return last
 
 
+def pace(draw: random.Random) -> dict[str, int]:
+    """How fast one compacts: slow ones are killed in the middle of a job more often."""
+    limit = draw.choice([0, 1 << 18, 1 << 20, 1 << 22])
+    return {"compaction_bytes_per_second": limit} if limit else {}
+
+
 def write(path: Path, draw: random.Random, reign: Reign) -> None:
     """The n-th write sets one key and, in the same batch, the counter."""
-    both = {"embedded_compactor": draw.random() < 0.5, "embedded_gc": draw.random() < 0.5}
+    both = {"embedded_compactor": draw.random() < 0.3, "embedded_gc": draw.random() < 0.5}
     window = draw.randrange(1, 64)
     how = {"flush_interval": draw.choice([0, 0.001, 0.02]), "max_parallel_writes": window}
-    db = siltstone.open(path, options={**WRITER, **both, **how})
+    db = siltstone.open(path, options={**WRITER, **both, **how, **pace(draw)})
     last = prefix(db) if draw.random() < 0.3 else int(db.get(b"counter", b"0"))
     reign.began(db.stats().epoch, last)
     waiting = []
@@ -123,10 +138,22 @@ def write(path: Path, draw: random.Random, reign: Reign) -> None:
             time.sleep(0.002)
 
 
+def fill(path: Path, compacted: bool) -> None:
+    """The first writes, so that merges are of many tables: soon, or at once."""
+    with siltstone.open(path, options={**WRITER, **ALONE, "l0_max_ssts": 1000}) as db:
+        for number in range(1, 2 * KEYS):
+            with db.batch() as batch:
+                batch.put(b"key%04d" % (number % KEYS), b"%d" % number + b"." * 1000)
+                batch.put(b"counter", b"%d" % number)
+        if compacted:
+            db.compact()
+
+
 def run(role: str, path: Path, seed: int, reign: Reign | None) -> None:
     """What a process of this role does until it is killed."""
     draw = random.Random(seed)
-    named = [part for name, value in SMALL.items() for part in ("--option", f"{name}={value}")]
+    options = {**SMALL, **pace(draw)}
+    named = [part for name, value in options.items() for part in ("--option", f"{name}={value}")]
     command = [sys.executable, "-m", "siltstone.cli", "--path", str(path)]
     apart = draw.random() < 1 / 40
     if role == "writer":
@@ -139,9 +166,9 @@ def run(role: str, path: Path, seed: int, reign: Reign | None) -> None:
         kind = ["--worker"] if role == "worker" else ["--workers", str(WORKERS)]
         os.execv(command[0], [*command, "run-compactor", *kind, *named])
     elif role == "worker":
-        admin.run_compactor(path, options=SMALL, worker=True)
+        admin.run_compactor(path, options=options, worker=True)
     else:
-        admin.run_compactor(path, options=SMALL, workers=WORKERS)
+        admin.run_compactor(path, options=options, workers=WORKERS)
 
 
 def fork(work, *arguments, logs: Path) -> int:
@@ -298,7 +325,7 @@ class Database:
 
     def run(self) -> None:
         self.logs.mkdir(parents=True)
-        self.alone(siltstone.open, self.path)
+        self.alone(fill, self.path, self.draw.random() < 0.7)
         draw = self.draw
         for role in self.ROLES:
             self.start(role)
