@@ -98,8 +98,12 @@ impl Line {
     }
 }
 
-/// A hash that many filters are asked for: its bits are laid out once for all filters that set as
-/// many a hash ([`Bloom::may_contain_marked`]).
+/// Bits that are laid out for all filters at once: as many as 10 bits per key set. Filters differ
+/// in how many they set, but all set the same first ones, and those find nearly all noes.
+const SHARED_PROBES: u32 = 6;
+
+/// A hash that many filters are asked for: its first bits are laid out once for all filters that
+/// set so many ([`Bloom::may_contain_marked`]).
 #[derive(Clone, Debug)]
 pub struct Marks {
     hash: u64,
@@ -290,8 +294,8 @@ impl Bloom {
         let Some(line) = self.lines.get(block_of(marks.hash, self.lines.len() as u64)) else {
             return true;
         };
-        marks.lay_out(self.probes);
-        line.holds(&marks.line)
+        marks.lay_out(self.probes.min(SHARED_PROBES));
+        line.holds(&marks.line) && (self.probes <= SHARED_PROBES || self.may_contain(marks.hash))
     }
 
     /// The stored form: the bytes that it was decoded from.

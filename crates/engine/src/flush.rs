@@ -12,10 +12,11 @@ use siltstone_base::{
     AttemptId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor,
     SstId, Step, UnixMillis, WalId,
 };
+use siltstone_manifest::compaction::filter_bits_of_flush;
 use siltstone_manifest::{Edit, FlushL0, Manifest, Refusal};
 use siltstone_memtable::{MemCursor, Memtable};
 use siltstone_merge::{Retain, Retention};
-use siltstone_sst::TableBuilder;
+use siltstone_sst::{TableBuilder, TableOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ struct Plan {
     name: SstId,
     attempt: AttemptId,
     now: UnixMillis,
+    filter_bits_per_key: u32,
     /// Set once the table is in the store.
     built: Option<SstDescriptor>,
 }
@@ -180,12 +182,14 @@ impl Flusher {
                 break;
             }
             let (Some(name), Some(last_seq)) = (free.next(), memtable.last_seq()) else { break };
+            let (bytes, bits) = (memtable.bytes() as u64, writer.options.filter_bits_per_key);
             added.push(Plan {
                 memtable: Arc::clone(memtable),
                 last_seq,
                 name,
                 attempt: AttemptId(writer.env.random_u128()),
                 now: writer.env.clock.now(),
+                filter_bits_per_key: filter_bits_of_flush(&newest, bytes, bits),
                 built: None,
             });
         }
@@ -261,7 +265,11 @@ impl TableInProgress {
             ..Retention::default()
         };
         let rows = Retain::new(plan.memtable.cursor().passing_once(), retention);
-        let mut builder = TableBuilder::new(writer.options.table_options(), envelope);
+        let options = TableOptions {
+            filter_bits_per_key: plan.filter_bits_per_key,
+            ..writer.options.table_options()
+        };
+        let mut builder = TableBuilder::new(options, envelope);
         builder.add_range_deletes(&rows.range_deletes())?;
         Ok(TableInProgress { rows, builder: Some(builder) })
     }

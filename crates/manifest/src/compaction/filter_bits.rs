@@ -4,7 +4,8 @@
 //! block in vain for every false positive. Their sum is least, for a given memory, when each run's
 //! rate is proportional to its size (N. Dayan, M. Athanassoulis, S. Idreos, *Monkey: Optimal
 //! Navigable Key-Value Store*, 2017): a run of an eighth of the last one's bytes gets a rate of an
-//! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys.
+//! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys. A layer of
+//! L0 is such a run, the smallest and one of the many.
 
 use super::plan::Layer;
 use super::work::Work;
@@ -33,6 +34,18 @@ pub fn filter_bits(state: &Manifest, work: &Work, bits: u32) -> u32 {
             largest = largest.max(bytes(tables));
         }
     }
+    bits_above(largest, own, bits)
+}
+
+/// Bits of filter a key for the table of `own` bytes that a flush puts above all of `state`.
+#[must_use]
+pub fn filter_bits_of_flush(state: &Manifest, own: u64, bits: u32) -> u32 {
+    let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
+    bits_above(state.layers().map(|(_, tables)| bytes(tables)).max().unwrap_or(0), own, bits)
+}
+
+/// Bits for a layer of `own` bytes above one of `largest`.
+fn bits_above(largest: u64, own: u64, bits: u32) -> u32 {
     if bits == 0 || largest <= own {
         return bits;
     }
@@ -78,6 +91,18 @@ mod tests {
         assert_eq!(bits(900, 8000, "L0:2, L0:1, 4 -> 4", 0), 0);
         // A new run above both: the largest below it counts.
         assert_eq!(bits(800, 100, "L0:2, L0:1 -> 5", 10), 14);
+    }
+
+    #[test]
+    fn a_flush_gets_bits_by_the_largest_layer_of_all() {
+        let mut state = empty();
+        assert_eq!(filter_bits_of_flush(&state, 50, 10), 10);
+        state.l0 = vec![L0Entry { order: 1, tables: of_bytes(9, 50) }];
+        assert_eq!(filter_bits_of_flush(&state, 50, 10), 10);
+        assert_eq!(filter_bits_of_flush(&state, 25, 10), 11);
+        state.runs = vec![SortedRun { id: 0, tables: of_bytes(1, 400) }];
+        assert_eq!(filter_bits_of_flush(&state, 50, 10), 14);
+        assert_eq!(filter_bits_of_flush(&state, 50, 0), 0);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub mod time_window;
 pub mod valid;
 pub mod work;
 
-pub use filter_bits::filter_bits;
+pub use filter_bits::{filter_bits, filter_bits_of_flush};
 pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName};
 pub use plan::{Layer, Pick, Plan, Source, Why};
