@@ -50,7 +50,11 @@ class Layers:
         self.value = self.random.randbytes(100)
         self.keys: list[bytes] = []
         # 46 layers of about 200 bytes a row, memory included.
-        self.options = {"l0_sst_size_bytes": max(1024, rows * 200 // 46)}
+        # Each layer is committed alone, so that there are not many more of them than are wanted.
+        self.options: dict[str, float] = {
+            "l0_sst_size_bytes": max(1024, rows * 200 // 46),
+            "l0_manifest_commit_interval": 0.001,
+        }
         with self.open({}) as db:
             while db.stats().sorted_runs < RUNS:
                 self.put(db)
