@@ -4,8 +4,8 @@
 //! block in vain for every false positive. Their sum is least, for a given memory, when each run's
 //! rate is proportional to its size (N. Dayan, M. Athanassoulis, S. Idreos, *Monkey: Optimal
 //! Navigable Key-Value Store*, 2017): a run of an eighth of the last one's bytes gets a rate of an
-//! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys. A layer of
-//! L0 is such a run, the smallest and one of the many.
+//! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys. A layer
+//! of L0 is such a run too, of the smallest and the most.
 
 use super::plan::Layer;
 use super::work::Work;
