@@ -16,12 +16,14 @@ type Free = Arc<Mutex<Vec<Vec<u8>>>>;
 pub(crate) struct Buffers {
     free: Free,
     most: usize,
+    most_bytes: usize,
 }
 
 impl Buffers {
-    /// None yet; at most so many are kept.
-    pub(crate) fn keeping(most: usize) -> Buffers {
-        Buffers { free: Free::default(), most }
+    /// None yet; at most so many are kept, and none larger than `most_bytes`: one large value must
+    /// not make all of them large.
+    pub(crate) fn keeping(most: usize, most_bytes: usize) -> Buffers {
+        Buffers { free: Free::default(), most, most_bytes }
     }
 
     /// A buffer, with what it held last still in it.
@@ -63,7 +65,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let buffer = take(&mut self.buffer);
         let mut free = self.home.free.lock();
-        if free.len() < self.home.most {
+        if free.len() < self.home.most && buffer.capacity() <= self.home.most_bytes {
             free.push(buffer);
         }
     }
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_with_its_last_slice() {
-        let buffers = Buffers::keeping(1);
+        let buffers = Buffers::keeping(1, 1000);
         let mut first = buffers.take_empty(100);
         let place = first.as_ptr();
         first.extend_from_slice(b"abc");
@@ -95,7 +97,9 @@ mod tests {
 
     #[test]
     fn no_more_are_kept_than_wanted() {
-        let buffers = Buffers::keeping(2);
+        let buffers = Buffers::keeping(2, 100);
+        drop(buffers.lend(buffers.take_empty(200)));
+        assert!(buffers.free.lock().is_empty(), "too large");
         let lent: Vec<Bytes> = (0..5).map(|_| buffers.lend(buffers.take_empty(10))).collect();
         drop(lent);
         assert_eq!(buffers.free.lock().len(), 2);

@@ -46,11 +46,12 @@ pub use process::{CompactorOptions, CompactorProcess};
 
 use crate::buffers::Buffers;
 use crate::manifest_client::ManifestClient;
-use crate::parts::inputs::BUFFERS;
+use crate::parts::inputs;
 use host::Host;
 use limit::Limit;
 use log::CompactionLog;
 use parking_lot::Mutex;
+use range::SLICE_BYTES;
 use records::Chain;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use siltstone_manifest::compaction::Plan;
@@ -94,7 +95,15 @@ pub(crate) struct Memory {
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { waves: Buffers::keeping(BUFFERS), chunks: Buffers::keeping(CHUNKS) }
+        Memory { waves: inputs::buffers(), chunks: Buffers::keeping(CHUNKS, 2 * SLICE_BYTES) }
+    }
+}
+
+impl Memory {
+    /// Nothing is at work.
+    fn clear(&self) {
+        self.waves.clear();
+        self.chunks.clear();
     }
 }
 
@@ -145,8 +154,7 @@ impl Compactor {
         let mut held = self.held.lock();
         held.active.remove(&job);
         if held.active.is_empty() {
-            self.memory.waves.clear();
-            self.memory.chunks.clear();
+            self.memory.clear();
         }
         if worked.is_ok() {
             held.workers.remove(&job);

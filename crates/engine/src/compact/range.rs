@@ -35,7 +35,7 @@ const READ_AHEAD_BYTES: u64 = 48 << 20;
 const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
 /// Size of an upload's chunk, and what is built between two looks at whether to go on: a few
 /// milliseconds of one core.
-const SLICE_BYTES: usize = 2 << 20;
+pub(super) const SLICE_BYTES: usize = 2 << 20;
 /// Names that a range has ahead: of the table that is being recorded while the next one is made,
 /// and of that one.
 pub(super) const NAMES_AHEAD: usize = 2;

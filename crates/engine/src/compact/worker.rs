@@ -134,6 +134,7 @@ async fn next(
     pause: std::time::Duration,
 ) -> Option<((JobId, usize), Result<Ended>)> {
     if working.is_empty() {
+        process.compactor().memory.clear();
         process.rests(pause).await;
         return None;
     }

@@ -27,7 +27,12 @@ pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
 const NEAR_BYTES: u64 = 256 << 10;
 
 /// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
-pub(crate) const BUFFERS: usize = 64;
+const BUFFERS: usize = 64;
+
+/// Memory for such pieces; those of larger blocks are not kept.
+pub(crate) fn buffers() -> Buffers {
+    Buffers::keeping(BUFFERS, 2 * NEAR_BYTES as usize)
+}
 
 type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
 
@@ -48,7 +53,7 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// None yet; each is read ahead like that, into memory of its own.
     pub(crate) fn new(ahead: Ahead) -> Inputs {
-        Inputs::reading_into(Buffers::keeping(BUFFERS), ahead)
+        Inputs::reading_into(buffers(), ahead)
     }
 
     /// As [`Inputs::new`], in memory that goes round.
