@@ -68,7 +68,7 @@ pub async fn commit(env: &Env, edit: Edit, known: Arc<Manifest>) -> Result<Arc<M
 /// # Errors
 /// The store's.
 pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compactions>, Error> {
-    let mut look = Append::look(database);
+    let mut look = Append::look(database, Rules::ALL);
     loop {
         match look.action() {
             AppendAction::Request(RecordRequest::List) => {

@@ -115,6 +115,12 @@ rules! {
     /// R1: the collector leaves reserved names alone. Without it a table is deleted between its
     /// upload and its commit.
     HonourReservations,
+    /// R1: the collector leaves alone what the record of jobs names, finished tables and names to
+    /// come alike. Without it the outputs of a running compaction are deleted, and then committed.
+    HonourJobs,
+    /// G2: what a present checkpoint names is alive: its manifest, its tables, its part of the WAL.
+    /// Without it a compaction takes a table away, and a reader that pinned it finds a hole.
+    HonourCheckpoints,
     /// R1: a commit checks that the names it adds are still reserved. Without it a stopped writer
     /// commits a table that was collected.
     CheckReservation,
@@ -124,6 +130,33 @@ rules! {
     /// R2: a compactor claims its epoch in the manifest before it touches job records. Without it
     /// P deletes the record of a job that Q has resumed, and gc deletes the job's tables.
     ClaimBeforeJobs,
+    /// R2: the commit that ends a job is checked against the compactor's epoch. Without it P, taken
+    /// over and asleep, commits a job that Q has given up, and whose tables are deleted.
+    FinishByEpoch,
+    /// N3: all that a job takes must still be there when it is committed. Without it a job comes
+    /// to nothing that another one has done already, and old rows stand twice, above newer ones.
+    InputsStillThere,
+    /// R2: the record of jobs is changed by the compactor of its epoch alone. Without it P, taken
+    /// over and asleep, forgets a job that Q goes on with, and its tables are nobody's.
+    RecordByEpoch,
+    /// R2: a takeover voids the claims of ranges, and the names behind them. Without it a worker of
+    /// the compactor before and one of the new compactor write tables of one range.
+    TakeoverVoidsClaims,
+    /// R2: a claim takes the place of the very claim that was seen to stand still. Without it two
+    /// workers that found one silent follow each other into the range, and neither is stopped.
+    ClaimAsSeen,
+    /// R2: progress is recorded under one's own claim alone. Without it a worker that was taken for
+    /// dead goes on, and its rows stand in the range a second time.
+    ProgressByClaim,
+    /// R1: a table is recorded only under a name that the record reserves. Without it a worker that
+    /// slept records what the collector deleted meanwhile.
+    RecordReserved,
+    /// M3: after creating a record the boundary of records is listed. Without it a job is started
+    /// in a freed slot: nobody else sees it, and its tables are deleted under it.
+    CheckRecordSlot,
+    /// M2: a commit that met a newer state is planned on that one. Without it a compaction that is
+    /// committed beside a flush takes the flushed table out again, and with it checkpoints.
+    PlanOnNewest,
     /// C1, C2: whoever reads tables keeps a checkpoint of the version it reads, made by the very
     /// commit that gives it that version. Without it a compaction takes a table away, gc deletes
     /// it, and the tree in the reader's hand has a hole.

@@ -4,6 +4,7 @@
 
 use crate::create::Creating;
 use crate::manifest_client::ManifestClient;
+use crate::rules;
 use parking_lot::RwLock;
 use siltstone_base::{AttemptId, Error, JobId, ObjectId, ObjectName, Result};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
@@ -91,7 +92,7 @@ impl Chain {
         let _turn = self.turn.lock().await;
         let newest = self.newest_in_turn(manifests).await?;
         *self.known.write() = None;
-        let appended = drive(manifests, Append::new(change, newest)).await?;
+        let appended = drive(manifests, Append::new(change, newest, rules::in_force())).await?;
         if let Ok(record) = &appended {
             *self.known.write() = Some(Arc::clone(record));
         }
@@ -110,7 +111,7 @@ impl Chain {
         if let Some(known) = self.known() {
             return Ok(known);
         }
-        let look = Append::look(manifests.database());
+        let look = Append::look(manifests.database(), rules::in_force());
         let newest = drive(manifests, look).await?.map_err(Error::from)?;
         *self.known.write() = Some(Arc::clone(&newest));
         Ok(newest)

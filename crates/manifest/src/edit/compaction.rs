@@ -10,6 +10,7 @@ use super::{Conflict, Refusal};
 use crate::compaction::Layer;
 use crate::compaction::span::{Span, Spans};
 use crate::compaction::valid::first_passed;
+use crate::rules::{Rule, Rules};
 use crate::state::{FinishedJob, Manifest, SortedRun};
 use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
@@ -33,8 +34,8 @@ pub struct FinishCompaction {
 }
 
 impl FinishCompaction {
-    pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
-        if next.compactor_epoch != self.epoch {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        if rules.has(Rule::FinishByEpoch) && next.compactor_epoch != self.epoch {
             return Err(Refusal::Fenced { by: next.compactor_epoch });
         }
         if next.finished_jobs.iter().any(|done| done.job == self.job) {
@@ -46,7 +47,9 @@ impl FinishCompaction {
         }
         let (removed, oldest) = take_out(next, &going);
         let taken: HashSet<SstId> = removed.iter().map(|table| table.id).collect();
-        if let Some(gone) = going.difference(&taken).min() {
+        if rules.has(Rule::InputsStillThere)
+            && let Some(gone) = going.difference(&taken).min()
+        {
             return Err(Conflict::TableGone { table: *gone }.into());
         }
         if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {

@@ -149,7 +149,7 @@ impl Edit {
                 compaction::claim(&mut next, *expected, *claim)?;
             }
             Edit::ReleaseCompactor { epoch } => compaction::release(&mut next, *epoch)?,
-            Edit::FinishCompaction(finish) => finish.apply(&mut next)?,
+            Edit::FinishCompaction(finish) => finish.apply(&mut next, rules)?,
         }
         check(&next, rules)?;
         Ok(next)

@@ -144,7 +144,8 @@ impl<'a> Judge<'a> {
 
     fn read_tables(&mut self) {
         let (evidence, newest) = (self.evidence, self.newest);
-        for manifest in &evidence.pinned {
+        let honoured = self.rules.has(Rule::HonourCheckpoints);
+        for manifest in evidence.pinned.iter().filter(|_| honoured) {
             let mut pins = newest.checkpoints.iter();
             if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
                 self.pinned.extend(manifest.tables().map(|table| table.id));
@@ -152,6 +153,8 @@ impl<'a> Judge<'a> {
         }
         if self.rules.has(Rule::HonourReservations) {
             self.reserved.extend(&newest.reserved);
+        }
+        if self.rules.has(Rule::HonourJobs) {
             let finished = |job: &JobId| newest.finished_jobs.iter().any(|done| done.job == *job);
             let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
             self.jobs.extend(running.flat_map(|job| &job.outputs));
@@ -178,7 +181,9 @@ impl<'a> Judge<'a> {
     /// Whether a checkpoint counts as present. Without the rule the collector trusts its clock
     /// instead of a commit.
     fn counts(&self, checkpoint: &Checkpoint) -> bool {
-        self.rules.has(Rule::RevokeFirst) || !checkpoint.expired_at(self.evidence.cutoff)
+        let trusted = self.rules.has(Rule::RevokeFirst);
+        let present = trusted || !checkpoint.expired_at(self.evidence.cutoff);
+        present && self.rules.has(Rule::HonourCheckpoints)
     }
 
     fn old(&self, modified: UnixMillis) -> bool {
@@ -214,7 +219,8 @@ impl<'a> Judge<'a> {
         if id >= self.newest.id {
             return Fate::Alive(Alive::Newest);
         }
-        if self.newest.checkpoints.iter().any(|one| one.manifest_id == id) {
+        let honoured = self.rules.has(Rule::HonourCheckpoints);
+        if honoured && self.newest.checkpoints.iter().any(|one| one.manifest_id == id) {
             return Fate::Alive(Alive::Checkpoint);
         }
         match self.manifests {

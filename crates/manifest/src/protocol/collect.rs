@@ -233,7 +233,7 @@ impl Collect {
         if self.phase == Phase::List {
             self.evidence.listed = listed;
             self.phase = if self.rules.has(Rule::CollectorOrder) {
-                Phase::Records(Append::look(self.database))
+                Phase::Records(Append::look(self.database, self.rules))
             } else {
                 self.decide()
             };
@@ -372,7 +372,7 @@ impl Collect {
             self.evidence.note(&newest);
             self.evidence.newest = Some(newest);
             self.phase = if !self.rules.has(Rule::CollectorOrder) {
-                Phase::Records(Append::look(self.database))
+                Phase::Records(Append::look(self.database, self.rules))
             } else if self.rules.has(Rule::CollectorVerifies) {
                 Phase::Verify
             } else {

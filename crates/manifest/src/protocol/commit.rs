@@ -119,7 +119,7 @@ impl Commit {
             (Phase::Read(_), ManifestAnswer::Read(None)) => self.phase = Phase::Find,
             (Phase::Read(_), ManifestAnswer::Read(Some(read))) => {
                 let known = self.base.as_ref().map(|base| base.database);
-                self.base = Some(read.clone());
+                self.base = Some(self.planned_on(&read));
                 if known.is_some_and(|database| database != read.database) {
                     self.phase = Phase::Failed(Conflict::OtherDatabase.into());
                 } else {
@@ -131,6 +131,17 @@ impl Commit {
                 self.on_verified(refusal, listing);
             }
             _ => {}
+        }
+    }
+
+    /// What the next plan stands on, now that `read` is the newest. Without the rule only its
+    /// number counts, and what others changed is gone.
+    fn planned_on(&self, read: &Arc<Manifest>) -> Arc<Manifest> {
+        match &self.base {
+            Some(base) if !self.rules.has(Rule::PlanOnNewest) => {
+                Arc::new(Manifest { id: read.id, ..Manifest::clone(base) })
+            }
+            _ => Arc::clone(read),
         }
     }
 

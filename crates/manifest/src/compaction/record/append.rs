@@ -12,6 +12,7 @@
 //! below it; planning on less is harmless, since its create fails or lands below the boundary.
 
 use super::{Change, ChangeRefusal, Compactions};
+use crate::rules::{Rule, Rules};
 use siltstone_base::{DatabaseId, PutOutcome};
 use std::sync::Arc;
 
@@ -53,6 +54,7 @@ pub struct RecordListing {
 pub struct Append {
     change: Option<Arc<Change>>,
     base: Arc<Compactions>,
+    rules: Rules,
     phase: Phase,
 }
 
@@ -83,8 +85,9 @@ impl Append {
     /// Brings `change` in, planned on `newest`: the newest record the caller knows of. An old or
     /// even a false one costs requests, never correctness.
     #[must_use]
-    pub fn new(change: Change, newest: Arc<Compactions>) -> Append {
-        let mut append = Append { change: Some(change.into()), base: newest, phase: Phase::Find };
+    pub fn new(change: Change, newest: Arc<Compactions>, rules: Rules) -> Append {
+        let change = Some(Arc::new(change));
+        let mut append = Append { change, base: newest, rules, phase: Phase::Find };
         append.plan();
         append
     }
@@ -92,9 +95,9 @@ impl Append {
     /// Finds the newest record and proves it: what a collector, a worker and a compactor that
     /// starts begin with. Where there is none it ends with [`Compactions::none`].
     #[must_use]
-    pub fn look(database: DatabaseId) -> Append {
+    pub fn look(database: DatabaseId, rules: Rules) -> Append {
         let base = Arc::new(Compactions::none(database));
-        Append { change: None, base, phase: Phase::Find }
+        Append { change: None, base, rules, phase: Phase::Find }
     }
 
     /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
@@ -115,7 +118,10 @@ impl Append {
         let phase = std::mem::replace(&mut self.phase, Phase::Find);
         self.phase = match (phase, answer) {
             (Phase::Create(next), RecordAnswer::Created(outcome)) => match outcome {
-                PutOutcome::Committed => Phase::CheckSlot(next),
+                PutOutcome::Committed if self.rules.has(Rule::CheckRecordSlot) => {
+                    Phase::CheckSlot(next)
+                }
+                PutOutcome::Committed => Phase::Done(next),
                 PutOutcome::Lost(()) => Phase::Find,
                 PutOutcome::NotApplied | PutOutcome::Unknown => Phase::Create(next),
             },
@@ -158,7 +164,7 @@ impl Append {
         let verdict = match &self.change {
             None => Ok(None),
             Some(change) if change.in_effect(&self.base) => Ok(None),
-            Some(change) => change.apply(&self.base).map(Some),
+            Some(change) => change.apply_with(&self.base, self.rules).map(Some),
         };
         self.phase = match verdict {
             Ok(Some(next)) => Phase::Create(Arc::new(next)),

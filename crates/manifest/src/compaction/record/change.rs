@@ -1,6 +1,7 @@
 //! How one record becomes the next.
 
 use super::{Claim, Compactions, Job, JobRange};
+use crate::rules::{Rule, Rules};
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
 use std::fmt;
@@ -148,21 +149,33 @@ impl Change {
     /// # Errors
     /// Why it does not fit `base`. `Broken` means a bug of the caller.
     pub fn apply(&self, base: &Compactions) -> Result<Compactions, ChangeRefusal> {
+        self.apply_with(base, Rules::ALL)
+    }
+
+    /// As [`Change::apply`], under `rules`.
+    ///
+    /// # Errors
+    /// As [`Change::apply`].
+    pub fn apply_with(
+        &self,
+        base: &Compactions,
+        rules: Rules,
+    ) -> Result<Compactions, ChangeRefusal> {
         let mut next = base.clone();
         next.number = base.number.saturating_add(1);
-        self.change(&mut next)?;
+        self.change(&mut next, rules)?;
         match next.broken() {
             None => Ok(next),
             Some(name) => Err(ChangeRefusal::Broken(name)),
         }
     }
 
-    fn change(&self, next: &mut Compactions) -> Answer {
+    fn change(&self, next: &mut Compactions, rules: Rules) -> Answer {
         if let Some(epoch) = self.epoch() {
-            next.check_epoch(epoch, matches!(self, Change::TakeOver { .. }))?;
+            next.check_epoch(epoch, matches!(self, Change::TakeOver { .. }), rules)?;
         }
         match self {
-            Change::TakeOver { .. } => next.take_over(),
+            Change::TakeOver { .. } => next.take_over(rules),
             Change::Start { job, forget, .. } => {
                 next.forget(forget);
                 if next.job(job.id).is_some() {
@@ -172,14 +185,19 @@ impl Change {
                 Ok(())
             }
             Change::Claim { job, range, worker, instead_of, names } => {
-                next.claim((*job, *range), *worker, *instead_of, names)
+                next.claim((*job, *range), *worker, (*instead_of, rules), names)
             }
             Change::Progress { job, range, worker, outputs, names, done } => {
                 let mine = next.range(*job, *range)?;
-                let claim = mine.claim.as_mut().filter(|claim| claim.worker == *worker);
-                let claim = claim.ok_or(ChangeRefusal::Taken { job: *job, range: *range })?;
-                claim.beats = claim.beats.saturating_add(1);
-                mine.add(outputs)?;
+                let anyones = !rules.has(Rule::ProgressByClaim);
+                let claim = mine.claim.as_mut();
+                let claim = claim.filter(|claim| anyones || claim.worker == *worker);
+                match claim {
+                    Some(claim) => claim.beats = claim.beats.saturating_add(1),
+                    None if anyones => {}
+                    None => return Err(ChangeRefusal::Taken { job: *job, range: *range }),
+                }
+                mine.add(outputs, rules)?;
                 mine.reserved.extend(names);
                 if *done {
                     (mine.done, mine.claim) = (true, None);
@@ -187,7 +205,7 @@ impl Change {
                 }
                 Ok(())
             }
-            Change::Recut { job, output, parts, .. } => next.recut(*job, *output, parts),
+            Change::Recut { job, output, parts, .. } => next.recut(*job, *output, parts, rules),
             Change::Reserve { job, output, names, .. } => {
                 next.range_of(*job, *output)?.reserved.extend(names);
                 Ok(())
@@ -263,7 +281,11 @@ impl Change {
 }
 
 impl Compactions {
-    fn check_epoch(&mut self, epoch: Epoch, take_over: bool) -> Answer {
+    fn check_epoch(&mut self, epoch: Epoch, take_over: bool, rules: Rules) -> Answer {
+        if !rules.has(Rule::RecordByEpoch) {
+            self.epoch = self.epoch.max(epoch);
+            return Ok(());
+        }
         let newer = if take_over { epoch > self.epoch } else { epoch >= self.epoch };
         match (newer, take_over || epoch == self.epoch) {
             (false, _) => Err(ChangeRefusal::Fenced { by: self.epoch }),
@@ -275,8 +297,10 @@ impl Compactions {
         }
     }
 
-    fn take_over(&mut self) -> Answer {
-        self.jobs.iter_mut().flat_map(|job| &mut job.ranges).for_each(JobRange::release);
+    fn take_over(&mut self, rules: Rules) -> Answer {
+        if rules.has(Rule::TakeoverVoidsClaims) {
+            self.jobs.iter_mut().flat_map(|job| &mut job.ranges).for_each(JobRange::release);
+        }
         Ok(())
     }
 
@@ -309,7 +333,7 @@ impl Compactions {
         &mut self,
         (job, range): (JobId, usize),
         worker: AttemptId,
-        instead_of: Option<Claim>,
+        (instead_of, rules): (Option<Claim>, Rules),
         names: &[SstId],
     ) -> Answer {
         if worker.is_none() {
@@ -317,7 +341,7 @@ impl Compactions {
         }
         let mine = self.range(job, range)?;
         // The very claim that was seen: a beat meanwhile shows that its worker lives.
-        if mine.done || mine.claim != instead_of {
+        if mine.done || rules.has(Rule::ClaimAsSeen) && mine.claim != instead_of {
             return Err(ChangeRefusal::Taken { job, range });
         }
         mine.claim = Some(Claim { worker, beats: 0 });
@@ -325,11 +349,17 @@ impl Compactions {
         Ok(())
     }
 
-    fn recut(&mut self, job: JobId, output: SstId, parts: &[SstDescriptor]) -> Answer {
+    fn recut(
+        &mut self,
+        job: JobId,
+        output: SstId,
+        parts: &[SstDescriptor],
+        rules: Rules,
+    ) -> Answer {
         let range = self.range_of(job, output)?;
         let place = range.outputs.iter().position(|table| table.id == output);
         let place = place.ok_or(ChangeRefusal::Invalid("the job has no such output"))?;
-        range.use_names(parts)?;
+        range.use_names(parts, rules)?;
         range.outputs.splice(place..=place, parts.iter().cloned());
         Ok(())
     }
@@ -343,19 +373,19 @@ impl JobRange {
     }
 
     /// Finished tables take their names out of the reserved ones (rule R1).
-    fn use_names(&mut self, tables: &[SstDescriptor]) -> Answer {
+    fn use_names(&mut self, tables: &[SstDescriptor], rules: Rules) -> Answer {
         let used: HashSet<SstId> = tables.iter().map(|table| table.id).collect();
         let before = self.reserved.len();
         self.reserved.retain(|name| !used.contains(name));
-        if before - self.reserved.len() == tables.len() {
+        if before - self.reserved.len() == tables.len() || !rules.has(Rule::RecordReserved) {
             Ok(())
         } else {
             Err(ChangeRefusal::Invalid("a table whose name is not reserved"))
         }
     }
 
-    fn add(&mut self, tables: &[SstDescriptor]) -> Answer {
-        self.use_names(tables)?;
+    fn add(&mut self, tables: &[SstDescriptor], rules: Rules) -> Answer {
+        self.use_names(tables, rules)?;
         self.outputs.extend_from_slice(tables);
         Ok(())
     }

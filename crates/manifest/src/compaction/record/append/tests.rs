@@ -49,7 +49,7 @@ impl Store {
         change: Change,
         base: &Arc<Compactions>,
     ) -> Result<Arc<Compactions>, ChangeRefusal> {
-        self.run(&mut Append::new(change, base.clone()))
+        self.run(&mut Append::new(change, base.clone(), Rules::ALL))
     }
 
     /// Frees every record up to `number`.
@@ -116,13 +116,13 @@ fn a_record_in_a_freed_slot_is_not_believed() {
     let (mut store, _) = chain(6);
     let old = store.records[&2].clone();
     store.free(5);
-    let late = Append::new(Change::Cancel { epoch: Epoch(2), job: JobId(1) }, old.clone());
+    let late = Append::new(Change::Cancel { epoch: Epoch(2), job: JobId(1) }, old.clone(), Rules::ALL);
     assert!(matches!(late.phase, Phase::Verify(_)), "no such job");
-    let mut late = Append::new(take_over(3), old);
+    let mut late = Append::new(take_over(3), old, Rules::ALL);
     assert_eq!(store.run(&mut late), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
     assert!(store.records.contains_key(&3), "it did land");
     // Nobody who looks takes it for the newest, nor believes it once read.
-    let mut look = Append::look(DATABASE);
+    let mut look = Append::look(DATABASE, Rules::ALL);
     assert_eq!(store.run(&mut look).unwrap().number, 6);
     let zombie = store.records[&3].clone();
     assert_eq!(store.append(take_over(3), &zombie), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
@@ -131,7 +131,7 @@ fn a_record_in_a_freed_slot_is_not_believed() {
 #[test]
 fn a_lost_answer_is_settled_in_its_slot() {
     let (mut store, newest) = chain(1);
-    let mut append = Append::new(take_over(2), newest);
+    let mut append = Append::new(take_over(2), newest, Rules::ALL);
     let AppendAction::Request(create) = append.action() else { panic!() };
     store.answer(create.clone());
     append.on_answer(RecordAnswer::Created(PutOutcome::Unknown));
@@ -144,7 +144,7 @@ fn a_lost_answer_is_settled_in_its_slot() {
 #[test]
 fn a_change_whose_slot_was_freed_is_recognised_or_made_again() {
     let (mut store, newest) = chain(1);
-    let mut append = Append::new(take_over(2), newest.clone());
+    let mut append = Append::new(take_over(2), newest.clone(), Rules::ALL);
     let AppendAction::Request(create) = append.action() else { panic!() };
     let RecordAnswer::Created(_) = store.answer(create) else { panic!() };
     append.on_answer(RecordAnswer::Created(PutOutcome::Unknown));
@@ -173,14 +173,14 @@ fn what_was_forgotten_shows_in_the_newest_only() {
 #[test]
 fn a_chain_that_was_never_begun_is_empty() {
     let mut store = Store::default();
-    assert_eq!(store.run(&mut Append::look(DATABASE)).unwrap(), none());
+    assert_eq!(store.run(&mut Append::look(DATABASE, Rules::ALL)).unwrap(), none());
     assert_eq!(store.requests, 1);
 }
 
 #[test]
 fn answers_to_other_questions_are_ignored() {
     let (_, newest) = chain(1);
-    let mut append = Append::new(take_over(2), newest);
+    let mut append = Append::new(take_over(2), newest, Rules::ALL);
     let before = append.clone();
     append.on_answer(RecordAnswer::Read(None));
     append.on_answer(RecordAnswer::Listed(RecordListing { newest: 9, boundary: 9 }));
