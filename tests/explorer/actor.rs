@@ -11,6 +11,7 @@ use crate::compactor::Compactor;
 use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::step::{How, Step, What};
+use crate::worker::Worker;
 use crate::world::{Faults, Object, Out, Owner, Pending, Stored, World};
 use crate::writer::Writer;
 use siltstone_base::{ObjectName, PutOutcome};
@@ -25,6 +26,7 @@ pub(crate) enum Actor {
     Reader(Reader),
     Pinner(Pinner),
     Compactor(Compactor),
+    Worker(Worker),
     Collector(Collector),
     /// Ended, by itself or by a crash.
     Gone,
@@ -37,6 +39,7 @@ impl Actor {
             Actor::Reader(reader) => reader.steps(world, me, out),
             Actor::Pinner(pinner) => pinner.steps(world, me, out),
             Actor::Compactor(compactor) => compactor.steps(world, me, out),
+            Actor::Worker(worker) => worker.steps(world, me, out),
             Actor::Collector(collector) => collector.steps(world, me, out),
             Actor::Gone => {}
         }

@@ -3,6 +3,7 @@
 use crate::actor::{
     Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, without,
 };
+use crate::jobs::record_steps;
 use crate::step::{Step, What};
 use crate::world::{Faults, Object, Out, Pending, World};
 use siltstone_base::{ObjectName, UnixMillis};
@@ -61,9 +62,12 @@ impl Collector {
                 });
             }
             CollectAction::Record(request) => {
-                let Some(answer) = world.store.record_answer(&request) else { return };
-                world.then(out, Step::of(me, ROLE, What::ReadsJobs), |next| {
-                    on_round(next, me, |round, _| round.on_record(answer));
+                record_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
+                    on_round(next, me, |round, _| {
+                        if let Ok(answer) = answer {
+                            round.on_record(answer);
+                        }
+                    });
                 });
             }
             CollectAction::CreateBoundary(name) => {

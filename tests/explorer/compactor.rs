@@ -1,17 +1,27 @@
-//! A compactor: claims its epoch, takes over what an older one left, or merges L0 into one run.
+//! A compactor: claims its epoch, takes over what an older one left or merges everything into one
+//! run, alone or as the coordinator of workers, by the real edits, the real record of jobs, and the
+//! real `Commit` and `Append` machines.
 //!
-//! The real edits and the real `Commit` machine; the job records are the model's own, written as
-//! rule R2 has it: a record is immutable, stands under its epoch's name, and is deleted only after
-//! the commit that ended its job.
+//! ```text
+//! claim ─► look at the record ─► (take over) ─► (start) ─┬► claim ─► upload ─► progress ─┬► finish
+//!                                                        └──────── look again ◄──────────┘
+//! ```
 
-use crate::actor::{
-    Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, owner, without,
+use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
+use crate::jobs::{
+    Shape, WHOLE, claim_of, claimed, job, name_of, next_table, record_object, record_steps,
+    worker_of,
 };
 use crate::step::{Step, What};
-use crate::world::{Faults, Object, Out, Pending, Record, World, describe};
+use crate::worker::wrong;
+use crate::world::{Object, Out, World};
 use crate::writer::bug;
-use siltstone_base::{AttemptId, Epoch, JobId, ObjectName, PutOutcome, SstId};
-use siltstone_manifest::edit::{Edit, FinishCompaction};
+use siltstone_base::{AttemptId, Epoch, JobId, ObjectName, SstDescriptor};
+use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
+use siltstone_manifest::compaction::{
+    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job,
+};
+use siltstone_manifest::edit::Edit;
 use siltstone_manifest::protocol::{Commit, CommitAction, ManifestAnswer, ManifestRequest};
 use siltstone_manifest::{Manifest, Rule};
 use std::sync::Arc;
@@ -21,47 +31,62 @@ const ROLE: &str = "compactor";
 /// A compactor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Compactor {
+    shape: Shape,
+    /// How many ranges of a job it begins with; the others are for workers.
+    own: u8,
+    /// Claims of others that it may still take for silent.
+    takes: u8,
+    /// Names that it has given.
+    names: u8,
+    epoch: Epoch,
     phase: Phase,
-}
-
-/// One job.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Job {
-    id: JobId,
-    inputs: Vec<SstId>,
-    output: SstId,
-    /// Whether the output was there when the job was taken over.
-    uploaded: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     Waiting,
-    /// Only where a rule is dropped: tidying up before the claim.
-    Tidy(Vec<ObjectName>),
-    Claim(Commit, Call),
-    /// Claimed: to read what older epochs left.
-    ReadJobs(Epoch, Arc<Manifest>),
-    Record(Epoch, Arc<Manifest>, Job, Vec<ObjectName>, Call),
-    Upload(Epoch, Arc<Manifest>, Job, Vec<ObjectName>),
-    Finish(Commit, Call, Vec<ObjectName>),
-    DeleteRecords(Vec<ObjectName>),
+    Commit(Commit, Call, Committing),
+    Append(Append, Call, Doing),
+    /// The newest record that it knows, and what that asks for.
+    Decide(Arc<Compactions>),
 }
 
-fn record_name(epoch: Epoch) -> ObjectName {
-    ObjectName::Compactions(epoch.get())
+/// What it commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Committing {
+    Claim,
+    Finish,
+}
+
+/// What it does about the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Doing {
+    Looks,
+    /// What its epoch alone allows.
+    Changes,
+    /// What any worker may do.
+    Works,
+    /// Only where a rule is dropped: changes before the claim, taking over and then forgetting.
+    Tidies(bool),
 }
 
 impl Compactor {
+    /// One that does everything itself.
     pub(crate) fn actor() -> Actor {
-        Actor::Compactor(Compactor { phase: Phase::Waiting })
+        Compactor::of(WHOLE, 1, 0)
+    }
+
+    /// One that leaves ranges to workers, and takes so many claims of others for silent.
+    pub(crate) fn of(shape: Shape, own: u8, takes: u8) -> Actor {
+        let (epoch, phase) = (Epoch::NONE, Phase::Waiting);
+        Actor::Compactor(Compactor { shape, own, takes, names: 0, epoch, phase })
     }
 
     pub(crate) fn steps(&self, world: &World, me: usize, out: &mut Out) {
         let mut sent = Vec::new();
         match &self.phase {
             Phase::Waiting => self.start(world, me, out),
-            Phase::Claim(commit, call) | Phase::Finish(commit, call, _) => {
+            Phase::Commit(commit, call, _) => {
                 let CommitAction::Request(request) = commit.action() else { return };
                 if let (ManifestRequest::Create(state), Call::Send) = (&request, call) {
                     sent.push(manifest_object(me, state));
@@ -70,116 +95,188 @@ impl Compactor {
                     on(next, me, |compactor, world| compactor.on_commit(world, answer));
                 });
             }
-            Phase::ReadJobs(epoch, state) => {
-                let next_phase = take_over_or_plan(world, me, *epoch, state);
-                world.then(out, Step::of(me, ROLE, What::ReadsJobs), |next| {
-                    on(next, me, |compactor, _| {
-                        compactor.phase = next_phase?;
-                        Some(())
-                    });
-                });
-            }
-            Phase::Record(epoch, _, job, _, call) => {
-                let object = Object::Job {
-                    owner: owner(me),
-                    job: job.id,
-                    outputs: vec![job.output],
-                    inputs: job.inputs.clone(),
-                };
-                let name = record_name(*epoch);
-                if *call == Call::Send {
-                    sent.push((name, object.clone()));
+            Phase::Append(append, call, _) => {
+                let AppendAction::Request(request) = append.action() else { return };
+                if let (RecordRequest::Create(record), Call::Send) = (&request, call) {
+                    sent.push(record_object(me, record));
                 }
-                let create = Create { me, role: ROLE, name, object };
-                create.steps(world, *call, out, |next, progress| {
-                    on(next, me, |compactor, _| compactor.on_recorded(progress));
+                record_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
+                    on(next, me, |compactor, world| compactor.on_record(world, me, answer));
                 });
             }
-            Phase::Upload(epoch, state, job, records) => {
-                upload(world, me, (*epoch, state, job, records), out);
-            }
-            Phase::Tidy(records) | Phase::DeleteRecords(records) => {
-                self.delete_record(world, me, records, out);
-            }
+            Phase::Decide(record) => self.decide(world, me, record, out),
         }
         crash(world, (me, ROLE), &sent, out);
     }
 
     fn start(&self, world: &World, me: usize, out: &mut Out) {
-        let newest = world.ghost.tip.clone();
+        let tip = world.ghost.tip.clone();
+        let left = left(&world.ghost.jobs, &tip);
         // Nothing to do: one that only claims shows nothing.
-        let orphans = orphans(world, &newest);
-        if newest.l0.is_empty() && orphans.is_empty() {
+        if tip.l0.is_empty() && left.is_empty() {
             return;
         }
-        let phase = if world.rules.has(Rule::ClaimBeforeJobs) || orphans.is_empty() {
-            claim(world, me)
-        } else {
-            Phase::Tidy(orphans)
+        let tidies = !left.is_empty() && !world.rules.has(Rule::ClaimBeforeJobs);
+        let phase = match tidies {
+            false => claim(world, me),
+            true => {
+                let change = Change::TakeOver { epoch: tip.compactor_epoch.next() };
+                let append = Append::new(change, world.ghost.jobs.clone(), world.rules);
+                Phase::Append(append, Call::Send, Doing::Tidies(false))
+            }
         };
         world.then(out, Step::of(me, ROLE, What::Starts), |next| {
-            on(next, me, |compactor, _| {
-                compactor.phase = phase;
-                Some(())
-            });
+            on(next, me, |compactor, _| compactor.to(phase));
         });
     }
 
-    fn delete_record(&self, world: &World, me: usize, records: &[ObjectName], out: &mut Out) {
-        let Some(name) = records.first().copied() else { return };
-        let tidying = matches!(self.phase, Phase::Tidy(_));
-        let rest = records.get(1..).unwrap_or_default().to_vec();
-        let after = move |world: &mut World| {
-            let phase = match (rest.is_empty(), tidying) {
-                (true, true) => Some(claim(world, me)),
-                (true, false) => None,
-                (false, true) => Some(Phase::Tidy(rest.clone())),
-                (false, false) => Some(Phase::DeleteRecords(rest.clone())),
-            };
-            on(world, me, |compactor, _| {
-                compactor.phase = phase?;
-                Some(())
-            });
+    /// The next step of the engine's compactor, by the newest record that it knows.
+    fn decide(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
+        // What it knows of the manifest is learnt by its own commits; newer is what it may learn.
+        let tip = world.ghost.tip.clone();
+        let unfinished = left(record, &tip);
+        let Some(job) = unfinished.first().and_then(|id| record.job(*id)) else {
+            return self.plan(world, me, record, out);
         };
-        world.then(out, Step::of(me, ROLE, What::Deletes(name, true)), |next| {
-            next.delete(name);
-            after(next);
-        });
-        let left = world.faults;
-        if left.late > 0 {
-            world.then(out, Step::of(me, ROLE, What::DeleteOnItsWay(name)), |next| {
-                next.faults = Faults { late: left.late - 1, ..left };
-                next.post(Pending::Delete(name));
-                after(next);
-            });
+        let epoch = self.epoch;
+        if record.epoch < epoch {
+            self.change(world, me, (record, Change::TakeOver { epoch }), What::TakesOver, out);
+        } else if job.is_done() {
+            self.finish(world, me, (record, job), out);
+        } else {
+            self.work(world, me, (record, job), out);
         }
     }
 
-    fn on_recorded(&mut self, progress: Progress) -> Option<()> {
-        let Phase::Record(epoch, state, job, records, call) = &mut self.phase else { return None };
-        match progress {
-            Progress::Call(to) => *call = to,
-            Progress::Outcome(outcome) => {
-                *call = Call::Send;
-                match without(outcome) {
-                    PutOutcome::Committed => {
-                        records.push(record_name(*epoch));
-                        let records = std::mem::take(records);
-                        self.phase = Phase::Upload(*epoch, state.clone(), job.clone(), records);
-                    }
-                    // Nobody else writes under this epoch's name.
-                    PutOutcome::Lost(()) => return None,
-                    PutOutcome::NotApplied | PutOutcome::Unknown => {}
-                }
+    fn plan(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
+        let (tip, epoch) = (world.ghost.tip.clone(), self.epoch);
+        if tip.l0.is_empty() {
+            world.then(out, Step::of(me, ROLE, What::Begins("to rest: nothing is due")), |next| {
+                on(next, me, |_, _| None);
+            });
+        } else if record.epoch < epoch {
+            self.change(world, me, (record, Change::TakeOver { epoch }), What::TakesOver, out);
+        } else {
+            let mut job = job(JobId(me as u128 + 1), &tip, self.shape);
+            for (range, count) in job.ranges.iter_mut().zip(0..self.own) {
+                range.claim = Some(claim_of(me));
+                range.reserved = vec![name_of(me, self.names + count)];
+            }
+            let forget = record.finished(&tip);
+            let change = Change::Start { epoch, job: Box::new(job), forget };
+            self.change(world, me, (record, change), What::StartsJob, out);
+        }
+    }
+
+    /// Its own ranges first; then those that are open, or whose worker it takes for silent; and it
+    /// looks what others have recorded.
+    fn work(
+        &self,
+        world: &World,
+        me: usize,
+        (record, job): (&Arc<Compactions>, &Job),
+        out: &mut Out,
+    ) {
+        if claimed(record, worker_of(me)).is_some_and(|(mine, _)| mine.id == job.id) {
+            return self.upload(world, me, record, out);
+        }
+        for (at, range) in job.ranges.iter().enumerate().filter(|(_, range)| !range.done) {
+            if range.claim.is_none() || self.takes > 0 {
+                self.claim_range(world, me, (record, job.id, at, range.claim), out);
             }
         }
+        if world.ghost.jobs.number > record.number {
+            let look = Append::look(world.ghost.tip.database, world.rules);
+            world.then(out, Step::of(me, ROLE, What::Polls), |next| {
+                on(next, me, |compactor, _| {
+                    compactor.to(Phase::Append(look, Call::Send, Doing::Looks))
+                });
+            });
+        }
+    }
+
+    fn claim_range(
+        &self,
+        world: &World,
+        me: usize,
+        (record, job, range, instead_of): (&Arc<Compactions>, JobId, usize, Option<Claim>),
+        out: &mut Out,
+    ) {
+        let names = vec![name_of(me, self.names)];
+        let worker = worker_of(me);
+        let change = Change::Claim { job, range, worker, instead_of, names };
+        let append = Append::new(change, record.clone(), world.rules);
+        world.then(out, Step::of(me, ROLE, What::ClaimsRange(range)), |next| {
+            on(next, me, |compactor, _| {
+                compactor.takes -= u8::from(instead_of.is_some());
+                compactor.names += 1;
+                compactor.to(Phase::Append(append, Call::Send, Doing::Works))
+            });
+        });
+    }
+
+    fn change(
+        &self,
+        world: &World,
+        me: usize,
+        (record, change): (&Arc<Compactions>, Change),
+        what: What,
+        out: &mut Out,
+    ) {
+        let given = if matches!(change, Change::Start { .. }) { self.own } else { 0 };
+        let append = Append::new(change, record.clone(), world.rules);
+        world.then(out, Step::of(me, ROLE, what), |next| {
+            on(next, me, |compactor, _| {
+                compactor.names += given;
+                compactor.to(Phase::Append(append, Call::Send, Doing::Changes))
+            });
+        });
+    }
+
+    fn upload(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
+        let Some((job, range)) = claimed(record, worker_of(me)) else { return };
+        let Some(made) = next_table(&world.ghost, job, range) else { return };
+        let there = job.input_ids().all(|table| world.store.has_table(table));
+        let (id, table): (JobId, SstDescriptor) = (job.id, made.table);
+        world.then(out, Step::of(me, ROLE, What::Uploads(table.id)), |next| {
+            if !there {
+                // Inputs are gone: a newer compactor has ended the job.
+                on(next, me, |_, _| None);
+                return;
+            }
+            next.land(ObjectName::Compacted(table.id), Object::Table(made.rows));
+            on(next, me, |compactor, world| {
+                let names = if made.last { vec![] } else { vec![name_of(me, compactor.names)] };
+                compactor.names += u8::from(!made.last);
+                let (worker, done) = (worker_of(me), made.last);
+                let outputs = vec![table];
+                let change = Change::Progress { job: id, range, worker, outputs, names, done };
+                let append = Append::new(change, record.clone(), world.rules);
+                compactor.to(Phase::Append(append, Call::Send, Doing::Works))
+            });
+        });
+    }
+
+    fn finish(&self, world: &World, me: usize, (record, job): (&Compactions, &Job), out: &mut Out) {
+        let tip = world.ghost.tip.clone();
+        let done = tip.finished_jobs.iter().map(|done| done.job);
+        let retire = done.filter(|job| record.job(*job).is_none()).collect();
+        let Ok(finish) = job.finish(&tip, self.epoch, retire) else { return };
+        let commit = Commit::new(Edit::FinishCompaction(finish), tip, world.rules);
+        world.then(out, Step::of(me, ROLE, What::BeginsCommit("the end of the job")), |next| {
+            on(next, me, |compactor, _| {
+                compactor.to(Phase::Commit(commit, Call::Send, Committing::Finish))
+            });
+        });
+    }
+
+    fn to(&mut self, phase: Phase) -> Option<()> {
+        self.phase = phase;
         Some(())
     }
 
     fn on_commit(&mut self, world: &mut World, answer: Result<ManifestAnswer, Call>) -> Option<()> {
-        let (Phase::Claim(commit, call) | Phase::Finish(commit, call, _)) = &mut self.phase else {
-            return None;
-        };
+        let Phase::Commit(commit, call, committing) = &mut self.phase else { return None };
         match answer {
             Err(to) => *call = to,
             Ok(answer) => {
@@ -187,22 +284,86 @@ impl Compactor {
                 commit.on_answer(answer);
             }
         }
-        match (commit.action(), &mut self.phase) {
-            (CommitAction::Request(_), _) => {}
-            (CommitAction::Done(state), phase) => {
+        match commit.action() {
+            CommitAction::Request(_) => Some(()),
+            CommitAction::Done(state) => {
                 let believed = world.ghost.believed(&state);
                 world.break_if(believed);
-                *phase = match phase {
-                    Phase::Finish(_, _, records) => Phase::DeleteRecords(std::mem::take(records)),
-                    _ => Phase::ReadJobs(state.compactor_epoch, state),
-                };
+                if *committing == Committing::Finish {
+                    return None;
+                }
+                self.epoch = state.compactor_epoch;
+                let look = Append::look(state.database, world.rules);
+                self.to(Phase::Append(look, Call::Send, Doing::Looks))
             }
-            (CommitAction::Failed(refusal), _) => {
+            CommitAction::Failed(refusal) => {
                 world.break_if(bug(refusal));
-                return None;
+                None
             }
         }
-        Some(())
+    }
+
+    fn on_record(
+        &mut self,
+        world: &mut World,
+        me: usize,
+        answer: Result<RecordAnswer, Call>,
+    ) -> Option<()> {
+        let Phase::Append(append, call, doing) = &mut self.phase else { return None };
+        match answer {
+            Err(to) => *call = to,
+            Ok(answer) => {
+                *call = Call::Send;
+                append.on_answer(answer);
+            }
+        }
+        let doing = *doing;
+        match append.action() {
+            AppendAction::Request(_) => Some(()),
+            AppendAction::Done(record) => {
+                let believed = world.ghost.believed_jobs(&record);
+                world.break_if(believed);
+                match doing {
+                    Doing::Tidies(forgot) => self.tidied(world, me, &record, forgot),
+                    // Another compactor's record.
+                    _ if record.epoch > self.epoch => None,
+                    Doing::Looks | Doing::Changes | Doing::Works => self.to(Phase::Decide(record)),
+                }
+            }
+            // It looks what became of it.
+            AppendAction::Failed(ChangeRefusal::Taken { .. }) => {
+                let look = Append::look(world.ghost.tip.database, world.rules);
+                self.to(Phase::Append(look, Call::Send, Doing::Looks))
+            }
+            AppendAction::Failed(refusal) => {
+                world.break_if(wrong(refusal));
+                None
+            }
+        }
+    }
+
+    /// What is wrong when it changes the record after `before`.
+    pub(crate) fn overtaken(&self, before: &Compactions) -> Option<String> {
+        let changes = matches!(self.phase, Phase::Append(_, _, Doing::Changes));
+        (changes && before.epoch > self.epoch)
+            .then(|| "R2: a compactor that was taken over changes the record of jobs".to_owned())
+    }
+
+    /// Forgets what was left before it claims.
+    fn tidied(
+        &mut self,
+        world: &World,
+        me: usize,
+        record: &Arc<Compactions>,
+        forgot: bool,
+    ) -> Option<()> {
+        if forgot {
+            return self.to(claim(world, me));
+        }
+        let jobs = record.jobs.iter().map(|job| job.id).collect();
+        let change = Change::Forget { epoch: record.epoch, jobs };
+        let append = Append::new(change, record.clone(), world.rules);
+        self.to(Phase::Append(append, Call::Send, Doing::Tidies(true)))
     }
 }
 
@@ -213,84 +374,13 @@ fn claim(world: &World, me: usize) -> Phase {
         expected: newest.compactor_epoch,
         claim: AttemptId(me as u128 + 1),
     };
-    Phase::Claim(Commit::new(edit, newest, world.rules), Call::Send)
+    Phase::Commit(Commit::new(edit, newest, world.rules), Call::Send, Committing::Claim)
 }
 
-/// Records of jobs that `state` does not know as finished.
-fn orphans(world: &World, state: &Manifest) -> Vec<ObjectName> {
-    let records = world.store.0.iter().filter_map(|(name, object)| match object {
-        Object::Job { job, .. } => Some((*name, *job)),
-        _ => None,
-    });
-    let finished = |job: JobId| state.finished_jobs.iter().any(|done| done.job == job);
-    records.filter(|(_, job)| !finished(*job)).map(|(name, _)| name).collect()
-}
-
-/// What a compactor does after its claim; `None`: nothing.
-fn take_over_or_plan(
-    world: &World,
-    me: usize,
-    epoch: Epoch,
-    state: &Arc<Manifest>,
-) -> Option<Phase> {
-    let left = orphans(world, state);
-    let taken = left.first().and_then(|name| match world.store.0.get(name) {
-        Some(Object::Job { job, outputs, inputs, .. }) => {
-            let output = *outputs.first()?;
-            let uploaded = world.store.0.contains_key(&ObjectName::Compacted(output));
-            Some(Job { id: *job, inputs: inputs.clone(), output, uploaded })
-        }
-        _ => None,
-    });
-    let planned = || {
-        let inputs: Vec<SstId> = state.tables().map(|table| table.id).collect();
-        let plan = !state.l0.is_empty() && !inputs.is_empty();
-        plan.then(|| Job {
-            id: JobId(me as u128 + 1),
-            inputs,
-            output: SstId((me as u128 + 1) << 8),
-            uploaded: false,
-        })
-    };
-    let job = taken.or_else(planned)?;
-    Some(Phase::Record(epoch, state.clone(), job, left, Call::Send))
-}
-
-fn upload(
-    world: &World,
-    me: usize,
-    (epoch, state, job, records): (Epoch, &Arc<Manifest>, &Job, &Vec<ObjectName>),
-    out: &mut Out,
-) {
-    let rows: Vec<Record> = {
-        let mut inputs = (**state).clone();
-        let wanted = |id: &SstId| job.inputs.contains(id);
-        for entry in &mut inputs.l0 {
-            entry.tables.retain(|table| wanted(&table.id));
-        }
-        for run in &mut inputs.runs {
-            run.tables.retain(|table| wanted(&table.id));
-        }
-        world.ghost.rows(&inputs)
-    };
-    let finish = Edit::FinishCompaction(FinishCompaction {
-        epoch,
-        job: job.id,
-        remove: job.inputs.clone(),
-        add: vec![describe(job.output, &rows)],
-        destination: 0,
-        retire: Vec::new(),
-    });
-    let commit = Commit::new(finish, state.clone(), world.rules);
-    world.then(out, Step::of(me, ROLE, What::Uploads(job.output)), |next| {
-        if !job.uploaded {
-            next.land(ObjectName::Compacted(job.output), Object::Table(rows));
-        }
-        on(next, me, |compactor, _| {
-            compactor.phase = Phase::Finish(commit, Call::Send, records.clone());
-            Some(())
-        });
-    });
+/// Jobs of `record` that `state` does not know as finished.
+fn left(record: &Compactions, state: &Manifest) -> Vec<JobId> {
+    let finished = record.finished(state);
+    record.jobs.iter().map(|job| job.id).filter(|job| !finished.contains(job)).collect()
 }
 
 /// Lets the compactor `me` change together with the world; `None` ends it.

@@ -3,9 +3,11 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
+use crate::jobs::Shape;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
+use crate::worker::Worker;
 use crate::world::Faults;
 use crate::writer::{Plan, Writer};
 use siltstone_manifest::Rules;
@@ -63,6 +65,7 @@ fn config(name: &'static str, actors: Vec<Actor>, faults: Faults) -> Config {
 fn small() -> Vec<Config> {
     let plain = |width, records, flush_at| writer(width, records, flush_at, false);
     let reader = |polls| Reader::actor(polls, Rules::ALL);
+    let gc = || Collector::actor(1);
     vec![
         config(
             "2 writers, one lost answer, one late create",
@@ -112,10 +115,21 @@ fn small() -> Vec<Config> {
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)],
             NONE,
         ),
-        config(
-            "writer, 2 compactors, collector",
-            vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
-            NONE,
+        after(
+            FLUSHED,
+            config(
+                "writer, 2 compactors, collector",
+                vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), gc()],
+                NONE,
+            ),
+        ),
+        after(
+            FLUSHED,
+            config(
+                "writer, coordinator, worker, collector",
+                vec![plain(1, 1, &[1]), Compactor::of(CUT, 1, 1), Worker::actor(1), gc()],
+                NONE,
+            ),
         ),
         config(
             "writer with scans, compactor, collector",
@@ -130,6 +144,7 @@ fn small() -> Vec<Config> {
 fn large() -> Vec<Config> {
     let mut all = large_writers();
     all.extend(large_collectors());
+    all.extend(large_jobs());
     all
 }
 
@@ -186,6 +201,37 @@ fn large_writers() -> Vec<Config> {
     );
     let all = [three, after(SENT, faults), after(SENT, four), lags, after(LAGS, pinned), outsider];
     all.into_iter().chain([after(OPEN, looks)]).collect()
+}
+
+/// Two ranges of a table each; one of two tables.
+const CUT: Shape = Shape { ranges: 2, tables: 1 };
+const LONG: Shape = Shape { ranges: 1, tables: 2 };
+
+/// Jobs that several processes work on.
+fn large_jobs() -> Vec<Config> {
+    let two = |records| writer(1, records, &[1, 2], false);
+    let gc = || Collector::actor(1);
+    let team = config(
+        "writer, coordinator, 2 workers, collector, one crash",
+        vec![two(2), Compactor::of(CUT, 1, 1), Worker::actor(1), Worker::actor(1), gc()],
+        Faults { crashes: 1, ..NONE },
+    );
+    let taken_over = config(
+        "writer, 2 coordinators, worker, collector",
+        vec![two(1), Compactor::of(CUT, 1, 0), Compactor::of(CUT, 1, 1), Worker::actor(1), gc()],
+        NONE,
+    );
+    let resumed = config(
+        "writer, 2 coordinators, worker, two tables a range",
+        vec![two(1), Compactor::of(LONG, 0, 1), Compactor::of(LONG, 0, 1), Worker::actor(2), gc()],
+        NONE,
+    );
+    let late = config(
+        "writer, coordinator, 2 workers, collector, faults",
+        vec![two(1), Compactor::of(LONG, 0, 1), Worker::actor(1), Worker::actor(1), gc()],
+        Faults { late: 1, unanswered: 1, ..NONE },
+    );
+    [team, taken_over, resumed, late].map(|config| after(FLUSHED, config)).to_vec()
 }
 
 fn large_collectors() -> Vec<Config> {

@@ -4,9 +4,11 @@ use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
 use crate::configs::{NONE, lagging, looking, plan, scanning, writer};
+use crate::jobs::WHOLE;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
+use crate::worker::Worker;
 use crate::world::Faults;
 use crate::writer::{Plan, Writer};
 use siltstone_manifest::{Rule, Rules};
@@ -83,6 +85,7 @@ pub(crate) fn all() -> Vec<Drop> {
     all.extend(acknowledging());
     all.extend(manifests());
     all.extend(collecting());
+    all.extend(jobs());
     all.extend(reading());
     all
 }
@@ -248,6 +251,28 @@ fn collecting() -> Vec<Drop> {
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)]
         }),
         Drop::new(Rule::HonourReservations, |_| vec![plain(1, 1, &[1]), Collector::actor(1)]),
+        Drop::new(Rule::HonourCheckpoints, |_| {
+            vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)]
+        }),
+        // A flush that meets a compaction.
+        Drop::new(Rule::PlanOnNewest, |_| vec![plain(1, 2, &[1, 2]), Compactor::actor()])
+            .after(&[Go::Steps(0, 12)]),
+    ]
+}
+
+/// What the record of jobs is for. A's record is in a table when these begin.
+fn jobs() -> Vec<Drop> {
+    const FLUSHED: &[Go] = &[Go::Steps(0, 12)];
+    let two: fn(Rules) -> Vec<Actor> =
+        |_| vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)];
+    // The coordinator leaves its only range to two workers.
+    let silent: fn(Rules) -> Vec<Actor> = |_| {
+        let coordinator = Compactor::of(WHOLE, 0, 0);
+        let workers = [Worker::actor(1), Worker::actor(1)];
+        let all = [plain(1, 1, &[1]), coordinator].into_iter().chain(workers);
+        all.chain([Collector::actor(1)]).collect()
+    };
+    vec![
         Drop::new(Rule::ClaimBeforeJobs, |_| {
             let compactors = || Compactor::actor();
             let mut actors = vec![plain(1, 1, &[1])];
@@ -255,7 +280,20 @@ fn collecting() -> Vec<Drop> {
             actors
         })
         .with(CRASH)
-        .after(&[Go::Steps(0, 12), Go::Steps(1, 6), Go::Crash(1)]),
+        .after(&[Go::Steps(0, 12), Go::Steps(1, 8), Go::Crash(1)]),
+        Drop::new(Rule::HonourJobs, |_| {
+            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        })
+        .after(FLUSHED),
+        Drop::new(Rule::FinishByEpoch, two).after(FLUSHED),
+        Drop::new(Rule::RecordByEpoch, two).after(FLUSHED),
+        Drop::new(Rule::CheckRecordSlot, two).after(FLUSHED),
+        Drop::new(Rule::ProgressByClaim, silent)
+            .behind(&[Rule::RecordReserved])
+            .after(&[Go::Steps(0, 12), Go::Steps(1, 10)]),
+        Drop::new(Rule::RecordReserved, silent)
+            .behind(&[Rule::ProgressByClaim])
+            .after(&[Go::Steps(0, 12), Go::Steps(1, 10)]),
     ]
 }
 

@@ -9,8 +9,9 @@
 use crate::shared::fingerprint;
 use crate::world::{Object, Record, Store};
 use crate::writer::bug;
-use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstId, WalId};
+use siltstone_base::{Epoch, JobId, ManifestId, ObjectName, Seq, SstId, WalId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::protocol::{Failure, Hole};
 use std::sync::Arc;
 
@@ -66,6 +67,12 @@ pub(crate) struct Ghost {
     /// The newest real manifest.
     pub(crate) tip: Arc<Manifest>,
     reigns: Vec<Reign>,
+    /// Fingerprints of the real records of jobs, by number.
+    records: Vec<u64>,
+    /// The newest real record of jobs.
+    pub(crate) jobs: Arc<Compactions>,
+    /// Jobs that were committed.
+    finished: Vec<JobId>,
     /// Tables that some real manifest added.
     added: Vec<SstId>,
     /// What every table ever uploaded holds.
@@ -81,6 +88,9 @@ impl Ghost {
         let chain = vec![fingerprint(&first)];
         Ghost {
             chain,
+            records: Vec::new(),
+            jobs: Arc::new(Compactions::none(first.database)),
+            finished: Vec::new(),
             tip: first,
             reigns: Vec::new(),
             added: Vec::new(),
@@ -98,7 +108,7 @@ impl Ghost {
         }
         self.chain.push(fingerprint(state));
         let before: Vec<SstId> = self.tip.tables().map(|table| table.id).collect();
-        let mut problem = None;
+        let mut problem = self.ended_jobs(state);
         for table in state.tables().filter(|table| !before.contains(&table.id)) {
             if self.added.contains(&table.id) {
                 problem = Some(format!("M2: table {} was added a second time", name(table.id)));
@@ -107,6 +117,50 @@ impl Ghost {
         }
         self.tip = state.clone();
         problem
+    }
+
+    /// Jobs that `state`, the next real manifest, ends: each once, by the compactor of the newest
+    /// epoch, with tables that the record has.
+    fn ended_jobs(&mut self, state: &Manifest) -> Option<String> {
+        let tip = self.tip.clone();
+        let news = state.finished_jobs.iter().filter(|done| !tip.finished_jobs.contains(done));
+        for done in news {
+            let job = done.job;
+            if self.finished.contains(&job) {
+                return Some(format!("R2: job {job} is committed a second time"));
+            }
+            self.finished.push(job);
+            if done.epoch != tip.compactor_epoch {
+                return Some(format!("R2: job {job} is committed by a compactor that is fenced"));
+            }
+            let ranges = self.jobs.job(job).map(|job| job.ranges.as_slice()).unwrap_or_default();
+            let recorded = |id: SstId| {
+                ranges.iter().flat_map(|range| &range.outputs).any(|table| table.id == id)
+            };
+            let before = |id: SstId| tip.tables().any(|table| table.id == id);
+            let mut added = state.tables().filter(|table| !before(table.id));
+            if let Some(table) = added.find(|table| !recorded(table.id)) {
+                let table = name(table.id);
+                return Some(format!("R1: table {table} is committed and was not recorded"));
+            }
+        }
+        None
+    }
+
+    /// A record of jobs was created.
+    pub(crate) fn recorded(&mut self, record: &Arc<Compactions>) {
+        if record.number == self.jobs.number + 1 {
+            self.records.push(fingerprint(record));
+            self.jobs = record.clone();
+        }
+    }
+
+    /// A process takes `record` for one of the chain.
+    pub(crate) fn believed_jobs(&self, record: &Compactions) -> Option<String> {
+        let at = usize::try_from(record.number).ok()?.checked_sub(1)?;
+        let real = self.records.get(at).is_some_and(|real| *real == fingerprint(record));
+        let number = record.number;
+        (!real).then(|| format!("M3: record {number} landed in a freed slot and is believed"))
     }
 
     /// A process takes `state` for a manifest that was committed.
@@ -127,9 +181,14 @@ impl Ghost {
 
     /// What the tables of a state hold, oldest first.
     pub(crate) fn rows(&self, state: &Manifest) -> Vec<Record> {
+        self.rows_of(state.tables().map(|table| table.id))
+    }
+
+    /// What tables hold, oldest first.
+    pub(crate) fn rows_of(&self, tables: impl Iterator<Item = SstId>) -> Vec<Record> {
         let mut rows: Vec<Record> = Vec::new();
-        for table in state.tables() {
-            let contents = self.contents.iter().find(|(id, _)| *id == table.id);
+        for table in tables {
+            let contents = self.contents.iter().find(|(id, _)| *id == table);
             rows.extend(contents.iter().flat_map(|(_, rows)| rows));
         }
         rows.sort();
@@ -231,6 +290,9 @@ impl Ghost {
             }
             ObjectName::Wal(id) if self.tip.kept_fences.iter().any(|fence| fence.id == id) => {
                 Some(format!("F5: the kept fence {deleted} is deleted"))
+            }
+            ObjectName::Compactions(number) if number == self.jobs.number => {
+                Some(format!("I6: {deleted} is deleted, the newest record of jobs"))
             }
             ObjectName::Manifest(id) if id == self.tip.id => {
                 Some(format!("I6: {deleted} is deleted, the newest manifest"))

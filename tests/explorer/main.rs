@@ -8,7 +8,8 @@
 //! | `world` | one state: store, network, processes, truth |
 //! | `ghost` | the truth and the invariants that need it |
 //! | `actor` | what processes share: requests, conditional creates, crashes |
-//! | `writer`, `reader`, `pinner`, `compactor`, `collector` | the processes |
+//! | `writer`, `reader`, `pinner`, `compactor`, `worker`, `collector` | the processes |
+//! | `jobs` | compaction jobs and their record, as `compactor` and `worker` have them |
 //! | `model` | steps and invariants put together |
 //! | `configs`, `drops` | what is explored; each rule left out in turn |
 
@@ -27,12 +28,14 @@ mod compactor;
 mod configs;
 mod drops;
 mod ghost;
+mod jobs;
 mod model;
 mod pinner;
 mod reader;
 mod search;
 mod shared;
 mod step;
+mod worker;
 mod world;
 mod writer;
 

@@ -2,6 +2,7 @@
 
 use crate::ghost::name;
 use siltstone_base::{ManifestId, ObjectName, SstId, WalId};
+use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::protocol::{Listing, WalSeen};
 use std::fmt;
 
@@ -47,7 +48,11 @@ pub(crate) enum What {
     Polls,
     EndsScan,
     ListsObjects,
-    ReadsJobs,
+    ListsRecords(RecordListing),
+    ReadsRecord(u64, bool),
+    TakesOver,
+    StartsJob,
+    ClaimsRange(usize),
     Deletes(ObjectName, bool),
     DeleteOnItsWay(ObjectName),
     Lands(ObjectName),
@@ -145,7 +150,14 @@ impl fmt::Display for Step {
             What::Polls => f.write_str("polls"),
             What::EndsScan => f.write_str("ends its scan"),
             What::ListsObjects => f.write_str("lists all objects"),
-            What::ReadsJobs => f.write_str("reads the job records"),
+            What::ListsRecords(RecordListing { newest, boundary }) => {
+                write!(f, "lists job records: {newest} is newest, boundary {boundary}")
+            }
+            What::ReadsRecord(number, true) => write!(f, "reads job record {number}"),
+            What::ReadsRecord(number, false) => write!(f, "reads job record {number}: not there"),
+            What::TakesOver => f.write_str("begins to take the jobs over"),
+            What::StartsJob => f.write_str("begins to start a job"),
+            What::ClaimsRange(range) => write!(f, "begins to claim range {range}"),
             What::Deletes(name, true) => write!(f, "deletes {}", Short(name)),
             What::Deletes(name, false) => write!(f, "fails to delete {}", Short(name)),
             What::DeleteOnItsWay(name) => {

@@ -5,15 +5,14 @@ use crate::ghost::Ghost;
 use crate::shared::{Shared, fingerprint};
 use crate::step::{Step, What};
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{
-    DatabaseId, Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId, UnixMillis, WalId,
-};
+use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstDescriptor, SstId, UnixMillis, WalId};
+use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
-use siltstone_manifest::compaction::{Compactions, Job, JobFacts, JobRange, KeyRange, Why};
 use siltstone_manifest::gc::ListedObject;
 use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalSeen};
 use siltstone_manifest::{Manifest, Rules};
 use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
 /// A write: its place in the history and the writer that made it.
@@ -31,30 +30,31 @@ pub(crate) type Owner = u8;
 /// What a name holds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Object {
-    Manifest(Stored),
+    Manifest(Stored<Manifest>),
     Data { owner: Owner, record: Record },
     Fence { owner: Owner, epoch: Epoch, next_id: WalId },
     Table(Vec<Record>),
-    Job { owner: Owner, job: JobId, outputs: Vec<SstId>, inputs: Vec<SstId> },
+    Jobs(Stored<Compactions>),
     Boundary,
 }
 
-/// A manifest object. Ordered by its hash, so that requests under way can be kept sorted.
+/// A manifest or a record of jobs as an object. Ordered by its hash, so that requests under way can
+/// be kept sorted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Stored {
+pub(crate) struct Stored<T> {
     pub(crate) owner: Owner,
-    pub(crate) state: Arc<Manifest>,
+    pub(crate) state: Arc<T>,
 }
 
-impl PartialOrd for Stored {
+impl<T: Eq + Hash> PartialOrd for Stored<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Stored {
+impl<T: Eq + Hash> Ord for Stored<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |stored: &Stored| (stored.owner, stored.state.id, fingerprint(&stored.state));
+        let key = |stored: &Self| (stored.owner, fingerprint(&stored.state));
         key(self).cmp(&key(other))
     }
 }
@@ -111,19 +111,30 @@ impl Store {
         self.0.keys().map(listed).collect()
     }
 
-    /// The model's records as one.
+    /// Answers a read or a listing of records; `None` for a create.
     pub(crate) fn record_answer(&self, request: &RecordRequest) -> Option<RecordAnswer> {
-        let jobs: Vec<Job> = self.0.values().filter_map(as_job).collect();
-        let newest = u64::from(!jobs.is_empty());
         match request {
             RecordRequest::Create(_) => None,
             RecordRequest::List => {
-                Some(RecordAnswer::Listed(RecordListing { newest, boundary: 0 }))
+                let mut listing = RecordListing::default();
+                for name in self.0.keys() {
+                    match name {
+                        ObjectName::Compactions(number) => {
+                            listing.newest = listing.newest.max(*number);
+                        }
+                        ObjectName::CompactionsBoundary(number) => {
+                            listing.boundary = listing.boundary.max(*number);
+                        }
+                        _ => {}
+                    }
+                }
+                Some(RecordAnswer::Listed(listing))
             }
             RecordRequest::Read(number) => {
-                let database = DatabaseId::default();
-                let record = Compactions { number: *number, database, epoch: Epoch::NONE, jobs };
-                Some(RecordAnswer::Read((newest > 0).then(|| Arc::new(record))))
+                Some(RecordAnswer::Read(match self.0.get(&ObjectName::Compactions(*number)) {
+                    Some(Object::Jobs(stored)) => Some(stored.state.clone()),
+                    _ => None,
+                }))
             }
         }
     }
@@ -136,25 +147,6 @@ impl Store {
             ManifestRequest::Read(id) => Some(ManifestAnswer::Read(self.manifest(*id).cloned())),
         }
     }
-}
-
-fn as_job(object: &Object) -> Option<Job> {
-    let Object::Job { job, outputs, .. } = object else { return None };
-    let keys = KeyRange { start: bytes::Bytes::new(), end: None, bottom: false };
-    let range = JobRange { reserved: outputs.clone(), ..JobRange::open(keys) };
-    Some(Job {
-        id: *job,
-        why: Why::Manual,
-        planned_on: ManifestId::NONE,
-        started_at: UnixMillis(0),
-        inputs: Vec::new(),
-        destination: 0,
-        drops: Vec::new(),
-        moves: Vec::new(),
-        facts: JobFacts::default(),
-        ranges: vec![range],
-        cancelled: false,
-    })
 }
 
 /// What a WAL object looks like to a walk, and the record in it.
@@ -291,6 +283,11 @@ impl World {
             let problem = self.ghost.edit().committed(&stored.state);
             self.break_if(problem);
         }
+        if let Object::Jobs(stored) = &object {
+            let problem = self.overtaken(stored);
+            self.break_if(problem);
+            self.ghost.edit().recorded(&stored.state);
+        }
         if let (ObjectName::Compacted(id), Object::Table(rows)) = (&name, &object) {
             self.ghost.edit().uploaded(*id, rows);
         }
@@ -299,6 +296,15 @@ impl World {
         if checks {
             let problem = self.ghost.missing(&self.store);
             self.break_if(problem);
+        }
+    }
+
+    /// Rule R2: a compactor that was taken over changes the record of jobs.
+    fn overtaken(&self, stored: &Stored<Compactions>) -> Option<String> {
+        let next = stored.state.number == self.ghost.jobs.number + 1;
+        match self.actors.get(usize::from(stored.owner)).map(|actor| &**actor) {
+            Some(Actor::Compactor(one)) if next => one.overtaken(&self.ghost.jobs),
+            _ => None,
         }
     }
 

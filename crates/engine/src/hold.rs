@@ -140,7 +140,9 @@ impl Hold {
             Some(id) => Some((id, version_of(objects, &state, id).await?)),
         };
         self.pending = None;
-        self.refreshed = at;
+        if !cfg!(mutation = "refresh_forgotten") {
+            self.refreshed = at;
+        }
         match (&mut self.pins, version) {
             (Some(pins), version) => pins.committed(&state, version),
             (none, Some((id, version))) => *none = Some(Pins::new(id, version)),

@@ -282,7 +282,10 @@ impl Shared {
                 Ok(Some(view)) => *self.view.write() = view,
                 Ok(None) => {}
                 // Its checkpoint was revoked in a pause longer than its lifetime.
-                Err(error) if error.kind() == ErrorKind::Expired => {
+                Err(error)
+                    if error.kind() == ErrorKind::Expired
+                        && !cfg!(mutation = "revoked_for_good") =>
+                {
                     self.restart(&mut follower).await?;
                 }
                 Err(error) => return Err(error),

@@ -8,7 +8,17 @@
     mutation = "acknowledge_early",
     mutation = "gap_not_skipped",
     mutation = "nothing_pinned",
-    mutation = "let_go_too_early"
+    mutation = "let_go_too_early",
+    mutation = "boundary_after_deletes",
+    mutation = "slot_unchecked",
+    mutation = "listing_after_reading",
+    mutation = "jobs_ignored",
+    mutation = "reservations_ignored",
+    mutation = "checkpoints_ignored",
+    mutation = "finish_unfenced",
+    mutation = "old_base_committed",
+    mutation = "taken_claim_counts",
+    mutation = "hole_is_corruption"
 ))]
 use siltstone_manifest::Rule;
 use siltstone_manifest::Rules;
@@ -32,6 +42,26 @@ pub(crate) fn in_force() -> Rules {
     return Rules::ALL.without(Rule::PinWhatIsRead);
     #[cfg(mutation = "let_go_too_early")]
     return Rules::ALL.without(Rule::ReleaseUnread);
+    #[cfg(mutation = "boundary_after_deletes")]
+    return Rules::ALL.without(Rule::BoundaryFirst);
+    #[cfg(mutation = "slot_unchecked")]
+    return Rules::ALL.without(Rule::CheckSlot);
+    #[cfg(mutation = "listing_after_reading")]
+    return Rules::ALL.without(Rule::CollectorOrder);
+    #[cfg(mutation = "jobs_ignored")]
+    return Rules::ALL.without(Rule::HonourJobs);
+    #[cfg(mutation = "reservations_ignored")]
+    return Rules::ALL.without(Rule::HonourReservations);
+    #[cfg(mutation = "checkpoints_ignored")]
+    return Rules::ALL.without(Rule::HonourCheckpoints);
+    #[cfg(mutation = "finish_unfenced")]
+    return Rules::ALL.without(Rule::FinishByEpoch);
+    #[cfg(mutation = "old_base_committed")]
+    return Rules::ALL.without(Rule::PlanOnNewest);
+    #[cfg(mutation = "taken_claim_counts")]
+    return Rules::ALL.without(Rule::ProgressByClaim).without(Rule::RecordReserved);
+    #[cfg(mutation = "hole_is_corruption")]
+    return Rules::ALL.without(Rule::ProveHoles);
     #[allow(unreachable_code, reason = "a planted mistake returned before")]
     Rules::ALL
 }

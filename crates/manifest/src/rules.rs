@@ -133,18 +133,9 @@ rules! {
     /// R2: the commit that ends a job is checked against the compactor's epoch. Without it P, taken
     /// over and asleep, commits a job that Q has given up, and whose tables are deleted.
     FinishByEpoch,
-    /// N3: all that a job takes must still be there when it is committed. Without it a job comes
-    /// to nothing that another one has done already, and old rows stand twice, above newer ones.
-    InputsStillThere,
     /// R2: the record of jobs is changed by the compactor of its epoch alone. Without it P, taken
     /// over and asleep, forgets a job that Q goes on with, and its tables are nobody's.
     RecordByEpoch,
-    /// R2: a takeover voids the claims of ranges, and the names behind them. Without it a worker of
-    /// the compactor before and one of the new compactor write tables of one range.
-    TakeoverVoidsClaims,
-    /// R2: a claim takes the place of the very claim that was seen to stand still. Without it two
-    /// workers that found one silent follow each other into the range, and neither is stopped.
-    ClaimAsSeen,
     /// R2: progress is recorded under one's own claim alone. Without it a worker that was taken for
     /// dead goes on, and its rows stand in the range a second time.
     ProgressByClaim,

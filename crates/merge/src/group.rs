@@ -85,6 +85,10 @@ impl Group {
         if entry.seq > view.seq || !self.open && entry.key == self.key {
             return Ok(Took::Entry);
         }
+        if cfg!(mutation = "expired_is_passed_over") && entry.is_expired(view.now) {
+            // What is older comes back to life.
+            return Ok(Took::Entry);
+        }
         if !self.open {
             self.begin(&entry);
         }

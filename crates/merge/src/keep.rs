@@ -165,7 +165,10 @@ impl Keep {
         let mut below = !self.rules.bottom;
         let stripe_of = |version: &Version| self.stripe_of(version.seq);
         let mut kept = Vec::new();
-        for stripe in versions.chunk_by(|a, b| stripe_of(a) == stripe_of(b)) {
+        let one = |a: &Version, b: &Version| {
+            stripe_of(a) == stripe_of(b) || cfg!(mutation = "folded_across_snapshots")
+        };
+        for stripe in versions.chunk_by(one) {
             let of_stripe = self.keep_of_stripe(stripe, below)?;
             below |= !of_stripe.is_empty();
             kept.extend(of_stripe);

@@ -98,6 +98,13 @@ impl JobWork<'_> {
         let state = host.manifests().newest_known();
         let record = host.compactor().chain.newest(host.manifests()).await?;
         let finish = self.job().await?.finish(&state, self.epoch, retire(&record, &state));
+        // Planted: a job that another compactor began has lost where its rows go.
+        #[cfg(mutation = "destination_lost")]
+        let finish =
+            finish.map(|edit| match started.ranges.iter().any(|one| one.claim.is_some()) {
+                true => edit,
+                false => siltstone_manifest::FinishCompaction { destination: 0, ..edit },
+            });
         let refusal = match finish {
             Ok(edit) => match commit(&**host, edit).await? {
                 Ok(()) => return Ok(()),

@@ -331,11 +331,15 @@ async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
 async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     let compactor = host.compactor();
     let record = compactor.chain.newest(host.manifests()).await?;
-    let finished = record.finished(&host.manifests().newest_known());
+    let finished = match cfg!(mutation = "finished_jobs_forgotten") {
+        true => Vec::new(),
+        false => record.finished(&host.manifests().newest_known()),
+    };
     let left = {
         let held = compactor.held.lock();
         let jobs = record.jobs.iter().map(|job| job.id);
-        let left = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
+        let nobodys = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
+        let left = |job: &JobId| nobodys(job) && !cfg!(mutation = "leftovers_stay");
         jobs.filter(left).collect::<Vec<_>>()
     };
     if !left.is_empty() {
@@ -352,7 +356,11 @@ async fn claim(manifests: &ManifestClient, host: &dyn Host) -> Result<Epoch> {
         let edit = Edit::ClaimCompactor { writer: host.writer(), expected, claim };
         match manifests.try_commit(edit).await? {
             Ok(_) => return Ok(expected.next()),
-            Err(Refusal::Conflict(Conflict::EpochMoved { now })) => expected = now,
+            Err(Refusal::Conflict(Conflict::EpochMoved { now }))
+                if !cfg!(mutation = "claim_conflict_is_final") =>
+            {
+                expected = now;
+            }
             Err(refusal) => return Err(refusal.into()),
         }
     }

@@ -138,7 +138,10 @@ impl RangeWorker {
 
     async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<Ended> {
         let Some((job, range)) = self.seen().await? else { return Ok(Ended::Lost) };
-        let options = table_options(&job.facts)?;
+        let options = match cfg!(mutation = "own_options_decide") {
+            true => self.host.options().table_options(),
+            false => table_options(&job.facts)?,
+        };
         let (mut inputs, mut merging) = self.open(&job, &range, layers).await?;
         let mut names: VecDeque<SstId> = range.reserved.into();
         let mut before: Option<Finishing> = None;
@@ -207,6 +210,9 @@ impl RangeWorker {
     async fn beats(&self) {
         let env = self.host.env();
         let every = self.host.options().worker_timeout / BEATS_A_TIMEOUT;
+        if cfg!(mutation = "beats_by_progress") {
+            return std::future::pending().await;
+        }
         loop {
             let heard = *self.heard.lock();
             let silent = env.clock.monotonic().saturating_sub(heard);
@@ -267,6 +273,7 @@ impl RangeWorker {
                 *self.heard.lock() = host.env().clock.monotonic();
                 Ok(true)
             }
+            Err(ChangeRefusal::Taken { .. }) if cfg!(mutation = "taken_claim_is_mine") => Ok(true),
             Err(ChangeRefusal::Taken { .. } | ChangeRefusal::NoSuchJob { .. }) => {
                 self.lost.store(true, Ordering::Release);
                 Ok(false)
@@ -323,8 +330,8 @@ impl RangeWorker {
         let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
         let retention = Retention {
             snapshots: job.facts.snapshots.clone().unwrap_or_default(),
-            floor: job.facts.snapshots.is_none().then_some(job.facts.floor),
-            bottom: range.keys.bottom,
+            floor: job.facts.snapshots.is_none().then_some(self.floor(&job.facts)),
+            bottom: range.keys.bottom || cfg!(mutation = "bottom_everywhere"),
             now: job.facts.now,
             operator: context.operator().cloned(),
             range_deletes,
@@ -338,6 +345,14 @@ impl RangeWorker {
             slice_bytes: SLICE_BYTES,
         };
         Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
+    }
+
+    /// Above which every version is kept.
+    fn floor(&self, facts: &JobFacts) -> Seq {
+        match cfg!(mutation = "floor_of_the_moment") {
+            true => self.host.manifests().newest_known().floor,
+            false => facts.floor,
+        }
     }
 
     /// To the next entry; whether there is one.

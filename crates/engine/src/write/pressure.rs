@@ -200,7 +200,8 @@ impl Pressure {
         let l0_before = self.l0.swap(l0, Ordering::AcqRel);
         let pending_before = self.pending.swap(pending, Ordering::AcqRel);
         self.calm_below.store(self.limits.calm_below(l0, pending), Ordering::Release);
-        if l0 < l0_before || pending < pending_before {
+        let told = !cfg!(mutation = "room_is_told_to_nobody");
+        if told && (l0 < l0_before || pending < pending_before) {
             self.relief.notify_waiters();
         }
     }

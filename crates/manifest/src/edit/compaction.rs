@@ -47,9 +47,7 @@ impl FinishCompaction {
         }
         let (removed, oldest) = take_out(next, &going);
         let taken: HashSet<SstId> = removed.iter().map(|table| table.id).collect();
-        if rules.has(Rule::InputsStillThere)
-            && let Some(gone) = going.difference(&taken).min()
-        {
+        if let Some(gone) = going.difference(&taken).min() {
             return Err(Conflict::TableGone { table: *gone }.into());
         }
         if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {

@@ -175,7 +175,7 @@ impl Change {
             next.check_epoch(epoch, matches!(self, Change::TakeOver { .. }), rules)?;
         }
         match self {
-            Change::TakeOver { .. } => next.take_over(rules),
+            Change::TakeOver { .. } => next.take_over(),
             Change::Start { job, forget, .. } => {
                 next.forget(forget);
                 if next.job(job.id).is_some() {
@@ -185,7 +185,7 @@ impl Change {
                 Ok(())
             }
             Change::Claim { job, range, worker, instead_of, names } => {
-                next.claim((*job, *range), *worker, (*instead_of, rules), names)
+                next.claim((*job, *range), *worker, *instead_of, names)
             }
             Change::Progress { job, range, worker, outputs, names, done } => {
                 let mine = next.range(*job, *range)?;
@@ -297,10 +297,8 @@ impl Compactions {
         }
     }
 
-    fn take_over(&mut self, rules: Rules) -> Answer {
-        if rules.has(Rule::TakeoverVoidsClaims) {
-            self.jobs.iter_mut().flat_map(|job| &mut job.ranges).for_each(JobRange::release);
-        }
+    fn take_over(&mut self) -> Answer {
+        self.jobs.iter_mut().flat_map(|job| &mut job.ranges).for_each(JobRange::release);
         Ok(())
     }
 
@@ -333,7 +331,7 @@ impl Compactions {
         &mut self,
         (job, range): (JobId, usize),
         worker: AttemptId,
-        (instead_of, rules): (Option<Claim>, Rules),
+        instead_of: Option<Claim>,
         names: &[SstId],
     ) -> Answer {
         if worker.is_none() {
@@ -341,7 +339,7 @@ impl Compactions {
         }
         let mine = self.range(job, range)?;
         // The very claim that was seen: a beat meanwhile shows that its worker lives.
-        if mine.done || rules.has(Rule::ClaimAsSeen) && mine.claim != instead_of {
+        if mine.done || mine.claim != instead_of {
             return Err(ChangeRefusal::Taken { job, range });
         }
         mine.claim = Some(Claim { worker, beats: 0 });

@@ -1,113 +1,13 @@
-//! Mistakes that others made and shipped, one test each, named after the mechanism. Every one fails
-//! when its mistake is planted (`tests/mutations.sh` builds them in, one at a time).
+//! The log, its fences, and whoever waits for a writer.
 
-#![allow(
-    clippy::disallowed_methods,
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a test reports, and stops at what it did not expect"
-)]
-
+use crate::place::{Place, keys, keys_of, open, options, put};
 use futures::FutureExt;
-use siltstone::{
-    Accept, Batch, Commit, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result,
-    Rows, Scan, ScanRange,
-};
-use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
-use siltstone_tests::sim::{ProcessId, Sim, Stopped};
-use siltstone_tests::{compact, gc};
+use siltstone::{Accept, Batch, Database, ErrorKind, Fill, OpenOptions, Options, Rows, ScanRange};
+use siltstone_tests::compact;
+use siltstone_tests::faults::{Fault, FaultPlan};
+use siltstone_tests::sim::Stopped;
 use std::sync::Arc;
 use std::time::Duration;
-
-fn options() -> Options {
-    Options {
-        flush_interval: Duration::from_secs(60),
-        manifest_poll_interval: Duration::from_secs(600),
-        l0_manifest_commit_interval: Duration::ZERO,
-        max_parallel_writes: 2,
-        deadline: Duration::from_secs(30),
-        ..Options::default()
-    }
-}
-
-struct Place {
-    sim: Sim,
-    bucket: Arc<Bucket>,
-}
-
-impl Place {
-    fn new(plan: impl FnOnce(FaultPlan) -> FaultPlan) -> Place {
-        let sim = Sim::new(11);
-        let bucket = Bucket::new(&sim, plan(FaultPlan::none()));
-        Place { sim, bucket }
-    }
-
-    fn process(&self) -> (ProcessId, Env) {
-        let process = self.sim.process("process", 0);
-        let env = self.sim.env(process, self.bucket.store(process));
-        (process, env)
-    }
-
-    fn run<T: Send + 'static>(
-        &self,
-        process: ProcessId,
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        self.sim.block_on(process, work).expect("it ends")
-    }
-
-    /// Opens, does `work`, ends without closing.
-    fn open(&self) -> (ProcessId, Env, Database) {
-        let (process, env) = self.process();
-        let db = self.run(process, open(env.clone())).expect("opens");
-        (process, env, db)
-    }
-
-    fn collect(&self) {
-        let (process, env) = self.process();
-        self.run(process, async move { gc::round(&env).await }).expect("a round");
-    }
-
-    /// The keys that a new writer finds.
-    fn recovered(&self) -> Vec<String> {
-        let (process, env) = self.process();
-        self.run(process, async move {
-            let db = open(env).await?;
-            let found = keys(&db).await?;
-            db.close().await?;
-            Ok(found)
-        })
-        .expect("opens")
-    }
-}
-
-async fn open(env: Env) -> Result<Database> {
-    Database::open(env, OpenOptions { options: options(), ..OpenOptions::default() }).await
-}
-
-fn put(db: &Database, key: &str) -> Result<Commit> {
-    match db.put(key.as_bytes(), b"value", None)? {
-        Accept::Accepted(commit) => Ok(commit),
-        Accept::Pressure(_) => Err(Error::internal("pressure in a small test")),
-    }
-}
-
-async fn keys(db: &Database) -> Result<Vec<String>> {
-    keys_of(db.scan(ScanRange::all())?).await
-}
-
-async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
-    let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20)? == Fill::NeedsBlocks {
-        scan.fetch().await?;
-    }
-    Ok((0..rows.len())
-        .filter_map(|row| rows.row(row).map(|(key, _)| String::from_utf8_lossy(key).into_owned()))
-        .collect())
-}
 
 /// 1: a WAL slot is freed, a zombie creates it anew and acknowledges; replay never sees it.
 #[test]
@@ -410,4 +310,46 @@ fn bug_15_an_ambiguous_put_is_resolved() {
         place.sim.kill(a);
         assert_eq!(place.recovered().len(), 20, "{fault:?}");
     }
+}
+
+/// A peer's 47: writers that wait for room in L0 wake when a compactor, here in another process, has
+/// made it.
+#[test]
+fn peer_47_room_wakes_those_who_wait() {
+    let place = Place::new(|plan| plan);
+    let (process, env) = place.process();
+    let mut full = Options {
+        embedded_compactor: false,
+        deadline: Duration::from_secs(3600),
+        manifest_poll_interval: Duration::from_secs(1),
+        ..options()
+    };
+    full.compaction.l0_compaction_threshold_ssts = 2;
+    full.compaction.l0_max_ssts = 4;
+    let how = OpenOptions { options: full, ..OpenOptions::default() };
+    let db = place.run(process, Database::open(env, how)).expect("opens");
+    let room = loop {
+        match db.put(b"k", b"value", None).expect("open") {
+            Accept::Accepted(_) => {}
+            // Slowed down, before L0 is full.
+            Accept::Pressure(room) if db.stats().l0_entries < 4 => {
+                place.run(process, room).expect("it goes on");
+            }
+            Accept::Pressure(room) => break room,
+        }
+        let flushing = db.clone();
+        place.run(process, async move { flushing.flush_memtable().await }).expect("flushed");
+    };
+    let woken = Arc::new(parking_lot::Mutex::new(None));
+    let told = Arc::clone(&woken);
+    place.sim.spawn(process, "writer", async move {
+        let ended = room.await;
+        *told.lock() = Some(ended);
+    });
+    place.pass(5);
+    assert!(woken.lock().is_none(), "there is no room yet");
+    let (other, env) = place.process();
+    place.run(other, async move { compact::everything(&env).await }).expect("a compaction");
+    place.pass(5);
+    assert_eq!(woken.lock().take().map(|ended| ended.is_ok()), Some(true));
 }
