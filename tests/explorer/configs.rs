@@ -54,7 +54,8 @@ pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
 
 /// Every configuration.
 pub(crate) fn all() -> Vec<(Config, Size)> {
-    let small = small().into_iter().map(|config| (config, Size::Small));
+    let small = small().into_iter().chain(small_jobs());
+    let small = small.map(|config| (config, Size::Small));
     small.chain(large().into_iter().map(|config| (config, Size::Large))).collect()
 }
 
@@ -65,7 +66,6 @@ fn config(name: &'static str, actors: Vec<Actor>, faults: Faults) -> Config {
 fn small() -> Vec<Config> {
     let plain = |width, records, flush_at| writer(width, records, flush_at, false);
     let reader = |polls| Reader::actor(polls, Rules::ALL);
-    let gc = || Collector::actor(1);
     vec![
         config(
             "2 writers, one lost answer, one late create",
@@ -115,28 +115,28 @@ fn small() -> Vec<Config> {
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)],
             NONE,
         ),
-        after(
-            FLUSHED,
-            config(
-                "writer, 2 compactors, collector",
-                vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), gc()],
-                NONE,
-            ),
-        ),
-        after(
-            FLUSHED,
-            config(
-                "writer, coordinator, worker, collector",
-                vec![plain(1, 1, &[1]), Compactor::of(CUT, 1, 1), Worker::actor(1), gc()],
-                NONE,
-            ),
-        ),
         config(
             "writer with scans, compactor, collector",
             vec![scanning(1, &[1]), Compactor::actor(), Collector::actor(2)],
             NONE,
         ),
     ]
+}
+
+/// Jobs of two coordinators, or of one and a worker; their beginning is explored at large.
+fn small_jobs() -> Vec<Config> {
+    let plain = || writer(1, 1, &[1], false);
+    let two = config(
+        "writer, 2 compactors, collector",
+        vec![plain(), Compactor::actor(), Compactor::actor(), Collector::actor(1)],
+        NONE,
+    );
+    let team = config(
+        "writer, coordinator, worker, collector",
+        vec![plain(), Compactor::of(CUT, 1, 1), Worker::actor(1), Collector::actor(1)],
+        NONE,
+    );
+    vec![after(CLAIMED, two), after(STARTED, team)]
 }
 
 /// Longer stories. Some begin with what always happens: the first writer opens, its record is
@@ -203,6 +203,9 @@ fn large_writers() -> Vec<Config> {
     all.into_iter().chain([after(OPEN, looks)]).collect()
 }
 
+/// A compactor has claimed its epoch; it has started a job.
+const CLAIMED: &[Go] = &[Go::Steps(0, 12), Go::Steps(1, 3)];
+const STARTED: &[Go] = &[Go::Steps(0, 12), Go::Steps(1, 10)];
 /// Two ranges of a table each; one of two tables.
 const CUT: Shape = Shape { ranges: 2, tables: 1 };
 const LONG: Shape = Shape { ranges: 1, tables: 2 };
@@ -211,6 +214,16 @@ const LONG: Shape = Shape { ranges: 1, tables: 2 };
 fn large_jobs() -> Vec<Config> {
     let two = |records| writer(1, records, &[1, 2], false);
     let gc = || Collector::actor(1);
+    let begins = config(
+        "writer, coordinator, worker, collector, from the claim",
+        vec![two(1), Compactor::of(CUT, 1, 1), Worker::actor(1), gc()],
+        NONE,
+    );
+    let compactors = config(
+        "writer, 2 compactors, collector, from the claim",
+        vec![two(1), Compactor::actor(), Compactor::actor(), gc()],
+        NONE,
+    );
     let team = config(
         "writer, coordinator, 2 workers, collector, one crash",
         vec![two(2), Compactor::of(CUT, 1, 1), Worker::actor(1), Worker::actor(1), gc()],
@@ -231,7 +244,8 @@ fn large_jobs() -> Vec<Config> {
         vec![two(1), Compactor::of(LONG, 0, 1), Worker::actor(1), Worker::actor(1), gc()],
         Faults { late: 1, unanswered: 1, ..NONE },
     );
-    [team, taken_over, resumed, late].map(|config| after(FLUSHED, config)).to_vec()
+    let all = [begins, compactors, team, taken_over, resumed, late];
+    all.map(|config| after(FLUSHED, config)).to_vec()
 }
 
 fn large_collectors() -> Vec<Config> {

@@ -75,8 +75,8 @@ fn bug_06_a_table_just_uploaded_stays() {
     assert!(paused > 3, "{paused} pauses are few");
 }
 
-/// The order of a round: what came while it was at work is in what it reads last, or was not listed.
-/// Here it sleeps at every step while a flush and a compaction come and go.
+/// The order of a round: what came while it was at work is in what it reads last, or was not
+/// listed. It sleeps at every step while a flush and a compaction come and go.
 #[test]
 fn peer_24_a_slow_round_deletes_nothing_that_came() {
     let mut paused = 0;

@@ -157,8 +157,8 @@ fn killed_at<F: Future<Output = Result<bool>> + Send + 'static>(
     ended.is_err()
 }
 
-/// A peer's 16: two compactors claim at once. Each ends with an epoch of its own or is fenced by the
-/// other; a claim that met another commit is made again.
+/// A peer's 16: two compactors claim at once. Each ends with an epoch of its own or is fenced by
+/// the other; a claim that met another commit is made again.
 #[test]
 fn peer_16_a_claim_that_meets_another_is_made_again() {
     for after in 0..20 {

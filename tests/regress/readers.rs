@@ -7,7 +7,7 @@ use siltstone_tests::compact;
 use std::sync::Arc;
 
 /// 7, and a peer's 21: a compaction has taken the tables away, and collectors have been; a reader in
-/// another process reads on in what its checkpoint names.
+/// on in another process reads on in what its checkpoint names.
 #[test]
 fn bug_07_a_readers_checkpoint_keeps_its_tables() {
     let place = Place::new(|plan| plan);

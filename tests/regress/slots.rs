@@ -67,8 +67,8 @@ fn bug_03_a_checkpoint_in_a_freed_slot_is_not_believed() {
     assert!(slept > 5, "{slept} sleepers are few");
 }
 
-/// 16, and a peer's 3: what a process saw in a listing once, boundaries above all, it must not go by
-/// later. Nothing that the store may change is kept in a cache.
+/// 16, and a peer's 3: what a process saw in a listing once, boundaries above all, it must not go
+/// by later. Nothing that the store may change is kept in a cache.
 #[test]
 fn bug_16_what_was_listed_once_is_listed_again() {
     for step in 0..12 {
@@ -109,8 +109,8 @@ fn bug_22_a_stale_listing_is_read_on_from() {
     assert_eq!(place.recovered(), ["a", "b"]);
 }
 
-/// A peer's 14 and 15: a commit that met others' commits keeps what they say. Here a writer that has
-/// heard of nothing flushes beside a reader's checkpoint and a compaction.
+/// A peer's 14 and 15: a commit that met others' commits keeps what they say. Here a writer that
+/// has heard of nothing flushes beside a reader's checkpoint and a compaction.
 #[test]
 fn peer_14_a_commit_keeps_what_others_committed() {
     let place = Place::new(|plan| plan);

@@ -312,8 +312,8 @@ fn bug_15_an_ambiguous_put_is_resolved() {
     }
 }
 
-/// A peer's 47: writers that wait for room in L0 wake when a compactor, here in another process, has
-/// made it.
+/// A peer's 47: writers that wait for room in L0 wake when a compactor, here in another process,
+/// has made it.
 #[test]
 fn peer_47_room_wakes_those_who_wait() {
     let place = Place::new(|plan| plan);
