@@ -6,8 +6,8 @@ use siltstone::{Reader, Result, ScanRange};
 use siltstone_tests::compact;
 use std::sync::Arc;
 
-/// 7, and a peer's 21: a compaction has taken the tables away, and collectors have been; a reader in
-/// on in another process reads on in what its checkpoint names.
+/// 7, and a peer's 21: a compaction has taken the tables away, and collectors have been; a reader
+/// in another process reads on in what its checkpoint names.
 #[test]
 fn bug_07_a_readers_checkpoint_keeps_its_tables() {
     let place = Place::new(|plan| plan);
