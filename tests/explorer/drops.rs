@@ -254,9 +254,6 @@ fn collecting() -> Vec<Drop> {
         Drop::new(Rule::HonourCheckpoints, |_| {
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)]
         }),
-        // A flush that meets a compaction.
-        Drop::new(Rule::PlanOnNewest, |_| vec![plain(1, 2, &[1, 2]), Compactor::actor()])
-            .after(&[Go::Steps(0, 12)]),
     ]
 }
 
