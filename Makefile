@@ -121,7 +121,9 @@ wheels: tools $(VENV)/.wheel-tools ## Wheels for x86-64 and aarch64 Linux into d
 			echo "rustup target add $$machine-unknown-linux-gnu" >&2; exit 1; }; \
 	done
 	rm -rf dist/linux
+	@# Kernels of aarch64 have pages of 4 or of 64 KiB: the allocator is built for the larger one.
 	for machine in $(WHEEL_MACHINES); do \
+		case $$machine in aarch64) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac; \
 		CARGO_TARGET_DIR=$(WHEEL_TARGET_DIR) PATH="$(BIN):$$PATH" $(BIN)/maturin build \
 			--release --locked --strip --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux2014 --interpreter python3.11 --out dist/linux; \

@@ -66,6 +66,7 @@ __all__ = [
     "error_of_kind",
     "gc",
     "manifest",
+    "memory_in_use",
     "merge_sorted",
     "next_lines",
     "open",
@@ -890,6 +891,9 @@ def error_of_kind(kind: str, text: str) -> BaseException:
 def next_lines() -> list[tuple[str, int, str]] | None:
     """Logger, level and text of what the engine has said; waits for the next line. None once the
     runtime has ended."""
+
+def memory_in_use() -> int:
+    """Bytes that the extension's own allocator has given out; for tests."""
 
 def at_exit() -> None:
     """Closes everything that is open and ends the runtime; nothing can be opened after."""

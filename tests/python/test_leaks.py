@@ -4,8 +4,8 @@ A program of its own repeats one round: open, a mix of every kind of call, close
 rounds nothing of ours is alive, so what the allocators have given out must be what it was: exactly,
 but for noise that does not grow. Three counts are taken after every round:
 
-- malloc's bytes in use: engine, Arrow, interpreter. With one arena, as glibc counts no other, and
-  without caches of its threads, which it takes for in use;
+- malloc's bytes in use, the interpreter's and the extension's: engine, Arrow. With one arena, as
+  glibc counts no other, and without caches of threads, which both take for in use;
 - objects that the collector knows, and blocks of the interpreter's allocator;
 - references to objects of the test that went in and out of every call.
 
@@ -33,12 +33,17 @@ import pyarrow as pa
 import pytest
 
 import siltstone
+from siltstone import _native
 
 OPERATIONS = int(os.environ.get("SILTSTONE_LEAK_OPERATIONS", "300000"))
 ROUND = 15_000
 """Calls of one round: small enough that 300,000 calls are twenty rounds."""
-EXACT = {"MALLOC_ARENA_MAX": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
-"""What has glibc's allocator count to the byte."""
+EXACT = {
+    "MALLOC_ARENA_MAX": "1",
+    "GLIBC_TUNABLES": "glibc.malloc.tcache_count=0",
+    "_RJEM_MALLOC_CONF": "tcache:false",
+}
+"""What has glibc's allocator, and the extension's, count to the byte."""
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="counts with glibc"),
@@ -151,9 +156,12 @@ MALLINFO.restype = Mallinfo
 
 
 def malloc_in_use() -> int:
-    """Bytes that malloc has given out: from its arena, and mapped for large requests."""
+    """Bytes that malloc has given out: from its arena, and mapped for large requests.
+
+    And the extension's, which come from an allocator of its own.
+    """
     info = MALLINFO()
-    return int(info.uordblks + info.hblkhd)
+    return int(info.uordblks + info.hblkhd) + _native.memory_in_use()
 
 
 class Mix:

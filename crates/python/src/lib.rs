@@ -7,6 +7,7 @@
 //! | `held` | engine handles that a forked child leaks instead of touching |
 //! | `wait` | waiting without the interpreter, looking for signals |
 //! | `exit` | what happens before the interpreter goes |
+//! | `memory` | the allocator, which asks for huge pages |
 //! | `lines` | what the engine says, on its way to `logging` |
 //! | `error` | engine errors to Python exceptions |
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
@@ -40,6 +41,7 @@ mod get_many;
 mod held;
 mod lines;
 mod lsm;
+mod memory;
 mod open;
 mod operator;
 mod options;
@@ -94,6 +96,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(error::error_of_kind, module)?)?;
     module.add_function(wrap_pyfunction!(exit::at_exit, module)?)?;
     module.add_function(wrap_pyfunction!(lines::next_lines, module)?)?;
+    module.add_function(wrap_pyfunction!(memory::memory_in_use, module)?)?;
     aio::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     process::watch_forks(module)?;
