@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
-from siltstone.cli_compaction import compact, run_compactor
+from siltstone.cli_compaction import _options, compact, run_compactor
 from siltstone.cli_parts import _as_json, _example, _print_json
 
 ABSENT = 3
@@ -48,11 +48,11 @@ class Session:
             raise click.UsageError("Missing option '--path'.")
         return self.given_url
 
-    def reader(self, *, lasting: bool = False) -> siltstone.Reader:
+    def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
         """A reader of the database. Only one that takes its time keeps a checkpoint: a look should
         neither need the right to write nor leave a trace.
         """
-        options = siltstone.Options(reader_checkpoint=lasting)
+        options = {**named, "reader_checkpoint": lasting}
         return siltstone.open_reader(
             self.url,
             options=options,
@@ -316,17 +316,27 @@ def scan(
                 click.echo(f"{_in_a_line(key, form)}\t{_in_a_line(value, form)}")
 
 
-@main.command(epilog=_example("example.db stats", "example.db stats --json | jq .table_bytes"))
+@main.command(
+    epilog=_example(
+        "example.db stats",
+        "example.db stats --json | jq .table_bytes",
+        "example.db stats --option l0_compaction_threshold_ssts=4",
+    )
+)
 @click.option("--prometheus", is_flag=True, help="Answer as Prometheus reads it.")
+@_options
 @_as_json
 @click.pass_obj
-def stats(session: Session, prometheus: bool, as_json: bool) -> None:
+def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: bool) -> None:
     """Prints what the database holds, as a reader sees it.
 
     No writer is opened, and none is disturbed: sizes come from the newest manifest, and rows in
     memory are those of the WAL that is not yet in tables. Requests are those of this command.
+
+    The database does not know how it is compacted: what waits for compaction, and prices, go by the
+    options given here, which should be those of the writer or the compactor.
     """
-    with session.reader() as reader:
+    with session.reader(**options) as reader:
         figures = reader.stats()
     if prometheus:
         click.echo(figures.to_prometheus(), nl=False)

@@ -140,7 +140,7 @@ def write(path: Path, draw: random.Random, reign: Reign) -> None:
 
 def fill(path: Path, compacted: bool) -> None:
     """The first writes, so that merges are of many tables: soon, or at once."""
-    with siltstone.open(path, options={**WRITER, **ALONE, "l0_max_ssts": 1000}) as db:
+    with siltstone.open(path, options={**WRITER, **ALONE, "l0_sst_size_bytes": 1 << 20}) as db:
         for number in range(1, 2 * KEYS):
             with db.batch() as batch:
                 batch.put(b"key%04d" % (number % KEYS), b"%d" % number + b"." * 1000)
@@ -363,6 +363,8 @@ class Database:
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
+    # Whoever ends this one ends its children too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw = random.Random(seed)
     killed, kept, again, began = dict.fromkeys(Database.ROLES, 0), 0, 0, time.monotonic()
     number = 0

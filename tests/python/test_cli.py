@@ -223,6 +223,16 @@ def test_stats_open_no_writer(run, url: str) -> None:
     assert figures["table_bytes"] == figures["l0_bytes"] > 0
 
 
+def test_stats_count_what_waits_by_the_options_given(run, url: str) -> None:
+    for number in range(4):
+        with siltstone.open(url, options={"embedded_compactor": False}) as db:
+            db.put(b"key", b"%0100d" % number)
+    assert json.loads(run("stats", "--json")[1])["pending_compaction_bytes"] == 0
+    eager = json.loads(run("stats", "--json", "--option", "l0_compaction_threshold_ssts=2")[1])
+    assert eager["pending_compaction_bytes"] == eager["l0_bytes"] > 0
+    assert run("stats", "--option", "no_such=1")[0] == 1
+
+
 def test_wrong_calls_exit_with_two(run) -> None:
     assert run("get")[0] == 2
     assert run("unknown")[0] == 2

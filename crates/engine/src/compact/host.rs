@@ -20,18 +20,39 @@ use std::time::Duration;
 /// The tables of which a process has metadata in memory, by name.
 pub(crate) type KnownTables = HashMap<SstId, Arc<TableHandle>>;
 
+/// What every host has.
+pub(crate) struct Parts<'h> {
+    pub(super) env: &'h Env,
+    pub(super) options: &'h Options,
+    pub(super) manifests: &'h ManifestClient,
+    pub(super) context: &'h ReadContext,
+    pub(super) compactor: &'h Compactor,
+}
+
 /// The process of a compactor.
 pub(crate) trait Host: Send + Sync {
+    /// What it has.
+    fn parts(&self) -> Parts<'_>;
     /// Every effect.
-    fn env(&self) -> &Env;
+    fn env(&self) -> &Env {
+        self.parts().env
+    }
     /// How to compact.
-    fn options(&self) -> &Options;
+    fn options(&self) -> &Options {
+        self.parts().options
+    }
     /// Commits.
-    fn manifests(&self) -> &ManifestClient;
+    fn manifests(&self) -> &ManifestClient {
+        self.parts().manifests
+    }
     /// Reads of tables.
-    fn context(&self) -> &ReadContext;
+    fn context(&self) -> &ReadContext {
+        self.parts().context
+    }
     /// The compactor itself.
-    fn compactor(&self) -> &Compactor;
+    fn compactor(&self) -> &Compactor {
+        self.parts().compactor
+    }
     /// The epoch of the writer in whose process it lives; `None` for a process of its own.
     fn writer(&self) -> Option<Epoch>;
     /// Whether it may go on: between two slices a compaction stops where it is.
@@ -62,24 +83,14 @@ pub(crate) trait Host: Send + Sync {
 }
 
 impl Host for Writer {
-    fn env(&self) -> &Env {
-        &self.env
-    }
-
-    fn options(&self) -> &Options {
-        &self.options
-    }
-
-    fn manifests(&self) -> &ManifestClient {
-        &self.manifests
-    }
-
-    fn context(&self) -> &ReadContext {
-        &self.context
-    }
-
-    fn compactor(&self) -> &Compactor {
-        &self.compactor
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            env: &self.env,
+            options: &self.options,
+            manifests: &self.manifests,
+            context: &self.context,
+            compactor: &self.compactor,
+        }
     }
 
     fn writer(&self) -> Option<Epoch> {

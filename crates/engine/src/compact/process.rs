@@ -2,7 +2,7 @@
 //! manifest (RFC 0021).
 
 use super::event::CompactorEvent;
-use super::host::{Host, KnownTables};
+use super::host::{Host, KnownTables, Parts};
 use super::job::either;
 use super::{Compactor, Wanted, compact, schedule, worker};
 use crate::admin::no_database;
@@ -240,24 +240,14 @@ impl Process {
 }
 
 impl Host for Process {
-    fn env(&self) -> &Env {
-        &self.env
-    }
-
-    fn options(&self) -> &Options {
-        &self.options
-    }
-
-    fn manifests(&self) -> &ManifestClient {
-        &self.manifests
-    }
-
-    fn context(&self) -> &ReadContext {
-        &self.context
-    }
-
-    fn compactor(&self) -> &Compactor {
-        &self.compactor
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            env: &self.env,
+            options: &self.options,
+            manifests: &self.manifests,
+            context: &self.context,
+            compactor: &self.compactor,
+        }
     }
 
     fn writer(&self) -> Option<Epoch> {
