@@ -49,7 +49,6 @@ revoked_for_good           regress  peer_27_a_reader
 refresh_forgotten          regress  peer_27_an_idle
 hole_is_corruption         regress  peer_28
 snapshots_ignored          regress  peer_32_compaction
-covered_for_all            regress  peer_32_compaction
 floor_of_the_moment        regress  peer_32_a_resumed
 folded_across_snapshots    regress  peer_33_operands
 expiry_not_minded          regress  peer_33_an_operand

@@ -380,7 +380,7 @@ fn peer_32_a_resumed_job_keeps_its_floor() {
 /// The workers that held each range of each job, until nothing is left in L0.
 fn claims(place: &Place) -> BTreeMap<(JobId, usize), BTreeSet<AttemptId>> {
     let mut seen: BTreeMap<(JobId, usize), BTreeSet<AttemptId>> = BTreeMap::new();
-    for _ in 0..1000 {
+    for _ in 0..300 {
         if place.newest().l0.is_empty() {
             return seen;
         }

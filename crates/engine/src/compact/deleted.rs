@@ -24,7 +24,6 @@ pub(super) async fn with_deleted(
         return Ok(facts);
     }
     let oldest = match host.retention(state) {
-        (_, Some(_)) if cfg!(mutation = "covered_for_all") => Seq::MAX,
         (_, Some(read_at)) => read_at.into_iter().min().unwrap_or(Seq::MAX),
         (floor, None) => floor,
     };
