@@ -57,7 +57,6 @@ backward_versions          regress  peer_36
 room_is_told_to_nobody     regress  peer_47
 beats_by_progress          regress  peer_48
 own_options_decide         regress  peer_49
-close_waits_for_none       regress  peer_50
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other
 sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read

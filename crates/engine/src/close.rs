@@ -39,10 +39,8 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
         // It has seen the phase and stops; what it recorded is where the next one goes on.
-        if !cfg!(mutation = "close_waits_for_none") {
-            writer.compactor.at_rest().await;
-            writer.collector.at_rest().await;
-        }
+        writer.compactor.at_rest().await;
+        writer.collector.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
         writer.manifests.commit(edit).await.map(|_| ())
     };
