@@ -53,9 +53,9 @@ enum Known {
 
 /// The tables of some runs that are to be asked for a key.
 pub(crate) struct Asked {
-    /// Bit n: run n of these.
-    runs: u32,
-    /// Each run's candidate.
+    /// Bit n: table n of these.
+    left: u32,
+    /// The runs' candidates.
     tables: [usize; RUNS_AT_ONCE],
 }
 
@@ -63,11 +63,12 @@ impl Asked {
     /// By their numbers among all tables, newest first.
     #[inline]
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
-        let mut left = self.runs;
+        let mut left = self.left;
         std::iter::from_fn(move || {
-            let run = left.trailing_zeros() as usize;
+            // 32 where none is left, which is no place.
+            let next = left.trailing_zeros() as usize;
             left &= left.wrapping_sub(1);
-            self.tables.get(run).copied()
+            self.tables.get(next).copied()
         })
     }
 }
@@ -101,26 +102,24 @@ impl Gates {
     /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
     /// the ones whose filter may know it, or is not in memory, or that have range deletes.
     pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> Asked {
-        let mut asked = Asked { runs: 0, tables: [0; RUNS_AT_ONCE] };
+        let mut asked = Asked { left: 0, tables: [0; RUNS_AT_ONCE] };
         let runs = from..self.bounds.runs().min(from + RUNS_AT_ONCE);
-        let look = self.look();
-        let mut near = 0;
-        for (run, place) in runs.zip(&mut asked.tables) {
-            if let Some(at) = self.bounds.candidate(run, sought) {
-                *place = at;
-                asked.runs |= 1 << (run - from);
-                near ^= look.touch(at, marks.hash());
-            }
+        let candidates = runs.filter_map(|run| self.bounds.candidate(run, sought));
+        let mut count = 0;
+        for (at, place) in candidates.zip(&mut asked.tables) {
+            *place = at;
+            asked.left |= 1 << count;
+            count += 1;
         }
-        black_box(near);
+        let candidates = asked.tables.get(..count).unwrap_or_default();
+        let look = self.look();
+        // A loop of its own, and a short one: loads wait together as far as the processor looks
+        // ahead, which is some two hundred instructions.
+        black_box(candidates.iter().fold(0, |near, at| near ^ look.touch(*at, marks.hash())));
         let mut unknown = false;
-        let mut left = asked.runs;
-        while left != 0 {
-            let run = left.trailing_zeros() as usize;
-            left &= left - 1;
-            let at = asked.tables.get(run).copied().unwrap_or_default();
-            match look.says(at, marks) {
-                Says::No => asked.runs &= !(1 << run),
+        for (n, at) in candidates.iter().enumerate() {
+            match look.says(*at, |filter| filter.may_contain_marked(marks)) {
+                Says::No => asked.left &= !(1 << n),
                 Says::Perhaps | Says::Asks => {}
                 Says::Nothing => unknown = true,
             }
@@ -200,16 +199,16 @@ impl Look<'_> {
         }
     }
 
-    /// What the gate of a table says.
+    /// What the gate of a table says; `knows` asks its filter.
     #[inline]
-    pub(crate) fn says(&self, table: usize, marks: &mut Marks) -> Says {
+    pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> Says {
         let Some(gate) = self.gates.get(table) else { return Says::Nothing };
         // Written once a tick only: a line that every reader writes is one that all wait for.
         if gate.used.load(Relaxed) != self.tick {
             gate.used.store(self.tick, Relaxed);
         }
         match &gate.filter {
-            Known::Filter(filter) if filter.may_contain_marked(marks) => Says::Perhaps,
+            Known::Filter(filter) if knows(filter) => Says::Perhaps,
             Known::Filter(_) => Says::No,
             Known::Asks => Says::Asks,
             Known::Nothing => Says::Nothing,

@@ -49,7 +49,7 @@ fn asked(gates: &Gates, from: usize, key: &[u8]) -> Vec<usize> {
 }
 
 fn says(gates: &Gates, table: usize, key: &[u8]) -> Says {
-    gates.look().says(table, &mut Marks::new(key_hash(key)))
+    gates.look().says(table, |filter| filter.may_contain(key_hash(key)))
 }
 
 #[test]

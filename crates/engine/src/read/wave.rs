@@ -7,8 +7,8 @@
 //! memtable   slot of the index -> record -> buffer -> bytes
 //! table      line of the filter -> slot of the block -> block -> key -> value
 //! ```
-//! The filters of all tables that may hold a key are asked before any table is: most say no, and
-//! most keys then have one table left.
+//! Where there are many runs, the filters of several are asked before any table is: most say no,
+//! and most keys then have one table left.
 //!
 //! One key after the other, every wait is paid in full. Here all keys of a wave make one step of
 //! the chain before any makes the next: a dozen loads then wait together, for hardly longer than
@@ -39,6 +39,10 @@ use std::sync::Arc;
 pub(super) const WAVE: usize = 32;
 /// Lines of filters that are loaded before the first is looked at: half of that cache.
 const LINES: usize = 256;
+
+/// So few runs are asked one after the other: each answers many of the keys, which the next one
+/// need not be asked for then.
+const FEW_RUNS: usize = 4;
 
 /// One key of a wave.
 #[derive(Clone, Copy)]
@@ -110,7 +114,7 @@ impl Wave {
             self.last_of_run.clear();
         }
         self.last_of_run.resize(runs, usize::MAX);
-        let at_once = (LINES / keys.len().max(1)).max(1);
+        let at_once = if runs <= FEW_RUNS { 1 } else { (LINES / keys.len().max(1)).max(1) };
         for from in (0..runs).step_by(at_once) {
             self.ask_gates(gates, from..runs.min(from + at_once), keys, answers);
             while !self.asked.is_empty() {
@@ -134,8 +138,6 @@ impl Wave {
     ) {
         let asked = &mut self.asked;
         asked.clear();
-        let look = gates.look();
-        let mut near = 0;
         for (key, (wanted, answer)) in keys.iter().zip(answers).enumerate() {
             let sought = gates.bounds().seek(wanted.key);
             let Some(sought) = sought.filter(|_| matches!(answer, Found::Nothing)) else {
@@ -143,20 +145,31 @@ impl Wave {
             };
             for run in runs.clone() {
                 if let Some(table) = gates.bounds().candidate(run, &sought) {
-                    near ^= look.touch(table, wanted.hash);
                     asked.push(Asked { key, run, table, known: true });
                 }
             }
         }
-        black_box(near);
+        let look = gates.look();
+        let hash_of = |key: usize| keys.get(key).map_or(0, |wanted| wanted.hash);
+        // A loop of its own, and a short one: loads wait together as far as the processor looks
+        // ahead, which is some two hundred instructions.
+        black_box(
+            asked.iter().fold(0, |near, asked| near ^ look.touch(asked.table, hash_of(asked.key))),
+        );
+        let alone = runs.len() == 1;
         let mut marks = Marks::new(0);
         let mut unknown = Vec::new();
         asked.retain_mut(|asked| {
-            let hash = keys.get(asked.key).map_or(0, |wanted| wanted.hash);
-            if marks.hash() != hash {
-                marks = Marks::new(hash);
-            }
-            let says = look.says(asked.table, &mut marks);
+            let hash = hash_of(asked.key);
+            let says = look.says(asked.table, |filter| {
+                if alone {
+                    return filter.may_contain(hash);
+                }
+                if marks.hash() != hash {
+                    marks = Marks::new(hash);
+                }
+                filter.may_contain_marked(&mut marks)
+            });
             asked.known = says == Says::Perhaps;
             if says == Says::Nothing && !unknown.contains(&asked.table) {
                 unknown.push(asked.table);
