@@ -7,6 +7,7 @@ use crate::testing::{
 use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention};
 use proptest::prelude::*;
 use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
+use std::slice;
 use std::sync::Arc;
 
 /// A source as memtables and tables are: entries, and range deletes beside them.
@@ -204,7 +205,7 @@ fn retention(bottom: bool, snapshots: &[u64]) -> Retention {
 #[test]
 fn a_range_delete_hides_and_goes_at_the_bottom() {
     let source = Source::of(&[put("a", 1, "1"), put("b", 2, "2"), range("a", "b", 3)]);
-    let kept = retain(&[source.clone()], &retention(false, &[]));
+    let kept = retain(slice::from_ref(&source), &retention(false, &[]));
     assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: source.ranges.clone() });
     let kept = retain(&[source], &retention(true, &[]));
     assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: vec![] });
@@ -214,8 +215,8 @@ fn a_range_delete_hides_and_goes_at_the_bottom() {
 #[test]
 fn a_range_delete_stays_while_a_snapshot_keeps_what_it_hides() {
     let source = Source::of(&[put("a", 1, "1"), range("a", "b", 3)]);
-    assert_eq!(retain(&[source.clone()], &retention(true, &[1])), source);
-    assert_eq!(retain(&[source.clone()], &retention(true, &[2])), source);
+    assert_eq!(retain(slice::from_ref(&source), &retention(true, &[1])), source);
+    assert_eq!(retain(slice::from_ref(&source), &retention(true, &[2])), source);
     assert_eq!(retain(&[source], &retention(true, &[3])), Source::default());
 }
 
@@ -233,7 +234,7 @@ fn what_is_newer_than_a_range_delete_is_never_hidden_by_it() {
 #[test]
 fn operands_above_a_range_delete_stand_on_nothing() {
     let source = Source::of(&[put("a", 1, "b"), range("a", "b", 2), operand("a", 3, "+3")]);
-    let kept = retain(&[source.clone()], &retention(false, &[]));
+    let kept = retain(slice::from_ref(&source), &retention(false, &[]));
     assert_eq!(kept, Source { rows: vec![operand("a", 3, "+3")], ranges: source.ranges.clone() });
     let kept = retain(&[source], &retention(true, &[]));
     assert_eq!(kept, Source { rows: vec![put("a", 3, "!+3")], ranges: vec![] });
