@@ -2,6 +2,8 @@
 //! their keys' range, 16 B + 100 B rows, merged as one range and as two at once, uncompressed and
 //! with either codec (half of a value compresses then). Bytes are those of the rows.
 
+#![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
+
 use criterion::{BenchmarkId, Criterion, Throughput};
 use siltstone::store::local::LocalStore;
 use siltstone::{Accept, Batch, Codec, CompactionOptions, Database, OpenOptions, Options, task};
