@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test stops at what it did not expect"
 )]
