@@ -73,4 +73,59 @@ pub trait Cursor {
     fn key(&self) -> Option<(&[u8], Seq)> {
         self.entry().map(|entry| (entry.key, entry.seq))
     }
+
+    /// How many entries from the one at hand on are *plain* for a reader at `seq`, and can be had
+    /// without a move: values that never expire, at or below `seq`. At most `most`; fewer where
+    /// finding out would cost more than it spares, down to 0.
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        let _ = (seq, most);
+        0
+    }
+
+    /// The key of the entry `ahead` places after the one at hand; `ahead` is less than what
+    /// [`Cursor::plain`] answered there. Empty past that.
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        let _ = ahead;
+        &[]
+    }
+
+    /// The value beside [`Cursor::plain_key`].
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        let _ = ahead;
+        &[]
+    }
+
+    /// Stands on the entry `ahead` places after the one at hand; `ahead` is less than what
+    /// [`Cursor::plain`] answered there.
+    fn pass(&mut self, ahead: usize) {
+        let _ = ahead;
+    }
+
+    /// Hands keys and values of plain entries to `take`, from the one at hand on and below `end`,
+    /// each key once and newest first, until one comes that may be otherwise or `take` answers that
+    /// it wants no more. Stands on the last that was taken; where none was, on the same as before.
+    ///
+    /// # Errors
+    /// What `take` answers; the cursor may not be used afterwards.
+    fn each_plain(
+        &mut self,
+        seq: Seq,
+        end: Option<&[u8]>,
+        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Plain>
+    where
+        Self: Sized,
+    {
+        let _ = (seq, end, take);
+        Ok(Plain { taken: 0, more: true })
+    }
+}
+
+/// What [`Cursor::each_plain`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Entries taken.
+    pub taken: usize,
+    /// Whether the last call wanted more.
+    pub more: bool,
 }

@@ -42,7 +42,7 @@ pub mod range_delete;
 pub mod sst;
 
 pub use batch::{Batch, BatchOp, BatchOps};
-pub use cursor::{BlockAddr, Cursor, Step};
+pub use cursor::{BlockAddr, Cursor, Plain, Step};
 pub use entry::{Entry, Kind, UnixMillis, compare_internal};
 pub use envelope::{Envelope, ObjectKind};
 pub use error::{Error, ErrorKind, Result};

@@ -13,8 +13,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Decoded blocks, weighed by their bytes. Scan-resistant by its policy (S3-FIFO); long scans and
-/// compactions do not fill it at all.
+/// Decoded blocks, weighed by their bytes. Scan-resistant by its policy (S3-FIFO); long scans fill
+/// what room there is and push nothing out, compactions do not fill it at all.
 pub(crate) struct BlockCache {
     blocks: quick_cache::sync::Cache<BlockAddr, Arc<Block>, ByBytes>,
     hits: Counter,
@@ -70,6 +70,13 @@ impl BlockCache {
 
     pub(crate) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
         self.blocks.insert(addr, block);
+    }
+
+    /// Whether so many bytes more push nothing out: three quarters of the cache may be filled with
+    /// what was read once, and the rest, with what is pushed out first, is left to what is read
+    /// again. (Short of the whole for another reason: the shards do not fill evenly.)
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes().saturating_add(bytes) <= self.capacity() / 4 * 3
     }
 
     pub(crate) fn bytes(&self) -> u64 {

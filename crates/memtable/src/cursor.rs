@@ -7,10 +7,12 @@
 
 use crate::heads::{Heads, Standing, Way};
 use crate::order::Order;
+use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
-use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
+use siltstone_base::{Cursor, Entry, Error, Kind, Result, Seq, Step};
 use std::fmt;
 use std::hint::black_box;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most records that a cursor looks ahead.
@@ -75,6 +77,24 @@ impl MemCursor {
         let entry =
             entry.ok_or_else(|| Error::internal("a memtable cursor was moved from nowhere"))?;
         Ok((entry.key.to_vec(), entry.seq))
+    }
+
+    /// As [`Cursor::plain`], of entries above `floor`.
+    #[must_use]
+    pub fn plain_above(&self, floor: Seq, seq: Seq, most: usize) -> usize {
+        let ahead = self.ahead.get(self.at..).unwrap_or_default().iter().take(most);
+        let is_plain = |Standing { place, .. }: &&Standing| {
+            place.kind == Kind::Put && !place.has_expiry && floor < place.seq && place.seq <= seq
+        };
+        ahead.take_while(is_plain).count()
+    }
+
+    /// A part of the entry `ahead` places after the current one.
+    #[inline]
+    fn bytes_of(&self, ahead: usize, part: impl Fn(&Place) -> Range<usize>) -> &[u8] {
+        let Some(standing) = self.ahead.get(self.at + ahead) else { return &[] };
+        let bytes = self.heads.bytes(self.table.log(), standing);
+        bytes.get(part(&standing.place)).unwrap_or_default()
     }
 
     /// Takes the next records, further ahead each time.
@@ -146,5 +166,23 @@ impl Cursor for MemCursor {
     fn entry(&self) -> Option<Entry<'_>> {
         let standing = self.ahead.get(self.at)?;
         Some(standing.place.read(self.heads.bytes(self.table.log(), standing)))
+    }
+
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        self.plain_above(Seq::NONE, seq, most)
+    }
+
+    #[inline]
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        self.bytes_of(ahead, Place::key_range)
+    }
+
+    #[inline]
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        self.bytes_of(ahead, Place::value_range)
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        self.at += ahead;
     }
 }

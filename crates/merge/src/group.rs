@@ -51,11 +51,23 @@ impl Group {
         self.open
     }
 
+    /// Whether it is, or was last, of this key.
+    #[inline]
+    pub(crate) fn is_of(&self, key: &[u8]) -> bool {
+        self.key == key
+    }
+
+    /// The newest visible version of a key was its item, as it lay.
+    #[inline]
+    pub(crate) fn settle_as(&mut self, key: &[u8], seq: Seq) {
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.seq = seq;
+    }
+
     #[inline]
     fn begin(&mut self, entry: &Entry<'_>) {
-        self.key.clear();
-        self.key.extend_from_slice(entry.key);
-        self.seq = entry.seq;
+        self.settle_as(entry.key, entry.seq);
         self.operands.clear();
         self.has_base = false;
     }

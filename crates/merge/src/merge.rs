@@ -14,8 +14,10 @@
 //! the first behind what all keys share, as a *rank*: most matches compare two numbers and touch no
 //! block. Who wins them is anybody's guess, a processor's too, so they are played without a branch.
 
+mod plain;
+
 use siltstone_base::prefix::head;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, Plain, Result, Seq, Step};
 use std::cmp::Ordering;
 
 /// Which way a merge moves. Fixed for its life.
@@ -87,6 +89,8 @@ pub struct Merge<C> {
     direction: Direction,
     state: State,
     needed: Vec<BlockAddr>,
+    /// Who comes up from each node while the tree is built; kept for its memory.
+    winners: Vec<Seat>,
 }
 
 impl<C: Cursor> Merge<C> {
@@ -102,6 +106,7 @@ impl<C: Cursor> Merge<C> {
             direction,
             state: State::Nowhere,
             needed: Vec::new(),
+            winners: Vec::new(),
         }
     }
 
@@ -226,7 +231,8 @@ impl<C: Cursor> Merge<C> {
     fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
         // winners[n] is who comes up from node n; the leaves are their own winners.
-        let mut winners = vec![Seat { rank: 0, source: 0 }; 2 * count];
+        let mut winners = std::mem::take(&mut self.winners);
+        winners.resize(2 * count, Seat { rank: 0, source: 0 });
         for source in 0..count {
             let step = if self.stands[source] == Stand::On { Step::Ready } else { Step::End };
             let rank = self.rank_of(source, step)?;
@@ -240,6 +246,7 @@ impl<C: Cursor> Merge<C> {
         if let (Some(top), Some(winner)) = (self.tree.first_mut(), winners.get(1)) {
             *top = *winner;
         }
+        self.winners = winners;
         Ok(())
     }
 
@@ -335,5 +342,15 @@ impl<C: Cursor> Cursor for Merge<C> {
             return None;
         }
         self.winner().and_then(C::key)
+    }
+
+    #[inline]
+    fn each_plain(
+        &mut self,
+        seq: Seq,
+        end: Option<&[u8]>,
+        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Plain> {
+        self.take_plain(seq, end, take)
     }
 }

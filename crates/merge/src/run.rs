@@ -169,4 +169,25 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         }
         self.tables.get(self.at).and_then(|(_, table)| table.key())
     }
+
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        let table = self.tables.get(self.at).filter(|_| self.stage == Stage::Idle);
+        table.map_or(0, |(_, table)| table.plain(seq, most))
+    }
+
+    #[inline(always)]
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        self.tables.get(self.at).map_or(&[], |(_, table)| table.plain_key(ahead))
+    }
+
+    #[inline(always)]
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        self.tables.get(self.at).map_or(&[], |(_, table)| table.plain_value(ahead))
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        if let Some((_, table)) = self.tables.get_mut(self.at) {
+            table.pass(ahead);
+        }
+    }
 }

@@ -164,6 +164,28 @@ impl Cursor for Rows {
         }
         self.at.map(|at| self.rows[at].entry())
     }
+
+    /// Stops early, as a block ends somewhere.
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        let Some(at) = self.at.filter(|_| self.pending.is_none()) else { return 0 };
+        let few = (self.random >> 40) as usize % 6;
+        let is_plain = |row: &&Row| {
+            row.kind == Kind::Put && row.expires_at.is_none() && row.seq <= seq
+        };
+        self.rows[at..].iter().take(most.min(few)).take_while(is_plain).count()
+    }
+
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        self.at.map_or(&[], |at| &self.rows[at + ahead].key)
+    }
+
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        self.at.map_or(&[], |at| &self.rows[at + ahead].value)
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        self.at = self.at.map(|at| at + ahead);
+    }
 }
 
 /// Repeats `step` until it lacks nothing, as a driver with every block at hand would.

@@ -4,12 +4,18 @@ use crate::group::{Group, Took};
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use crate::view::ReadView;
-use siltstone_base::{Cursor, Error, Result, Seq, Step};
+use siltstone_base::{Cursor, Error, Plain, Result, Seq, Step};
 
 /// Entries without an item that are passed over between two looks whether all of them are of one
 /// key: then the cursor is asked to seek past the rest of its versions. A seek costs some ten moves
 /// (each source searches a block's index, a block, or a memtable).
 const MOVES_BEFORE_SEEK: u32 = 8;
+
+/// A stretch of plain entries shorter than this was not worth looking for.
+const SHORT_STRETCH: usize = 4;
+/// Entries that are taken one by one, at most, before the next stretch is looked for: entries that
+/// are not plain rarely stand alone.
+const MOST_ONE_BY_ONE: u32 = 64;
 
 /// Where the item lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +49,10 @@ pub struct Visible<C> {
     mark: Vec<u8>,
     /// The next move is a seek, or a seek before, to `mark` and this.
     jump: Option<Seq>,
+    /// Entries to take one by one before a stretch of plain ones is looked for.
+    one_by_one: u32,
+    /// What that begins at when the next stretch is short.
+    patience: u32,
     failed: Option<Error>,
 }
 
@@ -71,6 +81,8 @@ impl<C: Cursor> Visible<C> {
             passed: 0,
             mark: Vec::new(),
             jump: None,
+            one_by_one: 0,
+            patience: 1,
             failed: None,
         }
     }
@@ -108,6 +120,17 @@ impl<C: Cursor> Visible<C> {
                     step @ Step::NeedBlock(_) => return Ok(step),
                 }
             }
+            if !self.ended && self.direction == Direction::Forward {
+                let plain = self.stretch(&mut take)?;
+                if plain.taken > 0 {
+                    self.move_first = true;
+                    if !plain.more {
+                        self.at = At::Cursor;
+                        return Ok(Step::Ready);
+                    }
+                    continue;
+                }
+            }
             let entry =
                 if self.ended { None } else { self.range.look(&self.cursor, self.direction)? };
             self.ended = entry.is_none();
@@ -131,6 +154,35 @@ impl<C: Cursor> Visible<C> {
                 return Ok(Step::Ready);
             }
         }
+    }
+
+    /// Takes the plain entries from the one at hand on, where it is time to look for some.
+    #[inline]
+    fn stretch(&mut self, take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Plain> {
+        let none = Plain { taken: 0, more: true };
+        if self.one_by_one > 0 {
+            self.one_by_one -= 1;
+            return Ok(none);
+        }
+        // Of a key that was settled what follows is hidden.
+        let settled = self.cursor.key().is_none_or(|(key, _)| self.group.is_of(key));
+        if self.group.is_open() || settled {
+            return Ok(none);
+        }
+        let (_, end) = self.range.bounds();
+        let plain = self.cursor.each_plain(self.view.seq, end, take)?;
+        if plain.taken > 0
+            && let Some((key, seq)) = self.cursor.key()
+        {
+            self.group.settle_as(key, seq);
+        }
+        if plain.taken < SHORT_STRETCH {
+            self.one_by_one = self.patience;
+            self.patience = (self.patience * 2).min(MOST_ONE_BY_ONE);
+        } else {
+            self.patience = 1;
+        }
+        Ok(plain)
     }
 
     /// Counts an entry that gave no item. When those of the last moves were all of one key, and the

@@ -255,4 +255,30 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         let (block, position) = self.standing()?;
         Some((block.key(position), block.seq(position)))
     }
+
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        let cut = self.visible_start.is_some() || self.visible_end.is_some();
+        match self.standing() {
+            Some((block, position)) if !cut && block.is_plain(seq) => {
+                most.min(block.len() - position)
+            }
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        self.standing().map_or(&[], |(block, position)| block.key(position + ahead))
+    }
+
+    #[inline(always)]
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        self.standing().map_or(&[], |(block, position)| block.value(position + ahead))
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        let len = self.held.as_ref().map_or(0, |(_, block)| block.len());
+        let position = self.position.map(|position| position + ahead);
+        self.position = position.filter(|position| *position < len);
+    }
 }

@@ -140,6 +140,24 @@ impl Cursor for Above {
     fn key(&self) -> Option<(&[u8], Seq)> {
         self.cursor.key()
     }
+
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        self.cursor.plain_above(self.floor, seq, most)
+    }
+
+    #[inline]
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        self.cursor.plain_key(ahead)
+    }
+
+    #[inline]
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        self.cursor.plain_value(ahead)
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        self.cursor.pass(ahead);
+    }
 }
 
 macro_rules! forward_to_source {
@@ -166,6 +184,42 @@ macro_rules! forward_to_source {
                     Source::Memtable(cursor) => cursor.key(),
                     Source::Run(cursor) => cursor.key(),
                     Source::Covered(cursor) => cursor.key(),
+                }
+            }
+
+            // What range deletes may hide is not plain.
+
+            fn plain(&self, seq: Seq, most: usize) -> usize {
+                match self {
+                    Source::Memtable(cursor) => cursor.plain(seq, most),
+                    Source::Run(cursor) => cursor.plain(seq, most),
+                    Source::Covered(_) => 0,
+                }
+            }
+
+            #[inline]
+            fn plain_key(&self, ahead: usize) -> &[u8] {
+                match self {
+                    Source::Memtable(cursor) => cursor.plain_key(ahead),
+                    Source::Run(cursor) => cursor.plain_key(ahead),
+                    Source::Covered(_) => &[],
+                }
+            }
+
+            #[inline]
+            fn plain_value(&self, ahead: usize) -> &[u8] {
+                match self {
+                    Source::Memtable(cursor) => cursor.plain_value(ahead),
+                    Source::Run(cursor) => cursor.plain_value(ahead),
+                    Source::Covered(_) => &[],
+                }
+            }
+
+            fn pass(&mut self, ahead: usize) {
+                match self {
+                    Source::Memtable(cursor) => cursor.pass(ahead),
+                    Source::Run(cursor) => cursor.pass(ahead),
+                    Source::Covered(_) => {}
                 }
             }
         }

@@ -18,6 +18,7 @@ const READ_AHEAD_BYTES: u64 = 4 << 20;
 /// what was read is still in the processor's caches when it is used.
 const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
 /// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
+/// What a long one reads stays only where it pushes nothing out.
 const CACHED_WAVES: u32 = 3;
 
 /// Number of a block that no table has: it stands for the metadata.
@@ -103,6 +104,35 @@ impl Cursor for ScanTable {
         match self {
             ScanTable::Open(cursor) => cursor.key(),
             ScanTable::Closed(..) => None,
+        }
+    }
+
+    fn plain(&self, seq: Seq, most: usize) -> usize {
+        match self {
+            ScanTable::Open(cursor) => cursor.plain(seq, most),
+            ScanTable::Closed(..) => 0,
+        }
+    }
+
+    #[inline]
+    fn plain_key(&self, ahead: usize) -> &[u8] {
+        match self {
+            ScanTable::Open(cursor) => cursor.plain_key(ahead),
+            ScanTable::Closed(..) => &[],
+        }
+    }
+
+    #[inline]
+    fn plain_value(&self, ahead: usize) -> &[u8] {
+        match self {
+            ScanTable::Open(cursor) => cursor.plain_value(ahead),
+            ScanTable::Closed(..) => &[],
+        }
+    }
+
+    fn pass(&mut self, ahead: usize) {
+        if let ScanTable::Open(cursor) = self {
+            cursor.pass(ahead);
         }
     }
 }
@@ -216,7 +246,8 @@ pub(super) async fn read_ahead(
         next = block;
     }
     wanted.sort_unstable();
-    let fill = if waves <= CACHED_WAVES { fetch::Fill::Keep } else { fetch::Fill::PassBy };
+    let keeps = waves <= CACHED_WAVES || context.cache.has_room(bytes);
+    let fill = if keeps { fetch::Fill::Keep } else { fetch::Fill::PassBy };
     let fetched = context.blocks(&table.table, &wanted, fill).await?;
     blocks.hand.lock().extend(fetched);
     Ok(())

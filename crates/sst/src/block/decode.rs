@@ -37,8 +37,8 @@ fn wrong(message: &'static str) -> Error {
 /// cannot apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = Head::decode(&bytes)?;
-    let block = head.lay_out(bytes, seq_override)?;
-    check_rows(&block)?;
+    let mut block = head.lay_out(bytes, seq_override)?;
+    block.newest = check_rows(&block)?;
     Ok(block)
 }
 
@@ -134,20 +134,21 @@ impl Head {
             values: at as usize,
             // A tag of 0 or with the expiry flag is of no kind.
             every: Kind::from_byte(self.tag).ok(),
+            newest: Seq::MAX,
             bytes,
         })
     }
 }
 
-/// Checks tags, sequence numbers, expiries and value ends, each column once.
-fn check_rows(block: &Block) -> Result<()> {
+/// Checks tags, sequence numbers, expiries and value ends, each column once. The largest of the
+/// sequence numbers.
+fn check_rows(block: &Block) -> Result<Seq> {
     let bytes = &block.bytes;
     let rows = |column: &Column| if column.width == 0 { 1 } else { block.entries };
     let most = (0..rows(&block.seqs)).map(|row| block.seqs.delta(bytes, row)).max();
     let most = block.seqs.base.checked_add(most.unwrap_or(0));
-    if most.is_none_or(|seq| seq > Seq::MAX.get()) {
-        return Err(wrong("impossible sequence number in a block"));
-    }
+    let newest = most.filter(|seq| *seq <= Seq::MAX.get()).map(Seq);
+    let newest = newest.ok_or_else(|| wrong("impossible sequence number in a block"))?;
     let mut tombstones = false;
     for row in 0..rows(&block.tags) {
         match Kind::from_byte(block.tags.get(bytes, row) as u8 & !EXPIRY_FLAG)? {
@@ -183,5 +184,5 @@ fn check_rows(block: &Block) -> Result<()> {
             return Err(wrong("a tombstone has a value"));
         }
     }
-    Ok(())
+    Ok(newest)
 }

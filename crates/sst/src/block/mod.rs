@@ -76,6 +76,8 @@ pub struct Block {
     values: usize,
     /// The kind of every entry, where all are of one kind and none expires.
     every: Option<Kind>,
+    /// The largest sequence number.
+    newest: Seq,
 }
 
 impl Block {
@@ -108,6 +110,18 @@ impl Block {
     #[inline]
     pub(crate) fn seq(&self, position: usize) -> Seq {
         Seq(self.seqs.get(&self.bytes, position))
+    }
+
+    /// Whether every entry is a value that never expires, at or below `seq`.
+    #[inline]
+    pub(crate) fn is_plain(&self, seq: Seq) -> bool {
+        self.every == Some(Kind::Put) && self.newest <= seq
+    }
+
+    /// The value at `position`; empty past the end.
+    #[inline]
+    pub(crate) fn value(&self, position: usize) -> &[u8] {
+        self.bytes.get(self.value_range(position)).unwrap_or_default()
     }
 
     /// Where the value at `position` lies in [`Block::bytes`]; empty past the end.

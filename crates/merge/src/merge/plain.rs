@@ -1,0 +1,195 @@
+//! Stretches of plain entries, merged by ranks alone.
+//!
+//! ```text
+//! source 0:  [12 15 31 | 40]      |: behind it an entry that is not plain, or the end of a block
+//! source 1:  [13 14 33 90]        taken: 12 13 14 15 31, then source 0 has to be moved
+//! source 2:  [70]
+//! ```
+//! Most entries of most databases are values that never expire and that every reader sees. Of
+//! those nothing has to be asked but which comes next: no tournament is replayed, no entry looked
+//! at twice, no key kept to be compared with the next. As long as ranks ascend strictly, keys
+//! differ. Where two are equal, or an entry is not plain, the merge goes on one by one.
+
+use super::{Direction, Merge, Stand, State};
+use siltstone_base::prefix::{head, shared_prefix};
+use siltstone_base::{Cursor, Plain, Result, Seq};
+
+/// Sources whose next entries are compared one with all: with more, a tournament is cheaper.
+const MOST_SOURCES: usize = 16;
+/// Entries that are looked ahead in one source.
+const MOST_AHEAD: usize = 256;
+
+/// The plain entries ahead in one source.
+#[derive(Clone, Copy)]
+struct Ahead {
+    plain: usize,
+    taken: usize,
+}
+
+/// Of all sources: what lies ahead, and the rank of each one's next entry.
+struct Stretch {
+    ahead: [Ahead; MOST_SOURCES],
+    ranks: [u64; MOST_SOURCES],
+    /// How many first bytes all keys of the stretch have in common.
+    shared: usize,
+    /// Who gave the last entry.
+    last: Option<usize>,
+    taken: usize,
+}
+
+/// The rank of `key` among keys that have their first `shared` bytes in common.
+#[inline]
+fn rank(key: &[u8], shared: usize) -> u64 {
+    head(key.get(shared..).unwrap_or_default())
+}
+
+/// The position of the lowest of some numbers, and the lowest of all others.
+#[inline]
+fn lowest(ranks: &[u64]) -> (usize, u64, u64) {
+    let (mut at, mut first, mut second) = (0, u64::MAX, u64::MAX);
+    for (number, rank) in ranks.iter().enumerate() {
+        second = second.min(first.max(*rank));
+        at = if *rank < first { number } else { at };
+        first = first.min(*rank);
+    }
+    (at, first, second)
+}
+
+impl<C: Cursor> Merge<C> {
+    /// [`Cursor::each_plain`] of a merge that stands.
+    #[inline]
+    pub(super) fn take_plain(
+        &mut self,
+        seq: Seq,
+        end: Option<&[u8]>,
+        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Plain> {
+        let stands = self.state == State::Standing && self.direction == Direction::Forward;
+        if !stands || self.sources.len() > MOST_SOURCES {
+            return Ok(Plain { taken: 0, more: true });
+        }
+        let Some(mut stretch) = self.look_ahead(seq, end) else {
+            return Ok(Plain { taken: 0, more: true });
+        };
+        let more = self.take_stretch(&mut stretch, take)?;
+        self.pass_stretch(&stretch)?;
+        Ok(Plain { taken: stretch.taken, more })
+    }
+
+    /// Asks every source; `None` where the first entry is not plain.
+    #[expect(clippy::indexing_slicing, reason = "at most MOST_SOURCES sources")]
+    fn look_ahead(&self, seq: Seq, end: Option<&[u8]>) -> Option<Stretch> {
+        let winner = self.tree.first()?.source;
+        let first = self.sources.get(winner)?.key()?.0;
+        let mut ahead = [Ahead { plain: 0, taken: 0 }; MOST_SOURCES];
+        let mut shared = first.len();
+        let mut common = |key: &[u8]| {
+            let first = first.get(..shared).unwrap_or_default();
+            shared = shared_prefix(first, key);
+        };
+        for (number, source) in self.sources.iter().enumerate() {
+            if self.stands[number] != Stand::On {
+                continue;
+            }
+            let plain = plain_below(source, seq, end);
+            ahead[number].plain = plain;
+            // All keys of the stretch lie between its first and the last of these.
+            match plain.checked_sub(1) {
+                Some(last) => common(source.plain_key(last)),
+                None => common(source.key()?.0),
+            }
+        }
+        if ahead[winner].plain == 0 {
+            return None;
+        }
+        let mut ranks = [u64::MAX; MOST_SOURCES];
+        for (number, source) in self.sources.iter().enumerate() {
+            if self.stands[number] == Stand::On {
+                ranks[number] = rank(source.key()?.0, shared);
+            }
+        }
+        Some(Stretch { ahead, ranks, shared, last: None, taken: 0 })
+    }
+
+    /// Takes what can be taken; whether more was wanted.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "sources are at most MOST_SOURCES")]
+    fn take_stretch(
+        &self,
+        stretch: &mut Stretch,
+        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<bool> {
+        let count = self.sources.len();
+        // No entry has been taken whose rank is this or higher.
+        let mut floor = 0;
+        loop {
+            let (at, mut next, second) = lowest(&stretch.ranks[..count]);
+            let (source, ahead) = (&self.sources[at], &mut stretch.ahead[at]);
+            let from = ahead.taken;
+            let mut more = true;
+            while ahead.taken < ahead.plain && floor <= next && next < second && more {
+                more = take(source.plain_key(ahead.taken), source.plain_value(ahead.taken))?;
+                floor = next + 1;
+                ahead.taken += 1;
+                if ahead.taken < ahead.plain {
+                    next = rank(source.plain_key(ahead.taken), stretch.shared);
+                }
+            }
+            if ahead.taken > from {
+                stretch.last = Some(at);
+                stretch.taken += ahead.taken - from;
+            }
+            if !more || ahead.taken == from || ahead.taken == ahead.plain {
+                return Ok(more);
+            }
+            stretch.ranks[at] = next;
+        }
+    }
+
+    /// Has all sources stand behind what was taken of them, and the one that gave the last entry
+    /// on that.
+    fn pass_stretch(&mut self, stretch: &Stretch) -> Result<()> {
+        let Some(last) = stretch.last else { return Ok(()) };
+        let each = self.sources.iter_mut().zip(&stretch.ahead).enumerate();
+        for (number, (source, ahead)) in each {
+            let passed = ahead.taken - usize::from(number == last);
+            if passed > 0 {
+                source.pass(passed);
+            }
+        }
+        // The last entry's rank is below those of all that follow: it wins.
+        self.build()
+    }
+}
+
+/// How many plain entries lie ahead in `source`, below `end`.
+fn plain_below<C: Cursor>(source: &C, seq: Seq, end: Option<&[u8]>) -> usize {
+    let plain = source.plain(seq, MOST_AHEAD);
+    let (Some(end), Some(last)) = (end, plain.checked_sub(1)) else { return plain };
+    if source.plain_key(last) < end {
+        return plain;
+    }
+    let (mut low, mut high) = (0, last);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if source.plain_key(middle) < end { low = middle + 1 } else { high = middle }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lowest;
+
+    #[test]
+    fn the_two_lowest_are_found_anywhere() {
+        for ranks in [[1, 2, 3], [1, 3, 2], [2, 1, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]] {
+            let at = ranks.iter().position(|rank| *rank == 1);
+            assert_eq!(Some(lowest(&ranks).0), at);
+            assert_eq!((lowest(&ranks).1, lowest(&ranks).2), (1, 2));
+        }
+        assert_eq!(lowest(&[5, 5]), (0, 5, 5));
+        assert_eq!(lowest(&[7]), (0, 7, u64::MAX));
+        assert_eq!(lowest(&[u64::MAX]), (0, u64::MAX, u64::MAX));
+    }
+}
