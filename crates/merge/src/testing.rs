@@ -169,9 +169,8 @@ impl Cursor for Rows {
     fn plain(&self, seq: Seq, most: usize) -> usize {
         let Some(at) = self.at.filter(|_| self.pending.is_none()) else { return 0 };
         let few = (self.random >> 40) as usize % 6;
-        let is_plain = |row: &&Row| {
-            row.kind == Kind::Put && row.expires_at.is_none() && row.seq <= seq
-        };
+        let is_plain =
+            |row: &&Row| row.kind == Kind::Put && row.expires_at.is_none() && row.seq <= seq;
         self.rows[at..].iter().take(most.min(few)).take_while(is_plain).count()
     }
 
