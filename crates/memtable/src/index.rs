@@ -86,11 +86,14 @@ impl Index {
         NONE
     }
 
-    /// The slot where a look-up of this hash begins, as it is; 0 while there is no table.
-    pub(crate) fn first_slot(&self, hash: u32) -> u64 {
-        let table = self.table(self.current.load(Acquire));
-        let slot = table.and_then(|table| table.get(hash as usize & (table.len() - 1)));
-        slot.map_or(0, |slot| slot.load(Relaxed))
+    /// Loads the slots where look-ups of these hashes begin; the answer means nothing.
+    pub(crate) fn touch(&self, hashes: &[u64]) -> u64 {
+        let Some(table) = self.table(self.current.load(Acquire)) else { return 0 };
+        let slots = hashes.iter().filter_map(|hash| {
+            let slot = table.get(part_of(*hash) as usize & (table.len() - 1));
+            slot.map(|slot| slot.load(Relaxed))
+        });
+        slots.fold(0, |sum, slot| sum ^ slot)
     }
 
     /// A record that probably is the newest of its key: of that hash, in the first slots. Key bytes

@@ -13,6 +13,7 @@
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
 //! | `log`, `record`, `chunked` | records in append-only arrays that readers index as they grow |
 //! | `index` | a hash table from keys to newest records |
+//! | `near` | what many look-ups wait for, brought near side by side |
 //! | `nursery` | a small skip list that takes single writes |
 //! | `strip` | immutable sorted arrays, and the merge of two |
 //! | `stretch` | 256 entries of a strip, laid together once they are read often |
@@ -33,6 +34,7 @@ mod cursor;
 mod heads;
 mod index;
 mod log;
+mod near;
 mod nursery;
 mod order;
 mod ranges;
@@ -46,4 +48,4 @@ mod window;
 mod tests;
 
 pub use cursor::MemCursor;
-pub use table::{Depth, MAX_ENTRIES, MemEntry, Memtable};
+pub use table::{MAX_ENTRIES, MemEntry, Memtable};

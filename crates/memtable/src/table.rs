@@ -256,32 +256,6 @@ impl Memtable {
         self.find(key, index::part_of(hash), seq)
     }
 
-    /// Loads what a look-up of a key with this hash loads `depth` steps down, and answers something
-    /// made of it, which means nothing. Who looks many keys up calls it for all of them at one
-    /// depth, then at the next: their loads then wait for memory side by side.
-    #[must_use]
-    pub fn touch(&self, hash: u64, depth: Depth) -> u64 {
-        let hash = index::part_of(hash);
-        if depth == Depth::Slot {
-            return self.index.first_slot(hash);
-        }
-        let number = self.index.probable(hash);
-        if number == NONE {
-            return 0;
-        }
-        let place = self.log.record(number).place();
-        if depth == Depth::Record {
-            return place.seq.get();
-        }
-        let buffer = self.log.buffer(place.buffer);
-        if depth == Depth::Buffer {
-            return buffer.len() as u64;
-        }
-        let ends = [place.key_range().start, place.value_range().end.saturating_sub(1)];
-        let bytes = ends.iter().filter_map(|at| buffer.get(*at)).fold(0, |a, b| a ^ b);
-        Arc::strong_count(buffer) as u64 ^ u64::from(bytes)
-    }
-
     fn find(&self, key: &[u8], hash: u32, seq: Seq) -> Option<MemEntry> {
         let mut record = self.index.find(&self.log, hash, key);
         while record != NONE && self.log.record(record).seq() > seq {
@@ -363,6 +337,10 @@ impl Memtable {
         self.index.is_partial()
     }
 
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
     pub(crate) fn log(&self) -> &Log {
         &self.log
     }
@@ -371,24 +349,6 @@ impl Memtable {
     pub(crate) fn shared(&self, place: Place) -> MemEntry {
         MemEntry { buffer: Arc::clone(self.log.buffer(place.buffer)), place }
     }
-}
-
-/// How far down the chain of loads that is a look-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Depth {
-    /// The slot of the index.
-    Slot,
-    /// The record that it names.
-    Record,
-    /// Where the record's buffer lies.
-    Buffer,
-    /// The entry's bytes.
-    Bytes,
-}
-
-impl Depth {
-    /// From the first load to the last.
-    pub const ALL: [Depth; 4] = [Depth::Slot, Depth::Record, Depth::Buffer, Depth::Bytes];
 }
 
 /// An entry found by a look-up. Holds the batch's buffer, so it outlives the memtable.

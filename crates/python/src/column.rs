@@ -7,11 +7,16 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::DataType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
 use siltstone::{Keys, Value};
 
 /// Whether the object speaks the Arrow PyCapsule interface.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    // What it lacks costs it an exception to say; a list lacks both.
+    if object.is_exact_instance_of::<PyList>() {
+        return Ok(false);
+    }
     Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
 }
 

@@ -39,14 +39,27 @@ const HOLD: usize = 32;
 /// The keys, packed into one buffer.
 pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
     let mut packed = Keys::with_capacity(keys.len().unwrap_or(0));
-    let mut keys = keys.try_iter()?;
     let mut held = Vec::with_capacity(HOLD);
+    if let Ok(list) = keys.cast_exact::<PyList>() {
+        // A list is asked for its places: that is a third of what its iterator does.
+        pack_from(&mut list.iter().map(Ok), &mut held, &mut packed)?;
+    } else {
+        pack_from(&mut keys.try_iter()?, &mut held, &mut packed)?;
+    }
+    Ok(packed)
+}
+
+fn pack_from<'py>(
+    keys: &mut impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+    held: &mut Vec<Bound<'py, PyAny>>,
+    packed: &mut Keys,
+) -> PyResult<()> {
     loop {
         for key in keys.by_ref().take(HOLD) {
             held.push(key?);
         }
         if held.is_empty() {
-            return Ok(packed);
+            return Ok(());
         }
         for key in held.drain(..) {
             packed.push(key.extract::<BytesArg<'_>>()?.as_ref());

@@ -26,9 +26,10 @@ use crate::cache::{BlockCache, OpenTable};
 use crate::gates::{Gates, Says};
 use crate::slots::Look;
 use crate::value::Value;
+use siltstone_base::touch::touch;
 use siltstone_base::{Kind, Seq};
 use siltstone_bloom::Marks;
-use siltstone_memtable::{Depth, Memtable};
+use siltstone_memtable::Memtable;
 use siltstone_sst::Block;
 use std::hint::black_box;
 use std::ops::Range;
@@ -263,8 +264,14 @@ impl Wave {
     /// What the blocks say.
     fn in_blocks(&mut self, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
         let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
-        let near = self.blocks.iter().fold(0, |sum, (at, _, block)| sum ^ block.touch(key_of(*at)));
-        black_box(near);
+        black_box(self.blocks.iter().fold(0, |sum, (_, _, block)| sum ^ block.touch_head()));
+        // The arithmetic first and then the loads: so little stands between two of them that the
+        // processor looks ahead over most of a wave.
+        let mut near = [&[][..]; WAVE];
+        for (near, (at, _, block)) in near.iter_mut().zip(&self.blocks) {
+            *near = block.keys_near(key_of(*at));
+        }
+        black_box(near.iter().fold(0, |sum, keys| sum ^ touch(keys)));
         for (at, newest, block) in self.blocks.drain(..) {
             if let Some(answer) = answers.get_mut(at) {
                 *answer = in_block(block, key_of(at), newest <= seq);
@@ -299,9 +306,11 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
             }
         }
     }
-    for depth in Depth::ALL {
-        black_box(keys.iter().fold(0, |sum, key| sum ^ memtable.touch(key.hash, depth)));
+    let mut hashes = [0; WAVE];
+    for (hash, wanted) in hashes.iter_mut().zip(keys) {
+        *hash = wanted.hash;
     }
+    black_box(memtable.touch(hashes.get(..keys.len()).unwrap_or_default()));
     for (wanted, answer) in keys.iter().zip(answers) {
         if !matches!(answer, Found::Nothing) {
             continue;
@@ -317,12 +326,13 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
     }
 }
 
-/// Brings the ends of values near: they are copied out next.
+/// Brings the values near: they are copied out next.
 fn touch_values(answers: &[Found]) {
-    black_box(answers.iter().fold(0, |sum, answer| match answer {
-        Found::Value(value) => {
-            sum ^ value.first().copied().unwrap_or(0) ^ value.last().copied().unwrap_or(0)
+    let mut values = [&[][..]; WAVE];
+    for (value, answer) in values.iter_mut().zip(answers) {
+        if let Found::Value(found) = answer {
+            *value = found;
         }
-        Found::Nothing | Found::Hard => sum,
-    }));
+    }
+    black_box(values.iter().fold(0, |sum, value| sum ^ touch(value)));
 }

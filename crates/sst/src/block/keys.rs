@@ -11,6 +11,7 @@ use siltstone_base::bytes_io::Reader;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{Error, Result, Seq};
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// Memory for whole keys that is reserved on the head's word alone; more is taken only as keys
 /// arrive.
@@ -86,6 +87,37 @@ impl Keys {
             }
             _ => self.get_any(bytes, position),
         }
+    }
+
+    /// The bytes of neighbouring keys.
+    #[inline]
+    pub(crate) fn slice<'a>(&'a self, bytes: &'a [u8], positions: Range<usize>) -> &'a [u8] {
+        let end = |n: usize| match &self.ends {
+            Ends::Fixed(len) => n * len,
+            _ if n == 0 => 0,
+            Ends::Each(ends) => ends.get(n - 1).map_or(0, |end| *end as usize),
+            Ends::Stored(ends) => ends.get(bytes, n - 1) as usize,
+        };
+        let (start, end) = (end(positions.start), end(positions.end));
+        match &self.place {
+            Place::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
+            Place::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
+        }
+    }
+
+    /// Reads what a guess and [`Keys::slice`] need; the answer means nothing.
+    #[inline]
+    pub(crate) fn touch(&self) -> usize {
+        let place = match &self.place {
+            Place::Stored(from) => *from,
+            Place::Rebuilt(keys) => keys.len(),
+        };
+        let ends = match &self.ends {
+            Ends::Fixed(len) => *len,
+            Ends::Each(ends) => ends.len(),
+            Ends::Stored(ends) => ends.start,
+        };
+        place ^ ends ^ self.guess.touch()
     }
 
     fn get_any<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {

@@ -37,6 +37,7 @@ use crate::packed::Column;
 use bytes::Bytes;
 use keys::Keys;
 use siltstone_base::near::partition_near;
+use siltstone_base::touch::touch;
 use siltstone_base::{Entry, Kind, Seq, UnixMillis};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -57,9 +58,9 @@ const MAX_WHOLE_KEY_BYTES: usize =
 
 const _: () = assert!(MAX_WHOLE_KEY_BYTES <= u32::MAX as usize);
 
-/// Positions between the keys that [`Block::touch`] reads: four keys of 16 bytes fill a line.
-const TOUCH_KEYS: usize = 4;
-
+/// So many keys to either side of a guess are touched: the spread of a guess among a hundred or two
+/// keys is some five.
+const TOUCH_KEYS: usize = 5;
 /// Decoded entries of one block. Everything was checked when it was decoded: no access fails.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -189,18 +190,37 @@ impl Block {
         self.key(position) == key
     }
 
-    /// Reads a byte of the key and of the value that probably belong to `key`, and answers their
+    /// Reads a byte of the keys and of the value that probably belong to `key`, and answers their
     /// sum, which means nothing: their lines and pages are on the way then, side by side, before a
     /// search asks for one after the other.
     #[must_use]
     #[inline]
     pub fn touch(&self, key: &[u8]) -> u64 {
         let near = self.keys.guess.near(key).min(self.entries - 1);
-        // The spread of a guess among a hundred or two keys is some five keys: the lines around it.
-        let around = [near.saturating_sub(TOUCH_KEYS), near, near + TOUCH_KEYS];
-        let keys = around.map(|at| self.key(at).first().copied().unwrap_or_default());
         let value = self.bytes.get(self.value_near(near)).copied().unwrap_or_default();
-        keys.iter().fold(u64::from(value), |sum, byte| sum ^ u64::from(*byte))
+        u64::from(value) ^ touch(self.keys_around(near))
+    }
+
+    /// The bytes of the keys around where `key` probably lies, for [`touch`]. Who looks keys up
+    /// in many blocks gathers these first: what a loop then does for each is so little that the
+    /// processor has the loads of a dozen blocks under way at once.
+    #[must_use]
+    #[inline]
+    pub fn keys_near(&self, key: &[u8]) -> &[u8] {
+        self.keys_around(self.keys.guess.near(key).min(self.entries - 1))
+    }
+
+    #[inline]
+    fn keys_around(&self, near: usize) -> &[u8] {
+        let range = near.saturating_sub(TOUCH_KEYS)..(near + TOUCH_KEYS + 1).min(self.entries);
+        self.keys.slice(&self.bytes, range)
+    }
+
+    /// Reads what [`Block::keys_near`] needs of the block itself; the answer means nothing.
+    #[must_use]
+    #[inline]
+    pub fn touch_head(&self) -> usize {
+        self.entries ^ self.bytes.len() ^ self.values ^ self.keys.touch()
     }
 
     /// Finds the newest version of `key`, or what follows it, and reads the first and the last byte

@@ -1,0 +1,51 @@
+//! Bringing memory near.
+//!
+//! A look-up in much memory waits for it, some hundred nanoseconds a line, and of many look-ups the
+//! lines can come side by side: a processor goes on past a load that waits, as far as it looks
+//! ahead, some two to three hundred instructions. So whoever looks many things up first gathers
+//! where they lie, with arithmetic on what is near already, and then calls [`touch`] for all in a
+//! loop that does nothing else: a dozen instructions each, and most loads of such a loop wait
+//! together.
+//!
+//! There are instructions that ask for memory without waiting; to call them is `unsafe`.
+
+/// Bytes between two that are read: less than a line of 64.
+const STRIDE: usize = 48;
+/// How many are read, beside the last.
+const TOUCHES: usize = 4;
+
+/// Reads a few of these bytes, one a line where they are not many, and answers something made of
+/// them, which means nothing. Give it to [`std::hint::black_box`], or the compiler leaves out what
+/// it is made of.
+#[must_use]
+#[inline(always)]
+pub fn touch(bytes: &[u8]) -> u64 {
+    let stride = STRIDE.max(bytes.len() / TOUCHES);
+    let byte = |at: usize| u64::from(bytes.get(at).copied().unwrap_or_default());
+    (0..TOUCHES).fold(byte(bytes.len().wrapping_sub(1)), |sum, n| sum ^ byte(n * stride))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::touch;
+
+    #[test]
+    fn every_line_of_a_short_stretch_is_read() {
+        for len in 1..=192 {
+            // Each byte has a bit of its own line: what is read of a line tells by that bit, an odd
+            // number of times or an even one.
+            let odd = (0..3).filter(|line| {
+                let bytes: Vec<u8> = (0..len).map(|at| u8::from(at / 64 == *line)).collect();
+                touch(&bytes) == 1
+            });
+            let reads = |line: usize| {
+                let last = usize::from((len - 1) / 64 == line);
+                last + (0..4).filter(|n| n * 48 < len && n * 48 / 64 == line).count()
+            };
+            let expected = (0..3).filter(|line| reads(*line) % 2 == 1);
+            assert_eq!(odd.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{len}");
+            assert!((0..len.div_ceil(64)).all(|line| reads(line) > 0), "{len}");
+        }
+        assert_eq!(touch(b""), 0);
+    }
+}

@@ -1,0 +1,55 @@
+//! What many look-ups wait for, brought near side by side.
+//!
+//! ```text
+//! slot of the index ─► record ─► where its buffer lies ─► head of the buffer, key and value
+//! ```
+//! Each is a load from an address that the one before gave. Of all keys the first is made, then of
+//! all the second, with what was found kept in between, so that little stands between two loads
+//! ([`siltstone_base::touch`]).
+
+use crate::Memtable;
+use crate::index::part_of;
+use crate::log::NONE;
+use siltstone_base::touch::touch;
+use std::hint::black_box;
+use std::sync::Arc;
+
+/// Keys that make their steps together: some five lines each are to stay in a first-level cache.
+const TOGETHER: usize = 32;
+
+impl Memtable {
+    /// Loads what look-ups of keys with these hashes ([`Memtable::get_hashed`]) will load, and
+    /// answers something made of it, which means nothing.
+    #[must_use]
+    pub fn touch(&self, hashes: &[u64]) -> u64 {
+        hashes.chunks(TOGETHER).fold(0, |sum, hashes| sum ^ together(self, hashes))
+    }
+}
+
+fn together(memtable: &Memtable, hashes: &[u64]) -> u64 {
+    let (index, log) = (memtable.index(), memtable.log());
+    black_box(index.touch(hashes));
+    let mut numbers = [NONE; TOGETHER];
+    let mut found = 0;
+    for hash in hashes {
+        let number = index.probable(part_of(*hash));
+        if let Some(place) = numbers.get_mut(found) {
+            *place = number;
+        }
+        // No branch on it: whether a key is here is what nobody can foretell.
+        found += usize::from(number != NONE);
+    }
+    let numbers = numbers.get(..found).unwrap_or_default();
+    black_box(numbers.iter().fold(0, |sum, number| sum ^ log.record(*number).seq().get()));
+    let mut places = [None; TOGETHER];
+    for (place, number) in places.iter_mut().zip(numbers) {
+        let at = log.record(*number).place();
+        *place = Some((log.buffer(at.buffer), at));
+    }
+    let mut bytes = [&[][..]; TOGETHER];
+    for (bytes, (buffer, place)) in bytes.iter_mut().zip(places.iter().flatten()) {
+        *bytes = buffer.get(place.range()).unwrap_or_default();
+    }
+    let heads = places.iter().flatten().fold(0, |sum, (buffer, _)| sum ^ Arc::strong_count(buffer));
+    bytes.iter().fold(heads as u64, |sum, bytes| sum ^ touch(bytes))
+}
