@@ -11,29 +11,31 @@ from siltstone import _native
 
 __all__ = ["OptionValues", "Options", "named_options"]
 
-Seconds = timedelta | float
-"""A duration: ``timedelta``, or seconds."""
+Seconds = timedelta | float | str
+"""A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
+Bytes = int | str
+"""A number of bytes, or one with its unit: ``"64KiB"``, ``"1GiB"``."""
 
 
 class OptionValues(TypedDict, total=False):
     """What `Options` takes. Its docstring tells meaning, range and default of each."""
 
     flush_interval: Seconds
-    flush_bytes: int
+    flush_bytes: Bytes
     max_parallel_writes: int
     max_wal_puts_per_second: float | None
-    l0_sst_size_bytes: int
+    l0_sst_size_bytes: Bytes
     l0_manifest_commit_interval: Seconds
-    max_memtable_bytes: int
+    max_memtable_bytes: Bytes
     manifest_poll_interval: Seconds
     reader_checkpoint: bool
     checkpoint_lifetime: Seconds
-    max_batch_bytes: int
-    block_bytes: int
+    max_batch_bytes: Bytes
+    block_bytes: Bytes
     compression: Literal["none", "lz4", "zstd"]
     filter_bits_per_key: int
-    block_cache_bytes: int
-    metadata_cache_bytes: int
+    block_cache_bytes: Bytes
+    metadata_cache_bytes: Bytes
     read_durable_only: bool
     embedded_compactor: bool
     embedded_gc: bool
@@ -48,10 +50,10 @@ class OptionValues(TypedDict, total=False):
     price_per_gib_month: float
     l0_compaction_threshold_ssts: int
     l0_max_ssts: int
-    max_pending_compaction_bytes: int | None
+    max_pending_compaction_bytes: Bytes | None
     max_compactions: int
     compaction_ranges: int | None
-    compaction_bytes_per_second: int | None
+    compaction_bytes_per_second: Bytes | None
     level_compaction_threshold_runs: int
     level_max_runs: int
     max_total_runs: int | None
@@ -62,8 +64,8 @@ class OptionValues(TypedDict, total=False):
     window_prefix_bytes: int
     keep_windows: int | None
     window_max_runs: int
-    target_sst_bytes: int
-    min_move_bytes: int
+    target_sst_bytes: Bytes
+    min_move_bytes: Bytes
 
 
 class Options(Mapping[str, Any]):

@@ -3,7 +3,7 @@
 
 mod table;
 
-use crate::compact::named::{from_compaction, of_compaction, to_compaction};
+use crate::compact::named::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
@@ -116,7 +116,7 @@ pub enum OptionValue {
     Int(u64),
     /// On or off.
     Bool(bool),
-    /// A name.
+    /// A name, or a number with its unit (`64MiB`, `12h`).
     Text(String),
     /// "None": no limit.
     Nothing,
@@ -231,6 +231,7 @@ impl Options {
         if info.line.is_some() {
             return self.compaction.set(name, &to_compaction(&info, value)?);
         }
+        let value = in_units(&info, value);
         let number = check(&info, &value)?;
         let duration = || Duration::from_secs_f64(number);
         match name {
@@ -416,6 +417,26 @@ mod tests {
         options.validate().unwrap();
     }
 
+    /// Whatever table an option stands in.
+    #[test]
+    fn every_number_may_have_its_unit() {
+        let mut options = Options::default();
+        let cases = [
+            ("l0_sst_size_bytes", "1MiB", OptionValue::Int(1 << 20)),
+            ("target_sst_bytes", "1MiB", OptionValue::Int(1 << 20)),
+            ("max_memtable_bytes", "1.5 GiB", OptionValue::Int(3 << 29)),
+            ("block_bytes", "4096B", OptionValue::Int(4096)),
+            ("flush_bytes", "4096", OptionValue::Int(4096)),
+            ("max_parallel_writes", "3", OptionValue::Int(3)),
+            ("flush_interval", "20ms", OptionValue::Seconds(0.02)),
+            ("window", "12h", OptionValue::Seconds(43_200.0)),
+        ];
+        for (name, text, value) in cases {
+            options.set(name, OptionValue::Text(text.into())).unwrap();
+            assert_eq!(options.get(name), Some(value), "{name} = {text}");
+        }
+    }
+
     #[test]
     fn wrong_options_name_themselves_and_the_range() {
         let mut options = Options::default();
@@ -424,7 +445,11 @@ mod tests {
             ("flush_interval", OptionValue::Seconds(f64::NAN)),
             ("max_parallel_writes", OptionValue::Int(0)),
             ("max_parallel_writes", OptionValue::Bool(true)),
-            ("flush_bytes", OptionValue::Text("1".into())),
+            ("flush_bytes", OptionValue::Text("1MB".into())),
+            ("flush_bytes", OptionValue::Text("1.5B".into())),
+            ("flush_bytes", OptionValue::Text("2GiB".into())),
+            ("max_parallel_writes", OptionValue::Text("1KiB".into())),
+            ("embedded_gc", OptionValue::Text("1".into())),
         ];
         for (name, value) in cases {
             let text = options.set(name, value).unwrap_err().to_string();

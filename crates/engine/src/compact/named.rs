@@ -49,6 +49,26 @@ pub(crate) fn to_compaction(
     })
 }
 
+/// A number that was given as text, perhaps with its unit, as a number: the engine's own options
+/// take what those of compaction take. Everything else as it is.
+pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
+    let kind = match info.kind {
+        OptionKind::Bytes => compaction::OptionKind::Bytes,
+        OptionKind::Count => compaction::OptionKind::Count,
+        OptionKind::Ratio | OptionKind::Rate => compaction::OptionKind::Ratio,
+        OptionKind::Duration => compaction::OptionKind::Duration,
+        OptionKind::Bool | OptionKind::Text => return value,
+    };
+    let OptionValue::Text(text) = &value else { return value };
+    let whole = matches!(info.kind, OptionKind::Bytes | OptionKind::Count);
+    match compaction::with_unit(kind, text) {
+        // What is too large for an integer is out of every range.
+        Some(number) if whole && number.fract() == 0.0 => OptionValue::Int(number as u64),
+        Some(number) if !whole => OptionValue::Seconds(number),
+        _ => value,
+    }
+}
+
 /// The way back.
 pub(crate) fn from_compaction(value: compaction::OptionValue) -> OptionValue {
     match value {

@@ -554,8 +554,9 @@ const UNITS: [(OptionKind, &str, f64); 10] = [
     (OptionKind::Count, "", 1.0),
 ];
 
-/// A number with one of its kind's units, or with none.
-fn with_unit(kind: OptionKind, text: &str) -> Option<f64> {
+/// A number with one of its kind's units (`64MiB`, `12h`), or with none; `None` for another text.
+#[must_use]
+pub fn with_unit(kind: OptionKind, text: &str) -> Option<f64> {
     let text = text.trim();
     let digits = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
