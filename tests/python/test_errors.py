@@ -124,7 +124,8 @@ def test_limits_are_reached_not_only_passed(db) -> None:
         ("flush_interval", -1),
         ("flush_interval", math.nan),
         ("flush_interval", math.inf),
-        ("flush_interval", "1"),
+        ("flush_interval", "1KiB"),
+        ("flush_interval", "soon"),
         ("flush_interval", True),
         ("flush_interval", None),
         ("flush_interval", b"1"),
@@ -133,6 +134,8 @@ def test_limits_are_reached_not_only_passed(db) -> None:
         ("flush_bytes", -1),
         ("flush_bytes", 2**64),
         ("flush_bytes", 1.5),
+        ("flush_bytes", "1.5B"),
+        ("flush_bytes", "1MB"),
         ("flush_bytes", True),
         ("max_parallel_writes", 0),
         ("max_parallel_writes", 65),
@@ -153,6 +156,16 @@ def test_wrong_options_name_themselves_and_their_range(memory_url, name, value) 
             wrong()
         if name != "compression":
             assert "range" in str(caught.value)
+
+
+def test_numbers_may_have_their_units() -> None:
+    sizes = siltstone.Options(l0_sst_size_bytes="1MiB", target_sst_bytes="1MiB", flush_bytes="4096")
+    assert dict(sizes) == {
+        "l0_sst_size_bytes": 1 << 20,
+        "target_sst_bytes": 1 << 20,
+        "flush_bytes": 4096,
+    }
+    assert siltstone.Options(flush_interval="20ms").flush_interval == pytest.approx(0.02)
 
 
 def test_unknown_options_are_refused_with_the_known_ones() -> None:

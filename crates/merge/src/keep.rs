@@ -16,6 +16,20 @@ pub(crate) enum Shown {
     AsTombstone,
 }
 
+impl Shown {
+    /// The entry so.
+    #[inline]
+    pub(crate) fn of<'e>(self, entry: &Entry<'e>) -> Entry<'e> {
+        match self {
+            Shown::AsItIs => *entry,
+            Shown::AtZero => Entry { seq: Seq::NONE, ..*entry },
+            Shown::AsTombstone => {
+                Entry { kind: Kind::Delete, expires_at: None, value: &[], ..*entry }
+            }
+        }
+    }
+}
+
 /// What became of an entry that was shown to the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Took {
@@ -97,7 +111,7 @@ impl Keep {
 
     /// Takes the next entry in, or leaves it and settles the group before it.
     #[inline]
-    pub(crate) fn take(&mut self, entry: Option<Entry<'_>>) -> Result<Took> {
+    pub(crate) fn take(&mut self, entry: Option<&Entry<'_>>) -> Result<Took> {
         let collecting = !self.group.is_empty();
         let Some(entry) = entry.filter(|entry| !collecting || entry.key == self.key) else {
             return if collecting { self.settle() } else { Ok(Took::End) };
@@ -107,7 +121,7 @@ impl Keep {
             self.key.extend_from_slice(entry.key);
             self.closed = None;
         }
-        let effect = effect_of(&entry, self.rules.now)?;
+        let effect = effect_of(entry, self.rules.now)?;
         let stripe = self.stripe_of(entry.seq);
         if self.closed == Some(stripe) {
             return Ok(Took::Entry);
@@ -135,7 +149,7 @@ impl Keep {
             Effect::Operand => self.rules.operator.is_some(),
         };
         if collecting || waits {
-            self.collect(&entry, effect);
+            self.collect(entry, effect);
             return Ok(Took::Entry);
         }
         Ok(Took::EntryKept(match effect {

@@ -47,7 +47,7 @@ pub use builtin::{built_in, built_in_names};
 pub use covered::Covered;
 pub use merge::{Direction, Merge};
 pub use resolve::{Flow, Resolve};
-pub use retain::{Retain, Retention};
+pub use retain::{Retain, Retention, Visit};
 pub use run::{RunCursor, TableBounds};
 pub use view::ReadView;
 pub use visible::Visible;

@@ -209,7 +209,7 @@ impl<C: Cursor> Merge<C> {
     }
 
     /// Notes where `source` stands after a move that answered `step`; its rank.
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::indexing_slicing, reason = "callers name sources, which are below k")]
     fn rank_of(&mut self, source: usize, step: Step) -> Result<u64> {
         if step == Step::End {
@@ -330,6 +330,7 @@ impl<C: Cursor> Cursor for Merge<C> {
         self.advance()
     }
 
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         if self.state != State::Standing {
             return None;
@@ -337,6 +338,7 @@ impl<C: Cursor> Cursor for Merge<C> {
         self.winner().and_then(C::entry)
     }
 
+    #[inline(always)]
     fn key(&self) -> Option<(&[u8], Seq)> {
         if self.state != State::Standing {
             return None;

@@ -4,7 +4,7 @@ use crate::keep::{Keep, Shown, Took};
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use siltstone_base::{
-    Cursor, Entry, Error, Kind, MergeOperator, RangeDelete, Result, Seq, Step, UnixMillis,
+    Cursor, Entry, Error, MergeOperator, RangeDelete, Result, Seq, Step, UnixMillis,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -50,6 +50,17 @@ impl fmt::Debug for Retention {
             .field("zero_seqs", &self.zero_seqs)
             .finish()
     }
+}
+
+/// What whoever is shown an entry says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visit {
+    /// It is taken; the next one.
+    GoOn,
+    /// It is taken, and enough.
+    Enough,
+    /// It stays at hand.
+    Leave,
 }
 
 /// Which entry is at hand.
@@ -113,17 +124,62 @@ impl<C: Cursor> Retain<C> {
     /// What the cursor answers; what the operator answers; Unsupported for a range delete. An error
     /// is final: every later call answers it again.
     pub fn advance(&mut self) -> Result<Step> {
+        self.leave();
+        self.visit(|_| Ok(Visit::Leave))
+    }
+
+    /// Shows the entry at hand, if there is one, and those that follow, until `visit` has enough or
+    /// leaves one at hand: answers `Ready` then. As an entry is shown where it is found, it need not
+    /// be put together twice.
+    ///
+    /// # Errors
+    /// As [`Retain::advance`], and what `visit` answers.
+    pub fn visit(&mut self, mut visit: impl FnMut(&Entry<'_>) -> Result<Visit>) -> Result<Step> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if matches!(self.at, At::Kept) && self.keep.drop_front() {
-            return Ok(Step::Ready);
-        }
-        self.at = At::Nowhere;
-        self.run().inspect_err(|error| self.failed = Some(error.clone()))
+        let visited = match self.visit_at_hand(&mut visit) {
+            Ok(None) => self.run(&mut visit),
+            Ok(Some(step)) => Ok(step),
+            Err(error) => Err(error),
+        };
+        visited.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    fn run(&mut self) -> Result<Step> {
+    /// Whether an entry is at hand.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        !matches!(self.at, At::Nowhere)
+    }
+
+    /// The entry at hand is done with.
+    fn leave(&mut self) {
+        let next = matches!(self.at, At::Kept) && self.keep.drop_front();
+        self.at = if next { At::Kept } else { At::Nowhere };
+    }
+
+    /// Shows what is at hand already; `None` when `visit` wants more.
+    fn visit_at_hand<V>(&mut self, visit: &mut V) -> Result<Option<Step>>
+    where
+        V: FnMut(&Entry<'_>) -> Result<Visit>,
+    {
+        while let Some(entry) = self.entry() {
+            match visit(&entry)? {
+                Visit::Leave => return Ok(Some(Step::Ready)),
+                Visit::Enough => {
+                    self.leave();
+                    return Ok(Some(Step::Ready));
+                }
+                Visit::GoOn => self.leave(),
+            }
+        }
+        Ok(None)
+    }
+
+    fn run<V>(&mut self, visit: &mut V) -> Result<Step>
+    where
+        V: FnMut(&Entry<'_>) -> Result<Visit>,
+    {
         loop {
             if self.move_first && !self.ended {
                 let step = match self.placed {
@@ -142,15 +198,26 @@ impl<C: Cursor> Retain<C> {
                 self.range.look(&self.cursor, Direction::Forward)?
             };
             self.ended = entry.is_none();
-            let took = self.keep.take(entry)?;
+            let took = self.keep.take(entry.as_ref())?;
             self.move_first = matches!(took, Took::Entry | Took::EntryKept(_));
-            match took {
-                Took::Entry | Took::NothingKept => continue,
-                Took::End => return Ok(Step::End),
-                Took::EntryKept(shown) => self.at = At::Cursor(shown),
-                Took::GroupKept => self.at = At::Kept,
+            match (took, &entry) {
+                (Took::EntryKept(shown), Some(entry)) => match visit(&shown.of(entry))? {
+                    Visit::GoOn => {}
+                    Visit::Enough => return Ok(Step::Ready),
+                    Visit::Leave => {
+                        self.at = At::Cursor(shown);
+                        return Ok(Step::Ready);
+                    }
+                },
+                (Took::Entry | Took::NothingKept | Took::EntryKept(_), _) => {}
+                (Took::End, _) => return Ok(Step::End),
+                (Took::GroupKept, _) => {
+                    self.at = At::Kept;
+                    if let Some(step) = self.visit_at_hand(visit)? {
+                        return Ok(step);
+                    }
+                }
             }
-            return Ok(Step::Ready);
         }
     }
 
@@ -169,13 +236,7 @@ impl<C: Cursor> Retain<C> {
         match self.at {
             At::Nowhere => None,
             At::Kept => self.keep.front(),
-            At::Cursor(shown) => self.cursor.entry().map(|entry| match shown {
-                Shown::AsItIs => entry,
-                Shown::AtZero => Entry { seq: Seq::NONE, ..entry },
-                Shown::AsTombstone => {
-                    Entry { kind: Kind::Delete, expires_at: None, value: &[], ..entry }
-                }
-            }),
+            At::Cursor(shown) => self.cursor.entry().map(|entry| shown.of(&entry)),
         }
     }
 

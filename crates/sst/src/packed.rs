@@ -31,7 +31,7 @@ impl Column {
 
     /// What row `row` adds to the base. Bytes that are not there count as zero; a decoded block
     /// was checked to have them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn delta(&self, bytes: &[u8], row: usize) -> u64 {
         let width = usize::from(self.width);
         if width == 0 {

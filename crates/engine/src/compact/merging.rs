@@ -5,8 +5,8 @@ use crate::buffers::Buffers;
 use crate::parts::inputs::InputCursor;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
-use siltstone_base::{BlockAddr, Entry, Error, RangeDelete, Result, Step};
-use siltstone_merge::{Merge, Retain, RunCursor};
+use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
+use siltstone_merge::{Merge, Retain, RunCursor, Visit};
 use siltstone_sst::TableBuilder;
 
 /// What the merge came out for.
@@ -35,8 +35,6 @@ pub(super) struct Ends {
 /// A merge on its way through one key range.
 pub(super) struct Merging {
     rows: Retain<Merge<RunCursor<InputCursor>>>,
-    /// Whether an entry is at hand that is in no table yet.
-    stands: bool,
     ends: Ends,
     /// The last key of a table that is full.
     full: Option<Vec<u8>>,
@@ -55,12 +53,12 @@ impl Merging {
         chunks: Buffers,
     ) -> Merging {
         let ranges = rows.range_deletes();
-        Merging { rows, stands: false, ends, full: None, prefix: Vec::new(), chunks, ranges }
+        Merging { rows, ends, full: None, prefix: Vec::new(), chunks, ranges }
     }
 
-    /// A buffer for what a slice makes: a block more than it has at least, as a rule.
+    /// A buffer for what the first slice makes.
     pub(super) fn buffer(&self) -> Vec<u8> {
-        self.chunks.take_empty(self.ends.slice_bytes + self.ends.slice_bytes / 32)
+        self.ends.buffer(&self.chunks)
     }
 
     /// Whether range deletes are left for a table of their own, behind the last entry.
@@ -89,11 +87,6 @@ impl Merging {
         Ok(())
     }
 
-    /// Whether a table may end behind `key`: what a range delete is cut at must be a key.
-    fn may_end_behind(&self, key: &[u8]) -> bool {
-        self.ranges.is_empty() || key.len() < MAX_KEY_BYTES
-    }
-
     /// The blocks that the last slice lacked.
     pub(super) fn needed(&self) -> Vec<BlockAddr> {
         self.rows.cursor().needed().to_vec()
@@ -104,12 +97,7 @@ impl Merging {
     /// # Errors
     /// As [`Merging::slice`].
     pub(super) fn place(&mut self) -> Result<Step> {
-        if self.stands {
-            return Ok(Step::Ready);
-        }
-        let step = self.rows.advance()?;
-        self.stands = step == Step::Ready;
-        Ok(step)
+        if self.rows.stands() { Ok(Step::Ready) } else { self.rows.advance() }
     }
 
     /// Goes on until there is a reason to come out.
@@ -117,42 +105,56 @@ impl Merging {
     /// # Errors
     /// Corruption; what the merge operator says. The merge is over then.
     pub(super) fn slice(&mut self, builder: &mut TableBuilder) -> Result<Made> {
-        loop {
-            match self.place()? {
-                Step::Ready => {}
-                Step::End => return Ok(Made::End),
-                Step::NeedBlock(_) => return Ok(Made::NeedsBlocks),
-            }
-            let entry = self.rows.entry();
-            let entry = entry.ok_or_else(|| Error::internal("retention stands on no entry"))?;
-            if Merging::ends_before(&entry, self.full.as_deref(), &self.prefix, self.ends)
+        let Merging { rows, ends, full, prefix, chunks, ranges } = self;
+        let mut chunk = None;
+        let step = rows.visit(|entry| {
+            if ends.are_before(entry, full.as_deref(), prefix)
                 && builder.entries() > 0
-                && self.may_end_behind(builder.last_key())
+                && may_end_behind(ranges, builder.last_key())
             {
-                self.full = None;
-                return Ok(Made::TableEnds);
+                *full = None;
+                return Ok(Visit::Leave);
             }
-            if self.ends.cut_prefix_bytes > 0 && builder.entries() == 0 {
-                self.prefix = prefix(entry.key, self.ends.cut_prefix_bytes).to_vec();
+            if ends.cut_prefix_bytes > 0 && builder.entries() == 0 {
+                *prefix = first_bytes(entry.key, ends.cut_prefix_bytes).to_vec();
             }
-            builder.add(&entry)?;
-            if builder.bytes_so_far() >= self.ends.target_bytes && self.full.is_none() {
-                self.full = Some(entry.key.to_vec());
+            builder.add(entry)?;
+            if builder.bytes_so_far() >= ends.target_bytes && full.is_none() {
+                *full = Some(entry.key.to_vec());
             }
-            self.stands = false;
-            if let Some(chunk) = builder.take_chunk_for(self.ends.slice_bytes, |_| self.buffer()) {
-                return Ok(Made::Chunk(self.chunks.lend(chunk)));
-            }
-        }
+            chunk = builder.take_chunk_for(ends.slice_bytes, |_| ends.buffer(chunks));
+            Ok(if chunk.is_some() { Visit::Enough } else { Visit::GoOn })
+        })?;
+        Ok(match (step, chunk) {
+            (Step::Ready, Some(chunk)) => Made::Chunk(chunks.lend(chunk)),
+            (Step::Ready, None) => Made::TableEnds,
+            (Step::End, _) => Made::End,
+            (Step::NeedBlock(_), _) => Made::NeedsBlocks,
+        })
+    }
+}
+
+/// Whether a table may end behind `key`: what a range delete is cut at must be a key.
+fn may_end_behind(ranges: &[RangeDelete], key: &[u8]) -> bool {
+    ranges.is_empty() || key.len() < MAX_KEY_BYTES
+}
+
+impl Ends {
+    /// Whether a table ends before `entry`: behind the last key of one that is `full`, or where the
+    /// first bytes are others than its keys'.
+    #[inline]
+    fn are_before(&self, entry: &Entry<'_>, full: Option<&[u8]>, first: &[u8]) -> bool {
+        full.is_some_and(|last| last != entry.key)
+            || (self.cut_prefix_bytes > 0 && first_bytes(entry.key, self.cut_prefix_bytes) != first)
     }
 
-    fn ends_before(entry: &Entry<'_>, full: Option<&[u8]>, first: &[u8], ends: Ends) -> bool {
-        full.is_some_and(|last| last != entry.key)
-            || (ends.cut_prefix_bytes > 0 && prefix(entry.key, ends.cut_prefix_bytes) != first)
+    /// A buffer for what a slice makes: a block more than it has at least, as a rule.
+    fn buffer(&self, chunks: &Buffers) -> Vec<u8> {
+        chunks.take_empty(self.slice_bytes + self.slice_bytes / 32)
     }
 }
 
 /// The first `bytes` bytes of a key, or all of a shorter one.
-fn prefix(key: &[u8], bytes: usize) -> &[u8] {
+fn first_bytes(key: &[u8], bytes: usize) -> &[u8] {
     key.get(..bytes).unwrap_or(key)
 }

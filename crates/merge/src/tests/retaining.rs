@@ -4,7 +4,7 @@ use crate::testing::{
     Pair, Row, Rows, concatenate, delete, driven, histories, model_scan, operand, put, scan,
     sorted, view,
 };
-use crate::{Direction, Merge, Retain, Retention};
+use crate::{Direction, Merge, Retain, Retention, Visit};
 use proptest::prelude::*;
 use siltstone_base::{ErrorKind, Kind, Result, Seq, Step, UnixMillis};
 
@@ -15,6 +15,39 @@ fn drain(mut retain: Retain<Merge<Rows>>) -> Result<Vec<Row>> {
     }
     assert!(retain.entry().is_none());
     Ok(rows)
+}
+
+/// As [`drain`], by a visitor that stops and leaves entries as the bits of `says` have it.
+fn visited(mut retain: Retain<Merge<Rows>>, mut says: u64) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut draw = || {
+        says = says.rotate_left(7).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        says >> 62
+    };
+    loop {
+        let mut last = None;
+        let step = retain.visit(|entry| {
+            let said = match draw() {
+                0 => Visit::Leave,
+                1 => Visit::Enough,
+                _ => Visit::GoOn,
+            };
+            if said != Visit::Leave {
+                rows.push(Row::of(*entry));
+            }
+            last = Some((said, Row::of(*entry)));
+            Ok(said)
+        })?;
+        match (step, last) {
+            (Step::End, _) => return Ok(rows),
+            (Step::NeedBlock(_), _) => {}
+            (Step::Ready, Some((Visit::Leave, left))) => {
+                assert!(retain.stands());
+                assert_eq!(retain.entry().map(Row::of), Some(left), "what is left is at hand");
+            }
+            (Step::Ready, last) => assert!(matches!(last, Some((Visit::Enough, _))), "{last:?}"),
+        }
+    }
 }
 
 fn merged(sources: &[Vec<Row>], seed: u64, lacks: u64) -> Merge<Rows> {
@@ -97,6 +130,9 @@ proptest! {
             let merge = merged(&sources[inputs.clone()], seed, lacks);
             let kept = drain(Retain::new(merge, retention.clone())).unwrap();
             check_shape(&kept, &retention);
+            let merge = merged(&sources[inputs.clone()], seed, lacks);
+            let shown = visited(Retain::new(merge, retention.clone()), seed).unwrap();
+            prop_assert_eq!(&kept, &shown, "a visitor is shown the same");
             let in_parts = in_parts(&sources[inputs.clone()], &retention);
             prop_assert_eq!(&kept, &in_parts, "a job cut in ranges keeps the same");
             sources.splice(inputs, [kept]);

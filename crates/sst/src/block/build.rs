@@ -31,9 +31,11 @@ struct Row {
 #[derive(Default)]
 pub(crate) struct BlockBuilder {
     rows: Vec<Row>,
-    suffixes: Vec<u8>,
+    /// All keys, whole.
+    keys: Vec<u8>,
+    /// Bytes of the keys without what each has in common with the one before.
+    suffix_bytes: usize,
     values: Vec<u8>,
-    whole_key_bytes: usize,
 }
 
 impl BlockBuilder {
@@ -43,14 +45,14 @@ impl BlockBuilder {
 
     /// About how many bytes the block would take.
     pub(crate) fn bytes(&self) -> usize {
-        self.suffixes.len() + self.values.len() + self.rows.len() * ROW_BYTES
+        self.suffix_bytes + self.values.len() + self.rows.len() * ROW_BYTES
     }
 
     /// Whether `entry`, whose key shares `shared` bytes with the one before, still fits into a
     /// block of `target` bytes. The first entry always does.
     pub(crate) fn fits(&self, entry: &Entry<'_>, shared: usize, target: usize) -> bool {
         let added = entry.key.len() - shared + entry.value.len() + ROW_BYTES;
-        let whole_keys = self.whole_key_bytes + entry.key.len();
+        let whole_keys = self.keys.len() + entry.key.len();
         self.is_empty()
             || (self.bytes() + added <= target
                 && whole_keys <= target.saturating_mul(WHOLE_KEYS_FACTOR))
@@ -61,9 +63,9 @@ impl BlockBuilder {
     pub(crate) fn push(&mut self, entry: &Entry<'_>, shared: usize) {
         // A block restarts the sharing, so that it can be read alone.
         let shared = if self.is_empty() { 0 } else { shared };
-        self.suffixes.extend_from_slice(entry.key.get(shared..).unwrap_or_default());
+        self.keys.extend_from_slice(entry.key);
+        self.suffix_bytes += entry.key.len() - shared;
         self.values.extend_from_slice(entry.value);
-        self.whole_key_bytes += entry.key.len();
         self.rows.push(Row {
             seq: entry.seq.get(),
             expiry: entry.expires_at.map_or(0, |at| at.0),
@@ -78,9 +80,9 @@ impl BlockBuilder {
     /// Forgets the entries and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
-        self.suffixes.clear();
+        self.keys.clear();
+        self.suffix_bytes = 0;
         self.values.clear();
-        self.whole_key_bytes = 0;
     }
 
     /// Appends the block's bytes to `out`: head, keys, columns, values.
@@ -89,7 +91,7 @@ impl BlockBuilder {
         out.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
         let key_bytes_at = out.len();
         out.extend_from_slice(&0u32.to_le_bytes());
-        out.extend_from_slice(&(self.whole_key_bytes as u32).to_le_bytes());
+        out.extend_from_slice(&(self.keys.len() as u32).to_le_bytes());
         out.extend_from_slice(&(self.values.len() as u32).to_le_bytes());
         out.extend_from_slice(&shape.seq_base.to_le_bytes());
         out.extend_from_slice(&shape.expiry_base.to_le_bytes());
@@ -98,14 +100,14 @@ impl BlockBuilder {
         out.extend_from_slice(&widths);
         let whole = self.keys_stay_whole(&shape);
         let key_end_width = match (whole, shape.key_len) {
-            (true, 0) => width_of(self.whole_key_bytes as u64),
+            (true, 0) => width_of(self.keys.len() as u64),
             _ => 0,
         };
         out.extend_from_slice(&[u8::from(whole), key_end_width]);
 
         let keys_at = out.len();
         if whole {
-            self.encode_whole_keys(out);
+            out.extend_from_slice(&self.keys);
         } else {
             self.encode_keys(shape.key_len != 0, out);
         }
@@ -128,33 +130,20 @@ impl BlockBuilder {
     /// Whether sharing saves less than [`SHARING_SAVES`] of the block.
     fn keys_stay_whole(&self, shape: &Shape) -> bool {
         let lengths = if shape.key_len == 0 { self.rows.len() } else { 0 };
-        let shared = self.suffixes.len() + self.rows.len() + lengths;
+        let shared = self.suffix_bytes + self.rows.len() + lengths;
         let block = shared + self.values.len();
-        self.whole_key_bytes + lengths <= shared + block / SHARING_SAVES
-    }
-
-    fn encode_whole_keys(&self, out: &mut Vec<u8>) {
-        let mut rest = self.suffixes.as_slice();
-        let mut previous = out.len();
-        for row in &self.rows {
-            let shared = usize::from(row.shared);
-            let suffix_len = usize::from(row.key_len) - shared;
-            let (suffix, after) = rest.split_at_checked(suffix_len).unwrap_or((rest, &[]));
-            let start = out.len();
-            out.extend_from_within(previous..previous + shared);
-            out.extend_from_slice(suffix);
-            (previous, rest) = (start, after);
-        }
+        self.keys.len() + lengths <= shared + block / SHARING_SAVES
     }
 
     fn encode_keys(&self, fixed: bool, out: &mut Vec<u8>) {
-        let mut rest = self.suffixes.as_slice();
+        let mut rest = self.keys.as_slice();
         for row in &self.rows {
-            let suffix_len = usize::from(row.key_len - row.shared);
-            let (suffix, after) = rest.split_at_checked(suffix_len).unwrap_or((rest, &[]));
+            let key_len = usize::from(row.key_len);
+            let (key, after) = rest.split_at_checked(key_len).unwrap_or((rest, &[]));
+            let suffix = key.get(usize::from(row.shared)..).unwrap_or_default();
             put_varint(out, u64::from(row.shared));
             if !fixed {
-                put_varint(out, suffix_len as u64);
+                put_varint(out, suffix.len() as u64);
             }
             out.extend_from_slice(suffix);
             rest = after;

@@ -9,6 +9,7 @@ use super::guess::Guess;
 use crate::packed::Column;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::limits::MAX_KEY_BYTES;
+use siltstone_base::prefix::head;
 use siltstone_base::{Error, Result, Seq};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -167,17 +168,21 @@ impl Keys {
         let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
         let keys = Keys { place: Place::Stored(start), ends, guess: Guess::default() };
         let mut before = keys.get(bytes, 0);
+        let mut before_head = head(before);
         for position in 1..shape.entries {
             let key = keys.get(bytes, position);
-            let ascends = match before.cmp(key) {
-                Ordering::Less => true,
-                Ordering::Equal => !shape.distinct && seq(position) < seq(position - 1),
-                Ordering::Greater => false,
-            };
+            let key_head = head(key);
+            // One comparison of numbers tells of most.
+            let ascends = before_head < key_head
+                || match before.cmp(key) {
+                    Ordering::Less => true,
+                    Ordering::Equal => !shape.distinct && seq(position) < seq(position - 1),
+                    Ordering::Greater => false,
+                };
             if !ascends {
                 return Err(wrong("keys are out of order in a block"));
             }
-            before = key;
+            (before, before_head) = (key, key_head);
         }
         Ok(keys.guessing(bytes, shape.entries))
     }
