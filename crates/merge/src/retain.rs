@@ -129,8 +129,8 @@ impl<C: Cursor> Retain<C> {
     }
 
     /// Shows the entry at hand, if there is one, and those that follow, until `visit` has enough or
-    /// leaves one at hand: answers `Ready` then. As an entry is shown where it is found, it need not
-    /// be put together twice.
+    /// leaves one at hand: answers `Ready` then. Shown where it is found,
+    /// an entry need not be put together twice.
     ///
     /// # Errors
     /// As [`Retain::advance`], and what `visit` answers.
