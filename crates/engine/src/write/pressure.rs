@@ -1,11 +1,12 @@
 //! How fast writes may come (RFC 0022): three measures give one pressure, the pressure gives a
 //! rate. Pure but for the shared figures; waiting is in `room`.
 
-use crate::compact::pending::pending_bytes;
+use crate::compact::pending::{above, pending_bytes};
 use crate::options::Options;
 use parking_lot::Mutex;
 use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::Above;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) enum Cause {
     Memory,
     /// Layers of L0.
     L0,
-    /// Bytes that wait to be compacted.
+    /// Bytes that wait to be compacted, or lie above the last layer.
     Pending,
 }
 
@@ -45,6 +46,8 @@ pub(crate) struct Load {
     pub(crate) l0: u64,
     /// Bytes that wait to be compacted.
     pub(crate) pending: u64,
+    /// What lies above the last layer, where that is bounded.
+    pub(crate) above: Option<Above>,
 }
 
 /// From where on something is measured, and where writes stop.
@@ -93,11 +96,17 @@ impl Limits {
     /// Every measure, in the order of [`Cause::ALL`].
     fn measures(&self, load: &Load) -> [f64; 3] {
         let coming = load.l0 as f64 + load.unflushed as f64 / self.layer_bytes;
-        [
-            self.memory.measure(load.unflushed as f64),
-            self.l0.measure(coming),
-            self.pending.map_or(0.0, |span| span.measure(load.pending as f64)),
-        ]
+        let pending = self.pending.map_or(0.0, |span| span.measure(load.pending as f64));
+        let above = load.above.map_or(0.0, |above| self.space(&above, load.unflushed));
+        [self.memory.measure(load.unflushed as f64), self.l0.measure(coming), pending.max(above)]
+    }
+
+    /// Of what lies above the last layer, with what is unflushed as the part of a layer that it
+    /// is. Writes never stop by it: at its end they are as slow as the rate gets.
+    fn space(&self, above: &Above, unflushed: usize) -> f64 {
+        let coming = unflushed as f64 / self.layer_bytes * above.coming as f64;
+        let span = Span { from: above.slow_from as f64, to: above.most as f64 };
+        span.measure(above.bytes as f64 + coming)
     }
 
     /// The largest measure, and whose it is.
@@ -130,12 +139,16 @@ impl Limits {
     }
 
     /// Unflushed bytes below which there is no pressure.
-    fn calm_below(&self, l0: u64, pending: u64) -> usize {
-        if self.pending.is_some_and(|span| pending as f64 > span.from) {
+    fn calm_below(&self, load: &Load) -> usize {
+        if self.pending.is_some_and(|span| load.pending as f64 > span.from) {
             return 0;
         }
-        let layers = (self.l0.from - l0 as f64).max(0.0);
-        (layers * self.layer_bytes).min(self.memory.from) as usize
+        let layers = (self.l0.from - load.l0 as f64).max(0.0);
+        let above = load.above.map_or(f64::INFINITY, |above| {
+            let room = above.slow_from.saturating_sub(above.bytes);
+            room as f64 / above.coming.max(1) as f64
+        });
+        (layers.min(above) * self.layer_bytes).min(self.memory.from) as usize
     }
 }
 
@@ -161,6 +174,7 @@ pub(crate) struct Pressure {
     options: Options,
     l0: AtomicU64,
     pending: AtomicU64,
+    above: Mutex<Option<Above>>,
     calm_below: AtomicUsize,
     /// Heard by those who wait: there may be room, or the handle has ended.
     pub(crate) relief: Notify,
@@ -182,7 +196,8 @@ impl Pressure {
             options: options.clone(),
             l0: AtomicU64::new(0),
             pending: AtomicU64::new(0),
-            calm_below: AtomicUsize::new(limits.calm_below(0, 0)),
+            above: Mutex::default(),
+            calm_below: AtomicUsize::new(limits.calm_below(&Load::default())),
             relief: Notify::new(),
             watch: Notify::new(),
             waited: Default::default(),
@@ -199,9 +214,19 @@ impl Pressure {
         let pending = if limited { pending_bytes(manifest, &self.options, now) } else { 0 };
         let l0_before = self.l0.swap(l0, Ordering::AcqRel);
         let pending_before = self.pending.swap(pending, Ordering::AcqRel);
-        self.calm_below.store(self.limits.calm_below(l0, pending), Ordering::Release);
+        let above = above(manifest, &self.options);
+        let above_before = std::mem::replace(&mut *self.above.lock(), above);
+        let load = Load { unflushed: 0, l0, pending, above };
+        self.calm_below.store(self.limits.calm_below(&load), Ordering::Release);
+        let room = |above: Option<Above>| {
+            above.map(|one| i128::from(one.slow_from) - i128::from(one.bytes))
+        };
+        let relieved = match (room(above_before), room(above)) {
+            (Some(before), Some(now)) => now > before,
+            (before, now) => before.is_some() && now.is_none(),
+        };
         let told = !cfg!(mutation = "room_is_told_to_nobody");
-        if told && (l0 < l0_before || pending < pending_before) {
+        if told && (l0 < l0_before || pending < pending_before || relieved) {
             self.relief.notify_waiters();
         }
     }
@@ -209,7 +234,7 @@ impl Pressure {
     /// The figures, with so many bytes unflushed.
     pub(crate) fn load(&self, unflushed: usize) -> Load {
         let (l0, pending) = (self.l0.load(Ordering::Acquire), self.pending.load(Ordering::Acquire));
-        Load { unflushed, l0, pending }
+        Load { unflushed, l0, pending, above: *self.above.lock() }
     }
 
     /// Whether nothing holds writes up: one comparison.

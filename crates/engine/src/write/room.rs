@@ -144,6 +144,13 @@ impl Writer {
                 compaction.l0_max_ssts,
                 self.way_out("l0_max_ssts")
             ),
+            Cause::Pending if compaction.max_pending_compaction_bytes.is_none() => format!(
+                "{} bytes lie above the last layer (slowed from {} on, max_space_amplification); \
+                 {}",
+                load.above.map_or(0, |above| above.bytes),
+                load.above.map_or(0, |above| above.slow_from),
+                self.way_out("max_space_amplification")
+            ),
             Cause::Pending => format!(
                 "{} bytes wait to be compacted (max_pending_compaction_bytes {}); {}",
                 load.pending,

@@ -9,15 +9,25 @@
 //!
 //! While that merge is under way, flushes go on. So it begins when the factor would be passed with
 //! one more layer as large as the newest of L0: a last run of a few flushes is merged with each of
-//! them, one of hundreds a hundredth earlier than it had to be.
+//! them, one of hundreds a hundredth earlier than it had to be. Where more comes than that, whoever
+//! writes is told to slow down ([`LazyLeveled::above`]): what lies above may come to a fifth more
+//! than the factor says, 1.3 of the last layer for 1.25.
 
 use super::plan::{Layer, Plan, Why};
 use super::scheduler::{
-    CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
+    Above, CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
     drop_what_is_gone,
 };
 use super::tiered::{Tiered, amplified_with, of_runs};
+use crate::state::Manifest;
+use siltstone_base::SstDescriptor;
 use std::collections::HashSet;
+
+/// What lies above the last layer at most, by what lies there where the factor is met.
+const SLACK: f64 = 1.2;
+/// Layers that may always lie above the last one before anybody is slowed: one that is merged, and
+/// one that came meanwhile. They pass the factor where the last layer is not eight times as large.
+const LAYERS_AT_EASE: u64 = 2;
 
 /// The lazy-leveled scheduler.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,6 +79,17 @@ impl LazyLeveled {
 impl CompactionScheduler for LazyLeveled {
     fn name(&self) -> &'static str {
         "lazy_leveled"
+    }
+
+    fn above(&self, state: &Manifest) -> Option<Above> {
+        let bytes = |tables: &[SstDescriptor]| tables.iter().map(|table| table.object_bytes).sum();
+        let layers: Vec<u64> = state.layers().map(|(_, tables)| bytes(tables)).collect();
+        let (last, above) = layers.split_last()?;
+        let coming = *above.first().filter(|_| !state.l0.is_empty())?;
+        let factor = (self.max_space_amplification - 1.0).max(0.0) * *last as f64;
+        let slow_from = (factor as u64).max(LAYERS_AT_EASE.saturating_mul(coming));
+        let most = (slow_from as f64 * SLACK) as u64;
+        Some(Above { bytes: above.iter().sum(), coming, slow_from, most })
     }
 
     fn plans(&self, view: &View<'_>) -> Vec<Plan> {

@@ -35,7 +35,7 @@ pub use plan::{Layer, Pick, Plan, Source, Why};
 pub use record::{
     Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, Watch,
 };
-pub use scheduler::{CompactionScheduler, View};
+pub use scheduler::{Above, CompactionScheduler, View};
 pub use split::Anchor;
 pub use tiered::Tiered;
 pub use time_window::{TimeWindow, WindowBy};

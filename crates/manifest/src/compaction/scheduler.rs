@@ -32,10 +32,28 @@ pub trait CompactionScheduler: fmt::Debug + Send + Sync {
     /// plans before it, and all of them together fit `max_compactions`.
     fn plans(&self, view: &View<'_>) -> Vec<Plan>;
 
+    /// What lies above the last layer, where the scheduler bounds that; a function of the state.
+    fn above(&self, _state: &Manifest) -> Option<Above> {
+        None
+    }
+
     /// What it says about tables that need not be read.
     fn facts(&self, view: &View<'_>) -> Facts {
         Facts { now: view.now, ..Facts::default() }
     }
+}
+
+/// What lies above the last layer, and how much may: space that is taken beyond what is live.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Above {
+    /// Bytes of all layers but the last.
+    pub bytes: u64,
+    /// Bytes of the next layer, as far as one can tell: of the newest of L0.
+    pub coming: u64,
+    /// Bytes from which on whoever writes is to slow down, for merges to keep up.
+    pub slow_from: u64,
+    /// Bytes that there are to be at most.
+    pub most: u64,
 }
 
 /// One layer in numbers.

@@ -32,7 +32,14 @@ impl Numbers {
             unflushed: self.next(2 * options.max_memtable_bytes as u64) as usize,
             l0: self.next(2 * options.compaction.l0_max_ssts),
             pending: self.next(1 << 41),
+            above: (self.next(2) == 0).then(|| self.above()),
         }
+    }
+
+    fn above(&mut self) -> Above {
+        let (coming, slow_from) = (1 + self.next(1 << 27), self.next(1 << 32));
+        let most = slow_from + self.next(1 << 30);
+        Above { bytes: self.next(1 << 33), coming, slow_from, most }
     }
 }
 
@@ -47,6 +54,9 @@ fn more_of_anything_is_never_less_pressure() {
             unflushed: load.unflushed + numbers.next(1 << 26) as usize,
             l0: load.l0 + numbers.next(3),
             pending: load.pending + numbers.next(1 << 38),
+            above: load
+                .above
+                .map(|above| Above { bytes: above.bytes + numbers.next(1 << 28), ..above }),
         };
         let (before, after) = (limits.pressure(&load).0, limits.pressure(&more).0);
         assert!((0.0..=1.0).contains(&before) && before <= after, "{options:?} {load:?} {more:?}");
@@ -55,7 +65,7 @@ fn more_of_anything_is_never_less_pressure() {
         // Stopped is the end of slowed, never before it.
         assert!(limits.full(&load).is_none() || before == 1.0, "{options:?} {load:?}");
         // What passes by the one comparison is under no pressure.
-        let calm = load.unflushed < limits.calm_below(load.l0, load.pending);
+        let calm = load.unflushed < limits.calm_below(&load);
         assert!(!calm || (before == 0.0 && limits.full(&load).is_none()), "{options:?} {load:?}");
     }
     let limits = Limits::of(&Options::default());
@@ -65,7 +75,7 @@ fn more_of_anything_is_never_less_pressure() {
 #[test]
 fn the_defaults_slow_down_where_the_rfc_says() {
     let limits = Limits::of(&Options::default());
-    let l0 = |l0, unflushed| limits.pressure(&Load { unflushed, l0, pending: 0 }).0;
+    let l0 = |l0, unflushed| limits.pressure(&Load { unflushed, l0, ..Load::default() }).0;
     assert_eq!((l0(12, 0), l0(14, 0), l0(16, 0)), (0.0, 0.5, 1.0));
     // Half a memtable is half a layer.
     assert_eq!(l0(13, 32 << 20), 0.375);
@@ -75,6 +85,23 @@ fn the_defaults_slow_down_where_the_rfc_says() {
     let memory = Load { unflushed: 256 << 20, ..Load::default() };
     assert_eq!(limits.full(&memory), Some(Cause::Memory));
     assert_eq!(limits.pressure(&Load { pending: u64::MAX, ..Load::default() }).0, 0.0);
+}
+
+/// Space that is passed slows writes down as far as it goes, and stops none.
+#[test]
+fn what_lies_above_slows_down_and_never_stops() {
+    let limits = Limits::of(&Options::default());
+    let load = |bytes, unflushed| {
+        let above = Above { bytes, coming: 50 << 20, slow_from: 250 << 20, most: 300 << 20 };
+        Load { unflushed, above: Some(above), ..Load::default() }
+    };
+    let pressure = |bytes: u64, unflushed| limits.pressure(&load(bytes << 20, unflushed));
+    assert_eq!(pressure(250, 0), (0.0, Cause::Memory));
+    assert_eq!(pressure(275, 0), (0.5, Cause::Pending));
+    // Half a memtable is half of the layer that is to come.
+    assert_eq!(pressure(250, 32 << 20), (0.5, Cause::Pending));
+    assert_eq!(pressure(9000, 0), (1.0, Cause::Pending));
+    assert_eq!(limits.full(&load(u64::MAX, 0)), None);
 }
 
 #[test]
@@ -122,7 +149,7 @@ fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
 #[test]
 fn a_batch_of_any_size_is_paid_in_half_a_second() {
     let pressure = Pressure::new(&Options::default());
-    let load = Load { l0: 15, unflushed: 64 << 20, pending: 0 };
+    let load = Load { l0: 15, unflushed: 64 << 20, ..Load::default() };
     let mut due = Duration::ZERO;
     let now = Duration::from_secs(5);
     assert_eq!(pressure.admit(&load, 1 << 30, now, &mut due), Ok(()));

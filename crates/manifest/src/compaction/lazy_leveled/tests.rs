@@ -72,3 +72,18 @@ fn without_runs_the_oldest_layer_is_the_last() {
     state.l0.remove(0);
     assert!(self::plans(&state, &[]).is_empty());
 }
+
+/// Writers slow down from where the factor is passed, or two layers, whatever is more.
+#[test]
+fn what_lies_above_slows_writers_down() {
+    let above = |state: &Manifest| LazyLeveled::default().above(state);
+    let of = |bytes, coming, slow_from, most| Some(Above { bytes, coming, slow_from, most });
+    assert_eq!(above(&tree(18)), of(54, 18, 75, 90));
+    assert_eq!(above(&tree(100)), of(300, 100, 200, 240));
+    // Nothing comes that one would know of; and there is nothing.
+    let mut state = tree(18);
+    state.l0.clear();
+    assert_eq!(above(&state), None);
+    assert_eq!(above(&empty()), None);
+    assert_eq!(Tiered::default().above(&tree(18)), None);
+}
