@@ -9,8 +9,8 @@
 
 use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
 use crate::jobs::{
-    Shape, WHOLE, claim_of, claimed, job, name_of, next_table, record_object, record_steps,
-    worker_of,
+    Claimable, Shape, WHOLE, claim_of, claimed, claims, job, name_of, next_table, record_object,
+    record_steps, worker_of,
 };
 use crate::step::{Step, What};
 use crate::worker::wrong;
@@ -19,7 +19,7 @@ use crate::writer::bug;
 use siltstone_base::{AttemptId, Epoch, JobId, ObjectName, SstDescriptor};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::compaction::{
-    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job,
+    Append, AppendAction, Change, ChangeRefusal, Compactions, Job,
 };
 use siltstone_manifest::edit::Edit;
 use siltstone_manifest::protocol::{Commit, CommitAction, ManifestAnswer, ManifestRequest};
@@ -195,20 +195,11 @@ impl Compactor {
         }
     }
 
-    fn claim_range(
-        &self,
-        world: &World,
-        me: usize,
-        (record, job, range, instead_of): (&Arc<Compactions>, JobId, usize, Option<Claim>),
-        out: &mut Out,
-    ) {
-        let names = vec![name_of(me, self.names)];
-        let worker = worker_of(me);
-        let change = Change::Claim { job, range, worker, instead_of, names };
-        let append = Append::new(change, record.clone(), world.rules);
-        world.then(out, Step::of(me, ROLE, What::ClaimsRange(range)), |next| {
+    fn claim_range(&self, world: &World, me: usize, wanted: Claimable<'_>, out: &mut Out) {
+        let append = claims(world, me, self.names, wanted);
+        world.then(out, Step::of(me, ROLE, What::ClaimsRange(wanted.2)), |next| {
             on(next, me, |compactor, _| {
-                compactor.takes -= u8::from(instead_of.is_some());
+                compactor.takes -= u8::from(wanted.3.is_some());
                 compactor.names += 1;
                 compactor.to(Phase::Append(append, Call::Send, Doing::Works))
             });

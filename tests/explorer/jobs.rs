@@ -11,7 +11,7 @@ use siltstone_base::{AttemptId, JobId, ObjectName, SstDescriptor, SstId, UnixMil
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::compaction::{
-    Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, Why,
+    Append, Change, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, Why,
 };
 use std::sync::Arc;
 
@@ -77,6 +77,17 @@ pub(crate) fn worker_of(me: usize) -> AttemptId {
 /// The claim of a process.
 pub(crate) fn claim_of(me: usize) -> Claim {
     Claim { worker: worker_of(me), beats: 0 }
+}
+
+/// A range that is to be claimed: of a job of the newest record, and in whose place.
+pub(crate) type Claimable<'a> = (&'a Arc<Compactions>, JobId, usize, Option<Claim>);
+
+/// The claim of a range by a process that has given `names` names.
+pub(crate) fn claims(world: &World, me: usize, names: u8, wanted: Claimable<'_>) -> Append {
+    let (record, job, range, instead_of) = wanted;
+    let names = vec![name_of(me, names)];
+    let change = Change::Claim { job, range, worker: worker_of(me), instead_of, names };
+    Append::new(change, record.clone(), world.rules)
 }
 
 /// The range that `worker` has claimed in a job that is to go on.

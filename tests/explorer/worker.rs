@@ -2,14 +2,14 @@
 //! takes for dead, at whatever moment: a false judgement must cost nothing but work.
 
 use crate::actor::{Actor, Call, crash};
-use crate::jobs::{claimed, name_of, next_table, record_object, record_steps, worker_of};
+use crate::jobs::{
+    Claimable, claimed, claims, name_of, next_table, record_object, record_steps, worker_of,
+};
 use crate::step::{Step, What};
 use crate::world::{Object, Out, World};
-use siltstone_base::{JobId, ObjectName, SstDescriptor};
+use siltstone_base::{ObjectName, SstDescriptor};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::compaction::{
-    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions,
-};
+use siltstone_manifest::compaction::{Append, AppendAction, Change, ChangeRefusal, Compactions};
 use std::sync::Arc;
 
 const ROLE: &str = "worker";
@@ -104,18 +104,9 @@ impl Worker {
         }
     }
 
-    fn claim(
-        &self,
-        world: &World,
-        me: usize,
-        (record, job, range, instead_of): (&Arc<Compactions>, JobId, usize, Option<Claim>),
-        out: &mut Out,
-    ) {
-        let names = vec![name_of(me, self.names)];
-        let worker = worker_of(me);
-        let change = Change::Claim { job, range, worker, instead_of, names };
-        let append = Append::new(change, record.clone(), world.rules);
-        world.then(out, Step::of(me, ROLE, What::ClaimsRange(range)), |next| {
+    fn claim(&self, world: &World, me: usize, wanted: Claimable<'_>, out: &mut Out) {
+        let append = claims(world, me, self.names, wanted);
+        world.then(out, Step::of(me, ROLE, What::ClaimsRange(wanted.2)), |next| {
             on(next, me, |worker, _| {
                 worker.claims -= 1;
                 worker.names += 1;
