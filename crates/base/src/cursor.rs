@@ -95,6 +95,11 @@ pub trait Cursor {
         &[]
     }
 
+    /// What [`Cursor::plain_key`] and [`Cursor::plain_value`] answer, where it lies in columns.
+    fn plain_columns(&self) -> Option<Columns<'_>> {
+        None
+    }
+
     /// Stands on the entry `ahead` places after the one at hand; `ahead` is less than what
     /// [`Cursor::plain`] answered there.
     fn pass(&mut self, ahead: usize) {
@@ -118,6 +123,37 @@ pub trait Cursor {
     {
         let _ = (seq, end, take);
         Ok(Plain { taken: 0, more: true })
+    }
+}
+
+/// Keys of one length and values of one length, each side by side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Columns<'a> {
+    /// Keys, one after the other.
+    pub keys: &'a [u8],
+    /// Length of a key.
+    pub key_len: usize,
+    /// Values, one after the other.
+    pub values: &'a [u8],
+    /// Length of a value.
+    pub value_len: usize,
+}
+
+impl<'a> Columns<'a> {
+    /// The key in this row; empty past the end.
+    #[must_use]
+    #[inline(always)]
+    pub fn key(&self, row: usize) -> &'a [u8] {
+        let start = row * self.key_len;
+        self.keys.get(start..start + self.key_len).unwrap_or_default()
+    }
+
+    /// The value in this row; empty past the end.
+    #[must_use]
+    #[inline(always)]
+    pub fn value(&self, row: usize) -> &'a [u8] {
+        let start = row * self.value_len;
+        self.values.get(start..start + self.value_len).unwrap_or_default()
     }
 }
 

@@ -44,7 +44,7 @@ pub mod sst;
 pub mod touch;
 
 pub use batch::{Batch, BatchOp, BatchOps};
-pub use cursor::{BlockAddr, Cursor, Plain, Step};
+pub use cursor::{BlockAddr, Columns, Cursor, Plain, Step};
 pub use entry::{Entry, Kind, UnixMillis, compare_internal};
 pub use envelope::{Envelope, ObjectKind};
 pub use error::{Error, ErrorKind, Result};

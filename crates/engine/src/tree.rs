@@ -70,7 +70,14 @@ impl TableRun {
         start: Option<&'a [u8]>,
         end: Option<&'a [u8]>,
     ) -> impl Iterator<Item = &'a Arc<TableHandle>> {
-        self.tables.iter().filter(move |table| table.descriptor.overlaps(start, end))
+        let before =
+            |start| self.tables.partition_point(|table| table.descriptor.last_key.as_ref() < start);
+        let below =
+            |end| self.tables.partition_point(|table| table.descriptor.first_key.as_ref() < end);
+        let from = start.map_or(0, before);
+        let to = end.map_or(self.tables.len(), below);
+        let tables = self.tables.get(from..to).unwrap_or_default().iter();
+        tables.filter(move |table| table.descriptor.overlaps(start, end))
     }
 }
 

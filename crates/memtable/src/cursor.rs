@@ -2,10 +2,10 @@
 //!
 //! Neighbours in order lie anywhere in memory. Going forward, a cursor therefore runs some records
 //! ahead and touches their bytes: a dozen loads that wait for memory together cost hardly more than
-//! one. It starts with the next record only and doubles its reach, so a short scan pays for little
-//! that it does not use. What is read often is laid together (`stretch`) and is not waited for.
+//! one. It starts with as many as it is told will be read, or with one, and doubles its reach, so a
+//! short scan pays for little that it does not use.
 
-use crate::heads::{Heads, Standing, Way};
+use crate::heads::{Heads, Standing, Stood, Way};
 use crate::order::Order;
 use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// Most records that a cursor looks ahead.
 const REACH: usize = 16;
-/// Half of those it takes the first time that it is moved.
-const FIRST_REACH: usize = 2;
+/// Fewest that it takes when it is moved.
+const LEAST_REACH: usize = 4;
 
 /// A cursor over a memtable's entries. Never lacks a block. It meets every entry that was there
 /// when the cursor was made; of those that come later it may meet some.
@@ -31,8 +31,10 @@ pub struct MemCursor {
     ahead: Vec<Standing>,
     /// Which of them is current; past the last where the cursor stands nowhere.
     at: usize,
-    /// How many are taken next time.
+    /// How many were taken last.
     reach: usize,
+    /// How many the next placing takes.
+    first: usize,
 }
 
 impl fmt::Debug for MemCursor {
@@ -43,7 +45,15 @@ impl fmt::Debug for MemCursor {
 
 impl MemCursor {
     pub(crate) fn new(table: Arc<Memtable>, order: Arc<Order>) -> Self {
-        MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: FIRST_REACH }
+        MemCursor { table, heads: Heads::new(order), ahead: Vec::new(), at: 0, reach: 1, first: 1 }
+    }
+
+    /// The same cursor, of which probably so many entries are read from where it is placed first.
+    #[must_use]
+    pub fn expecting(mut self, entries: u64) -> Self {
+        self.first = usize::try_from(entries).unwrap_or(REACH).clamp(1, REACH);
+        self.ahead.reserve(self.first);
+        self
     }
 
     /// The same cursor for one pass over the table, after which nobody reads it any more: nothing
@@ -63,12 +73,11 @@ impl MemCursor {
 
     /// Stands where the heads were placed.
     fn placed(&mut self) -> Result<Step> {
-        self.ahead.clear();
-        self.at = 0;
-        self.reach = FIRST_REACH;
-        let Some(standing) = self.heads.standing(self.table.log()) else { return Ok(Step::End) };
-        self.ahead.push(standing);
-        Ok(Step::Ready)
+        self.reach = match self.heads.way() {
+            Way::Forward => std::mem::replace(&mut self.first, 1),
+            Way::Backward => 1,
+        };
+        Ok(self.gather(true))
     }
 
     /// The internal key that the cursor stands on.
@@ -99,23 +108,36 @@ impl MemCursor {
 
     /// Takes the next records, further ahead each time.
     fn run_ahead(&mut self) -> Step {
+        self.reach = (self.reach * 2).clamp(LEAST_REACH, REACH);
+        self.gather(false)
+    }
+
+    /// Takes as many records as it reaches, from where the heads stand or from the next one on.
+    /// Each step for all of them before the next step: the loads of a step wait side by side.
+    fn gather(&mut self, from_here: bool) -> Step {
         let log = self.table.log();
-        self.reach = (self.reach * 2).min(REACH);
         self.ahead.clear();
         self.at = 0;
-        while self.ahead.len() < self.reach {
-            self.heads.advance(log);
-            let Some(standing) = self.heads.standing(log) else { break };
-            self.ahead.push(standing);
+        let mut stood = [Stood::default(); REACH];
+        let mut count = 0;
+        for place in stood.iter_mut().take(self.reach) {
+            if count > 0 || !from_here {
+                self.heads.advance(log);
+            }
+            let Some(here) = self.heads.stood() else { break };
+            *place = here;
+            count += 1;
         }
-        // Nothing comes of the sum; without it the compiler would leave the loads out.
-        let far = self.ahead.iter().filter(|standing| !standing.is_laid());
-        let touched = far.fold(0, |sum, Standing { place, .. }| {
-            let buffer = log.buffer(place.buffer);
+        let stood = stood.get(..count).unwrap_or_default();
+        // Nothing comes of the sums; without them the compiler would leave the loads out.
+        black_box(stood.iter().fold(0, |sum, stood| sum ^ self.heads.touch(log, *stood)));
+        self.ahead.extend(stood.iter().map(|stood| self.heads.standing(log, *stood)));
+        black_box(self.ahead.iter().fold(0, |sum, standing| {
+            let bytes = self.heads.bytes(log, standing);
+            let place = standing.place;
             let ends = [place.key_range().start, place.value_range().end.saturating_sub(1)];
-            sum ^ ends.iter().filter_map(|at| buffer.get(*at)).fold(0, |a, b| a ^ b)
-        });
-        black_box(touched);
+            sum ^ ends.iter().filter_map(|at| bytes.get(*at)).fold(0, |a, b| a ^ b)
+        }));
         if self.ahead.is_empty() { Step::End } else { Step::Ready }
     }
 }

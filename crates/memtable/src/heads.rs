@@ -20,6 +20,15 @@ struct Head {
     at: usize,
 }
 
+/// Where a merge stood.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Stood {
+    record: u32,
+    part: u32,
+    /// Node of the nursery, or position in the strip: both are below 2^32.
+    at: u32,
+}
+
 /// An entry that a merge stood on.
 #[derive(Clone, Copy)]
 pub(crate) struct Standing {
@@ -28,13 +37,6 @@ pub(crate) struct Standing {
     pub(crate) place: Place,
     /// Its strip and its position there, where it is laid together with its neighbours.
     laid: Option<(u32, u32)>,
-}
-
-impl Standing {
-    /// Whether it lies beside its neighbours.
-    pub(crate) fn is_laid(&self) -> bool {
-        self.laid.is_some()
-    }
 }
 
 /// Which way a merge goes.
@@ -67,15 +69,28 @@ impl Heads {
         self.way
     }
 
-    /// The entry the merge stands on.
-    pub(crate) fn standing(&self, log: &Log) -> Option<Standing> {
+    /// Where the merge stands.
+    pub(crate) fn stood(&self) -> Option<Stood> {
         let Head { record, at, .. } = *self.heads.get(self.current)?;
-        let strip = self.order.strips.get(self.current).filter(|_| self.lays);
-        let laid = strip.and_then(|strip| strip.read(log, at));
-        Some(match laid {
-            Some(place) => Standing { record, place, laid: Some((self.current as u32, at as u32)) },
+        Some(Stood { record, part: self.current as u32, at: at as u32 })
+    }
+
+    /// The entry there.
+    pub(crate) fn standing(&self, log: &Log, stood: Stood) -> Standing {
+        let Stood { record, part, at } = stood;
+        let strip = self.order.strips.get(part as usize).filter(|_| self.lays);
+        let laid = strip.and_then(|strip| strip.read(log, at as usize));
+        match laid {
+            Some(place) => Standing { record, place, laid: Some((part, at)) },
             None => Standing { record, place: log.record(record).place(), laid: None },
-        })
+        }
+    }
+
+    /// Loads what [`Heads::standing`] loads; the answer means nothing.
+    pub(crate) fn touch(&self, log: &Log, stood: Stood) -> u64 {
+        let strip = self.order.strips.get(stood.part as usize).filter(|_| self.lays);
+        let laid = strip.and_then(|strip| strip.laid_place(stood.at as usize));
+        laid.map_or_else(|| log.record(stood.record).seq(), |place| place.seq).get()
     }
 
     /// The bytes that `standing`, an entry of this merge, lies in.
@@ -104,6 +119,7 @@ impl Heads {
     pub(crate) fn move_to(&mut self, log: &Log, way: Way, key: &[u8], seq: Seq) {
         let order = Arc::clone(&self.order);
         let target = Target::new(&order.window, key, seq);
+        order.touch(&target);
         let (before, at_or_after) = order.nursery.search(log, &target);
         let search = |at: usize, log: &Log| Some(order.strips.get(at)?.search(log, &target));
         match way {

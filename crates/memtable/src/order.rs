@@ -17,6 +17,7 @@ use crate::nursery::Nursery;
 use crate::strip::Strip;
 use crate::window::Window;
 use siltstone_base::Seq;
+use std::hint::black_box;
 use std::sync::Arc;
 
 /// A neighbour up to so many times as long is merged with a new strip.
@@ -94,6 +95,12 @@ impl Order {
         }
         strips.push(Arc::new(strip));
         strips
+    }
+
+    /// Loads what a search for `target` loads in the strips, of all of them side by side.
+    pub(crate) fn touch(&self, target: &Target<'_>) {
+        let strips = self.strips.iter();
+        black_box(strips.fold(0, |sum, strip| sum ^ strip.touch(target.prefix)));
     }
 
     /// The record of `key` with the largest sequence number up to `seq`, or [`NONE`].

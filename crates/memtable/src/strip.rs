@@ -3,10 +3,13 @@
 //! ```text
 //! prefixes  : eight bytes of each key, through the window, ascending
 //! records   : number of each record
+//! samples   : of every 64 prefixes the first
 //! stretches : of every 256 records, their entries laid together once they are read often
 //! ```
-//! A search over numbers begins where the number would lie if they were spread evenly; the keys'
-//! bytes are touched only among entries whose prefixes equal the one looked for.
+//! A search over numbers begins among the samples, which are few enough to stay in the processor's
+//! caches, where the number would lie if they were spread evenly. The 64 prefixes behind a sample
+//! are eight lines of memory that can be loaded side by side. The keys' bytes are touched only
+//! among entries whose prefixes equal the one looked for.
 
 use crate::log::{Log, Target};
 use crate::record::Place;
@@ -14,13 +17,20 @@ use crate::stretch::{STRETCH, Stretch};
 use crate::window::Window;
 use siltstone_base::near::{Line, partition_near};
 use std::cmp::Ordering;
+use std::ops::Range;
 
 /// A sorted part. Immutable once made.
 pub(crate) struct Strip {
     prefixes: Vec<u64>,
     records: Vec<u32>,
+    samples: Box<[u64]>,
     stretches: Box<[Stretch]>,
 }
+
+/// Prefixes to a sample.
+const SAMPLE: usize = if cfg!(test) { 4 } else { 64 };
+/// Prefixes in a line of memory.
+const LINE: usize = 8;
 
 #[expect(
     clippy::indexing_slicing,
@@ -35,7 +45,8 @@ impl Strip {
 
     fn new(prefixes: Vec<u64>, records: Vec<u32>) -> Self {
         let stretches = records.chunks(STRETCH).map(|_| Stretch::default()).collect();
-        Strip { prefixes, records, stretches }
+        let samples = prefixes.iter().step_by(SAMPLE).copied().collect();
+        Strip { prefixes, records, samples, stretches }
     }
 
     /// Of the records `first` to `last`, in any order of keys.
@@ -75,6 +86,11 @@ impl Strip {
         self.stretches[stretch].read(log, records)?.place(within)
     }
 
+    /// As [`Strip::read`], without counting it as read.
+    pub(crate) fn laid_place(&self, position: usize) -> Option<Place> {
+        self.stretches[position / STRETCH].laid()?.place(position % STRETCH)
+    }
+
     /// What [`Strip::read`] found the record at `position` in.
     pub(crate) fn laid(&self, position: usize) -> &[u8] {
         self.stretches[position / STRETCH].laid().map_or(&[], |laid| laid.bytes())
@@ -85,14 +101,31 @@ impl Strip {
         self.stretches.iter().filter_map(|stretch| stretch.laid()).map(|laid| laid.memory()).sum()
     }
 
+    /// Where the first prefix at or above `prefix` is, among at most [`SAMPLE`], or right behind.
+    #[inline]
+    fn near(&self, prefix: u64) -> Range<usize> {
+        let samples = &self.samples;
+        let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return 0..0 };
+        let guess = Line::between(*first, *last, samples.len()).position(prefix);
+        let above = partition_near(samples.len(), guess, |at| samples[at] < prefix);
+        above.saturating_sub(1) * SAMPLE..self.len().min(above * SAMPLE)
+    }
+
+    /// Loads the lines that a search for `prefix` may need; the answer means nothing.
+    #[inline]
+    pub(crate) fn touch(&self, prefix: u64) -> u64 {
+        let near = self.near(prefix);
+        let prefixes = self.prefixes[near.clone()].iter().step_by(LINE);
+        let records = self.records[near].iter().step_by(2 * LINE);
+        prefixes.fold(0, |sum, prefix| sum ^ prefix)
+            ^ records.fold(0, |sum, record| sum ^ u64::from(*record))
+    }
+
     /// Position of the first record at or after `target`; the length when there is none.
     pub(crate) fn search(&self, log: &Log, target: &Target<'_>) -> usize {
-        let (Some(first), Some(last)) = (self.prefixes.first(), self.prefixes.last()) else {
-            return 0;
-        };
-        let guess = Line::between(*first, *last, self.len()).position(target.prefix);
-        let mut position =
-            partition_near(self.len(), guess, |at| self.prefixes[at] < target.prefix);
+        let near = self.near(target.prefix);
+        let mut position = near.start;
+        position += self.prefixes[near].partition_point(|prefix| *prefix < target.prefix);
         if self.prefixes.get(position) != Some(&target.prefix) {
             return position;
         }

@@ -1,7 +1,7 @@
 //! The disjoint tables of a sorted run, or of one layer of L0, as one cursor.
 
 use bytes::Bytes;
-use siltstone_base::{Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
+use siltstone_base::{Columns, Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
 
 /// Smallest and largest user key of a table, as the manifest names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +183,10 @@ impl<C: Cursor> Cursor for RunCursor<C> {
     #[inline(always)]
     fn plain_value(&self, ahead: usize) -> &[u8] {
         self.tables.get(self.at).map_or(&[], |(_, table)| table.plain_value(ahead))
+    }
+
+    fn plain_columns(&self) -> Option<Columns<'_>> {
+        self.tables.get(self.at).and_then(|(_, table)| table.plain_columns())
     }
 
     fn pass(&mut self, ahead: usize) {

@@ -225,6 +225,7 @@ fn make(
     yields: Yields,
 ) -> PyResult<Fill> {
     let (mut bytes, mut failed) = (0, None);
+    made.reserve(wanted);
     let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
         Ok(object) => {
             made.push_back(object.unbind());

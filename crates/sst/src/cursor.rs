@@ -3,7 +3,7 @@
 use crate::block::Block;
 use crate::table::Table;
 use bytes::Bytes;
-use siltstone_base::{BlockAddr, Cursor, Entry, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Result, Seq, Step};
 use std::sync::Arc;
 
 /// Where a cursor finds decoded blocks: a cache, or what was fetched for it.
@@ -274,6 +274,10 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
     #[inline(always)]
     fn plain_value(&self, ahead: usize) -> &[u8] {
         self.standing().map_or(&[], |(block, position)| block.value(position + ahead))
+    }
+
+    fn plain_columns(&self) -> Option<Columns<'_>> {
+        self.standing().and_then(|(block, position)| block.columns(position))
     }
 
     fn pass(&mut self, ahead: usize) {

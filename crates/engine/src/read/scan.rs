@@ -7,7 +7,9 @@ use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{self, ReadContext};
 use futures::future::{BoxFuture, try_join_all};
 use siltstone_base::entry::prefix_end;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step};
+use siltstone_base::{
+    BlockAddr, Columns, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step,
+};
 use siltstone_memtable::MemCursor;
 use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, Table};
@@ -215,6 +217,13 @@ macro_rules! forward_to_source {
                 }
             }
 
+            fn plain_columns(&self) -> Option<Columns<'_>> {
+                match self {
+                    Source::Run(cursor) => cursor.plain_columns(),
+                    Source::Memtable(_) | Source::Covered(_) => None,
+                }
+            }
+
             fn pass(&mut self, ahead: usize) {
                 match self {
                     Source::Memtable(cursor) => cursor.pass(ahead),
@@ -363,7 +372,7 @@ impl Scan {
             }
             tables.push(table);
         }
-        self.start(tables).map(|()| true)
+        self.start(tables, &entered).map(|()| true)
     }
 
     /// Loads the metadata and the first block of every source, each in one wave.
@@ -392,7 +401,7 @@ impl Scan {
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.take(fetched.into_iter().flatten());
-        self.start(tables)
+        self.start(tables, &entered)
     }
 
     /// Loads the metadata of a table that the scan has come to, and where it enters it.
@@ -430,17 +439,20 @@ impl Scan {
 
     /// The blocks where the first seek enters `tables`, as far as they are in memory; `None` for
     /// all others. What it will touch there is brought near, of all of them side by side.
-    fn first_blocks(&self, tables: &[Option<Arc<OpenTable>>]) -> Vec<Option<(u32, Arc<Block>)>> {
+    fn first_blocks(
+        &self,
+        tables: &[Option<Arc<OpenTable>>],
+        entered: &[usize],
+    ) -> Vec<Option<(u32, Arc<Block>)>> {
         let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
-        let looks: Vec<_> = self
-            .entered()
-            .into_iter()
+        let looks: Vec<_> = entered
+            .iter()
             .filter_map(|at| {
-                let table = tables.get(at)?.as_ref()?;
+                let table = tables.get(*at)?.as_ref()?;
                 let block = first_block(table, &self.range)?;
                 let look = table.slots.look();
                 black_box(look.touch(block));
-                Some((at, table, look, block))
+                Some((*at, table, look, block))
             })
             .collect();
         black_box(looks.iter().fold(0, |sum, (_, _, look, block)| sum ^ look.holders(*block)));
@@ -458,8 +470,9 @@ impl Scan {
         blocks
     }
 
-    /// Makes the merge; `tables` in the order of [`Scan::handles`], as far as they are open.
-    fn start(&mut self, tables: Vec<Option<Arc<OpenTable>>>) -> Result<()> {
+    /// Makes the merge; `tables` in the order of [`Scan::handles`], as far as they are open, those
+    /// that are `entered` at least.
+    fn start(&mut self, tables: Vec<Option<Arc<OpenTable>>>, entered: &[usize]) -> Result<()> {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let cover = self.cover(&tables);
         let over = |source: Source, newest: Seq| match &cover {
@@ -478,11 +491,12 @@ impl Scan {
             .filter(|memtable| !memtable.is_empty())
             .map(|m| {
                 let newest = m.last_seq().unwrap_or(Seq::MAX);
-                over(Source::Memtable(Above { cursor: m.cursor(), floor }), newest)
+                let cursor = m.cursor().expecting(self.left);
+                over(Source::Memtable(Above { cursor, floor }), newest)
             })
             .collect();
         let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
-        let blocks = self.first_blocks(&tables);
+        let blocks = self.first_blocks(&tables, entered);
         self.blocks.read_first(tables.iter().flatten());
         let mut tables = tables.into_iter().zip(blocks);
         for run in &self.pin.tree.levels.runs {

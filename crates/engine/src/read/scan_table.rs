@@ -5,7 +5,7 @@
 use crate::cache::{BlockCache, OpenTable, TableHandle};
 use crate::fetch::{self, ReadContext};
 use parking_lot::Mutex;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Error, Result, Seq, Step};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -127,6 +127,13 @@ impl Cursor for ScanTable {
         match self {
             ScanTable::Open(cursor) => cursor.plain_value(ahead),
             ScanTable::Closed(..) => &[],
+        }
+    }
+
+    fn plain_columns(&self) -> Option<Columns<'_>> {
+        match self {
+            ScanTable::Open(cursor) => cursor.plain_columns(),
+            ScanTable::Closed(..) => None,
         }
     }
 

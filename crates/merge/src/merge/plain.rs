@@ -12,7 +12,7 @@
 
 use super::{Direction, Merge, Stand, State};
 use siltstone_base::prefix::{head, shared_prefix};
-use siltstone_base::{Cursor, Plain, Result, Seq};
+use siltstone_base::{Columns, Cursor, Plain, Result, Seq};
 
 /// Sources whose next entries are compared one with all: with more, a tournament is cheaper.
 const MOST_SOURCES: usize = 16;
@@ -35,6 +35,41 @@ struct Stretch {
     /// Who gave the last entry.
     last: Option<usize>,
     taken: usize,
+}
+
+/// One source's turn: it gives entries for as long as their ranks are the lowest.
+struct Turn<'a> {
+    ahead: &'a mut Ahead,
+    /// The rank of its next entry.
+    next: u64,
+    /// No entry has been taken whose rank is this or higher.
+    floor: u64,
+    /// The lowest rank of all other sources.
+    second: u64,
+    shared: usize,
+    more: bool,
+}
+
+impl Turn<'_> {
+    #[inline(always)]
+    fn take<'r>(
+        &mut self,
+        key: impl Fn(usize) -> &'r [u8],
+        value: impl Fn(usize) -> &'r [u8],
+        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
+        let Ahead { plain, mut taken } = *self.ahead;
+        while taken < plain && self.floor <= self.next && self.next < self.second && self.more {
+            self.more = take(key(taken), value(taken))?;
+            self.floor = self.next + 1;
+            taken += 1;
+            if taken < plain {
+                self.next = rank(key(taken), self.shared);
+            }
+        }
+        self.ahead.taken = taken;
+        Ok(())
+    }
 }
 
 /// The rank of `key` among keys that have their first `shared` bytes in common.
@@ -120,21 +155,26 @@ impl<C: Cursor> Merge<C> {
         take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<bool> {
         let count = self.sources.len();
-        // No entry has been taken whose rank is this or higher.
-        let mut floor = 0;
+        let mut columns: [Option<Columns<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
+        for (columns, source) in columns.iter_mut().zip(&self.sources) {
+            *columns = source.plain_columns();
+        }
+        let (mut floor, shared) = (0, stretch.shared);
         loop {
-            let (at, mut next, second) = lowest(&stretch.ranks[..count]);
+            let (at, next, second) = lowest(&stretch.ranks[..count]);
             let (source, ahead) = (&self.sources[at], &mut stretch.ahead[at]);
             let from = ahead.taken;
-            let mut more = true;
-            while ahead.taken < ahead.plain && floor <= next && next < second && more {
-                more = take(source.plain_key(ahead.taken), source.plain_value(ahead.taken))?;
-                floor = next + 1;
-                ahead.taken += 1;
-                if ahead.taken < ahead.plain {
-                    next = rank(source.plain_key(ahead.taken), stretch.shared);
+            let mut turn = Turn { ahead, next, floor, second, shared, more: true };
+            match &columns[at] {
+                Some(columns) => {
+                    turn.take(|row| columns.key(row), |row| columns.value(row), take)?;
+                }
+                None => {
+                    turn.take(|row| source.plain_key(row), |row| source.plain_value(row), take)?;
                 }
             }
+            let (next, more) = (turn.next, turn.more);
+            floor = turn.floor;
             if ahead.taken > from {
                 stretch.last = Some(at);
                 stretch.taken += ahead.taken - from;

@@ -121,6 +121,21 @@ impl Keys {
         place ^ ends ^ self.guess.touch()
     }
 
+    /// The keys from `position` on and their length, where all have one.
+    pub(crate) fn column<'a>(
+        &'a self,
+        bytes: &'a [u8],
+        position: usize,
+    ) -> Option<(&'a [u8], usize)> {
+        let Ends::Fixed(len) = &self.ends else { return None };
+        let start = position * len;
+        let keys = match &self.place {
+            Place::Stored(from) => bytes.get(from + start..),
+            Place::Rebuilt(keys) => keys.get(start..),
+        };
+        Some((keys?, *len))
+    }
+
     fn get_any<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         let (start, end) = match &self.ends {
             Ends::Fixed(len) => (position * len, (position + 1) * len),

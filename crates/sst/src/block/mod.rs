@@ -38,7 +38,7 @@ use bytes::Bytes;
 use keys::Keys;
 use siltstone_base::near::partition_near;
 use siltstone_base::touch::touch;
-use siltstone_base::{Entry, Kind, Seq, UnixMillis};
+use siltstone_base::{Columns, Entry, Kind, Seq, UnixMillis};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -117,6 +117,17 @@ impl Block {
     #[inline]
     pub(crate) fn is_plain(&self, seq: Seq) -> bool {
         self.every == Some(Kind::Put) && self.newest <= seq
+    }
+
+    /// Keys and values from `position` on, where all have one length.
+    pub(crate) fn columns(&self, position: usize) -> Option<Columns<'_>> {
+        let (keys, key_len) = self.keys.column(&self.bytes, position)?;
+        if self.value_ends.width > 0 {
+            return None;
+        }
+        let value_len = self.value_len;
+        let values = self.bytes.get(self.values + position * value_len..)?;
+        Some(Columns { keys, key_len, values, value_len })
     }
 
     /// The value at `position`; empty past the end.
