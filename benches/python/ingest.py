@@ -15,6 +15,8 @@ written           bytes that the process gave to write() by bytes of rows, log i
                   after the close
 tables            of Siltstone: bytes of tables written by bytes flushed
 left              bytes of the folder after the close by bytes of the distinct rows
+space             of Siltstone: the most that its estimate of space amplification came to in the
+                  second half of the calls
 ================  =============================================================================
 """
 
@@ -37,6 +39,8 @@ PIECE = 1 << 20
 VALUE_BYTES = 100
 ROW_BYTES = KEY_BYTES + VALUE_BYTES
 VALUES = 1 << 14
+LOOK_EVERY = 10
+"""Calls between two looks at the space that is taken."""
 PEERS = ("siltstone", "slatedb", "rocksdict")
 # Of the rows, where an engine is an order of magnitude slower.
 SHARES = {"slatedb": 0.1}
@@ -55,6 +59,7 @@ class Ingest:
     written: float
     tables: float | None
     left: float
+    space: float | None
     state: str
 
 
@@ -101,6 +106,7 @@ def ingest(engine: Engine, folder: Path, rows: Rows, count: int, batch: int) -> 
     before = _written()
     engine.open(path)
     calls: list[int] = []
+    space = 0.0
     clock = time.perf_counter_ns
     for start in range(0, count, batch):
         made = [rows.batch(start, min(batch, count - start))]
@@ -110,6 +116,8 @@ def ingest(engine: Engine, folder: Path, rows: Rows, count: int, batch: int) -> 
         else:
             engine.put_many(made)
         calls.append(clock() - began)
+        if isinstance(engine, Siltstone) and 2 * start >= count and len(calls) % LOOK_EVERY == 0:
+            space = max(space, engine.db.stats().space_amplification)
     began = clock()
     engine.log()
     total = sum(calls) + clock() - began
@@ -127,6 +135,7 @@ def ingest(engine: Engine, folder: Path, rows: Rows, count: int, batch: int) -> 
         longest_ms=_at(calls, 1.0),
         written=(_written() - before) / (count * ROW_BYTES),
         tables=tables,
+        space=space or None,
         left=_size(path) / (min(count, rows.distinct) * ROW_BYTES),
         state=state,
     )
@@ -152,14 +161,15 @@ def _size(folder: Path) -> int:
 def table(found: list[Ingest]) -> str:
     """What was found, for people."""
     head = "| engine | rows | rows/s | ratio | p50 ms | p99.9 ms | longest ms | written | tables |"
-    lines = [head + " left |", "| --- |" + " ---: |" * 9]
+    lines = [head + " left | space |", "| --- |" + " ---: |" * 10]
     for one in found:
         ratio = found[0].rows_per_second / one.rows_per_second
         tables = "" if one.tables is None else f"{one.tables:.2f}"
+        space = "" if one.space is None else f"{one.space:.2f}"
         lines.append(
             f"| {one.engine} | {one.rows:,} | {one.rows_per_second:,.0f} | {ratio:.2f} | "
             f"{one.p50_ms:.3f} | {one.p999_ms:.3f} | {one.longest_ms:.1f} | {one.written:.2f} | "
-            f"{tables} | {one.left:.2f} |"
+            f"{tables} | {one.left:.2f} | {space} |"
         )
     return "\n".join(lines)
 
