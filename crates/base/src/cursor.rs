@@ -74,6 +74,11 @@ pub trait Cursor {
         self.entry().map(|entry| (entry.key, entry.seq))
     }
 
+    /// The key of [`Cursor::entry`] alone: sequence numbers may lie elsewhere in memory.
+    fn user_key(&self) -> Option<&[u8]> {
+        self.key().map(|(key, _)| key)
+    }
+
     /// How many entries from the one at hand on are *plain* for a reader at `seq`, and can be had
     /// without a move: values that never expire, at or below `seq`. At most `most`; fewer where
     /// finding out would cost more than it spares, down to 0.

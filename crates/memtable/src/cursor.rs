@@ -16,7 +16,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Most records that a cursor looks ahead.
-const REACH: usize = 16;
+const REACH: usize = 64;
+/// Most that it takes where it is placed.
+const FIRST_REACH: usize = 16;
 /// Fewest that it takes when it is moved.
 const LEAST_REACH: usize = 4;
 
@@ -51,7 +53,7 @@ impl MemCursor {
     /// The same cursor, of which probably so many entries are read from where it is placed first.
     #[must_use]
     pub fn expecting(mut self, entries: u64) -> Self {
-        self.first = usize::try_from(entries).unwrap_or(REACH).clamp(1, REACH);
+        self.first = usize::try_from(entries).unwrap_or(FIRST_REACH).clamp(1, FIRST_REACH);
         self.ahead.reserve(self.first);
         self
     }
@@ -73,11 +75,12 @@ impl MemCursor {
 
     /// Stands where the heads were placed.
     fn placed(&mut self) -> Result<Step> {
-        self.reach = match self.heads.way() {
+        let first = match self.heads.way() {
             Way::Forward => std::mem::replace(&mut self.first, 1),
             Way::Backward => 1,
         };
-        Ok(self.gather(true))
+        self.reach = 1;
+        Ok(self.gather(true, first))
     }
 
     /// The internal key that the cursor stands on.
@@ -109,18 +112,17 @@ impl MemCursor {
     /// Takes the next records, further ahead each time.
     fn run_ahead(&mut self) -> Step {
         self.reach = (self.reach * 2).clamp(LEAST_REACH, REACH);
-        self.gather(false)
+        self.gather(false, self.reach)
     }
 
-    /// Takes as many records as it reaches, from where the heads stand or from the next one on.
-    /// Each step for all of them before the next step: the loads of a step wait side by side.
-    fn gather(&mut self, from_here: bool) -> Step {
+    /// Takes at most so many records, from where the heads stand or from the next one on. Each step for all of them before the next step: the loads of a step wait side by side.
+    fn gather(&mut self, from_here: bool, most: usize) -> Step {
         let log = self.table.log();
         self.ahead.clear();
         self.at = 0;
         let mut stood = [Stood::default(); REACH];
         let mut count = 0;
-        for place in stood.iter_mut().take(self.reach) {
+        for place in stood.iter_mut().take(most) {
             if count > 0 || !from_here {
                 self.heads.advance(log);
             }
@@ -188,6 +190,11 @@ impl Cursor for MemCursor {
     fn entry(&self) -> Option<Entry<'_>> {
         let standing = self.ahead.get(self.at)?;
         Some(standing.place.read(self.heads.bytes(self.table.log(), standing)))
+    }
+
+    fn key(&self) -> Option<(&[u8], Seq)> {
+        let standing = self.ahead.get(self.at)?;
+        Some((self.bytes_of(0, Place::key_range), standing.place.seq))
     }
 
     fn plain(&self, seq: Seq, most: usize) -> usize {

@@ -94,6 +94,7 @@ impl Heads {
     }
 
     /// The bytes that `standing`, an entry of this merge, lies in.
+    #[inline]
     pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &Standing) -> &'a [u8] {
         let strip = |(part, at): (u32, u32)| Some((self.order.strips.get(part as usize)?, at));
         match standing.laid.and_then(strip) {

@@ -59,15 +59,15 @@ impl Group {
 
     /// The newest visible version of a key was its item, as it lay.
     #[inline]
-    pub(crate) fn settle_as(&mut self, key: &[u8], seq: Seq) {
+    pub(crate) fn settle_as(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
-        self.seq = seq;
     }
 
     #[inline]
     fn begin(&mut self, entry: &Entry<'_>) {
-        self.settle_as(entry.key, entry.seq);
+        self.settle_as(entry.key);
+        self.seq = entry.seq;
         self.operands.clear();
         self.has_base = false;
     }

@@ -216,8 +216,8 @@ impl<C: Cursor> Merge<C> {
             self.stands[source] = Stand::Done;
             return Ok(u64::MAX);
         }
-        let (key, _) = self.sources[source]
-            .key()
+        let key = self.sources[source]
+            .user_key()
             .ok_or_else(|| Error::internal("a cursor is ready and has no entry"))?;
         let head = head(key.get(self.shared..).unwrap_or_default());
         Ok(match self.direction {
@@ -344,6 +344,14 @@ impl<C: Cursor> Cursor for Merge<C> {
             return None;
         }
         self.winner().and_then(C::key)
+    }
+
+    #[inline(always)]
+    fn user_key(&self) -> Option<&[u8]> {
+        if self.state != State::Standing {
+            return None;
+        }
+        self.winner().and_then(C::user_key)
     }
 
     #[inline]

@@ -170,6 +170,14 @@ impl<C: Cursor> Cursor for RunCursor<C> {
         self.tables.get(self.at).and_then(|(_, table)| table.key())
     }
 
+    #[inline(always)]
+    fn user_key(&self) -> Option<&[u8]> {
+        if self.stage != Stage::Idle {
+            return None;
+        }
+        self.tables.get(self.at).and_then(|(_, table)| table.user_key())
+    }
+
     fn plain(&self, seq: Seq, most: usize) -> usize {
         let table = self.tables.get(self.at).filter(|_| self.stage == Stage::Idle);
         table.map_or(0, |(_, table)| table.plain(seq, most))

@@ -165,16 +165,16 @@ impl<C: Cursor> Visible<C> {
             return Ok(none);
         }
         // Of a key that was settled what follows is hidden.
-        let settled = self.cursor.key().is_none_or(|(key, _)| self.group.is_of(key));
+        let settled = self.cursor.user_key().is_none_or(|key| self.group.is_of(key));
         if self.group.is_open() || settled {
             return Ok(none);
         }
         let (_, end) = self.range.bounds();
         let plain = self.cursor.each_plain(self.view.seq, end, take)?;
         if plain.taken > 0
-            && let Some((key, seq)) = self.cursor.key()
+            && let Some(key) = self.cursor.user_key()
         {
-            self.group.settle_as(key, seq);
+            self.group.settle_as(key);
         }
         if plain.taken < SHORT_STRETCH {
             self.one_by_one = self.patience;
@@ -252,7 +252,11 @@ impl<C: Cursor> Visible<C> {
     /// found that nobody needs it.
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
-        (self.at != At::Nowhere).then(|| self.group.seq())
+        match self.at {
+            At::Nowhere => None,
+            At::Cursor => self.cursor.key().map(|(_, seq)| seq),
+            At::Group => Some(self.group.seq()),
+        }
     }
 
     /// The cursor below, for a driver that fetches ahead.

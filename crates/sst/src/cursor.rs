@@ -256,6 +256,11 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
         Some((block.key(position), block.seq(position)))
     }
 
+    #[inline(always)]
+    fn user_key(&self) -> Option<&[u8]> {
+        self.standing().map(|(block, position)| block.key(position))
+    }
+
     fn plain(&self, seq: Seq, most: usize) -> usize {
         let cut = self.visible_start.is_some() || self.visible_end.is_some();
         match self.standing() {

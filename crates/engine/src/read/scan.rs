@@ -189,6 +189,15 @@ macro_rules! forward_to_source {
                 }
             }
 
+            #[inline]
+            fn user_key(&self) -> Option<&[u8]> {
+                match self {
+                    Source::Memtable(cursor) => cursor.user_key(),
+                    Source::Run(cursor) => cursor.user_key(),
+                    Source::Covered(cursor) => cursor.user_key(),
+                }
+            }
+
             // What range deletes may hide is not plain.
 
             fn plain(&self, seq: Seq, most: usize) -> usize {

@@ -107,6 +107,14 @@ impl Cursor for ScanTable {
         }
     }
 
+    #[inline]
+    fn user_key(&self) -> Option<&[u8]> {
+        match self {
+            ScanTable::Open(cursor) => cursor.user_key(),
+            ScanTable::Closed(..) => None,
+        }
+    }
+
     fn plain(&self, seq: Seq, most: usize) -> usize {
         match self {
             ScanTable::Open(cursor) => cursor.plain(seq, most),

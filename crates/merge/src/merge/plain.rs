@@ -12,12 +12,17 @@
 
 use super::{Direction, Merge, Stand, State};
 use siltstone_base::prefix::{head, shared_prefix};
+use siltstone_base::touch::touch;
 use siltstone_base::{Columns, Cursor, Plain, Result, Seq};
+use std::hint::black_box;
 
 /// Sources whose next entries are compared one with all: with more, a tournament is cheaper.
 const MOST_SOURCES: usize = 16;
 /// Entries that are looked ahead in one source.
 const MOST_AHEAD: usize = 256;
+
+/// Values that are brought near, of each source, before the first is taken.
+const NEAR: usize = 6;
 
 /// The plain entries ahead in one source.
 #[derive(Clone, Copy)]
@@ -115,7 +120,7 @@ impl<C: Cursor> Merge<C> {
     #[expect(clippy::indexing_slicing, reason = "at most MOST_SOURCES sources")]
     fn look_ahead(&self, seq: Seq, end: Option<&[u8]>) -> Option<Stretch> {
         let winner = self.tree.first()?.source;
-        let first = self.sources.get(winner)?.key()?.0;
+        let first = self.sources.get(winner)?.user_key()?;
         let mut ahead = [Ahead { plain: 0, taken: 0 }; MOST_SOURCES];
         let mut shared = first.len();
         let mut common = |key: &[u8]| {
@@ -131,7 +136,7 @@ impl<C: Cursor> Merge<C> {
             // All keys of the stretch lie between its first and the last of these.
             match plain.checked_sub(1) {
                 Some(last) => common(source.plain_key(last)),
-                None => common(source.key()?.0),
+                None => common(source.user_key()?),
             }
         }
         if ahead[winner].plain == 0 {
@@ -140,7 +145,7 @@ impl<C: Cursor> Merge<C> {
         let mut ranks = [u64::MAX; MOST_SOURCES];
         for (number, source) in self.sources.iter().enumerate() {
             if self.stands[number] == Stand::On {
-                ranks[number] = rank(source.key()?.0, shared);
+                ranks[number] = rank(source.user_key()?, shared);
             }
         }
         Some(Stretch { ahead, ranks, shared, last: None, taken: 0 })
@@ -156,9 +161,15 @@ impl<C: Cursor> Merge<C> {
     ) -> Result<bool> {
         let count = self.sources.len();
         let mut columns: [Option<Columns<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
-        for (columns, source) in columns.iter_mut().zip(&self.sources) {
-            *columns = source.plain_columns();
+        let mut near = 0;
+        for (number, source) in self.sources.iter().enumerate() {
+            columns[number] = source.plain_columns();
+            let first = 0..stretch.ahead[number].plain.min(NEAR);
+            near = columns[number].iter().fold(near, |sum, column| {
+                first.clone().fold(sum, |sum, row| sum ^ touch(column.value(row)))
+            });
         }
+        black_box(near);
         let (mut floor, shared) = (0, stretch.shared);
         loop {
             let (at, next, second) = lowest(&stretch.ranks[..count]);
