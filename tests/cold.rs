@@ -112,9 +112,13 @@ async fn get(db: &Database, n: u64) -> Option<usize> {
 }
 
 async fn scan(db: &Database, range: ScanRange) -> usize {
+    scan_rows(db, range, 1000).await
+}
+
+async fn scan_rows(db: &Database, range: ScanRange, most: usize) -> usize {
     let mut scan = db.scan(range).unwrap();
     let mut rows = Rows::new();
-    while scan.fill(&mut rows, 1000, 1 << 20).unwrap() == Fill::NeedsBlocks {
+    while scan.fill(&mut rows, most, usize::MAX).unwrap() == Fill::NeedsBlocks {
         scan.fetch().await.unwrap();
     }
     rows.len()
@@ -193,6 +197,35 @@ fn a_short_scan_with_metadata_in_memory_is_one_request() {
             let (rows, cold, _) = world.measured(scan(&db, ten_from(start))).await;
             assert_eq!((rows, cold.gets), (10, 1), "from {start}");
         }
+    });
+}
+
+/// What a long scan read stays where there is room for it, so that the next one asks for nothing.
+/// Where there is not, it pushes nothing out that others had read before.
+#[test]
+fn a_long_scan_fills_what_room_the_cache_has() {
+    tell(Latencies::fixed(), async |world, _| {
+        let small = Options { block_bytes: 1000, ..Options::default() };
+        let db = world.open(small).await;
+        flush_layer(&db, 30_000, 0, 1).await;
+        db.close().await.unwrap();
+        let db = world.open(Options::default()).await;
+        assert_eq!(scan_rows(&db, ScanRange::all(), 30_001).await, 30_000);
+        let (rows, again, _) = world.measured(scan_rows(&db, ScanRange::all(), 30_001)).await;
+        assert_eq!((rows, again.gets), (30_000, 0));
+        let all = db.stats().block_cache_bytes;
+        db.close().await.unwrap();
+
+        let half = Options { block_cache_bytes: all as usize / 2, ..Options::default() };
+        let db = world.open(half).await;
+        scan(&db, ten_from(20_000)).await;
+        for _ in 0..2 {
+            assert_eq!(scan_rows(&db, ScanRange::all(), 30_001).await, 30_000);
+            let (rows, kept, _) = world.measured(scan(&db, ten_from(20_000))).await;
+            assert_eq!((rows, kept.gets), (10, 0));
+        }
+        assert!(db.stats().block_cache_bytes <= db.stats().block_cache_capacity);
+        db.close().await.unwrap();
     });
 }
 

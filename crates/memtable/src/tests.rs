@@ -122,6 +122,28 @@ proptest! {
         let buffers: usize = batches.iter().map(|batch| encode(batch).len()).sum();
         prop_assert!(table.bytes() >= buffers + 48 * model.len());
 
+        let rows: Vec<Row> = model.iter().map(model_row).collect();
+        let mut cursor = table.cursor().expecting(rows.len() as u64 / 2);
+        let mut at = 0;
+        let mut step = cursor.seek_first().unwrap();
+        while step == Step::Ready {
+            let seq = Seq(rows[at].1);
+            let plain = cursor.plain(seq, 5);
+            let is_plain = |row: &Row| row.2 == Kind::Put && row.4.is_none() && row.1 <= seq.0;
+            prop_assert!(plain > 0 || !is_plain(&rows[at]));
+            for ahead in 0..plain {
+                let row = &rows[at + ahead];
+                prop_assert!(is_plain(row));
+                let found = (cursor.plain_key(ahead), cursor.plain_value(ahead));
+                prop_assert_eq!(found, (row.0.as_slice(), row.3.as_slice()));
+            }
+            let passed = plain.saturating_sub(1);
+            cursor.pass(passed);
+            at += passed + 1;
+            step = cursor.next().unwrap();
+        }
+        prop_assert_eq!(at, rows.len());
+
         let own_keys = model.keys().map(|(key, Reverse(seq))| (key.clone(), *seq));
         for (key, seq) in own_keys.chain(probes) {
             let from = (key.clone(), Reverse(seq));

@@ -97,6 +97,7 @@ fn check_moves(bytes: Vec<u8>, table: Arc<Table>, model: &[Owned], probes: &[(Ve
     let mut forward = Vec::new();
     let mut found = drive(&mut cursor, &source, |cursor| cursor.seek_first());
     while let Some(entry) = found {
+        check_plain(&cursor, &model[forward.len()..]);
         forward.push(entry);
         found = drive(&mut cursor, &source, |cursor| cursor.next());
     }
@@ -127,6 +128,22 @@ fn check_moves(bytes: Vec<u8>, table: Arc<Table>, model: &[Owned], probes: &[(Ve
         if sought.is_some() {
             let next = drive(&mut cursor, &source, |cursor| cursor.next());
             assert_eq!(next.as_ref(), model.get(at), "next after {key:?} {seq}");
+        }
+    }
+}
+
+/// What a cursor calls plain is so, and lies where it says; `ahead` begins with where it stands.
+fn check_plain(cursor: &impl Cursor, ahead: &[Owned]) {
+    let newest = ahead.iter().take(3).map(|entry| entry.seq).max().unwrap();
+    for seq in [Seq::MAX, newest] {
+        let plain = cursor.plain(seq, 3);
+        for (at, entry) in ahead.iter().take(plain).enumerate() {
+            assert!(entry.kind == Kind::Put && entry.expires_at.is_none() && entry.seq <= seq);
+            let bytes = (entry.key.as_slice(), entry.value.as_slice());
+            assert_eq!((cursor.plain_key(at), cursor.plain_value(at)), bytes);
+            if let Some(columns) = cursor.plain_columns() {
+                assert_eq!((columns.key(at), columns.value(at)), bytes);
+            }
         }
     }
 }
