@@ -115,7 +115,8 @@ impl MemCursor {
         self.gather(false, self.reach)
     }
 
-    /// Takes at most so many records, from where the heads stand or from the next one on. Each step for all of them before the next step: the loads of a step wait side by side.
+    /// Takes at most so many records, from where the heads stand or from the next one on. Each step
+    /// for all of them before the next step: the loads of a step wait side by side.
     fn gather(&mut self, from_here: bool, most: usize) -> Step {
         let log = self.table.log();
         self.ahead.clear();
