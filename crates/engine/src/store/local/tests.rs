@@ -310,6 +310,18 @@ fn nothing_is_believed_in_a_folder_that_could_not_be_synced() {
     assert_eq!(scene.recorder.take(), expected);
 }
 
+/// Larger than a call that writes, and no multiple of it.
+#[test]
+fn a_long_object_comes_back_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let bytes: Vec<u8> = (0..700_001u32).map(|n| (n >> 8 ^ n) as u8).collect();
+    let mut staged = SystemFiles.create_new(&path).unwrap();
+    SystemFiles.write(&mut staged, &bytes).unwrap();
+    SystemFiles.write(&mut staged, &bytes[..5]).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [&bytes[..], &bytes[..5]].concat());
+}
+
 #[test]
 fn tables_stay_open_and_numbered_objects_do_not() {
     let scene = scene();
