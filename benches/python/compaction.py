@@ -57,14 +57,13 @@ class Merger(ABC):
 
 
 class Siltstone(Merger):
-    """This package; the number of ranges is said, since it goes by cores as it is."""
+    """This package, with as many ranges at once as it takes by itself on so many cores."""
 
     def _open(self) -> Any:
         import siltstone  # noqa: PLC0415
 
         options = siltstone.Options(
             embedded_compactor=False,
-            compaction_ranges=self.cores,
             compression=self.codec,
         )
         return siltstone.open(self.folder, options=options)

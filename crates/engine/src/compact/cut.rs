@@ -19,10 +19,16 @@ const RANGES_AT_ONCE: usize = 4;
 /// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
 const INDEXES: usize = 64;
 
+/// Ranges at once for each of several cores, where the store is near: what a range hands over, a
+/// slice or a chunk, takes tens of microseconds to be taken up, and its core is the other's then.
+const RANGES_A_CORE: usize = 2;
+
 /// How many ranges are merged at once.
 pub(super) fn parallelism(host: &dyn Host) -> usize {
     let wanted = host.options().compaction.compaction_ranges.map(|ranges| ranges as usize);
-    wanted.unwrap_or_else(|| host.env().spawn.cores()).max(1)
+    let cores = host.env().spawn.cores();
+    let own = if cores > 1 && host.env().store.is_near() { RANGES_A_CORE * cores } else { cores };
+    wanted.unwrap_or(own).max(1)
 }
 
 /// The ranges of `work`: some for each that is merged at once, of even size, and none of them

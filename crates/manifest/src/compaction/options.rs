@@ -119,7 +119,8 @@ pub struct CompactionOptions {
     pub level_compaction_threshold_runs: u64,
     /// Nothing is compacted into a level that has this many runs.
     pub level_max_runs: u64,
-    /// Key ranges of one compaction that are merged at once; `None`: as many as there are cores.
+    /// Key ranges of one compaction that are merged at once; `None`: as many as there are cores,
+    /// twice as many where they are several and the store answers at once.
     pub compaction_ranges: Option<u64>,
     /// Bytes that the compactions of a process read and write a second; `None`: no limit.
     pub compaction_bytes_per_second: Option<u64>,
@@ -225,7 +226,8 @@ impl CompactionOptions {
             (1.0, 256.0),
             true,
             "Key ranges of one compaction that are merged at once, each on a core and with some \
-             64 MiB of memory. None: as many as the process has cores.",
+             64 MiB of memory. None: as many as the process has cores, and where they are several \
+             and the store is a local folder twice as many.",
         ),
         line(
             ("compaction_bytes_per_second", OptionKind::Bytes),
