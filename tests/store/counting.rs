@@ -1,7 +1,9 @@
 //! What `stats()` shows of a store: every request once, failures too.
 
+use crate::conformance::runtime;
 use bytes::Bytes;
 use siltstone::store::counting::{CountingStore, Requests};
+use siltstone::store::local::LocalStore;
 use siltstone::store::{PutAnswer, Store};
 use siltstone_base::name::prefix;
 use siltstone_base::{ErrorKind, ObjectName, SstId, WalId};
@@ -64,4 +66,29 @@ fn failures_are_counted_and_those_that_time_cures_apart() {
     let totals = counts.totals();
     // Losing a race for a name is an answer, not a failure.
     assert_eq!((totals.failed, totals.transient), (6, 5));
+}
+
+#[test]
+fn what_a_store_takes_at_once_is_counted_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (runtime, effects) = runtime();
+    let local = LocalStore::new(folder.path(), effects).unwrap();
+    let (store, counts) = CountingStore::wrap(local);
+    runtime.block_on(async {
+        let mut upload = store.upload(TABLE).await.unwrap();
+        upload.write_now(b"seven b").unwrap().unwrap();
+        upload.write_now(b"four").unwrap().unwrap();
+        upload.finish().await.unwrap();
+    });
+    let totals = counts.totals();
+    assert_eq!((totals.puts, totals.upload_chunks, totals.bytes_written), (1, 2, 11));
+    // A store that takes nothing at once has taken nothing.
+    let (sim, bucket, store, counts) = world();
+    bucket.heal();
+    let refused = async move {
+        let mut upload = store.upload(TABLE).await.unwrap();
+        assert!(upload.write_now(b"four").is_none());
+    };
+    sim.block_on(sim.process("other", 0), refused).unwrap();
+    assert_eq!((counts.totals().upload_chunks, counts.totals().bytes_written), (0, 0));
 }

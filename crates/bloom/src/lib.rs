@@ -152,11 +152,13 @@ fn block_of(hash: u64, blocks: u64) -> usize {
     (((hash >> 32) * blocks) >> 32) as usize
 }
 
-/// Collects hashes and lays out the filter once their number is known.
-#[derive(Clone, Debug)]
+/// Collects hashes and lays out the filter once their number is known. The default makes none.
+#[derive(Clone, Debug, Default)]
 pub struct BloomBuilder {
     bits_per_key: u32,
     hashes: Vec<u64>,
+    /// Where blocks are laid out: kept from filter to filter.
+    lines: Vec<Line>,
 }
 
 impl BloomBuilder {
@@ -164,7 +166,21 @@ impl BloomBuilder {
     /// answers. 0 means no filter at all; more than 64 count as 64.
     #[must_use]
     pub fn new(bits_per_key: u32) -> Self {
-        BloomBuilder { bits_per_key: bits_per_key.min(MAX_BITS_PER_KEY), hashes: Vec::new() }
+        let bits_per_key = bits_per_key.min(MAX_BITS_PER_KEY);
+        BloomBuilder { bits_per_key, hashes: Vec::new(), lines: Vec::new() }
+    }
+
+    /// Begins another filter, of so many bits per hash, in the memory of the one before.
+    pub fn restart(&mut self, bits_per_key: u32) {
+        self.bits_per_key = bits_per_key.min(MAX_BITS_PER_KEY);
+        self.hashes.clear();
+    }
+
+    /// Makes room for so many more hashes, where a filter is wanted.
+    pub fn reserve(&mut self, hashes: usize) {
+        if self.bits_per_key > 0 {
+            self.hashes.reserve(hashes);
+        }
     }
 
     /// Adds a hash. Equal hashes that follow each other are stored once.
@@ -174,7 +190,7 @@ impl BloomBuilder {
         }
     }
 
-    /// How many bytes [`BloomBuilder::finish`] would give now.
+    /// How many bytes [`BloomBuilder::encode_into`] would append now.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         HEAD_BYTES + self.blocks() as usize * BLOCK_BYTES
@@ -182,21 +198,29 @@ impl BloomBuilder {
 
     /// The stored form.
     #[must_use]
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.encoded_len());
+        self.encode_into(&mut out);
+        out
+    }
+
+    /// Appends the stored form.
+    pub fn encode_into(&mut self, out: &mut Vec<u8>) {
         let blocks = self.blocks();
         // The best number of bits per hash is ln 2 = 0.69 of the bits per key for a plain filter;
         // blocks fill unevenly, which wants somewhat fewer: three fifths.
         let count = ((self.bits_per_key * 3 + 2) / 5).clamp(1, MAX_PROBES);
-        let mut lines = vec![Line::default(); blocks as usize];
-        for hash in self.hashes {
-            if let Some(line) = lines.get_mut(block_of(hash, u64::from(blocks))) {
+        self.lines.clear();
+        self.lines.resize(blocks as usize, Line::default());
+        for hash in &self.hashes {
+            if let Some(line) = self.lines.get_mut(block_of(*hash, u64::from(blocks))) {
                 // A planted mistake for the mutation tests: the last bit goes astray, so keys that
                 // are there are denied.
                 let astray = u64::from(cfg!(mutation = "bloom_false_negative"));
                 set(line, hash ^ astray, count);
             }
         }
-        encode(count, &lines)
+        encode_into(count, &self.lines, out);
     }
 
     /// Enough blocks for every hash; one at least where a filter is wanted. The count saturates at
@@ -210,15 +234,18 @@ impl BloomBuilder {
     }
 }
 
-/// The stored form of `lines`, of which there are fewer than 2^32.
-fn encode(probes: u32, lines: &[Line]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(HEAD_BYTES + lines.len() * BLOCK_BYTES);
+/// Appends the stored form of `lines`, of which there are fewer than 2^32.
+fn encode_into(probes: u32, lines: &[Line], out: &mut Vec<u8>) {
+    out.reserve(HEAD_BYTES + lines.len() * BLOCK_BYTES);
     out.extend_from_slice(&[VERSION, probes as u8, 0, 0]);
     out.extend_from_slice(&(lines.len() as u32).to_le_bytes());
-    for word in lines.iter().flat_map(|line| line.0) {
-        out.extend_from_slice(&word.to_le_bytes());
+    for line in lines {
+        let mut block = [0; BLOCK_BYTES];
+        for (bytes, word) in block.as_chunks_mut::<8>().0.iter_mut().zip(line.0) {
+            *bytes = word.to_le_bytes();
+        }
+        out.extend_from_slice(&block);
     }
-    out
 }
 
 #[inline]
@@ -301,7 +328,9 @@ impl Bloom {
     /// The stored form: the bytes that it was decoded from.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        encode(self.probes, &self.lines)
+        let mut out = Vec::new();
+        encode_into(self.probes, &self.lines, &mut out);
+        out
     }
 
     /// How many bytes [`Bloom::encode`] gives.

@@ -48,6 +48,23 @@ proptest! {
     }
 
     #[test]
+    fn a_builder_that_begins_anew_makes_what_a_new_one_makes(
+        filters in prop::collection::vec(
+            (0u32..80, prop::collection::vec(any::<u64>(), 0..500)), 1..5,
+        ),
+    ) {
+        let mut kept = BloomBuilder::default();
+        for (bits, hashes) in &filters {
+            kept.restart(*bits);
+            kept.reserve(hashes.len());
+            hashes.iter().for_each(|hash| kept.add(*hash));
+            let mut out = b"before".to_vec();
+            kept.encode_into(&mut out);
+            prop_assert_eq!(out, [b"before", build(*bits, hashes).as_slice()].concat());
+        }
+    }
+
+    #[test]
     fn any_bytes_are_a_filter_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         if let Ok(bloom) = Bloom::decode(&bytes) {
             let _ = bloom.may_contain(7);

@@ -269,7 +269,7 @@ impl TableInProgress {
             filter_bits_per_key: plan.filter_bits_per_key,
             ..writer.options.table_options()
         };
-        let mut builder = TableBuilder::new(options, envelope);
+        let mut builder = TableBuilder::new(options, envelope).expecting(plan.memtable.len());
         builder.add_range_deletes(&rows.range_deletes())?;
         Ok(TableInProgress { rows, builder: Some(builder) })
     }

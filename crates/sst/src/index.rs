@@ -71,6 +71,12 @@ impl IndexBuilder {
         Ok(())
     }
 
+    /// Forgets the blocks and keeps the memory.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.blocks.clear();
+    }
+
     /// About how many bytes [`IndexBuilder::encode_into`] would append.
     pub(crate) fn encoded_len(&self) -> usize {
         self.keys.len() + self.blocks.len() * 6

@@ -32,7 +32,7 @@ pub mod table;
 pub mod wal;
 
 pub use block::Block;
-pub use builder::{TableBuilder, TableOptions};
+pub use builder::{FinishedTable, TableBuilder, TableOptions, TableScratch};
 pub use codec::Codec;
 pub use cursor::{BlockSource, TableCursor};
 pub use footer::FOOTER_BYTES;

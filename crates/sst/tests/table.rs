@@ -14,7 +14,7 @@ use siltstone_base::{
     AttemptId, DatabaseId, Envelope, ErrorKind, Kind, ObjectId, ObjectKind, Seq, UnixMillis,
 };
 use siltstone_bloom::key_hash;
-use siltstone_sst::{Codec, Table, TableBuilder, TableOptions};
+use siltstone_sst::{Codec, Table, TableBuilder, TableOptions, TableScratch};
 use support::{Owned, block, build, envelope, get, open, read_all};
 
 fn tiny() -> TableOptions {
@@ -190,6 +190,30 @@ fn chunks_are_the_object_however_they_are_cut() {
         before = builder.bytes_so_far();
     }
     assert!(before < whole.len() as u64 && before > whole.len() as u64 / 2);
+}
+
+#[test]
+fn a_table_built_in_what_another_left_is_the_same() {
+    let small: Vec<_> = (0u32..50).map(|n| Owned::put(&n.to_be_bytes(), 1, b"v")).collect();
+    let large: Vec<_> = (0u32..3000).map(|n| Owned::put(&n.to_be_bytes(), 1, b"value")).collect();
+    let plain = TableOptions { block_bytes: 500, ..TableOptions::default() };
+    let packed = TableOptions { codec: Codec::Lz4, filter_bits_per_key: 0, ..plain };
+    let mut scratch = TableScratch::default();
+    for (options, entries) in
+        [(plain, &large), (packed, &small), (plain, &small), (packed, &large), (plain, &large)]
+    {
+        let mut builder = TableBuilder::reusing(scratch, options, envelope(1))
+            .expecting(entries.len())
+            .writing_into(Vec::with_capacity(8 << 10));
+        entries.iter().for_each(|entry| builder.add(&entry.entry()).unwrap());
+        let fits = builder.has_room_for_tail();
+        assert_eq!(fits, entries.len() == 50);
+        let mut bytes = builder.take_chunk(0).unwrap_or_default().to_vec();
+        let finished = builder.finish_for_next().unwrap();
+        bytes.extend_from_slice(&finished.rest);
+        assert_eq!((bytes, finished.table), build(options, 1, usize::MAX, entries));
+        scratch = finished.scratch;
+    }
 }
 
 #[test]

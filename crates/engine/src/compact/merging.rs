@@ -3,6 +3,7 @@
 
 use crate::buffers::Buffers;
 use crate::parts::inputs::InputCursor;
+use crate::store::Upload;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{BlockAddr, Entry, RangeDelete, Result, Step};
@@ -21,6 +22,14 @@ pub(super) enum Made {
     End,
 }
 
+/// What a slice came to.
+pub(super) struct Slice {
+    /// Bytes that the store has taken.
+    pub(super) written: u64,
+    /// What the merge came out for; `None` where it was to end.
+    pub(super) made: Option<Made>,
+}
+
 /// Where tables end. Never between versions of a key: tables of a run share no key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ends {
@@ -28,8 +37,10 @@ pub(super) struct Ends {
     pub(super) target_bytes: u64,
     /// A table ends where so many first bytes of the key change; 0: nowhere.
     pub(super) cut_prefix_bytes: usize,
-    /// Bytes that are built between two chances to come out.
-    pub(super) slice_bytes: usize,
+    /// Bytes that are built between two chances to come out: a chunk's.
+    pub(super) chunk_bytes: usize,
+    /// About how many entries a table will have.
+    pub(super) entries_a_table: usize,
 }
 
 /// A merge on its way through one key range.
@@ -59,6 +70,26 @@ impl Merging {
     /// A buffer for what the first slice makes.
     pub(super) fn buffer(&self) -> Vec<u8> {
         self.ends.buffer(&self.chunks)
+    }
+
+    /// The bytes of a table before its filter and index, where those would not fit behind them: a
+    /// buffer that grows is another one, of fresh pages.
+    pub(super) fn before_tail(&self, builder: &mut TableBuilder) -> Option<Bytes> {
+        if builder.has_room_for_tail() {
+            return None;
+        }
+        let chunk = builder.take_chunk_for(1, |_| self.buffer())?;
+        Some(self.chunks.lend(chunk))
+    }
+
+    /// About how many entries the next table will have.
+    pub(super) fn entries_a_table(&self) -> usize {
+        self.ends.entries_a_table
+    }
+
+    /// Bytes in one of its buffers, which comes back.
+    pub(super) fn lend(&self, buffer: Vec<u8>) -> Bytes {
+        self.chunks.lend(buffer)
     }
 
     /// Whether range deletes are left for a table of their own, behind the last entry.
@@ -95,16 +126,43 @@ impl Merging {
     /// To the first entry, or the end; before the first table, so that none is begun for nothing.
     ///
     /// # Errors
-    /// As [`Merging::slice`].
+    /// As [`Merging::slice`], but for the store's.
     pub(super) fn place(&mut self) -> Result<Step> {
         if self.rows.stands() { Ok(Step::Ready) } else { self.rows.advance() }
+    }
+
+    /// Goes on until there is a reason to come out; with an `upload` that takes chunks at once, for
+    /// as long as it may `go_on` after so many bytes.
+    ///
+    /// # Errors
+    /// As [`Merging::chunk`], and the store's.
+    pub(super) fn slice(
+        &mut self,
+        builder: &mut TableBuilder,
+        mut upload: Option<&mut (dyn Upload + '_)>,
+        go_on: impl Fn(u64) -> bool,
+    ) -> Result<Slice> {
+        let mut written = 0;
+        while go_on(written) {
+            let made = self.chunk(builder)?;
+            let taken = match (&made, &mut upload) {
+                (Made::Chunk(chunk), Some(upload)) => upload.write_now(chunk),
+                _ => None,
+            };
+            let (Made::Chunk(chunk), Some(taken)) = (&made, taken) else {
+                return Ok(Slice { written, made: Some(made) });
+            };
+            taken?;
+            written += chunk.len() as u64;
+        }
+        Ok(Slice { written, made: None })
     }
 
     /// Goes on until there is a reason to come out.
     ///
     /// # Errors
     /// Corruption; what the merge operator says. The merge is over then.
-    pub(super) fn slice(&mut self, builder: &mut TableBuilder) -> Result<Made> {
+    fn chunk(&mut self, builder: &mut TableBuilder) -> Result<Made> {
         let Merging { rows, ends, full, prefix, chunks, ranges } = self;
         let mut chunk = None;
         let step = rows.visit(|entry| {
@@ -122,7 +180,7 @@ impl Merging {
             if builder.bytes_so_far() >= ends.target_bytes && full.is_none() {
                 *full = Some(entry.key.to_vec());
             }
-            chunk = builder.take_chunk_for(ends.slice_bytes, |_| ends.buffer(chunks));
+            chunk = builder.take_chunk_for(ends.chunk_bytes, |_| ends.buffer(chunks));
             Ok(if chunk.is_some() { Visit::Enough } else { Visit::GoOn })
         })?;
         Ok(match (step, chunk) {
@@ -150,7 +208,7 @@ impl Ends {
 
     /// A buffer for what a slice makes: a block more than it has at least, as a rule.
     fn buffer(&self, chunks: &Buffers) -> Vec<u8> {
-        chunks.take_empty(self.slice_bytes + self.slice_bytes / 32)
+        chunks.take_empty(self.chunk_bytes + self.chunk_bytes / 32)
     }
 }
 

@@ -10,6 +10,7 @@
 //! | [`job`] | one job to its commit; who falls silent is replaced |
 //! | [`deleted`] | what range deletes say of tables that need not be read |
 //! | [`cut`] | a job's keys cut into ranges that are merged at once |
+//! | [`opening`] | what a range still has to merge, as cursors over its inputs |
 //! | [`range`] | one key range of a job: inputs to tables, streamed, each recorded |
 //! | [`merging`] | the synchronous inner loop |
 //! | [`sending`] | chunks of a table on their way to the store |
@@ -31,6 +32,7 @@ mod limit;
 pub(crate) mod log;
 mod merging;
 pub(crate) mod named;
+mod opening;
 pub(crate) mod pending;
 mod process;
 mod range;
@@ -56,6 +58,7 @@ use records::Chain;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use siltstone_manifest::compaction::Plan;
 use siltstone_manifest::{Conflict, Edit, Refusal};
+use siltstone_sst::TableScratch;
 use start::{Started, Starter, Wishes};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -91,11 +94,14 @@ pub(crate) struct Memory {
     waves: Buffers,
     /// Of what is written.
     chunks: Buffers,
+    /// Of tables under construction.
+    scratch: Mutex<Vec<TableScratch>>,
 }
 
 impl Default for Memory {
     fn default() -> Memory {
-        Memory { waves: inputs::buffers(), chunks: Buffers::keeping(CHUNKS, 2 * SLICE_BYTES) }
+        let chunks = Buffers::keeping(CHUNKS, 2 * SLICE_BYTES);
+        Memory { waves: inputs::buffers(), chunks, scratch: Mutex::default() }
     }
 }
 
@@ -104,10 +110,16 @@ impl Memory {
     fn clear(&self) {
         self.waves.clear();
         self.chunks.clear();
+        *self.scratch.lock() = Vec::new();
+    }
+
+    /// Keeps what a table was built in for the next: as many as tables were built at once.
+    fn keep(&self, scratch: TableScratch) {
+        self.scratch.lock().push(scratch);
     }
 }
 
-/// Chunks that are kept for the next: those of three ranges.
+/// Chunks that are kept for the next: those of three ranges on a store that is far.
 const CHUNKS: usize = 16;
 
 /// What it keeps from one plan to the next.

@@ -3,38 +3,28 @@
 //! reserved ahead (RFC 0019).
 
 use super::host::Host;
-use super::merging::{Ends, Made, Merging};
+use super::merging::{Made, Merging, Slice};
+use super::opening;
 use super::sending::{Sender, Sent};
-use crate::cache::{MetadataBudget, TableHandle};
 use crate::env::Env;
-use crate::parts::inputs::{Ahead, Inputs};
-use bytes::Bytes;
+use crate::parts::inputs::Inputs;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 use parking_lot::Mutex;
-use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{
-    AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
-    SstDescriptor, SstId, Step,
+    AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, SstDescriptor,
+    SstId, Step,
 };
 use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Job, JobFacts, JobRange};
-use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
 use std::collections::VecDeque;
-use std::ops::RangeInclusive;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What the inputs of a range have in memory from a store that is far: three waves each, as one is
-/// used up, one is there and one comes.
-const READ_AHEAD_BYTES: u64 = 48 << 20;
-/// Bytes that one input reads at a time from a store that is far: from where a stream of 50 MiB/s
-/// costs more time than a request, to where it does so many times over.
-const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
-/// Size of an upload's chunk, and what is built between two looks at whether to go on: a few
-/// milliseconds of one core.
+/// Size of a chunk for a store that is far, and what is written at a time where compactions are
+/// held to a rate: a few milliseconds of one core.
 pub(super) const SLICE_BYTES: usize = 2 << 20;
 /// Names that a range has ahead: of the table that is being recorded while the next one is made,
 /// and of that one.
@@ -60,15 +50,33 @@ pub(super) struct RangeWorker {
     job: JobId,
     at: usize,
     worker: AttemptId,
-    /// Set when nobody wants the result any more.
-    stop: Arc<AtomicBool>,
-    /// Whether the claim was found gone.
-    lost: AtomicBool,
+    wanted: Wanted,
     /// When the record last heard of this worker, by the clock that never goes back.
     heard: Mutex<Duration>,
     /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
     /// is synced and recorded.
     merging: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// Whether the result is wanted. A clone tells the same.
+#[derive(Clone)]
+struct Wanted {
+    /// Set when nobody wants it any more.
+    stop: Arc<AtomicBool>,
+    /// Set once the claim was found gone.
+    lost: Arc<AtomicBool>,
+}
+
+impl Wanted {
+    /// Whether somebody still wants it.
+    fn holds(&self) -> bool {
+        !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
+    }
+
+    /// The claim is gone.
+    fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
 }
 
 /// A table whose bytes are all made and handed over.
@@ -96,9 +104,9 @@ impl RangeWorker {
         stop: &Arc<AtomicBool>,
     ) -> RangeWorker {
         let heard = Mutex::new(host.env().clock.monotonic());
-        let (host, stop) = (Arc::clone(host), Arc::clone(stop));
-        let (lost, merging) = (AtomicBool::new(false), Mutex::default());
-        RangeWorker { host, job, at, worker, stop, lost, heard, merging }
+        let wanted = Wanted { stop: Arc::clone(stop), lost: Arc::default() };
+        let (host, merging) = (Arc::clone(host), Mutex::default());
+        RangeWorker { host, job, at, worker, wanted, heard, merging }
     }
 
     /// The same, with what tells (by its end) that nothing is left to merge.
@@ -142,7 +150,7 @@ impl RangeWorker {
             true => self.host.options().table_options(),
             false => table_options(&job.facts)?,
         };
-        let (mut inputs, mut merging) = self.open(&job, &range, layers).await?;
+        let (mut inputs, mut merging) = opening::open(&*self.host, &job, &range, layers).await?;
         let mut names: VecDeque<SstId> = range.reserved.into();
         let mut before: Option<Finishing> = None;
         loop {
@@ -167,7 +175,7 @@ impl RangeWorker {
             names.extend(before.as_ref().and_then(|table| table.name));
             let table = self.table(reserved, options, &mut inputs, merging);
             let (built, recorded) = join(table, self.finish(before.take())).await;
-            let (back, mut built) = match (built, recorded) {
+            let (back, built) = match (built, recorded) {
                 (Ok(Some(built)), Ok(true)) => built,
                 (built, recorded) => {
                     if let Ok(Some((_, built))) = built {
@@ -180,10 +188,9 @@ impl RangeWorker {
                 }
             };
             merging = back;
-            // Where nobody takes that, the upload has failed: how it ended tells why.
-            drop(built.sender.complete().await);
             let name = built.more.then(|| SstId(self.host.env().new_ulid()));
-            let finishing = Finishing { sent: built.sender.sent(), table: built.table, name };
+            let sent = built.sender.complete().await;
+            let finishing = Finishing { sent, table: built.table, name };
             if built.more {
                 before = Some(finishing);
                 continue;
@@ -202,7 +209,7 @@ impl RangeWorker {
             self.progress(vec![table], name, name.is_none()).await
         };
         // The table behind it is not wanted then.
-        finished.await.inspect_err(|_| self.lost.store(true, Ordering::Release))
+        finished.await.inspect_err(|_| self.wanted.lose())
     }
 
     /// Says that the worker lives whenever the record has not heard of it for a while, however long
@@ -275,83 +282,10 @@ impl RangeWorker {
             }
             Err(ChangeRefusal::Taken { .. }) if cfg!(mutation = "taken_claim_is_mine") => Ok(true),
             Err(ChangeRefusal::Taken { .. } | ChangeRefusal::NoSuchJob { .. }) => {
-                self.lost.store(true, Ordering::Release);
+                self.wanted.lose();
                 Ok(false)
             }
             Err(refusal) => Err(refusal.into()),
-        }
-    }
-
-    /// Whether somebody still wants the result.
-    fn is_wanted(&self) -> bool {
-        !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
-    }
-
-    /// The merge over what is left of the range. The inputs' metadata is read around the caches,
-    /// but for what is there anyhow.
-    async fn open(
-        &self,
-        job: &Job,
-        range: &JobRange,
-        layers: &[Vec<SstDescriptor>],
-    ) -> Result<(Inputs, Merging)> {
-        let (known, context) = (self.host.known_tables(), self.host.context());
-        let budget = MetadataBudget::new(usize::MAX);
-        let start = match range.resume_after() {
-            // The smallest key behind it.
-            Some(last) => [last.as_ref(), &[0]].concat(),
-            None => range.keys.start.to_vec(),
-        };
-        let end = range.keys.end.as_deref();
-        let wave = READ_AHEAD_BYTES / 3 / layers.len().max(1) as u64;
-        let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
-        let memory = &self.host.compactor().memory;
-        let ahead = Ahead { first_bytes: wave, most_bytes: wave };
-        let mut inputs = Inputs::reading_into(memory.waves.clone(), ahead);
-        let mut runs = Vec::with_capacity(layers.len());
-        let mut range_deletes = Vec::new();
-        for layer in layers {
-            let mut tables = Vec::new();
-            for descriptor in layer.iter().filter(|table| table.overlaps(Some(&start), end)) {
-                let handle = match known.get(&descriptor.id) {
-                    Some(handle) => Arc::clone(handle),
-                    None => TableHandle::new(descriptor.clone(), &budget),
-                };
-                let table = context.table(&handle).await?;
-                range_deletes.extend_from_slice(table.range_deletes().list());
-                let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
-                let after = last.and_then(|last| last.checked_add(1));
-                let cursor = inputs.add_table(&table.table, context, after);
-                let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
-                tables.push((TableBounds::from(descriptor), cursor));
-            }
-            runs.push(RunCursor::new(tables));
-        }
-        let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
-        let retention = Retention {
-            snapshots: job.facts.snapshots.clone().unwrap_or_default(),
-            floor: job.facts.snapshots.is_none().then_some(self.floor(&job.facts)),
-            bottom: range.keys.bottom || cfg!(mutation = "bottom_everywhere"),
-            now: job.facts.now,
-            operator: context.operator().cloned(),
-            range_deletes,
-            zero_seqs: job.facts.zero_seqs,
-        };
-        let end = end.map(<[u8]>::to_vec);
-        let rows = Retain::in_range(merge, retention, Some(start), end);
-        let ends = Ends {
-            target_bytes: job.facts.target_sst_bytes,
-            cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
-            slice_bytes: SLICE_BYTES,
-        };
-        Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
-    }
-
-    /// Above which every version is kept.
-    fn floor(&self, facts: &JobFacts) -> Seq {
-        match cfg!(mutation = "floor_of_the_moment") {
-            true => self.host.manifests().newest_known().floor,
-            false => facts.floor,
         }
     }
 
@@ -380,7 +314,9 @@ impl RangeWorker {
         let attempt = AttemptId(env.random_u128());
         let database = self.host.manifests().database();
         let envelope = Envelope::new(ObjectKind::Table, database, ObjectId(name.get()), attempt);
-        let builder = TableBuilder::new(options, envelope).writing_into(merging.buffer());
+        let scratch = self.host.compactor().memory.scratch.lock().pop().unwrap_or_default();
+        let builder = TableBuilder::reusing(scratch, options, envelope);
+        let builder = builder.expecting(merging.entries_a_table()).writing_into(merging.buffer());
         let mut sender = Sender::begin(env, upload);
         match self.build((merging, builder), inputs, &mut sender).await {
             Ok(Some((merging, table, more))) => Ok(Some((merging, Built { sender, table, more }))),
@@ -398,12 +334,17 @@ impl RangeWorker {
         let filled = self.fill(state, &mut *inputs, sender).await?;
         let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
         merging.end_table(&mut builder, more)?;
-        let finish = move || builder.finish();
-        let (rest, table): (Bytes, _) = self.host.env().blocking("compact", finish).await??;
-        let moved = inputs.take_asked() + rest.len() as u64;
-        sender.send(rest).await?;
+        let before_tail = merging.before_tail(&mut builder);
+        let finish = move || builder.finish_for_next();
+        let finished = self.host.env().blocking("compact", finish).await??;
+        self.host.compactor().memory.keep(finished.scratch);
+        let mut moved = inputs.take_asked();
+        for chunk in before_tail.into_iter().chain([merging.lend(finished.rest)]) {
+            moved += chunk.len() as u64;
+            sender.send(chunk).await?;
+        }
         self.pay(moved).await?;
-        Ok(Some((merging, table, more)))
+        Ok(Some((merging, finished.table, more)))
     }
 
     /// Slices until the table ends; answers whether an entry is left for the next one, or `None`
@@ -415,28 +356,30 @@ impl RangeWorker {
         sender: &mut Sender,
     ) -> Result<Option<(Merging, TableBuilder, bool)>> {
         loop {
-            let made = {
-                let slice = pin!(self.slice(state));
+            let slice = {
+                let slice = pin!(self.slice(state, sender));
                 let coming = pin!(inputs.come_in());
                 let Either::Left((sliced, _)) = select(slice, coming).await else {
                     return Err(Error::internal("reading ahead has an end"));
                 };
-                let made;
-                (state, made) = sliced?;
-                made?
+                let (back, slice) = sliced?;
+                state = back;
+                slice?
             };
-            match made {
-                Made::NeedsBlocks => inputs.fetch(&state.0.needed()).await?,
-                Made::Chunk(chunk) => {
-                    let moved = inputs.take_asked() + chunk.len() as u64;
+            let mut moved = slice.written + inputs.take_asked();
+            match slice.made {
+                Some(Made::NeedsBlocks) => inputs.fetch(&state.0.needed()).await?,
+                Some(Made::Chunk(chunk)) => {
+                    moved += chunk.len() as u64;
                     sender.send(chunk).await?;
-                    self.pay(moved).await?;
                 }
-                Made::TableEnds => return Ok(Some((state.0, state.1, true))),
-                Made::End => return Ok(Some((state.0, state.1, false))),
+                Some(Made::TableEnds) => return Ok(Some((state.0, state.1, true))),
+                Some(Made::End) => return Ok(Some((state.0, state.1, false))),
+                None => {}
             }
+            self.pay(moved).await?;
             self.host.check_open()?;
-            if !self.is_wanted() {
+            if !self.wanted.holds() {
                 return Ok(None);
             }
         }
@@ -446,37 +389,37 @@ impl RangeWorker {
     async fn pay(&self, bytes: u64) -> Result<()> {
         let options = &self.host.options().compaction;
         let Some(per_second) = options.compaction_bytes_per_second else { return Ok(()) };
-        let go_on = || self.is_wanted() && self.host.check_open().is_ok();
+        let go_on = || self.wanted.holds() && self.host.check_open().is_ok();
         let limit = &self.host.compactor().limit;
         limit.pay(&*self.host.env().clock, bytes, per_second, go_on).await;
         self.host.check_open()
     }
 
-    /// One slice where it holds up no task.
+    /// One slice where it holds up no task. A store that takes chunks at once is given them until
+    /// the table ends, nobody wants it any more, or its bytes are to be paid for.
     async fn slice(
         &self,
         (mut merging, mut builder): (Merging, TableBuilder),
-    ) -> Result<((Merging, TableBuilder), Result<Made>)> {
+        sender: &mut Sender,
+    ) -> Result<((Merging, TableBuilder), Result<Slice>)> {
+        let (host, wanted) = (Arc::clone(&self.host), self.wanted.clone());
+        let rate = host.options().compaction.compaction_bytes_per_second;
+        let most = rate.map_or(u64::MAX, |_| SLICE_BYTES as u64);
+        let go_on = move |written| written < most && wanted.holds() && host.check_open().is_ok();
+        let mut upload = sender.lend();
         let work = move || {
-            let made = merging.slice(&mut builder);
-            ((merging, builder), made)
+            let made = merging.slice(&mut builder, upload.as_deref_mut(), go_on);
+            ((merging, builder), made, upload)
         };
-        self.host.env().blocking("compact", work).await
+        let (state, made, upload) = self.host.env().blocking("compact", work).await?;
+        sender.take_back(upload);
+        Ok((state, made))
     }
 }
 
 /// Names for a range that is claimed.
 pub(super) fn names_ahead(env: &Env) -> Vec<SstId> {
     (0..NAMES_AHEAD).map(|_| SstId(env.new_ulid())).collect()
-}
-
-/// How many first bytes the keys of all tables have in common: those of the smallest and of the
-/// largest key.
-fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
-    let tables = || layers.iter().flatten();
-    let first = tables().map(|table| &table.first_key).min();
-    let last = tables().map(|table| &table.last_key).max();
-    first.zip(last).map_or(0, |(first, last)| shared_prefix(first, last))
 }
 
 /// How the job's tables are written, whatever the options of this process are.

@@ -1,12 +1,14 @@
 //! Chunks of a table on their way to the store, while the next ones are made; and the end of an
 //! upload, while the next table is made.
 
-use crate::env::Env;
+use crate::env::{Env, Spawn};
 use crate::store::Upload;
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
 use futures::{SinkExt, StreamExt};
 use siltstone_base::{Error, ErrorKind, Result};
+use std::future::ready;
+use std::sync::Arc;
 
 /// Chunks that wait while one is being written: a store that halts for a moment does not halt the
 /// merge.
@@ -14,8 +16,15 @@ const WAITING: usize = 2;
 
 /// Where chunks are handed in.
 pub(super) struct Sender {
-    chunks: mpsc::Sender<Next>,
-    sent: Sent,
+    spawn: Arc<dyn Spawn>,
+    way: Way,
+}
+
+enum Way {
+    /// A task of its own sends what a store far away takes its time for.
+    Beside { chunks: mpsc::Sender<Next>, sent: Sent },
+    /// A store that is near takes a chunk from the hand that made it. `None` while it is lent.
+    Here(Option<Box<dyn Upload>>),
 }
 
 /// How an upload ended, once it has.
@@ -28,35 +37,58 @@ enum Next {
 }
 
 impl Sender {
-    /// Sends what will be handed in, as a task of its own.
+    /// Sends what will be handed in.
     pub(super) fn begin(env: &Env, upload: Box<dyn Upload>) -> Sender {
+        let spawn = Arc::clone(&env.spawn);
+        if env.store.is_near() {
+            return Sender { spawn, way: Way::Here(Some(upload)) };
+        }
         // The channel holds one more than its bound for every sender.
         let (chunks, handed_in) = mpsc::channel(WAITING - 1);
-        let (answer, sent) = oneshot::channel();
-        let task = async move { drop(answer.send(send(upload, handed_in).await)) };
-        env.spawn.spawn("compact upload", Box::pin(task));
-        Sender { chunks, sent: Sent(sent) }
+        let sent = Sent::of(&*spawn, send(upload, handed_in));
+        Sender { spawn, way: Way::Beside { chunks, sent } }
+    }
+
+    /// The upload itself, for whoever makes the chunks, where [`Upload::write_now`] may do.
+    pub(super) fn lend(&mut self) -> Option<Box<dyn Upload>> {
+        match &mut self.way {
+            Way::Here(upload) => upload.take(),
+            Way::Beside { .. } => None,
+        }
+    }
+
+    /// What was lent, again.
+    pub(super) fn take_back(&mut self, lent: Option<Box<dyn Upload>>) {
+        if let Way::Here(upload) = &mut self.way {
+            *upload = lent;
+        }
     }
 
     /// Hands over a chunk; waits while too many are on their way.
     ///
     /// # Errors
-    /// Closed, when the upload has failed: [`Sender::give_up`] tells why.
+    /// The store's; Closed, when the upload has failed: [`Sender::give_up`] tells why.
     pub(super) async fn send(&mut self, chunk: Bytes) -> Result<()> {
-        self.give(Next::Chunk(chunk)).await
+        match &mut self.way {
+            Way::Beside { chunks, .. } => {
+                chunks.send(Next::Chunk(chunk)).await.map_err(|_| failed())
+            }
+            Way::Here(Some(upload)) => upload.write(chunk).await,
+            Way::Here(None) => Err(failed()),
+        }
     }
 
-    /// Nothing follows.
-    ///
-    /// # Errors
-    /// As [`Sender::send`].
-    pub(super) async fn complete(&mut self) -> Result<()> {
-        self.give(Next::Complete).await
-    }
-
-    /// What becomes of the upload, once all is handed in.
-    pub(super) fn sent(self) -> Sent {
-        self.sent
+    /// Nothing follows: what becomes of the upload.
+    pub(super) async fn complete(self) -> Sent {
+        match self.way {
+            Way::Beside { mut chunks, sent } => {
+                // Where nobody takes that, the upload has failed: how it ended tells why.
+                drop(chunks.send(Next::Complete).await);
+                sent
+            }
+            Way::Here(Some(upload)) => Sent::of(&*self.spawn, upload.finish()),
+            Way::Here(None) => Sent::of(&*self.spawn, ready(Err(failed()))),
+        }
     }
 
     /// Nobody wants the table: what was sent is freed, as far as the store lets one, before this
@@ -65,17 +97,35 @@ impl Sender {
     /// # Errors
     /// Why the upload had failed.
     pub(super) async fn give_up(self) -> Result<()> {
-        drop(self.chunks);
-        self.sent.done().await
-    }
-
-    async fn give(&mut self, next: Next) -> Result<()> {
-        let gone = |_| Error::new(ErrorKind::Closed, "the upload has failed");
-        self.chunks.send(next).await.map_err(gone)
+        match self.way {
+            Way::Beside { chunks, sent } => {
+                drop(chunks);
+                sent.done().await
+            }
+            Way::Here(upload) => {
+                // What failed first is what the caller must know.
+                if let Some(upload) = upload {
+                    let _ = upload.abort().await;
+                }
+                Ok(())
+            }
+        }
     }
 }
 
+fn failed() -> Error {
+    Error::new(ErrorKind::Closed, "the upload has failed")
+}
+
 impl Sent {
+    /// Of an upload that goes on as a task of its own.
+    fn of(spawn: &dyn Spawn, upload: impl Future<Output = Result<()>> + Send + 'static) -> Sent {
+        let (answer, sent) = oneshot::channel();
+        let task = async move { drop(answer.send(upload.await)) };
+        spawn.spawn("compact upload", Box::pin(task));
+        Sent(sent)
+    }
+
     /// Waits for the end. The object is durable when this ends well and all was handed in.
     ///
     /// # Errors

@@ -233,6 +233,14 @@ impl Upload for CountingUpload {
         self.requests.noting(self.upload.write(chunk))
     }
 
+    fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
+        let written = self.upload.write_now(chunk)?;
+        self.requests.upload_chunks.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
+        self.requests.note(&written);
+        Some(written)
+    }
+
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.noting(self.upload.finish())

@@ -189,6 +189,16 @@ impl LocalUpload {
         })
     }
 
+    /// So many bytes were written.
+    fn go_on(&mut self, file: StagedFile, bytes: usize) -> Result<()> {
+        self.unsynced += bytes;
+        if self.unsynced >= SYNC_BYTES {
+            self.sync_beside(&file)?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
     /// Begins to sync what was written, unless a sync is under way.
     fn sync_beside(&mut self, file: &StagedFile) -> Result<()> {
         if let Some(syncing) = &mut self.syncing {
@@ -219,14 +229,18 @@ impl Upload for LocalUpload {
             };
             let (written, file) = self.effects.blocking("write", write).await?;
             written?;
-            self.unsynced += bytes;
-            if self.unsynced >= SYNC_BYTES {
-                self.sync_beside(&file)?;
-            }
-            self.file = Some(file);
-            Ok(())
+            self.go_on(file, bytes)
         }
         .boxed()
+    }
+
+    fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
+        let mut write = || {
+            let mut file = self.take()?;
+            file.write(chunk).map_err(|error| errors::explain(error, &file.path()))?;
+            self.go_on(file, chunk.len())
+        };
+        Some(write())
     }
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {

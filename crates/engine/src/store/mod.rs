@@ -53,6 +53,12 @@ pub struct Listed {
 pub trait Upload: Send {
     /// Hands over the next bytes. May wait for earlier ones to be sent (this bounds memory).
     fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>>;
+    /// As [`Upload::write`], for stores that take bytes without waiting for a network (a local
+    /// folder): whoever made them hands them over while they are in the caches of his core. `None`,
+    /// with nothing written, where [`Upload::write`] is the way.
+    fn write_now(&mut self, _chunk: &[u8]) -> Option<Result<()>> {
+        None
+    }
     /// Completes the object: afterwards it is durable. On an error its state is not known.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
     /// Gives up and frees what was sent, as far as the store lets one.

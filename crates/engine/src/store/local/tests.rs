@@ -232,33 +232,51 @@ fn an_upload_is_synced_before_its_name_and_its_folder_before_the_answer() {
 
 #[test]
 fn a_long_upload_is_synced_while_it_is_written() {
-    let scene = scene();
-    scene.upload(ObjectName::Compacted(SstId(9)), b"folders exist now").unwrap();
-    let begin = || scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
-    let long = Bytes::from(vec![7; SYNC_BYTES]);
-    let write = |upload: &mut Box<dyn Upload>| upload.write(long.clone()).now_or_never().unwrap();
-    let mut upload = begin();
-    write(&mut upload).unwrap();
-    upload.write(Bytes::from_static(b"rest")).now_or_never().unwrap().unwrap();
-    scene.recorder.take();
-    write(&mut upload).unwrap();
-    upload.finish().now_or_never().unwrap().unwrap();
-    let steps = ["write staged", "sync staged", "sync staged"];
-    assert_eq!(scene.recorder.take()[..3], steps);
+    type Write = fn(&mut Box<dyn Upload>, &Bytes) -> Result<()>;
+    let ways: [Write; 2] = [
+        |upload, bytes| upload.write(bytes.clone()).now_or_never().unwrap(),
+        |upload, bytes| upload.write_now(bytes).unwrap(),
+    ];
+    for write in ways {
+        let scene = scene();
+        scene.upload(ObjectName::Compacted(SstId(9)), b"folders exist now").unwrap();
+        let begin = || scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
+        let long = Bytes::from(vec![7; SYNC_BYTES]);
+        let mut upload = begin();
+        write(&mut upload, &long).unwrap();
+        write(&mut upload, &Bytes::from_static(b"rest")).unwrap();
+        scene.recorder.take();
+        write(&mut upload, &long).unwrap();
+        upload.finish().now_or_never().unwrap().unwrap();
+        let steps = ["write staged", "sync staged", "sync staged"];
+        assert_eq!(scene.recorder.take()[..3], steps);
+        let expected = [&long[..], b"rest", &long[..]].concat();
+        assert_eq!(scene.get(TABLE).unwrap().as_deref(), Some(&expected[..]));
 
-    // What the system tells a sync beside the writing, no later sync hears again.
-    let mut upload = begin();
-    scene.recorder.fail("sync", io::ErrorKind::StorageFull);
-    write(&mut upload).unwrap();
-    scene.recorder.heal();
-    upload.finish().now_or_never().unwrap().unwrap_err();
-    let mut upload = begin();
-    scene.recorder.fail("sync", io::ErrorKind::StorageFull);
-    write(&mut upload).unwrap();
-    scene.recorder.heal();
-    write(&mut upload).unwrap_err();
-    drop(upload);
-    assert_eq!(scene.staged(), 0);
+        // What the system tells a sync beside the writing, no later sync hears again.
+        let mut upload = begin();
+        scene.recorder.fail("sync", io::ErrorKind::StorageFull);
+        write(&mut upload, &long).unwrap();
+        scene.recorder.heal();
+        upload.finish().now_or_never().unwrap().unwrap_err();
+        let mut upload = begin();
+        scene.recorder.fail("sync", io::ErrorKind::StorageFull);
+        write(&mut upload, &long).unwrap();
+        scene.recorder.heal();
+        write(&mut upload, &long).unwrap_err();
+        drop(upload);
+        assert_eq!(scene.staged(), 0);
+
+        // After a write that failed nothing goes on, and nothing is left.
+        let mut upload = begin();
+        scene.recorder.fail("write", io::ErrorKind::StorageFull);
+        let failed = write(&mut upload, &long).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable);
+        scene.recorder.heal();
+        assert_eq!(write(&mut upload, &long).unwrap_err().kind(), ErrorKind::Internal);
+        upload.finish().now_or_never().unwrap().unwrap_err();
+        assert_eq!(scene.staged(), 0);
+    }
 }
 
 #[test]

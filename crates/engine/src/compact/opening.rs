@@ -1,0 +1,139 @@
+//! Opens what a range still has to merge: cursors over its inputs, from where the last worker
+//! stopped.
+
+use super::host::Host;
+use super::merging::{Ends, Merging};
+use super::range::SLICE_BYTES;
+use crate::cache::{MetadataBudget, TableHandle};
+use crate::parts::inputs::{Ahead, Inputs};
+use siltstone_base::prefix::shared_prefix;
+use siltstone_base::{Error, Result, Seq, SstDescriptor};
+use siltstone_manifest::compaction::{Job, JobFacts, JobRange};
+use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
+use siltstone_sst::Table;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// What the inputs of a range have in memory from a store that is far: three waves each, as one is
+/// used up, one is there and one comes.
+const READ_AHEAD_BYTES: u64 = 48 << 20;
+/// Bytes that one input reads at a time from a store that is far: from where a stream of 50 MiB/s
+/// costs more time than a request, to where it does so many times over.
+const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
+/// Bytes of a chunk for a store that is near: what is merged, summed and written while it lies in
+/// the second-level cache of one core.
+const NEAR_CHUNK_BYTES: usize = 256 << 10;
+
+/// The merge over what is left of the range. The inputs' metadata is read around the caches,
+/// but for what is there anyhow.
+///
+/// # Errors
+/// The store's; Corruption.
+pub(super) async fn open(
+    host: &dyn Host,
+    job: &Job,
+    range: &JobRange,
+    layers: &[Vec<SstDescriptor>],
+) -> Result<(Inputs, Merging)> {
+    let (known, context) = (host.known_tables(), host.context());
+    let budget = MetadataBudget::new(usize::MAX);
+    let start = match range.resume_after() {
+        // The smallest key behind it.
+        Some(last) => [last.as_ref(), &[0]].concat(),
+        None => range.keys.start.to_vec(),
+    };
+    let end = range.keys.end.as_deref();
+    let wave = READ_AHEAD_BYTES / 3 / layers.len().max(1) as u64;
+    let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
+    let memory = &host.compactor().memory;
+    let ahead = Ahead { first_bytes: wave, most_bytes: wave };
+    let mut inputs = Inputs::reading_into(memory.waves.clone(), ahead);
+    let mut runs = Vec::with_capacity(layers.len());
+    let mut range_deletes = Vec::new();
+    let mut share = Share::default();
+    for layer in layers {
+        let mut tables = Vec::new();
+        for descriptor in layer.iter().filter(|table| table.overlaps(Some(&start), end)) {
+            let handle = match known.get(&descriptor.id) {
+                Some(handle) => Arc::clone(handle),
+                None => TableHandle::new(descriptor.clone(), &budget),
+            };
+            let table = context.table(&handle).await?;
+            range_deletes.extend_from_slice(table.range_deletes().list());
+            let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
+            let after = last.and_then(|last| last.checked_add(1));
+            share.add(&table.table, &start, after);
+            let cursor = inputs.add_table(&table.table, context, after);
+            let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
+            tables.push((TableBounds::from(descriptor), cursor));
+        }
+        runs.push(RunCursor::new(tables));
+    }
+    let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
+    let retention = Retention {
+        snapshots: job.facts.snapshots.clone().unwrap_or_default(),
+        floor: job.facts.snapshots.is_none().then_some(floor(host, &job.facts)),
+        bottom: range.keys.bottom || cfg!(mutation = "bottom_everywhere"),
+        now: job.facts.now,
+        operator: context.operator().cloned(),
+        range_deletes,
+        zero_seqs: job.facts.zero_seqs,
+    };
+    let end = end.map(<[u8]>::to_vec);
+    let rows = Retain::in_range(merge, retention, Some(start), end);
+    let ends = Ends {
+        target_bytes: job.facts.target_sst_bytes,
+        cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
+        chunk_bytes: if host.env().store.is_near() { NEAR_CHUNK_BYTES } else { SLICE_BYTES },
+        entries_a_table: share.entries_in(job.facts.target_sst_bytes),
+    };
+    Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))
+}
+
+/// Above which every version is kept.
+fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
+    match cfg!(mutation = "floor_of_the_moment") {
+        true => host.manifests().newest_known().floor,
+        false => facts.floor,
+    }
+}
+
+/// How many first bytes the keys of all tables have in common: those of the smallest and of the
+/// largest key.
+fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
+    let tables = || layers.iter().flatten();
+    let first = tables().map(|table| &table.first_key).min();
+    let last = tables().map(|table| &table.last_key).max();
+    first.zip(last).map_or(0, |(first, last)| shared_prefix(first, last))
+}
+
+/// About how much of its inputs lies in a range.
+#[derive(Default)]
+struct Share {
+    entries: u64,
+    bytes: u64,
+}
+
+impl Share {
+    /// Adds a table's blocks from that of `start` to before block `after`.
+    fn add(&mut self, table: &Table, start: &[u8], after: Option<u32>) {
+        let blocks = u64::from(table.block_count());
+        let first = table.find_block(start, Seq::MAX).map_or(blocks, u64::from);
+        let within = after.map_or(blocks, u64::from).saturating_sub(first);
+        let descriptor = table.descriptor();
+        self.entries += part(descriptor.entries, within, blocks);
+        self.bytes += part(descriptor.tail_offset, within, blocks);
+    }
+
+    /// How many entries a table of so many bytes has, or the last one, where none is dropped.
+    fn entries_in(&self, bytes: u64) -> usize {
+        let full = part(self.entries, bytes, self.bytes);
+        usize::try_from(full.min(self.entries)).unwrap_or(usize::MAX)
+    }
+}
+
+/// So much of `all` as `some` is of `whole`.
+fn part(all: u64, some: u64, whole: u64) -> u64 {
+    let part = u128::from(all) * u128::from(some) / u128::from(whole.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
