@@ -7,11 +7,6 @@ Every layer holds an eighth of the rows, drawn at random, 16 B keys and 100 B va
 overwritten. A measurement is a process of its own that may use so many cores and no more, with the
 same files each time; engines take turns. Bytes are those of the rows, times medians.
 
-How much faster than one core two can be is the machine's to say: they share caches, memory and the
-system, and those of a rented machine may be halves of one. So each round also runs two merges apart:
-two processes, each with files and a core of its own. What both get done in the time of one is what
-the two cores come to, and what two cores in one merge are compared with.
-
 What is timed: Siltstone's `compact()`; RocksDB's `compact_range` over all keys; of SlateDB, whose
 compactor takes no calls, the time from opening until its manifest shows no L0 any more, with all of
 its polls every 10 ms.
@@ -40,7 +35,7 @@ LAYERS = 8
 ROWS = 4_800_000
 """Layers of 70 MB, which is what a flush makes by default: what a merge costs once, some 30 ms for
 the last sync and three commits, weighs what it does in use."""
-ONE, TWO, APART = "1 core", "2 cores", "apart"
+CORES = (1, 2)
 POLL_SECONDS = 0.01
 VALUE_FILL = 50
 """Bytes of a value that a codec can save, when there is one."""
@@ -210,47 +205,22 @@ def layers(rows: int, codec: str) -> list[list[Rows]]:
     return [work.batches(at * each, each) for at in range(LAYERS)]
 
 
-def shares() -> dict[str, list[list[int]]]:
-    """The cores of each merge of a measurement."""
-    cores = sorted(os.sched_getaffinity(0))[:2]
-    return {ONE: [cores[:1]], TWO: [cores], APART: [[core] for core in cores]}
-
-
 def _merge(name: str, folder: str, codec: str, cores: str) -> None:
-    own = [int(core) for core in cores.split(",")]
-    os.sched_setaffinity(0, own)
-    sys.stdin.readline()
-    took = MERGERS[name](Path(folder), codec, len(own)).merge()
+    os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(cores)]))
+    took = MERGERS[name](Path(folder), codec, int(cores)).merge()
     print(json.dumps(took))  # noqa: T201
 
 
-def measure(name: str, made: Path, folder: Path, codec: str, cores: list[list[int]]) -> float:
-    """The seconds of a merge: of merges at the same time, each with its cores in a process of its
-    own with a copy of what was made, the harmonic mean."""
-    runs = []
-    for at, own in enumerate(cores):
-        # A database may have noted its path: the first copy lies where it was made.
-        copy = folder.with_name(f"{folder.name}-{at}") if at else folder
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(made, copy)
-        named = ",".join(str(core) for core in own)
-        command = [sys.executable, __file__, "merge", name, str(copy), codec, named]
-        pipe = subprocess.PIPE
-        run = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        runs.append((copy, run))
+def measure(name: str, made: Path, folder: Path, codec: str, cores: int) -> float:
+    """The seconds of one merge, in a process of its own, of a copy of what was made."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(made, folder)
     os.sync()
-    for _, run in runs:
-        assert run.stdin is not None
-        run.stdin.write("begin\n")
-        run.stdin.flush()
-    seconds = []
-    for copy, run in runs:
-        out, trouble = run.communicate(timeout=600)
-        if run.returncode != 0:
-            raise RuntimeError(f"{name}: exit {run.returncode}\n{trouble}")
-        seconds.append(float(json.loads(out.splitlines()[-1])))
-        shutil.rmtree(copy)
-    return statistics.harmonic_mean(seconds)
+    command = [sys.executable, __file__, "merge", name, str(folder), codec, str(cores)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode != 0:
+        raise RuntimeError(f"{name}: exit {done.returncode}\n{done.stderr}")
+    return float(json.loads(done.stdout.splitlines()[-1]))
 
 
 def prepare(within: Path, name: str, rows: int, codec: str) -> tuple[Path, Path]:
@@ -267,17 +237,15 @@ def prepare(within: Path, name: str, rows: int, codec: str) -> tuple[Path, Path]
 def compare(within: Path, names: list[str], rows: int, rounds: int, codec: str) -> str:
     """The table."""
     rows = rows // (LAYERS * BATCH) * LAYERS * BATCH
-    times: dict[tuple[str, str], list[float]] = {}
+    times: dict[tuple[str, int], list[float]] = {}
     for name in names:
         prepare(within, name, rows, codec)
     for _ in range(rounds):
-        for way, cores in shares().items():
+        for cores in CORES:
             for name in names:
-                if way == APART and name != "siltstone":
-                    continue
                 made, folder = prepare(within, name, rows, codec)
                 took = measure(name, made, folder, codec, cores)
-                times.setdefault((name, way), []).append(took)
+                times.setdefault((name, cores), []).append(took)
     megabytes = rows * (KEY_BYTES + VALUE_BYTES) / 1e6
     speed = {key: megabytes / statistics.median(took) for key, took in times.items()}
     lines = [
@@ -287,21 +255,12 @@ def compare(within: Path, names: list[str], rows: int, rounds: int, codec: str) 
         "| --- | --: | --: | --: | --: | --: |",
     ]
     for name in names:
-        one, two = speed[name, ONE], speed[name, TWO]
-        ours = [speed["siltstone", way] / speed[name, way] for way in (ONE, TWO)]
+        one, two = (speed[name, cores] for cores in CORES)
+        ours = [speed["siltstone", cores] / speed[name, cores] for cores in CORES]
         lines.append(
             f"| {name} | {one:.0f} MB/s | {two:.0f} MB/s | {two / one:.2f} "
             f"| {ours[0]:.2f} x | {ours[1]:.2f} x |"
         )
-    rounds_of = (times["siltstone", way] for way in (ONE, TWO, APART))
-    scales = [(one / two, 2 * one / apart) for one, two, apart in zip(*rounds_of, strict=True)]
-    lines += [
-        "",
-        "Two cores, round by round, and what two merges apart come to in the time of one: "
-        + ", ".join(f"{two:.2f} of {apart:.2f}" for two, apart in scales)
-        + f"; medians {statistics.median(two for two, _ in scales):.2f}"
-        + f" of {statistics.median(apart for _, apart in scales):.2f}.",
-    ]
     return "\n".join(lines)
 
 
