@@ -113,9 +113,7 @@ impl Gates {
         }
         let candidates = asked.tables.get(..count).unwrap_or_default();
         let look = self.look();
-        // A loop of its own, and a short one: loads wait together as far as the processor looks
-        // ahead, which is some two hundred instructions.
-        black_box(candidates.iter().fold(0, |near, at| near ^ look.touch(*at, marks.hash())));
+        look.touch(candidates.iter().map(|at| (*at, marks.hash())));
         let mut unknown = false;
         for (n, at) in candidates.iter().enumerate() {
             match look.says(*at, |filter| filter.may_contain_marked(marks)) {
@@ -190,13 +188,18 @@ pub(crate) struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Loads what [`Look::says`] will look at; the answer means nothing.
+    /// Loads what [`Look::says`] will look at for each of these tables and hashes: in a loop of
+    /// its own, and a short one, since loads wait together as far as the processor looks ahead,
+    /// which is some two hundred instructions.
     #[inline]
-    pub(crate) fn touch(&self, table: usize, hash: u64) -> u64 {
-        match self.gates.get(table).map(|gate| &gate.filter) {
-            Some(Known::Filter(filter)) => filter.touch(hash),
-            _ => 0,
-        }
+    pub(crate) fn touch(&self, asked: impl Iterator<Item = (usize, u64)>) {
+        let line =
+            |(table, hash): (usize, u64)| match self.gates.get(table).map(|gate| &gate.filter) {
+                Some(Known::Filter(filter)) => filter.touch(hash),
+                _ => 0,
+            };
+        // Nothing comes of the sum; without it the compiler would leave the loads out.
+        black_box(asked.fold(0, |near, one| near ^ line(one)));
     }
 
     /// What the gate of a table says; `knows` asks its filter.

@@ -152,11 +152,7 @@ impl Wave {
         }
         let look = gates.look();
         let hash_of = |key: usize| keys.get(key).map_or(0, |wanted| wanted.hash);
-        // A loop of its own, and a short one: loads wait together as far as the processor looks
-        // ahead, which is some two hundred instructions.
-        black_box(
-            asked.iter().fold(0, |near, asked| near ^ look.touch(asked.table, hash_of(asked.key))),
-        );
+        look.touch(asked.iter().map(|asked| (asked.table, hash_of(asked.key))));
         let alone = runs.len() == 1;
         let mut marks = Marks::new(0);
         let mut unknown = Vec::new();

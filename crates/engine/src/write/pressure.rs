@@ -96,9 +96,24 @@ impl Limits {
     /// Every measure, in the order of [`Cause::ALL`].
     fn measures(&self, load: &Load) -> [f64; 3] {
         let coming = load.l0 as f64 + load.unflushed as f64 / self.layer_bytes;
-        let pending = self.pending.map_or(0.0, |span| span.measure(load.pending as f64));
-        let above = load.above.map_or(0.0, |above| self.space(&above, load.unflushed));
-        [self.memory.measure(load.unflushed as f64), self.l0.measure(coming), pending.max(above)]
+        let waiting = self.waiting(load).max(self.above(load));
+        [self.memory.measure(load.unflushed as f64), self.l0.measure(coming), waiting]
+    }
+
+    /// Of the bytes that wait to be compacted.
+    fn waiting(&self, load: &Load) -> f64 {
+        self.pending.map_or(0.0, |span| span.measure(load.pending as f64))
+    }
+
+    /// Of what lies above the last layer.
+    fn above(&self, load: &Load) -> f64 {
+        load.above.map_or(0.0, |above| self.space(&above, load.unflushed))
+    }
+
+    /// Which of the two measures of [`Cause::Pending`] counts: what lies above the last layer,
+    /// where that is so, and else the bytes that wait.
+    pub(crate) fn by_space(&self, load: &Load) -> Option<Above> {
+        load.above.filter(|_| self.above(load) > self.waiting(load))
     }
 
     /// Of what lies above the last layer, with what is unflushed as the part of a layer that it

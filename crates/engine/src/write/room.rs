@@ -144,19 +144,21 @@ impl Writer {
                 compaction.l0_max_ssts,
                 self.way_out("l0_max_ssts")
             ),
-            Cause::Pending if compaction.max_pending_compaction_bytes.is_none() => format!(
-                "{} bytes lie above the last layer (slowed from {} on, max_space_amplification); \
-                 {}",
-                load.above.map_or(0, |above| above.bytes),
-                load.above.map_or(0, |above| above.slow_from),
-                self.way_out("max_space_amplification")
-            ),
-            Cause::Pending => format!(
-                "{} bytes wait to be compacted (max_pending_compaction_bytes {}); {}",
-                load.pending,
-                compaction.max_pending_compaction_bytes.unwrap_or_default(),
-                self.way_out("max_pending_compaction_bytes")
-            ),
+            Cause::Pending => match self.pressure.limits.by_space(&load) {
+                Some(above) => format!(
+                    "{} bytes lie above the last layer (slowed from {} on, \
+                     max_space_amplification); {}",
+                    above.bytes,
+                    above.slow_from,
+                    self.way_out("max_space_amplification")
+                ),
+                None => format!(
+                    "{} bytes wait to be compacted (max_pending_compaction_bytes {}); {}",
+                    load.pending,
+                    compaction.max_pending_compaction_bytes.unwrap_or_default(),
+                    self.way_out("max_pending_compaction_bytes")
+                ),
+            },
         }
     }
 

@@ -104,6 +104,23 @@ fn what_lies_above_slows_down_and_never_stops() {
     assert_eq!(limits.full(&load(u64::MAX, 0)), None);
 }
 
+/// Two figures may be behind one cause: the line that says why names the one that counts.
+#[test]
+fn the_larger_of_two_measures_is_named() {
+    let mut options = Options::default();
+    options.compaction.max_pending_compaction_bytes = Some(100);
+    let limits = Limits::of(&options);
+    let load = |pending, bytes| {
+        let above = Above { bytes, coming: 1, slow_from: 200, most: 300 };
+        Load { pending, above: Some(above), ..Load::default() }
+    };
+    // Half of the way each; more of the one, more of the other; nothing above at all.
+    assert_eq!(limits.by_space(&load(75, 250)), None);
+    assert_eq!(limits.by_space(&load(75, 260)).map(|above| above.bytes), Some(260));
+    assert_eq!(limits.by_space(&load(90, 260)), None);
+    assert_eq!(limits.by_space(&Load { above: None, ..load(75, 0) }), None);
+}
+
 #[test]
 fn no_write_waits_long_by_the_rate_and_the_rate_holds() {
     let mut numbers = Numbers(2);
