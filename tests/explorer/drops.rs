@@ -226,6 +226,9 @@ fn manifests() -> Vec<Drop> {
         Drop::new(Rule::BoundaryFirst, |_| {
             vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
         }),
+        Drop::new(Rule::PlanOnNewest, |_| {
+            vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        }),
         Drop::new(Rule::CheckReservation, |_| vec![careless(), Collector::actor(1)]),
         Drop::new(Rule::TakeoverVoidsNames, |_| vec![plain(1, 1, &[1]), plain(1, 0, &[0])]),
     ]

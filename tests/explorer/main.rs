@@ -42,6 +42,7 @@ mod writer;
 use configs::Size;
 use model::{Config, Told};
 use search::{Report, search};
+use siltstone_manifest::Rule;
 use std::time::Instant;
 
 /// Where the search for what a dropped rule breaks gives up.
@@ -114,6 +115,14 @@ fn every_rule_dropped_is_found_out() {
         }
     }
     assert!(missed.is_empty(), "dropped and not found out: {missed:?}");
+}
+
+/// No rule stands without what shows that it is needed.
+#[test]
+fn every_rule_is_among_those_that_are_dropped() {
+    let dropped: Vec<Rule> = drops::all().iter().map(|drop| drop.rule).collect();
+    let kept: Vec<&Rule> = Rule::EVERY.iter().filter(|rule| !dropped.contains(rule)).collect();
+    assert!(kept.is_empty(), "never dropped: {kept:?}");
 }
 
 /// What an outsider deletes is not only survived without a wrong answer: openers and readers say
