@@ -1,6 +1,7 @@
 """Compaction from Python: by hand, in the background, and its options."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,32 @@ def test_the_background_keeps_l0_short(tmp_path: Path, scheduler: str) -> None:
     assert siltstone.admin.manifest(tmp_path / "db")["compactor_epoch"] == 1
     with siltstone.open(tmp_path / "db", create=False) as db:
         assert rows(db) == before
+
+
+def test_a_rate_holds_on_a_folder_too(tmp_path: Path) -> None:
+    """Where the merge reads and writes by itself, both count, of tables of every size."""
+    rate = 4_000_000
+    for name, target in [("many", 100_000), ("one", 64 << 20)]:
+        options = {
+            "embedded_compactor": False,
+            "l0_max_ssts": 100,
+            "target_sst_bytes": target,
+            "compaction_bytes_per_second": rate,
+        }
+        for layer in range(4):
+            # Closing makes a layer of what is in memory.
+            with siltstone.open(tmp_path / name, options=options) as db:
+                keys = [b"%08d" % (key * 4 + layer) for key in range(5000)]
+                db.put_many(keys, [key * 12 for key in keys])
+        with siltstone.open(tmp_path / name, options=options) as db:
+            before = db.stats()
+            started = time.perf_counter()
+            db.compact()
+            took = time.perf_counter() - started
+            after = db.stats()
+        moved = after.bytes_read - before.bytes_read + after.bytes_written - before.bytes_written
+        assert moved > 4 * 5000 * 100 * 2
+        assert took > 0.8 * moved / rate, name
 
 
 def test_options_are_checked_by_name(tmp_path: Path) -> None:

@@ -367,17 +367,24 @@ impl RangeWorker {
                 slice?
             };
             let mut moved = slice.written + inputs.take_asked();
-            match slice.made {
-                Some(Made::NeedsBlocks) => inputs.fetch(&state.0.needed()).await?,
+            let ended = match slice.made {
+                Some(Made::NeedsBlocks) => {
+                    inputs.fetch(&state.0.needed()).await?;
+                    None
+                }
                 Some(Made::Chunk(chunk)) => {
                     moved += chunk.len() as u64;
                     sender.send(chunk).await?;
+                    None
                 }
-                Some(Made::TableEnds) => return Ok(Some((state.0, state.1, true))),
-                Some(Made::End) => return Ok(Some((state.0, state.1, false))),
-                None => {}
-            }
+                Some(Made::TableEnds) => Some(true),
+                Some(Made::End) => Some(false),
+                None => None,
+            };
             self.pay(moved).await?;
+            if let Some(more) = ended {
+                return Ok(Some((state.0, state.1, more)));
+            }
             self.host.check_open()?;
             if !self.wanted.holds() {
                 return Ok(None);
