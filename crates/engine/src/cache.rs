@@ -153,10 +153,11 @@ impl MetadataBudget {
         gates.iter().for_each(|gates| gates.report_use());
         pinned.retain(|handle| handle.strong_count() > 0);
         pinned.sort_by_key(|handle| handle.upgrade().map(|h| h.last_used.load(Ordering::Relaxed)));
-        let mut freed = 0;
-        for old in pinned.iter().filter_map(Weak::upgrade) {
+        // It may not be the last in the row: others are in use at the same time.
+        pinned.retain(|old| {
+            let Some(old) = old.upgrade() else { return false };
             if used <= self.limit || Arc::ptr_eq(&old, handle) {
-                break;
+                return true;
             }
             // A statement of its own: who fills a gate waits for the handle, and here the handle
             // must not wait for a gate.
@@ -166,9 +167,8 @@ impl MetadataBudget {
                 self.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
                 gates.iter().for_each(|gates| gates.forget(&old));
             }
-            freed += 1;
-        }
-        pinned.drain(..freed);
+            false
+        });
     }
 }
 

@@ -121,6 +121,21 @@ fn the_budget_takes_filters_back_and_spares_those_in_use() {
     assert_eq!([says(&gates, 0, b"b"), says(&gates, 1, b"b")], [Says::No, Says::Nothing]);
 }
 
+/// Tables that others use at the same time may have been used later than the one that comes in.
+#[test]
+fn the_budget_holds_though_the_newest_was_not_the_last_in_use() {
+    let opens = [1, 2, 3].map(|id| Arc::new(table(id, &[b"a", b"z"], None)));
+    let budget = MetadataBudget::new(opens[0].memory_bytes() * 3 / 2);
+    let handles = opens.each_ref().map(|open| handle(open, &budget));
+    for (handle, open) in handles.iter().zip(&opens) {
+        handle.install(Arc::clone(open));
+        handle.used_at(1000);
+    }
+    let held = handles.each_ref().map(|handle| handle.table().is_some());
+    assert_eq!(held, [false, false, true]);
+    assert_eq!(budget.used(), opens[2].memory_bytes());
+}
+
 /// The locks of gates, handles and budget are taken in one order.
 #[test]
 fn asking_and_taking_back_do_not_wait_for_each_other() {
