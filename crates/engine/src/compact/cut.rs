@@ -19,8 +19,8 @@ const RANGES_AT_ONCE: usize = 4;
 /// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
 const INDEXES: usize = 64;
 
-/// Ranges at once for each of several cores, where the store is near: what a range hands over, a
-/// slice or a chunk, takes tens of microseconds to be taken up, and its core is the other's then.
+/// Ranges at once for each of several cores, where the store is near: where a table of one ends and
+/// waits to be finished and taken up again, its core is the other's.
 const RANGES_A_CORE: usize = 2;
 
 /// How many ranges are merged at once.
