@@ -1,7 +1,7 @@
 //! Writes that wait for room: what wakes them, and what they are told when nothing does.
 
-use crate::{DEADLINE, World, alone, batch, check, open, options, tell, until_stopped};
-use siltstone::{Accept, Database, Error, ErrorKind, Options};
+use crate::{DEADLINE, World, alone, batch, check, key, lines, open, options, tell, until_stopped};
+use siltstone::{Accept, Batch, Database, Error, ErrorKind, Options};
 use siltstone_base::ObjectName;
 use siltstone_tests::{compact, gc};
 use std::time::Duration;
@@ -27,6 +27,48 @@ fn without_a_compactor_writes_stop_at_l0_max_and_are_told_why() {
         assert!(db.compact().await.unwrap());
         assert!(matches!(db.write(&batch(written)), Ok(Accept::Accepted(_))));
         check(&db, written + 1).await;
+        db.close().await.unwrap();
+    });
+}
+
+/// Stopped for memory while the last flush is on its way, and for L0 once that has landed: the time
+/// goes to each as long as it was in the way, and the second is said, too.
+#[test]
+fn a_wait_whose_cause_changes_is_counted_and_told_as_both() {
+    lines::keep();
+    tell(async |world| {
+        // A batch fills memory by itself, however much writes were slowed down before it, and the
+        // wait is over before anybody looks for what a compactor elsewhere has done.
+        let deadline = Duration::from_millis(500);
+        let options = Options { max_memtable_bytes: 64 << 10, deadline, ..alone() };
+        let db = world.open(options).await;
+        let mut written = 0;
+        let (before, error) = loop {
+            let mut large = Batch::new();
+            for row in written * 10..(written + 10) * 10 {
+                large.put(&key(row), &[(row / 10) as u8; 1000], None).unwrap();
+            }
+            let Accept::Pressure(room) = db.write(&large).unwrap() else {
+                written += 10;
+                continue;
+            };
+            let before = db.stats();
+            if let Err(error) = room.await {
+                break (before, error);
+            }
+        };
+        assert_eq!(before.l0_entries, 3, "stopped before L0 is full");
+        let after = db.stats();
+        let memory = after.waited_for_memory_seconds - before.waited_for_memory_seconds;
+        let l0 = after.waited_for_l0_seconds - before.waited_for_l0_seconds;
+        assert!(memory > 0.0 && l0 > 0.0, "{memory} s and {l0} s");
+        assert!((memory + l0 - deadline.as_secs_f64()).abs() < 1e-6, "{memory} s and {l0} s");
+        assert!(error.to_string().contains("L0 has 4 layers"), "{error}");
+        let told = lines::kept();
+        for why in ["writes are stopped: 1", "writes are stopped: L0 has 4 layers"] {
+            assert_eq!(told.iter().filter(|line| line.starts_with(why)).count(), 1, "{told:?}");
+        }
+        check(&db, written).await;
         db.close().await.unwrap();
     });
 }

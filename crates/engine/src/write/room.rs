@@ -34,7 +34,8 @@ impl Waiting {
         Waiting { writer: Arc::clone(writer), cause, stopped, since }
     }
 
-    /// What is in the way is something else by now.
+    /// What is in the way is something else by now, and that is said at once: the wait may be over
+    /// before the next look of [`watch`].
     fn turn(&mut self, to: Cause) {
         if to == self.cause {
             return;
@@ -44,6 +45,7 @@ impl Waiting {
         pressure.turn(self.cause, to);
         pressure.waited_for(self.cause, now.saturating_sub(self.since));
         (self.cause, self.since) = (to, now);
+        self.writer.say(to, true);
     }
 }
 
