@@ -64,20 +64,36 @@ pub(crate) struct TableRun {
 }
 
 impl TableRun {
-    /// The tables that overlap `[start, end)`.
-    pub(crate) fn overlapping<'a>(
-        &'a self,
-        start: Option<&'a [u8]>,
-        end: Option<&'a [u8]>,
-    ) -> impl Iterator<Item = &'a Arc<TableHandle>> {
+    /// The tables that overlap `[start, end)`, which lie side by side.
+    pub(crate) fn overlapping(
+        &self,
+        start: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> &[Arc<TableHandle>] {
         let before =
             |start| self.tables.partition_point(|table| table.descriptor.last_key.as_ref() < start);
         let below =
             |end| self.tables.partition_point(|table| table.descriptor.first_key.as_ref() < end);
         let from = start.map_or(0, before);
         let to = end.map_or(self.tables.len(), below);
-        let tables = self.tables.get(from..to).unwrap_or_default().iter();
-        tables.filter(move |table| table.descriptor.overlaps(start, end))
+        let mut tables = self.tables.get(from..to).unwrap_or_default();
+        // Of the outer ones less may be visible than there is.
+        let apart = |table: &TableHandle| {
+            let descriptor = &table.descriptor;
+            let cut = descriptor.visible_start.is_some() || descriptor.visible_end.is_some();
+            cut && !descriptor.overlaps(start, end)
+        };
+        while let [first, rest @ ..] = tables
+            && apart(first)
+        {
+            tables = rest;
+        }
+        while let [rest @ .., last] = tables
+            && apart(last)
+        {
+            tables = rest;
+        }
+        tables
     }
 }
 

@@ -54,8 +54,13 @@ impl MemCursor {
     #[must_use]
     pub fn expecting(mut self, entries: u64) -> Self {
         self.first = usize::try_from(entries).unwrap_or(FIRST_REACH).clamp(1, FIRST_REACH);
-        self.ahead.reserve(self.first);
+        self.ahead = Vec::with_capacity(self.first);
         self
+    }
+
+    /// Has the memory come that placing the cursor at `key` waits for, and does not wait.
+    pub fn bring_near(&mut self, key: &[u8]) {
+        self.heads.bring_near(key);
     }
 
     /// The same cursor for one pass over the table, after which nobody reads it any more: nothing

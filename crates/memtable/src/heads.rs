@@ -57,12 +57,14 @@ pub(crate) struct Heads {
     current: usize,
     /// Whether what is read often is laid together.
     pub(crate) lays: bool,
+    /// Whether what the next search loads was brought near.
+    is_near: bool,
 }
 
 impl Heads {
     pub(crate) fn new(order: Arc<Order>) -> Self {
         let heads = Vec::with_capacity(order.strips.len() + 1);
-        Heads { order, heads, way: Way::Forward, current: usize::MAX, lays: true }
+        Heads { order, heads, way: Way::Forward, current: usize::MAX, lays: true, is_near: false }
     }
 
     pub(crate) fn way(&self) -> Way {
@@ -116,11 +118,19 @@ impl Heads {
         }
     }
 
+    /// Brings near what the next search loads, if that is for `key`.
+    pub(crate) fn bring_near(&mut self, key: &[u8]) {
+        self.order.touch(&Target::new(&self.order.window, key, Seq::MAX));
+        self.is_near = true;
+    }
+
     /// To the first record at or after `(key, seq)`, or backward to the last before it.
     pub(crate) fn move_to(&mut self, log: &Log, way: Way, key: &[u8], seq: Seq) {
         let order = Arc::clone(&self.order);
         let target = Target::new(&order.window, key, seq);
-        order.touch(&target);
+        if !std::mem::take(&mut self.is_near) {
+            order.touch(&target);
+        }
         let (before, at_or_after) = order.nursery.search(log, &target);
         let search = |at: usize, log: &Log| Some(order.strips.get(at)?.search(log, &target));
         match way {

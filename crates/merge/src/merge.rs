@@ -65,6 +65,9 @@ impl Seat {
     }
 }
 
+/// No source, while the tree is built.
+const NOBODY: usize = usize::MAX;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Nowhere,
@@ -86,11 +89,12 @@ pub struct Merge<C> {
     tree: Vec<Seat>,
     /// How many first bytes all keys have in common.
     shared: usize,
+    /// Whether all matches were played since the sources moved side by side: until then only the
+    /// winner is in the tree.
+    played: bool,
     direction: Direction,
     state: State,
     needed: Vec<BlockAddr>,
-    /// Who comes up from each node while the tree is built; kept for its memory.
-    winners: Vec<Seat>,
 }
 
 impl<C: Cursor> Merge<C> {
@@ -103,10 +107,10 @@ impl<C: Cursor> Merge<C> {
             stands: vec![Stand::Unplaced; count],
             tree: vec![Seat { rank: 0, source: 0 }; count],
             shared: 0,
+            played: false,
             direction,
             state: State::Nowhere,
             needed: Vec::new(),
-            winners: Vec::new(),
         }
     }
 
@@ -154,7 +158,11 @@ impl<C: Cursor> Merge<C> {
             return Ok(step);
         }
         let rank = self.rank_of(winner, step)?;
-        self.replay(Seat { rank, source: winner });
+        if self.played {
+            self.replay(Seat { rank, source: winner });
+        } else {
+            self.build()?;
+        }
         Ok(self.stand())
     }
 
@@ -226,27 +234,31 @@ impl<C: Cursor> Merge<C> {
         })
     }
 
-    /// Plays every match, from the leaves up.
-    #[expect(clippy::indexing_slicing, reason = "nodes are below 2k and sources below k")]
+    /// Plays every match: each source goes up from its leaf, to the first node where nobody was yet
+    /// and waits there, or meets the one that waited and the first of both goes on. The last one to
+    /// come finds all nodes taken and the winner goes to the top.
+    #[expect(clippy::indexing_slicing, reason = "inner nodes and sources are below k")]
     fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
-        // winners[n] is who comes up from node n; the leaves are their own winners.
-        let mut winners = std::mem::take(&mut self.winners);
-        winners.resize(2 * count, Seat { rank: 0, source: 0 });
-        for source in 0..count {
+        self.tree.fill(Seat { rank: 0, source: NOBODY });
+        'sources: for source in 0..count {
             let step = if self.stands[source] == Stand::On { Step::Ready } else { Step::End };
             let rank = self.rank_of(source, step)?;
-            winners[count + source] = Seat { rank, source };
+            let mut winner = Seat { rank, source };
+            let mut node = (count + source) / 2;
+            while node > 0 {
+                let mut met = self.tree[node];
+                if met.source == NOBODY {
+                    self.tree[node] = winner;
+                    continue 'sources;
+                }
+                self.play(&mut winner, &mut met);
+                self.tree[node] = met;
+                node /= 2;
+            }
+            self.tree[0] = winner;
         }
-        for node in (1..count).rev() {
-            let (mut winner, mut loser) = (winners[2 * node], winners[2 * node + 1]);
-            self.play(&mut winner, &mut loser);
-            (winners[node], self.tree[node]) = (winner, loser);
-        }
-        if let (Some(top), Some(winner)) = (self.tree.first_mut(), winners.get(1)) {
-            *top = *winner;
-        }
-        self.winners = winners;
+        self.played = true;
         Ok(())
     }
 

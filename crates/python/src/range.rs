@@ -2,7 +2,9 @@
 
 use crate::bytes::BytesArg;
 use crate::error;
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyInt;
 use siltstone::ScanRange;
 
 /// The half-open range `[start, end)`, or every key with `prefix`.
@@ -37,9 +39,12 @@ pub(crate) fn range(
 /// # Errors
 /// TypeError for what is no integer; Invalid below `min`.
 pub(crate) fn count(object: &Bound<'_, PyAny>, name: &str, min: u64) -> PyResult<u64> {
-    let number = object.call_method0("__index__").map_err(|_| {
-        pyo3::exceptions::PyTypeError::new_err(format!("{name} must be an integer"))
-    })?;
+    let number = match object.cast::<PyInt>() {
+        Ok(number) => number.as_any().clone(),
+        Err(_) => object.call_method0(intern!(object.py(), "__index__")).map_err(|_| {
+            pyo3::exceptions::PyTypeError::new_err(format!("{name} must be an integer"))
+        })?,
+    };
     match number.extract::<u64>() {
         Ok(number) if number >= min => Ok(number),
         _ => {

@@ -92,8 +92,9 @@ struct State {
     scan: Option<Held<Pull>>,
     /// What comes next, made already: a short refill makes the objects straight from the blocks.
     made: VecDeque<Py<PyAny>>,
-    /// What comes after that. Long refills leave the interpreter alone and fill columns.
-    rows: Rows,
+    /// What comes after that. Long refills leave the interpreter alone and fill columns; `None`
+    /// until there is one.
+    rows: Option<Box<Rows>>,
     /// Which of the rows have no value; empty where all have one.
     deleted: Vec<bool>,
     next: usize,
@@ -119,7 +120,7 @@ impl Scan {
             limit => (limit as usize).clamp(FIRST_ROWS, ROWS_WITH_LOCK),
         };
         let scan = Some(Held::new(process, scan));
-        let (made, rows, deleted) = (VecDeque::new(), Rows::new(), Vec::new());
+        let (made, rows, deleted) = (VecDeque::new(), None, Vec::new());
         let state = State { scan, made, rows, deleted, next: 0, refill_rows };
         Scan { yields, state: Mutex::new(state) }
     }
@@ -145,13 +146,13 @@ impl State {
     fn end(&mut self) {
         self.scan = None;
         self.made = VecDeque::new();
-        self.rows = Rows::new();
+        self.rows = None;
         self.next = 0;
     }
 
     /// Whether a row is at hand.
     fn has_rows(&self) -> bool {
-        !self.made.is_empty() || self.next < self.rows.len()
+        !self.made.is_empty() || self.rows.as_ref().is_some_and(|rows| self.next < rows.len())
     }
 
     /// Makes sure that a row is at hand; `false` at the end.
@@ -173,31 +174,33 @@ impl State {
         let Some(held) = &mut self.scan else { return Ok(false) };
         let process = held.process();
         let pull = held.get_mut(py)?;
-        let (made, rows, wanted) = (&mut self.made, &mut self.rows, self.refill_rows);
-        rows.clear();
+        let (made, wanted) = (&mut self.made, self.refill_rows);
         self.next = 0;
         self.refill_rows = (wanted * 2).min(MAX_ROWS);
-        loop {
-            let filled = match pull {
+        let filled = loop {
+            let (filled, none) = match pull {
                 Pull::Scan(scan) if wanted <= ROWS_WITH_LOCK => {
-                    make(py, scan, made, wanted, yields)?
+                    (make(py, scan, made, wanted, yields)?, made.is_empty())
                 }
-                Pull::Scan(scan) => py.detach(|| scan.fill(rows, wanted, MAX_BYTES)).raise(py)?,
-                Pull::Merged(merged) => {
-                    py.detach(|| merged.fill(rows, wanted, MAX_BYTES)).raise(py)?
+                Pull::Scan(_) | Pull::Merged(_) => {
+                    let rows = self.rows.get_or_insert_default();
+                    rows.clear();
+                    let filled = py.detach(|| pull.fill(rows, wanted, MAX_BYTES)).raise(py)?;
+                    (filled, rows.is_empty())
                 }
             };
             // Rows that are there are given before more is waited for.
-            match filled {
-                Fill::NeedsBlocks if rows.is_empty() && made.is_empty() => {
-                    wait(py, process, pull.fetch())?;
-                }
-                Fill::NeedsBlocks | Fill::Full | Fill::End => {
-                    self.deleted = pull.take_deleted();
-                    return Ok(self.has_rows());
-                }
+            if filled != Fill::NeedsBlocks || !none {
+                break filled;
             }
+            wait(py, process, pull.fetch())?;
+        };
+        self.deleted = pull.take_deleted();
+        if filled == Fill::End {
+            // What it reads is let go of; the rows at hand are copies.
+            self.scan = None;
         }
+        Ok(self.has_rows())
     }
 
     /// The row at hand, taken.
@@ -209,7 +212,8 @@ impl State {
         if let Some(made) = self.made.pop_front() {
             return Ok(Some(made.into_bound(py)));
         }
-        let Some((key, value)) = self.rows.row(self.next) else { return Ok(None) };
+        let row = self.rows.as_ref().and_then(|rows| rows.row(self.next));
+        let Some((key, value)) = row else { return Ok(None) };
         let gone = self.deleted.get(self.next).is_some_and(|deleted| *deleted);
         self.next += 1;
         object(py, key, (!gone).then_some(value), yields).map(Some)

@@ -8,7 +8,10 @@ use std::sync::Arc;
 impl Scan {
     /// What range deletes hide in the range at the scan's moment; `None` where there are none.
     /// `tables` are those that overlap the range.
-    pub(super) fn cover(&self, tables: &[Option<Arc<OpenTable>>]) -> Option<Arc<Cover>> {
+    pub(super) fn cover<'t>(
+        &self,
+        tables: impl Iterator<Item = &'t OpenTable>,
+    ) -> Option<Arc<Cover>> {
         let tree = &self.pin.tree;
         let mut seen = Vec::new();
         for memtable in tree.memtables().filter(|memtable| memtable.has_range_deletes()) {
@@ -16,7 +19,7 @@ impl Scan {
             let all = memtable.range_deletes().into_iter();
             seen.extend(all.filter(|one| one.seq > tree.flushed_seq));
         }
-        for table in tables.iter().flatten().filter(|table| !table.range_deletes().is_empty()) {
+        for table in tables.filter(|table| !table.range_deletes().is_empty()) {
             seen.extend(table.range_deletes().list().iter().cloned());
         }
         if seen.is_empty() {

@@ -77,6 +77,8 @@ enum State {
 /// One input of the merge.
 enum Source {
     Memtable(Above),
+    /// The only table of a run that overlaps the range, as most of L0 are.
+    Table(ScanTable),
     Run(RunCursor<ScanTable>),
     /// One of the others, without what range deletes hide.
     Covered(Box<Covered<Source>>),
@@ -168,6 +170,7 @@ macro_rules! forward_to_source {
             $(fn $name(&mut self, $($arg: $type),*) -> Result<Step> {
                 match self {
                     Source::Memtable(cursor) => cursor.$name($($arg),*),
+                    Source::Table(cursor) => cursor.$name($($arg),*),
                     Source::Run(cursor) => cursor.$name($($arg),*),
                     Source::Covered(cursor) => cursor.$name($($arg),*),
                 }
@@ -176,6 +179,7 @@ macro_rules! forward_to_source {
             fn entry(&self) -> Option<Entry<'_>> {
                 match self {
                     Source::Memtable(cursor) => cursor.entry(),
+                    Source::Table(cursor) => cursor.entry(),
                     Source::Run(cursor) => cursor.entry(),
                     Source::Covered(cursor) => cursor.entry(),
                 }
@@ -184,6 +188,7 @@ macro_rules! forward_to_source {
             fn key(&self) -> Option<(&[u8], Seq)> {
                 match self {
                     Source::Memtable(cursor) => cursor.key(),
+                    Source::Table(cursor) => cursor.key(),
                     Source::Run(cursor) => cursor.key(),
                     Source::Covered(cursor) => cursor.key(),
                 }
@@ -193,6 +198,7 @@ macro_rules! forward_to_source {
             fn user_key(&self) -> Option<&[u8]> {
                 match self {
                     Source::Memtable(cursor) => cursor.user_key(),
+                    Source::Table(cursor) => cursor.user_key(),
                     Source::Run(cursor) => cursor.user_key(),
                     Source::Covered(cursor) => cursor.user_key(),
                 }
@@ -203,6 +209,7 @@ macro_rules! forward_to_source {
             fn plain(&self, seq: Seq, most: usize) -> usize {
                 match self {
                     Source::Memtable(cursor) => cursor.plain(seq, most),
+                    Source::Table(cursor) => cursor.plain(seq, most),
                     Source::Run(cursor) => cursor.plain(seq, most),
                     Source::Covered(_) => 0,
                 }
@@ -212,6 +219,7 @@ macro_rules! forward_to_source {
             fn plain_key(&self, ahead: usize) -> &[u8] {
                 match self {
                     Source::Memtable(cursor) => cursor.plain_key(ahead),
+                    Source::Table(cursor) => cursor.plain_key(ahead),
                     Source::Run(cursor) => cursor.plain_key(ahead),
                     Source::Covered(_) => &[],
                 }
@@ -221,6 +229,7 @@ macro_rules! forward_to_source {
             fn plain_value(&self, ahead: usize) -> &[u8] {
                 match self {
                     Source::Memtable(cursor) => cursor.plain_value(ahead),
+                    Source::Table(cursor) => cursor.plain_value(ahead),
                     Source::Run(cursor) => cursor.plain_value(ahead),
                     Source::Covered(_) => &[],
                 }
@@ -228,6 +237,7 @@ macro_rules! forward_to_source {
 
             fn plain_columns(&self) -> Option<Columns<'_>> {
                 match self {
+                    Source::Table(cursor) => cursor.plain_columns(),
                     Source::Run(cursor) => cursor.plain_columns(),
                     Source::Memtable(_) | Source::Covered(_) => None,
                 }
@@ -236,6 +246,7 @@ macro_rules! forward_to_source {
             fn pass(&mut self, ahead: usize) {
                 match self {
                     Source::Memtable(cursor) => cursor.pass(ahead),
+                    Source::Table(cursor) => cursor.pass(ahead),
                     Source::Run(cursor) => cursor.pass(ahead),
                     Source::Covered(_) => {}
                 }
@@ -370,39 +381,51 @@ impl Scan {
         self.pin.tree.levels.runs.iter().flat_map(move |run| run.overlapping(start, end))
     }
 
+    /// The same in the order of the runs, with what of them is in memory.
+    fn reached(&self) -> Vec<Reached<'_>> {
+        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
+        let runs = &self.pin.tree.levels.runs;
+        let mut reached = Vec::with_capacity(runs.len());
+        for (run, tables) in runs.iter().map(|run| run.overlapping(start, end)).enumerate() {
+            let first = if self.range.reverse { tables.len().saturating_sub(1) } else { 0 };
+            reached.extend(tables.iter().enumerate().map(|(at, handle)| Reached {
+                run,
+                handle,
+                entered: at == first,
+                table: handle.table(),
+                held: None,
+            }));
+        }
+        reached
+    }
+
     /// Opens the cursors if all metadata that it takes is in memory.
     fn open_in_memory(&mut self) -> Result<bool> {
-        let entered = self.entered();
-        let mut tables = Vec::new();
-        for (at, handle) in self.handles().enumerate() {
-            let table = handle.table();
-            if table.is_none() && opens_first(&entered, at, handle) {
-                return Ok(false);
-            }
-            tables.push(table);
+        let reached = self.reached();
+        let ready = reached.iter().all(|one| one.table.is_some() || !one.opens_first());
+        if ready {
+            self.state = self.begin(reached);
         }
-        self.start(tables, &entered).map(|()| true)
+        Ok(ready)
     }
 
     /// Loads the metadata and the first block of every source, each in one wave.
     async fn open(&mut self) -> Result<()> {
-        let entered = self.entered();
+        let mut reached = self.reached();
         let context = &self.context;
-        let tables = self.handles().enumerate().map(|(at, handle)| {
-            let first = opens_first(&entered, at, handle);
-            async move {
-                let table = if first { Some(context.table(handle).await?) } else { handle.table() };
-                Ok::<_, Error>(table)
-            }
+        let missing = reached.iter_mut().filter(|one| one.table.is_none() && one.opens_first());
+        let opened = missing.map(async |one| {
+            one.table = Some(context.table(one.handle).await?);
+            Ok::<_, Error>(())
         });
-        let tables = try_join_all(tables).await?;
-        let firsts = entered.iter().filter_map(|at| {
-            let table = tables.get(*at)?.as_ref()?;
+        try_join_all(opened).await?;
+        let reverse = self.range.reverse;
+        let firsts = reached.iter().filter_map(|one| {
+            let table = one.table.as_ref().filter(|_| one.entered)?;
             let block = first_block(table, &self.range)?;
             context.cache.get(table, block).is_none().then_some((table, block))
         });
-        let reverse = self.range.reverse;
-        let fetched = firsts.map(|(table, block)| async move {
+        let fetched = firsts.map(async |(table, block)| {
             let mut wanted = vec![block];
             wanted.extend(following(table, block, reverse).map(|(block, _)| block));
             wanted.sort_unstable();
@@ -410,7 +433,8 @@ impl Scan {
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.take(fetched.into_iter().flatten());
-        self.start(tables, &entered)
+        self.state = self.begin(reached);
+        Ok(())
     }
 
     /// Loads the metadata of a table that the scan has come to, and where it enters it.
@@ -431,59 +455,37 @@ impl Scan {
         Ok(())
     }
 
-    /// Which of [`Scan::handles`] the first seek enters: one a run.
-    fn entered(&self) -> Vec<usize> {
-        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
-        let mut before = 0;
-        let mut entered = Vec::new();
-        for run in &self.pin.tree.levels.runs {
-            let after = before + run.overlapping(start, end).count();
-            if before < after {
-                entered.push(if self.range.reverse { after - 1 } else { before });
-            }
-            before = after;
-        }
-        entered
-    }
-
-    /// The blocks where the first seek enters `tables`, as far as they are in memory; `None` for
-    /// all others. What it will touch there is brought near, of all of them side by side.
-    fn first_blocks(
-        &self,
-        tables: &[Option<Arc<OpenTable>>],
-        entered: &[usize],
-    ) -> Vec<Option<(u32, Arc<Block>)>> {
-        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
-        let looks: Vec<_> = entered
-            .iter()
-            .filter_map(|at| {
-                let table = tables.get(*at)?.as_ref()?;
-                let block = first_block(table, &self.range)?;
+    /// Finds the blocks where the first seek enters tables, as far as they are in memory. What it
+    /// will touch there is brought near, of all of them side by side.
+    fn hold_first_blocks(&self, reached: &mut [Reached<'_>]) {
+        let mut looks = Vec::with_capacity(reached.len());
+        for one in reached.iter_mut().filter(|one| one.entered) {
+            if let Some(table) = &one.table
+                && let Some(block) = first_block(table, &self.range)
+            {
                 let look = table.slots.look();
                 black_box(look.touch(block));
-                Some((*at, table, look, block))
-            })
-            .collect();
-        black_box(looks.iter().fold(0, |sum, (_, _, look, block)| sum ^ look.holders(*block)));
-        let mut blocks = vec![None; tables.len()];
-        for (at, table, look, block) in looks {
-            if let (Some(found), Some(place)) = (look.block(block), blocks.get_mut(at)) {
-                self.context.cache.used(table, block);
-                *place = Some((block, found));
+                looks.push((table, look, block, &mut one.held));
             }
         }
-        if let Some(key) = edge {
-            let found = blocks.iter().flatten();
-            black_box(found.fold(0, |sum, (_, block): &(u32, Arc<Block>)| sum ^ block.touch(key)));
+        black_box(looks.iter().fold(0, |sum, (_, look, block, _)| sum ^ look.holders(*block)));
+        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
+        let mut near = 0;
+        for (table, look, block, held) in looks {
+            if let Some(found) = look.block(block) {
+                self.context.cache.used(table, block);
+                near ^= edge.as_ref().map_or(0, |key| found.touch_on(key));
+                *held = Some((block, found));
+            }
         }
-        blocks
+        black_box(near);
     }
 
-    /// Makes the merge; `tables` in the order of [`Scan::handles`], as far as they are open, those
-    /// that are `entered` at least.
-    fn start(&mut self, tables: Vec<Option<Arc<OpenTable>>>, entered: &[usize]) -> Result<()> {
+    /// Makes the merge of what was `reached`; tables that the scan opens first are open.
+    fn begin(&self, mut reached: Vec<Reached<'_>>) -> State {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
-        let cover = self.cover(&tables);
+        let tree = &self.pin.tree;
+        let cover = self.cover(reached.iter().filter_map(|one| one.table.as_deref()));
         let over = |source: Source, newest: Seq| match &cover {
             None => source,
             Some(cover) => {
@@ -491,53 +493,74 @@ impl Scan {
                 Source::Covered(Box::new(Covered::new(source, Arc::clone(cover), newest)))
             }
         };
-        let floor = self.pin.tree.flushed_seq;
-        let mut sources: Vec<Source> = self
-            .pin
-            .tree
-            .memtables()
-            // What comes into an empty one from now on is newer than the view.
-            .filter(|memtable| !memtable.is_empty())
-            .map(|m| {
-                let newest = m.last_seq().unwrap_or(Seq::MAX);
-                let cursor = m.cursor().expecting(self.left);
-                over(Source::Memtable(Above { cursor, floor }), newest)
-            })
-            .collect();
-        let (start, end) = (self.range.start.as_deref(), self.range.end.as_deref());
-        let blocks = self.first_blocks(&tables, entered);
-        self.blocks.read_first(tables.iter().flatten());
-        let mut tables = tables.into_iter().zip(blocks);
-        for run in &self.pin.tree.levels.runs {
-            let mut newest = Seq::NONE;
-            let members: Vec<_> = run
-                .overlapping(start, end)
-                .zip(tables.by_ref())
-                .map(|(handle, (table, held))| {
-                    let bounds = TableBounds {
-                        first_key: handle.descriptor.first_key.clone(),
-                        last_key: handle.descriptor.last_key.clone(),
-                    };
-                    let descriptor = &handle.descriptor;
-                    newest = newest.max(descriptor.seq_override.unwrap_or(descriptor.max_seq));
-                    let blocks = Arc::clone(&self.blocks);
-                    let cursor = match table {
-                        Some(table) => ScanTable::open(table, blocks, held),
-                        None => ScanTable::Closed(Arc::clone(handle), blocks),
-                    };
-                    (bounds, cursor)
-                })
-                .collect();
-            if !members.is_empty() {
-                sources.push(over(Source::Run(RunCursor::new(members)), newest));
+        let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
+        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
+        // What comes into an empty one from now on is newer than the view.
+        sources.extend(tree.memtables().filter(|memtable| !memtable.is_empty()).map(|memtable| {
+            let newest = memtable.last_seq().unwrap_or(Seq::MAX);
+            let mut cursor = memtable.cursor().expecting(self.left);
+            if let Some(key) = edge {
+                cursor.bring_near(key);
             }
+            over(Source::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
+        }));
+        // What these wait for comes beside what the memtables are about to wait for.
+        self.hold_first_blocks(&mut reached);
+        let mut reached = reached.into_iter().peekable();
+        while let Some(first) = reached.next() {
+            let (run, mut newest) = (first.run, first.newest());
+            let mut others =
+                std::iter::from_fn(|| reached.next_if(|one| one.run == run)).peekable();
+            let source = if others.peek().is_none() {
+                Source::Table(first.into_cursor(&self.blocks))
+            } else {
+                let members = std::iter::once(first).chain(others).map(|one| {
+                    newest = newest.max(one.newest());
+                    (TableBounds::from(&one.handle.descriptor), one.into_cursor(&self.blocks))
+                });
+                Source::Run(RunCursor::new(members.collect()))
+            };
+            sources.push(over(source, newest));
         }
         let view = self.pin.view(&self.context);
         let (start, end) = (self.range.start.clone(), self.range.end.clone());
         let merge = Merge::new(sources, direction);
-        let visible = Visible::new(merge, view, direction, start, end);
-        self.state = State::Running(Box::new(visible), None);
-        Ok(())
+        State::Running(Box::new(Visible::new(merge, view, direction, start, end)), None)
+    }
+}
+
+/// A table that overlaps the range of a scan.
+struct Reached<'t> {
+    /// Number of its run.
+    run: usize,
+    handle: &'t Arc<TableHandle>,
+    /// Whether the first seek enters it: one table of a run.
+    entered: bool,
+    /// Where it is open.
+    table: Option<Arc<OpenTable>>,
+    /// The block that the first seek enters, once it was found in memory.
+    held: Option<(u32, Arc<Block>)>,
+}
+
+impl Reached<'_> {
+    /// Whether the scan opens it before it begins: it enters it first, or it must know its range
+    /// deletes, which hide what lies in others.
+    fn opens_first(&self) -> bool {
+        self.entered || self.handle.descriptor.range_deletes.is_some()
+    }
+
+    /// The newest that any entry of it is.
+    fn newest(&self) -> Seq {
+        let descriptor = &self.handle.descriptor;
+        descriptor.seq_override.unwrap_or(descriptor.max_seq)
+    }
+
+    fn into_cursor(self, blocks: &Arc<ScanBlocks>) -> ScanTable {
+        let blocks = Arc::clone(blocks);
+        match self.table {
+            Some(table) => ScanTable::open(table, blocks, self.held),
+            None => ScanTable::Closed(Arc::clone(self.handle), blocks),
+        }
     }
 }
 
@@ -549,12 +572,6 @@ fn expired(error: Error) -> Error {
     let text = "no checkpoint keeps what this scan reads any more, and a table of it was \
                 collected; scan again (a longer checkpoint_lifetime outlives a longer pause)";
     Error::new(ErrorKind::Expired, text).caused_by(error)
-}
-
-/// Whether a scan opens the table, number `at` of all, before it begins: it enters it first, or it
-/// must know its range deletes, which hide what lies in others.
-fn opens_first(entered: &[usize], at: usize, handle: &TableHandle) -> bool {
-    entered.contains(&at) || handle.descriptor.range_deletes.is_some()
 }
 
 /// Where a scan of `range` enters `table`.

@@ -54,7 +54,6 @@ impl ScanTable {
                     block: METADATA,
                 }));
             };
-            blocks.reads(&table);
             *self = ScanTable::open(table, Arc::clone(blocks), None);
         }
         match self {
@@ -168,12 +167,6 @@ impl ScanBlocks {
         ScanBlocks { cache: Arc::clone(cache), hand, ahead, opened }
     }
 
-    /// Blocks of these tables will be asked for, of each table once.
-    pub(super) fn read_first<'t>(&self, tables: impl Iterator<Item = &'t Arc<OpenTable>>) {
-        let ahead = tables.map(|table| Ahead { table: Arc::clone(table), waves: 0 });
-        self.ahead.lock().extend(ahead);
-    }
-
     /// Takes blocks that were fetched.
     pub(super) fn take(&self, fetched: impl Iterator<Item = (BlockAddr, Arc<Block>)>) {
         self.hand.lock().extend(fetched);
@@ -217,7 +210,11 @@ impl BlockSource for TableBlocks {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         // A cursor keeps the block it stands in, and a scan does not turn back.
         let held = self.blocks.hand.lock().remove(&addr);
-        held.or_else(|| self.blocks.cache.get(&self.table, addr.block))
+        let found = held.or_else(|| self.blocks.cache.get(&self.table, addr.block));
+        if found.is_none() {
+            self.blocks.reads(&self.table);
+        }
+        found
     }
 }
 

@@ -112,7 +112,7 @@ impl<C: Cursor> Merge<C> {
             return Ok(Plain { taken: 0, more: true });
         };
         let more = self.take_stretch(&mut stretch, take)?;
-        self.pass_stretch(&stretch)?;
+        self.pass_stretch(&stretch);
         Ok(Plain { taken: stretch.taken, more })
     }
 
@@ -199,8 +199,8 @@ impl<C: Cursor> Merge<C> {
 
     /// Has all sources stand behind what was taken of them, and the one that gave the last entry
     /// on that.
-    fn pass_stretch(&mut self, stretch: &Stretch) -> Result<()> {
-        let Some(last) = stretch.last else { return Ok(()) };
+    fn pass_stretch(&mut self, stretch: &Stretch) {
+        let Some(last) = stretch.last else { return };
         let each = self.sources.iter_mut().zip(&stretch.ahead).enumerate();
         for (number, (source, ahead)) in each {
             let passed = ahead.taken - usize::from(number == last);
@@ -208,8 +208,12 @@ impl<C: Cursor> Merge<C> {
                 source.pass(passed);
             }
         }
-        // The last entry's rank is below those of all that follow: it wins.
-        self.build()
+        // The last entry's rank is below those of all that follow: it wins. Who is next is played
+        // out when the merge moves on.
+        if let Some(top) = self.tree.first_mut() {
+            top.source = last;
+        }
+        self.played = false;
     }
 }
 

@@ -82,6 +82,38 @@ proptest! {
         }
     }
 
+    /// What is handed out in long stretches, that end wherever who takes it wants no more, is what
+    /// is handed out row by row.
+    #[test]
+    fn stretches_of_any_length_give_every_row_once(
+        writes in prop::collection::vec((0u32..60, prop::bool::weighted(0.9)), 0..150),
+        size in 1usize..60, seed: u64, lacks in 0u64..5, stops in prop::collection::vec(1u32..9, 8),
+        alike in any::<bool>(),
+    ) {
+        let written = |((number, is_put), seq): ((u32, bool), u64)| {
+            let key = if alike { format!("sameeight{number}") } else { format!("{number}") };
+            if is_put { put(&key, seq, &format!("<{seq}>")) } else { delete(&key, seq) }
+        };
+        let history: Vec<Row> = writes.into_iter().zip(1u64..).map(written).collect();
+        for seq in (0..=history.len() as u64).step_by(13) {
+            let merge = Merge::new(cut(&history, size, seed, lacks), Direction::Forward);
+            let mut visible = Visible::new(merge, view(seq, 0), Direction::Forward, None, None);
+            let (mut pairs, mut left) = (Vec::new(), 1);
+            let mut stops = stops.iter().cycle();
+            let mut more = || driven(|| visible.each(|key, value| {
+                pairs.push((key.to_vec(), value.to_vec()));
+                left -= 1;
+                if left == 0 {
+                    left = *stops.next().unwrap();
+                    return Ok(false);
+                }
+                Ok(true)
+            }));
+            while more().unwrap() == Step::Ready {}
+            prop_assert_eq!(pairs, model_scan(&history, seq, 0));
+        }
+    }
+
     #[test]
     fn a_look_up_equals_the_model(history in histories(30), now in 0u64..13) {
         for row in &history {

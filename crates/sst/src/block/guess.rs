@@ -25,6 +25,12 @@ impl Guess {
         guess
     }
 
+    /// How many bytes all keys share.
+    #[inline]
+    pub(crate) fn shared(&self) -> usize {
+        self.shared
+    }
+
     /// Reads it; the answer means nothing.
     #[inline]
     pub(crate) fn touch(&self) -> usize {

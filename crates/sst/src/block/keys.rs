@@ -122,6 +122,7 @@ impl Keys {
     }
 
     /// The keys from `position` on and their length, where all have one.
+    #[inline]
     pub(crate) fn column<'a>(
         &'a self,
         bytes: &'a [u8],
@@ -134,6 +135,18 @@ impl Keys {
             Place::Rebuilt(keys) => keys.get(start..),
         };
         Some((keys?, *len))
+    }
+
+    /// The bytes from the first key's head on, and how far apart heads lie: where all keys have one
+    /// length, which has room for the eight bytes behind what they share.
+    #[inline]
+    pub(crate) fn heads<'a>(&'a self, bytes: &'a [u8]) -> Option<(&'a [u8], usize)> {
+        let (keys, len) = self.column(bytes, 0)?;
+        let shared = self.guess.shared();
+        if len < shared + size_of::<u64>() {
+            return None;
+        }
+        Some((keys.get(shared..)?, len))
     }
 
     fn get_any<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {

@@ -212,6 +212,14 @@ impl Block {
         u64::from(value) ^ touch(self.keys_around(near))
     }
 
+    /// As [`Block::touch`], for who reads on from `key`: the last key, too, which tells what all of
+    /// them share.
+    #[must_use]
+    #[inline]
+    pub fn touch_on(&self, key: &[u8]) -> u64 {
+        self.touch(key) ^ u64::from(self.key(self.entries - 1).first().copied().unwrap_or_default())
+    }
+
     /// The bytes of the keys around where `key` probably lies, for [`touch`]. Who looks keys up
     /// in many blocks gathers these first: what a loop then does for each is so little that the
     /// processor has the loads of a dozen blocks under way at once.
@@ -269,6 +277,19 @@ impl Block {
             Err(_) => return self.entries,
         };
         let guess = self.keys.guess.position(head);
+        let Some((heads, stride)) = self.keys.heads(&self.bytes) else {
+            return self.lower_bound_any(guess, key, head, seq);
+        };
+        partition_near(self.entries, guess, |position| {
+            let own = heads.get(position * stride..).and_then(<[u8]>::first_chunk);
+            let own = own.map_or(0, |own| u64::from_be_bytes(*own));
+            own < head || (own == head && self.is_before(position, key, head, seq))
+        })
+    }
+
+    /// [`Block::lower_bound`] among keys of any length.
+    #[inline(never)]
+    fn lower_bound_any(&self, guess: usize, key: &[u8], head: u64, seq: Seq) -> usize {
         partition_near(self.entries, guess, |position| self.is_before(position, key, head, seq))
     }
 }
