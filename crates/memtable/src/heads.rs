@@ -6,7 +6,7 @@
 
 use crate::log::{Log, NONE, Target};
 use crate::order::Order;
-use crate::record::Place;
+use crate::record::{Place, Record};
 use siltstone_base::Seq;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -88,11 +88,11 @@ impl Heads {
         }
     }
 
-    /// Loads what [`Heads::standing`] loads; the answer means nothing.
-    pub(crate) fn touch(&self, log: &Log, stood: Stood) -> u64 {
+    /// The record that [`Heads::standing`] reads; `None` where it finds the entry laid together.
+    pub(crate) fn record<'a>(&self, log: &'a Log, stood: Stood) -> Option<&'a Record> {
         let strip = self.order.strips.get(stood.part as usize).filter(|_| self.lays);
-        let laid = strip.and_then(|strip| strip.laid_place(stood.at as usize));
-        laid.map_or_else(|| log.record(stood.record).seq(), |place| place.seq).get()
+        let is_laid = strip.is_some_and(|strip| strip.is_laid(stood.at as usize));
+        (!is_laid).then(|| log.record(stood.record))
     }
 
     /// The bytes that `standing`, an entry of this merge, lies in.

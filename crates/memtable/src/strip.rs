@@ -86,9 +86,9 @@ impl Strip {
         self.stretches[stretch].read(log, records)?.place(within)
     }
 
-    /// As [`Strip::read`], without counting it as read.
-    pub(crate) fn laid_place(&self, position: usize) -> Option<Place> {
-        self.stretches[position / STRETCH].laid()?.place(position % STRETCH)
+    /// Whether the record at `position` is laid together with its neighbours.
+    pub(crate) fn is_laid(&self, position: usize) -> bool {
+        self.stretches[position / STRETCH].laid().is_some()
     }
 
     /// What [`Strip::read`] found the record at `position` in.
