@@ -7,6 +7,8 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
+
 import siltstone
 
 
@@ -114,12 +116,32 @@ def test_closing_wakes_those_who_wait(memory_url: str) -> None:
 
 
 def test_many_open_scans(db) -> None:
-    db.put_many([b"%04d" % i for i in range(1000)], [b"v"] * 1000)
+    db.put_many([b"%04d" % i for i in range(1100)], [b"v"] * 1100)
     scans = [db.scan(b"%04d" % i) for i in range(1000)]
     assert [next(scan)[0] for scan in scans] == [b"%04d" % i for i in range(1000)]
     assert db.stats().snapshots == 1000
     del scans
     assert db.stats().snapshots == 0
+
+
+def test_a_scan_whose_last_rows_are_at_hand_holds_nothing(db) -> None:
+    db.put_many([b"%04d" % i for i in range(100)], [b"v"] * 100)
+    scans = [db.scan(limit=3), db.scan(b"0097"), db.scan(reverse=True, limit=3), db.scan(limit=50)]
+    assert db.stats().snapshots == 4
+    first = [next(scan)[0] for scan in scans]
+    assert first == [b"0000", b"0097", b"0099", b"0000"]
+    assert db.stats().snapshots == 0
+    db.put_many([b"%04d" % i for i in range(100)], [b"new"] * 100)
+    # What it gives is what it was begun on, and it ends as it would have.
+    assert [list(scan) for scan in scans] == [
+        [(b"0001", b"v"), (b"0002", b"v")],
+        [(b"0098", b"v"), (b"0099", b"v")],
+        [(b"0098", b"v"), (b"0097", b"v")],
+        [(b"%04d" % i, b"v") for i in range(1, 50)],
+    ]
+    assert all(
+        pa.RecordBatchReader.from_stream(scan.to_arrow()).read_all().num_rows == 0 for scan in scans
+    )
 
 
 def test_every_kind_of_handle_is_shared_by_threads_that_switch_all_the_time(url: str) -> None:
