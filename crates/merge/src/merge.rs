@@ -237,6 +237,10 @@ impl<C: Cursor> Merge<C> {
     /// Plays every match: each source goes up from its leaf, to the first node where nobody was yet
     /// and waits there, or meets the one that waited and the first of both goes on. The last one to
     /// come finds all nodes taken and the winner goes to the top.
+    ///
+    /// Out of line, away from the loop of who moves one by one all along, as a compaction does.
+    #[cold]
+    #[inline(never)]
     #[expect(clippy::indexing_slicing, reason = "inner nodes and sources are below k")]
     fn build(&mut self) -> Result<()> {
         let count = self.sources.len();
