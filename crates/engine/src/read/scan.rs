@@ -42,6 +42,11 @@ impl ScanRange {
     pub fn prefix(prefix: &[u8]) -> Self {
         ScanRange { start: Some(prefix.to_vec()), end: prefix_end(prefix), ..ScanRange::default() }
     }
+
+    /// The bound that a scan begins at.
+    fn edge(&self) -> Option<&[u8]> {
+        if self.reverse { self.end.as_deref() } else { self.start.as_deref() }
+    }
 }
 
 /// What filling a batch of rows ended with.
@@ -469,12 +474,11 @@ impl Scan {
             }
         }
         black_box(looks.iter().fold(0, |sum, (_, look, block, _)| sum ^ look.holders(*block)));
-        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
         let mut near = 0;
         for (table, look, block, held) in looks {
             if let Some(found) = look.block(block) {
                 self.context.cache.used(table, block);
-                near ^= edge.as_ref().map_or(0, |key| found.touch_on(key));
+                near ^= self.range.edge().map_or(0, |key| found.touch_on(key));
                 *held = Some((block, found));
             }
         }
@@ -494,12 +498,11 @@ impl Scan {
             }
         };
         let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
-        let edge = if self.range.reverse { &self.range.end } else { &self.range.start };
         // What comes into an empty one from now on is newer than the view.
         sources.extend(tree.memtables().filter(|memtable| !memtable.is_empty()).map(|memtable| {
             let newest = memtable.last_seq().unwrap_or(Seq::MAX);
             let mut cursor = memtable.cursor().expecting(self.left);
-            if let Some(key) = edge {
+            if let Some(key) = self.range.edge() {
                 cursor.bring_near(key);
             }
             over(Source::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
@@ -577,8 +580,7 @@ fn expired(error: Error) -> Error {
 /// Where a scan of `range` enters `table`.
 fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
     let last = table.block_count().checked_sub(1)?;
-    let edge = if range.reverse { &range.end } else { &range.start };
-    let found = edge.as_ref().map(|key| table.find_block(key, Seq::MAX));
+    let found = range.edge().map(|key| table.find_block(key, Seq::MAX));
     Some(match (range.reverse, found) {
         (false, None) => 0,
         (false, Some(found)) => found?,

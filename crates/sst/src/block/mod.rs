@@ -38,7 +38,7 @@ use bytes::Bytes;
 use keys::Keys;
 use siltstone_base::near::partition_near;
 use siltstone_base::touch::touch;
-use siltstone_base::{Columns, Entry, Kind, Seq, UnixMillis};
+use siltstone_base::{Columns, Entry, Kind, Seq, UnixMillis, prefix};
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -281,8 +281,7 @@ impl Block {
             return self.lower_bound_any(guess, key, head, seq);
         };
         partition_near(self.entries, guess, |position| {
-            let own = heads.get(position * stride..).and_then(<[u8]>::first_chunk);
-            let own = own.map_or(0, |own| u64::from_be_bytes(*own));
+            let own = prefix::head(heads.get(position * stride..).unwrap_or_default());
             own < head || (own == head && self.is_before(position, key, head, seq))
         })
     }
