@@ -153,12 +153,26 @@ fn after(prelude: &'static [Go], config: Config) -> Config {
     Config { prelude, ..config }
 }
 
-const OPEN: &[Go] = &[Go::Steps(0, 7)];
-const SENT: &[Go] = &[Go::Steps(0, 8)];
-const DURABLE: &[Go] = &[Go::Steps(0, 9)];
+/// Steps of a writer until it has claimed: it starts, creates its claim, checks the slot.
+pub(crate) const TO_CLAIM: usize = 3;
+/// Until it has opened on an empty log: it reads the first id, lists what is behind, looks, creates
+/// its fence, confirms.
+pub(crate) const TO_OPEN: usize = TO_CLAIM + 5;
+/// Until its first record is on its way.
+pub(crate) const TO_SEND: usize = TO_OPEN + 1;
+/// Until that is durable.
+pub(crate) const TO_DURABLE: usize = TO_SEND + 1;
+/// Until it is in a table: the table is uploaded, the commit created, its slot checked.
+pub(crate) const TO_FLUSH: usize = TO_DURABLE + 3;
+/// Until two records are durable and the first of them is in a table.
+pub(crate) const TO_LAG: usize = TO_FLUSH + 2;
+
+const OPEN: &[Go] = &[Go::Steps(0, TO_OPEN)];
+const SENT: &[Go] = &[Go::Steps(0, TO_SEND)];
+const DURABLE: &[Go] = &[Go::Steps(0, TO_DURABLE)];
 /// The manifest knows of a record that is in no table.
-const LAGS: &[Go] = &[Go::Steps(0, 14)];
-const FLUSHED: &[Go] = &[Go::Steps(0, 12)];
+const LAGS: &[Go] = &[Go::Steps(0, TO_LAG)];
+const FLUSHED: &[Go] = &[Go::Steps(0, TO_FLUSH)];
 
 fn large_writers() -> Vec<Config> {
     let gc = || Collector::actor(1);
@@ -204,8 +218,8 @@ fn large_writers() -> Vec<Config> {
 }
 
 /// A compactor has claimed its epoch; it has started a job.
-const CLAIMED: &[Go] = &[Go::Steps(0, 12), Go::Steps(1, 3)];
-const STARTED: &[Go] = &[Go::Steps(0, 12), Go::Steps(1, 10)];
+const CLAIMED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, 3)];
+const STARTED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)];
 /// Two ranges of a table each; one of two tables.
 const CUT: Shape = Shape { ranges: 2, tables: 1 };
 const LONG: Shape = Shape { ranges: 1, tables: 2 };

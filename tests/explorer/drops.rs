@@ -3,7 +3,10 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
-use crate::configs::{NONE, lagging, looking, plan, scanning, writer};
+use crate::configs::{
+    NONE, TO_CLAIM, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND, lagging, looking, plan,
+    scanning, writer,
+};
 use crate::jobs::WHOLE;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
@@ -74,9 +77,6 @@ fn plain(width: u64, records: usize, flush_at: &[usize]) -> Actor {
     writer(width, records, flush_at, false)
 }
 
-/// Steps of an opening: start, claim, check the slot.
-const CLAIMED: usize = 3;
-
 /// One for each rule.
 pub(crate) fn all() -> Vec<Drop> {
     let mut all = fencing();
@@ -96,7 +96,7 @@ fn fencing() -> Vec<Drop> {
     // into a table, its id is freed, and B's fence takes it.
     let overtaken: fn(Rules) -> Vec<Actor> =
         |_| vec![plain(2, 1, &[]), plain(2, 1, &[]), plain(2, 0, &[0]), Collector::actor(1)];
-    const A_SENT: &[Go] = &[Go::Steps(0, 8), Go::Steps(1, CLAIMED + 3)];
+    const A_SENT: &[Go] = &[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 4)];
     vec![
         Drop::new(Rule::StopAtNewerEpoch, |_| vec![plain(1, 1, &[]), plain(1, 1, &[])])
             .behind(&[Rule::LookBeforeFence]),
@@ -111,14 +111,15 @@ fn fencing() -> Vec<Drop> {
             vec![plain(2, 1, &[]), idle(), idle(), idle(), plain(2, 2, &[0]), Collector::actor(1)]
         })
         .after(&[
-            Go::Steps(0, 7),
-            Go::Steps(1, CLAIMED + 2),
-            Go::Steps(2, CLAIMED + 1),
-            Go::Steps(3, CLAIMED + 1),
+            Go::Steps(0, TO_OPEN),
+            Go::Steps(1, TO_CLAIM + 3),
+            Go::Steps(2, TO_CLAIM + 1),
+            Go::Steps(3, TO_CLAIM + 1),
             Go::Steps(0, 1),
-            Go::Steps(4, CLAIMED + 5),
+            Go::Steps(4, TO_OPEN + 1),
         ]),
-        Drop::new(Rule::Confirm, overtaken).after(&[Go::Steps(0, 7), Go::Steps(1, CLAIMED + 3)]),
+        Drop::new(Rule::Confirm, overtaken)
+            .after(&[Go::Steps(0, TO_OPEN), Go::Steps(1, TO_CLAIM + 4)]),
         Drop::new(Rule::ConfirmByList, overtaken).after(A_SENT),
     ]
 }
@@ -128,7 +129,7 @@ fn kept_fences() -> Vec<Drop> {
         Drop::new(Rule::KeepFencesMet, |_| {
             vec![plain(1, 1, &[]), plain(1, 0, &[]), plain(1, 1, &[1]), Collector::actor(1)]
         })
-        .after(&[Go::Steps(0, 8), Go::Steps(1, 9)]),
+        .after(&[Go::Steps(0, TO_SEND), Go::Steps(1, TO_OPEN + 2)]),
         Drop::new(Rule::KeepOwnFence, |_| {
             vec![plain(1, 1, &[]), plain(1, 1, &[1]), Collector::actor(1)]
         }),
@@ -136,19 +137,19 @@ fn kept_fences() -> Vec<Drop> {
             let closes = writer(1, 0, &[], true);
             vec![plain(1, 1, &[]), closes, plain(1, 1, &[1]), Collector::actor(1)]
         })
-        .after(&[Go::Steps(0, 8), Go::Steps(1, 12)]),
+        .after(&[Go::Steps(0, TO_SEND), Go::Steps(1, TO_OPEN + 5)]),
         Drop::new(Rule::CloseAfterConfirm, |_| {
             let closes = writer(1, 0, &[], true);
             vec![plain(1, 1, &[]), closes, plain(1, 1, &[1]), Collector::actor(1)]
         })
-        .after(&[Go::Steps(0, 8), Go::Steps(1, CLAIMED)]),
+        .after(&[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM)]),
     ]
 }
 
 fn holes() -> Vec<Drop> {
     // B has claimed, or the reader begun, where A's second record is in no table; C puts it into
     // one, and the collector frees its id.
-    const FLUSHED: usize = CLAIMED + 8;
+    const FLUSHED: usize = TO_CLAIM + 9;
     vec![
         Drop::new(Rule::HoleIsNoEnd, |_| vec![lagging(2, false), plain(1, 0, &[])]).with(DESTROYED),
         Drop::new(Rule::HoleIsNoEnd, |rules| vec![lagging(2, true), Reader::actor(0, rules)])
@@ -156,12 +157,21 @@ fn holes() -> Vec<Drop> {
         Drop::new(Rule::ProveHoles, |_| {
             vec![lagging(2, false), plain(1, 0, &[]), plain(1, 0, &[0]), Collector::actor(1)]
         })
-        .after(&[Go::Steps(0, 14), Go::Steps(1, CLAIMED), Go::Steps(2, FLUSHED)]),
+        .after(&[Go::Steps(0, TO_LAG), Go::Steps(1, TO_CLAIM), Go::Steps(2, FLUSHED)]),
         Drop::new(Rule::ProveHoles, |rules| {
             let others = [plain(1, 0, &[0]), Reader::actor(1, rules), Collector::actor(1)];
             std::iter::once(lagging(2, false)).chain(others).collect()
         })
-        .after(&[Go::Steps(0, 14), Go::Steps(2, 3), Go::Steps(1, FLUSHED)]),
+        .after(&[Go::Steps(0, TO_LAG), Go::Steps(2, 3), Go::Steps(1, FLUSHED)]),
+        // A's first record is acknowledged, and no manifest knows of it.
+        Drop::new(Rule::LaterProvesHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])])
+            .with(DESTROYED),
+        Drop::new(Rule::LaterProvesHole, |rules| {
+            vec![writer(1, 2, &[], true), Reader::actor(0, rules)]
+        })
+        .with(DESTROYED),
+        Drop::new(Rule::ProofBeyondWindow, |_| vec![plain(2, 2, &[]), plain(2, 0, &[])]),
+        Drop::new(Rule::ReadAgainBeforeHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])]),
         Drop::new(Rule::JudgeHolesByTheClaim, |_| {
             vec![plain(1, 1, &[]), plain(1, 0, &[]), Pinner::actor(false)]
         }),
@@ -178,7 +188,7 @@ fn acknowledging() -> Vec<Drop> {
             vec![plain(1, 1, &[]), plain(1, 0, &[]), plain(1, 0, &[0]), Collector::actor(1)]
         })
         .with(LOST)
-        .after(&[Go::Steps(0, 8), Go::Steps(1, CLAIMED + 3)]),
+        .after(&[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 4)]),
         Drop::new(Rule::ConfirmHits, |rules| {
             let writers = [plain(2, 3, &[]), plain(2, 0, &[]), plain(2, 0, &[0])];
             let mut actors = Vec::from(writers);
@@ -186,12 +196,12 @@ fn acknowledging() -> Vec<Drop> {
             actors
         })
         .after(&[
-            Go::Steps(0, 7),
+            Go::Steps(0, TO_OPEN),
             Go::Steps(3, 5),
             Go::Steps(0, 2),
-            Go::Steps(1, CLAIMED + 3),
+            Go::Steps(1, TO_CLAIM + 4),
             Go::Steps(0, 2),
-            Go::Steps(2, CLAIMED + 6),
+            Go::Steps(2, TO_CLAIM + 7),
         ]),
         Drop::new(Rule::ListSometimes, |rules| {
             let closes = writer(1, 1, &[1], true);
@@ -207,7 +217,7 @@ fn manifests() -> Vec<Drop> {
         let others = [plain(1, 0, &[]), Pinner::actor(false), Collector::actor(1)];
         std::iter::once(looking(0, &[], 1)).chain(others).collect()
     };
-    const CLAIMS: &[Go] = &[Go::Steps(0, 7), Go::Steps(1, 1), Go::Steps(2, 9)];
+    const CLAIMS: &[Go] = &[Go::Steps(0, TO_OPEN), Go::Steps(1, 1), Go::Steps(2, 9)];
     vec![
         Drop::new(Rule::LookAtHits, looks).after(CLAIMS),
         Drop::new(Rule::VerifyBeforeBelieving, looks).after(CLAIMS),
@@ -218,7 +228,7 @@ fn manifests() -> Vec<Drop> {
             vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]
         })
         .with(LATE)
-        .after(&[Go::Steps(1, 4), Go::Steps(0, 9)]),
+        .after(&[Go::Steps(1, 4), Go::Steps(0, TO_DURABLE)]),
         Drop::new(Rule::SettleByReservation, |_| {
             vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
         })
@@ -249,7 +259,7 @@ fn collecting() -> Vec<Drop> {
         })
         .behind(&[Rule::VerifyBeforeBelieving])
         .with(CRASH)
-        .after(&[Go::Steps(0, 7), Go::Steps(1, 7), Go::Crash(1), Go::Steps(0, 5)]),
+        .after(&[Go::Steps(0, TO_OPEN), Go::Steps(1, 7), Go::Crash(1), Go::Steps(0, 5)]),
         Drop::new(Rule::RevokeFirst, |_| {
             vec![plain(1, 1, &[1]), Pinner::actor(true), Collector::actor(1)]
         }),
@@ -262,7 +272,7 @@ fn collecting() -> Vec<Drop> {
 
 /// What the record of jobs is for. A's record is in a table when these begin.
 fn jobs() -> Vec<Drop> {
-    const FLUSHED: &[Go] = &[Go::Steps(0, 12)];
+    const FLUSHED: &[Go] = &[Go::Steps(0, TO_FLUSH)];
     let two: fn(Rules) -> Vec<Actor> =
         |_| vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)];
     // The coordinator leaves its only range to two workers.
@@ -280,7 +290,7 @@ fn jobs() -> Vec<Drop> {
             actors
         })
         .with(CRASH)
-        .after(&[Go::Steps(0, 12), Go::Steps(1, 8), Go::Crash(1)]),
+        .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 8), Go::Crash(1)]),
         Drop::new(Rule::HonourJobs, |_| {
             vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
         })
@@ -290,10 +300,10 @@ fn jobs() -> Vec<Drop> {
         Drop::new(Rule::CheckRecordSlot, two).after(FLUSHED),
         Drop::new(Rule::ProgressByClaim, silent)
             .behind(&[Rule::RecordReserved])
-            .after(&[Go::Steps(0, 12), Go::Steps(1, 10)]),
+            .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)]),
         Drop::new(Rule::RecordReserved, silent)
             .behind(&[Rule::ProgressByClaim])
-            .after(&[Go::Steps(0, 12), Go::Steps(1, 10)]),
+            .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)]),
     ]
 }
 

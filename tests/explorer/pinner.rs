@@ -240,11 +240,12 @@ impl Pinner {
                     on(next, me, |pinner, world| pinner.followed(world));
                 });
             }
-            FollowAction::ListWalBoundary => {
-                let boundary = world.store.wal_boundary();
-                world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
+            FollowAction::ListWal(after) => {
+                let listing = world.store.wal_listing(after);
+                let what = What::ListsWal(after, listing.boundary);
+                world.then(out, Step::of(me, ROLE, what), |next| {
                     on_follow(next, me, |follow| {
-                        follow.on_wal_boundary(boundary);
+                        follow.on_wal_listing(listing);
                     });
                     on(next, me, |pinner, world| pinner.followed(world));
                 });

@@ -54,11 +54,12 @@ impl Reader {
                     on(next, me, |reader, world| reader.read_wal(world, id));
                 });
             }
-            FollowAction::ListWalBoundary => {
-                let boundary = world.store.wal_boundary();
-                world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
+            FollowAction::ListWal(after) => {
+                let listing = world.store.wal_listing(after);
+                let what = What::ListsWal(after, listing.boundary);
+                world.then(out, Step::of(me, ROLE, what), |next| {
                     on(next, me, |reader, world| {
-                        let events = reader.machine.on_wal_boundary(boundary);
+                        let events = reader.machine.on_wal_listing(listing);
                         reader.take(world, events);
                     });
                 });
@@ -103,8 +104,8 @@ impl Reader {
                 self.take(world, events);
             }
             FollowAction::ReadWal(id) => self.read_wal(world, id),
-            FollowAction::ListWalBoundary => {
-                let events = self.machine.on_wal_boundary(Store::wal_boundary(&world.store));
+            FollowAction::ListWal(after) => {
+                let events = self.machine.on_wal_listing(Store::wal_listing(&world.store, after));
                 self.take(world, events);
             }
             FollowAction::Idle | FollowAction::Failed(_) => return false,
@@ -140,10 +141,7 @@ impl Reader {
                 }
             }
         }
-        if !matches!(
-            self.machine.action(),
-            FollowAction::ReadWal(_) | FollowAction::ListWalBoundary
-        ) {
+        if !matches!(self.machine.action(), FollowAction::ReadWal(_) | FollowAction::ListWal(_)) {
             self.bodies.clear();
         }
         if let FollowAction::Failed(failure) = self.machine.action() {

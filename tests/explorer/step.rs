@@ -38,6 +38,7 @@ pub(crate) enum What {
     Creates(ObjectName, How),
     ReadsBack(ObjectName, Option<bool>),
     ReadsWal(WalId, WalSeen),
+    ListsWal(WalId, WalId),
     ListsWalBoundary(WalId),
     Sends(WalId, usize),
     Uploads(SstId),
@@ -138,6 +139,9 @@ impl fmt::Display for Step {
                 write!(f, "reads {} back: {found}", Short(name))
             }
             What::ReadsWal(id, seen) => write!(f, "reads WAL {id}: {seen:?}"),
+            What::ListsWal(after, boundary) => {
+                write!(f, "lists the WAL behind {after}: boundary {boundary}")
+            }
             What::ListsWalBoundary(id) => write!(f, "lists the WAL boundary: {id}"),
             What::Sends(id, number) => write!(f, "sends its record {number} to WAL {id}"),
             What::Uploads(id) => write!(f, "uploads table {}", name(id)),

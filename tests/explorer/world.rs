@@ -9,7 +9,7 @@ use siltstone_base::{Epoch, ManifestId, ObjectName, Seq, SstDescriptor, SstId, U
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
 use siltstone_manifest::gc::ListedObject;
-use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalSeen};
+use siltstone_manifest::protocol::{Listing, ManifestAnswer, ManifestRequest, WalListing, WalSeen};
 use siltstone_manifest::{Manifest, Rules};
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -97,6 +97,15 @@ impl Store {
             _ => None,
         });
         boundaries.max().unwrap_or_default()
+    }
+
+    /// What a listing of the WAL behind `after` shows.
+    pub(crate) fn wal_listing(&self, after: WalId) -> WalListing {
+        let later = self.0.keys().filter_map(|name| match name {
+            ObjectName::Wal(id) if *id > after => Some(*id),
+            _ => None,
+        });
+        WalListing { boundary: self.wal_boundary(), later: later.collect() }
     }
 
     /// What a GET of a WAL name says, and the record in it.
@@ -316,18 +325,26 @@ impl World {
         self.break_if(problem);
     }
 
-    /// An outsider deletes records or a fence that recovery reads and that the manifest knows of.
+    /// An outsider deletes what recovery reads: records or a fence that the manifest knows of, or
+    /// records that a later object tells of (rule E3), while nobody opens: who has looked already
+    /// takes the freed id for the end. A fence that no manifest knows of is not among them: nobody
+    /// could tell a writer whose record then takes its id.
     pub(crate) fn outsider_steps(&self, out: &mut Out) {
         let left = self.faults;
         if left.destroyed == 0 {
             return;
         }
-        let known = self.ghost.tip.replay_from..=self.ghost.tip.wal_id_last_seen;
+        let tip = &self.ghost.tip;
+        let opens = |actor: &Shared<Actor>| matches!(&**actor, Actor::Writer(one) if one.opens());
+        let quiet = !self.actors.iter().any(opens);
         for (name, object) in &self.store.0 {
-            if let (ObjectName::Wal(id), Object::Data { .. } | Object::Fence { .. }) =
-                (name, object)
-                && known.contains(id)
-            {
+            let ObjectName::Wal(id) = name else { continue };
+            let told = match object {
+                Object::Data { .. } => *id <= tip.wal_id_last_seen || (quiet && self.tells_of(*id)),
+                Object::Fence { .. } => *id <= tip.wal_id_last_seen,
+                _ => false,
+            };
+            if told && *id >= tip.replay_from {
                 self.then(out, Step::outsider(What::Deletes(*name, true)), |next| {
                     next.faults = Faults { destroyed: left.destroyed - 1, ..left };
                     next.store.edit().0.remove(name);
@@ -335,6 +352,17 @@ impl World {
                 });
             }
         }
+    }
+
+    /// Whether a later object proves that `id` was committed.
+    fn tells_of(&self, id: WalId) -> bool {
+        self.store.0.iter().any(|(name, object)| match (name, object) {
+            (ObjectName::Wal(later), Object::Data { record, .. }) => {
+                *later >= id.plus(self.ghost.tip.window_of(record.epoch))
+            }
+            (ObjectName::Wal(later), Object::Fence { .. }) => *later > id,
+            _ => false,
+        })
     }
 
     /// Leaves a request to the network.

@@ -7,7 +7,7 @@ use siltstone_base::{AttemptId, Epoch, ObjectName, PutOutcome, Seq, SstDescripto
 use siltstone_manifest::edit::{Edit, FlushL0, Refusal, replay_point};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
-    WalSeen, WalWindow, WindowEvent, WriterOptions,
+    WalListing, WalSeen, WalWindow, WindowEvent, WriterOptions,
 };
 use siltstone_manifest::{KeptFence, Manifest, Rules};
 use std::sync::Arc;
@@ -108,6 +108,11 @@ impl Writer {
         Actor::Writer(Writer { plan, phase: Phase::Waiting })
     }
 
+    /// Whether it is on its way in.
+    pub(crate) fn opens(&self) -> bool {
+        matches!(self.phase, Phase::Opening { .. })
+    }
+
     pub(crate) fn steps(&self, world: &World, me: usize, out: &mut Out) {
         match &self.phase {
             Phase::Waiting => self.start(world, me, out),
@@ -170,6 +175,13 @@ impl Writer {
                     on(next, me, |writer, world| writer.on_walked(world, id, what, record));
                 });
             }
+            OpenAction::ListWal(after) => {
+                let listing = world.store.wal_listing(after);
+                let what = What::ListsWal(after, listing.boundary);
+                world.then(out, Step::of(me, ROLE, what), |next| {
+                    on(next, me, |writer, world| writer.on_listed(world, &listing));
+                });
+            }
             OpenAction::CreateFence(fence) => {
                 let KeptFence { id, epoch, next_id } = fence;
                 let object = Object::Fence { owner: owner(me), epoch, next_id };
@@ -219,6 +231,12 @@ impl Writer {
         let Phase::Opening { machine, bodies, .. } = &mut self.phase else { return After::Goes };
         bodies.extend(record.map(|record| (id, record)));
         machine.on_wal(what);
+        self.opened(world)
+    }
+
+    fn on_listed(&mut self, world: &mut World, listing: &WalListing) -> After {
+        let Phase::Opening { machine, .. } = &mut self.phase else { return After::Goes };
+        machine.on_wal_listing(listing);
         self.opened(world)
     }
 

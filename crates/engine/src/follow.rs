@@ -192,9 +192,9 @@ impl Follower {
                     let seen = self.read_wal(id).await?;
                     self.machine.on_wal(seen)
                 }
-                FollowAction::ListWalBoundary => {
-                    let boundary = self.objects.wal_boundary().await?;
-                    self.machine.on_wal_boundary(boundary)
+                FollowAction::ListWal(after) => {
+                    let listing = self.objects.list_wal(after).await?;
+                    self.machine.on_wal_listing(listing)
                 }
             };
             for event in events {

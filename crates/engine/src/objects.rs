@@ -9,7 +9,7 @@ use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Resul
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
-use siltstone_manifest::protocol::{Listing, WalSeen};
+use siltstone_manifest::protocol::{Listing, WalListing, WalSeen};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,22 @@ impl Objects {
             _ => None,
         });
         Ok(ids.max().unwrap_or(WalId::NONE))
+    }
+
+    /// The WAL's ids above `after`, and its boundary: both in one request, as they lie under one
+    /// prefix.
+    pub(crate) async fn list_wal(&self, after: WalId) -> Result<WalListing> {
+        let after = ObjectName::Wal(after);
+        let list = || self.env.store.list(prefix::WAL, Some(after));
+        let mut listing = WalListing::default();
+        for object in with_retries(&self.env, self.limit, "list", list).await? {
+            match object.name {
+                ObjectName::Wal(id) => listing.later.push(id),
+                ObjectName::WalBoundary(id) => listing.boundary = listing.boundary.max(id),
+                _ => {}
+            }
+        }
+        Ok(listing)
     }
 
     /// A manifest; `None` when there is none by that number.

@@ -215,6 +215,10 @@ impl<'a> Opening<'a> {
                     };
                     self.machine.on_wal(seen);
                 }
+                OpenAction::ListWal(after) => {
+                    let listing = self.objects.list_wal(after).await?;
+                    self.machine.on_wal_listing(&listing);
+                }
                 OpenAction::CreateFence(fence) => {
                     let outcome = self.create_fence(fence).await?;
                     self.machine.on_fence(outcome);

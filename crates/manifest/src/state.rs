@@ -351,6 +351,14 @@ impl Manifest {
         self.compactor_claim.is_none() || self.compactor_claim == RELEASED
     }
 
+    /// How many WAL objects a writer of `epoch` had under way at most: what its record says, and
+    /// where there is none any more, or not yet, the most that any writer may have.
+    #[must_use]
+    pub fn window_of(&self, epoch: Epoch) -> u64 {
+        let record = self.writers.iter().find(|writer| writer.epoch == epoch);
+        record.map_or(MAX_PARALLEL_WRITES, |record| record.max_parallel_writes)
+    }
+
     /// W of rule F3 for a writer that opens next with `max_parallel_writes`: how far a fence
     /// jumps. Never 0, or a fence would point at itself.
     #[must_use]

@@ -12,11 +12,15 @@
 //! ```
 //! Nothing at an id that the manifest knows to be taken is no end: once the boundary is seen below
 //! it, it is a hole, and the reader fails with it until the replay point has passed it.
+//! Nor is it one where a listing shows something so far behind that it proves a hole (rule E3): the
+//! listings that a poll makes anyway, of the place and of what was met, are those of the WAL behind
+//! the reader.
 //! What was met is handed out only after the boundary was seen below all of it. What an older epoch
 //! landed between a fence and its `next_id` is never read: the walk jumps over it.
 
+use super::hole::{Doubt, Doubted};
 use super::look::{Look, LookAction};
-use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
@@ -56,8 +60,13 @@ enum Phase {
     Look(Look, bool),
     /// Is the place where the reader stands still there?
     CheckPlace,
-    Walk,
+    /// With what the listing of the place showed behind it.
+    Walk(WalListing),
     ConfirmWalk(Then),
+    /// Nothing is here, and something is behind: does it prove a hole? If something is here by now:
+    /// whether the walk goes on, or the next poll does. A walk that goes on from every listing that
+    /// ended the last would never end beside a writer that is faster.
+    Doubt(Doubt, bool),
     Failed(Failure),
 }
 
@@ -76,8 +85,8 @@ pub enum FollowAction {
     Request(ManifestRequest),
     /// Read this WAL object and keep its body until it is applied or the walk starts again.
     ReadWal(WalId),
-    /// List `wal/boundary/` and report the largest.
-    ListWalBoundary,
+    /// List the WAL behind this id, and its boundary.
+    ListWal(WalId),
     /// Nothing until the next poll.
     Idle,
     /// The end.
@@ -122,7 +131,10 @@ impl Follow {
         if !matches!(self.phase, Phase::Idle | Phase::Failed(Failure::Hole(_))) {
             return;
         }
-        let due = (self.cheap_polls_left == 0 || long_pause) && self.rules.has(Rule::ListSometimes);
+        // What a listing has shown, only a listing can show again.
+        let told = self.phase != Phase::Idle;
+        let due = self.cheap_polls_left == 0 || long_pause || told;
+        let due = due && self.rules.has(Rule::ListSometimes);
         let known = self.known.clone();
         if due {
             self.cheap_polls_left = self.list_every - 1;
@@ -153,8 +165,9 @@ impl Follow {
                 LookAction::Request(request) => FollowAction::Request(request),
                 LookAction::Done(_) => FollowAction::Idle,
             },
-            Phase::CheckPlace | Phase::ConfirmWalk(_) => FollowAction::ListWalBoundary,
-            Phase::Walk => FollowAction::ReadWal(self.at),
+            Phase::CheckPlace | Phase::ConfirmWalk(_) => FollowAction::ListWal(self.at),
+            Phase::Walk(_) => FollowAction::ReadWal(self.at),
+            Phase::Doubt(doubt, _) => FollowAction::ReadWal(doubt.reads()),
             Phase::Failed(failure) => FollowAction::Failed(*failure),
         }
     }
@@ -172,8 +185,10 @@ impl Follow {
 
     /// The answer to [`FollowAction::ReadWal`].
     pub fn on_wal(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
-        if self.phase != Phase::Walk {
-            return Vec::new();
+        match &mut self.phase {
+            Phase::Walk(_) => {}
+            Phase::Doubt(..) => return self.doubt(seen),
+            _ => return Vec::new(),
         }
         let nothing = matches!(seen, WalSeen::Absent | WalSeen::Vanished);
         if !nothing && self.first_met.is_none() {
@@ -199,13 +214,17 @@ impl Follow {
         Vec::new()
     }
 
-    /// The answer to [`FollowAction::ListWalBoundary`].
-    pub fn on_wal_boundary(&mut self, boundary: WalId) -> Vec<FollowEvent> {
+    /// The answer to [`FollowAction::ListWal`].
+    pub fn on_wal_listing(&mut self, listing: WalListing) -> Vec<FollowEvent> {
+        let boundary = listing.boundary;
         match self.phase {
             Phase::CheckPlace if boundary >= self.at => self.start_again(),
-            Phase::CheckPlace => self.start_walk(),
+            Phase::CheckPlace => {
+                self.start_walk();
+                self.phase = Phase::Walk(listing);
+            }
             Phase::ConfirmWalk(_) if boundary >= self.first_met => self.start_again(),
-            Phase::ConfirmWalk(then) => return self.hand_out(then),
+            Phase::ConfirmWalk(then) => return self.hand_out(then, &listing),
             _ => {}
         }
         Vec::new()
@@ -273,17 +292,50 @@ impl Follow {
         self.walk_from = self.at;
         self.first_met = WalId::NONE;
         self.met.clear();
-        self.phase = Phase::Walk;
+        self.phase = Phase::Walk(WalListing::default());
     }
 
     /// Nothing is here.
     fn end_of_log(&mut self) -> Vec<FollowEvent> {
         let known = self.known.as_ref().map(|known| (known.id, known.wal_id_last_seen));
         let hole = known.and_then(|known| Hole::at(self.at, known, self.rules));
-        let Some(hole) = hole else { return self.end_walk(Then::Idle) };
+        if let Some(hole) = hole {
+            return self.missing(hole);
+        }
+        if let (Phase::Walk(listing), true) = (&self.phase, self.met.is_empty())
+            && let Some(doubt) = Doubt::of(self.at, listing, self.rules)
+        {
+            self.phase = Phase::Doubt(doubt, true);
+            return Vec::new();
+        }
+        self.end_walk(Then::Idle)
+    }
+
+    /// Something behind the place, where nothing was found, was read, or the place once more.
+    fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
+        let (Phase::Doubt(doubt, goes_on), Some(known)) = (&mut self.phase, &self.known) else {
+            return Vec::new();
+        };
+        match doubt.on_wal(seen, known, self.rules) {
+            Doubted::Goes => Vec::new(),
+            Doubted::End => self.end_walk(Then::Idle),
+            Doubted::Met(_) if !*goes_on => {
+                self.phase = Phase::Idle;
+                Vec::new()
+            }
+            Doubted::Met(seen) => {
+                self.phase = Phase::Walk(WalListing::default());
+                self.on_wal(seen)
+            }
+            Doubted::Hole(hole) => self.missing(hole),
+        }
+    }
+
+    /// A hole, unless what is missing was freed.
+    fn missing(&mut self, hole: Hole) -> Vec<FollowEvent> {
         let then = Then::Fail(Failure::Hole(hole));
         if !self.rules.has(Rule::ProveHoles) {
-            return self.hand_out(then);
+            return self.hand_out(then, &WalListing::default());
         }
         // That it was not freed has to be seen even where nothing was met.
         if self.first_met.is_none() {
@@ -295,19 +347,22 @@ impl Follow {
 
     fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {
         if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
-            return self.hand_out(then);
+            return self.hand_out(then, &WalListing::default());
         }
         self.phase = Phase::ConfirmWalk(then);
         Vec::new()
     }
 
-    /// What was met is real.
-    fn hand_out(&mut self, then: Then) -> Vec<FollowEvent> {
+    /// What was met is real. `listing` is what was listed behind the end of the walk.
+    fn hand_out(&mut self, then: Then, listing: &WalListing) -> Vec<FollowEvent> {
         let met = std::mem::take(&mut self.met);
         self.start_walk();
         match then {
             Then::Walk => {}
-            Then::Idle => self.phase = Phase::Idle,
+            Then::Idle => {
+                let doubt = Doubt::of(self.at, listing, self.rules);
+                self.phase = doubt.map_or(Phase::Idle, |doubt| Phase::Doubt(doubt, false));
+            }
             Then::Fail(failure) => self.phase = Phase::Failed(failure),
         }
         if met.is_empty() { Vec::new() } else { vec![FollowEvent::Apply(met)] }

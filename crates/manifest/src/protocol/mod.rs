@@ -20,6 +20,7 @@
 mod collect;
 mod commit;
 mod follow;
+mod hole;
 mod look;
 mod open;
 mod pinned;
@@ -31,6 +32,7 @@ mod window;
 pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
+pub use hole::{Hole, WalListing, Witness};
 pub use look::{Look, LookAction};
 pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use pinned::{PinnedAction, PinnedWalk};
@@ -38,9 +40,8 @@ pub use pins::Pins;
 pub use window::{WalWindow, WindowEvent};
 
 use crate::edit::Refusal;
-use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::{Epoch, Error, ErrorKind, ManifestId, ObjectName, PutOutcome, WalId};
+use siltstone_base::{Epoch, Error, ErrorKind, ManifestId, PutOutcome, WalId};
 use std::sync::Arc;
 
 /// A request about manifests.
@@ -147,46 +148,6 @@ impl From<Failure> for Error {
                     .with("wal id", id)
             }
         }
-    }
-}
-
-/// An id of the log that holds nothing, although a manifest says that the log had come further.
-///
-/// Whoever raised `wal_id_last_seen` had walked there by the rules: a writer over what it
-/// recovered, its fence, and its committed prefix; a reader, for its checkpoint, over what it met
-/// and had confirmed. So every id that a walk from the replay point reaches, up to there, was
-/// taken when that manifest was committed, and stays so until the replay point passes it. Ids
-/// between a fence and its `next_id` are not reached; ids below the replay point are behind the
-/// walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Hole {
-    /// The id.
-    pub id: WalId,
-    /// The manifest, committed before the id was read.
-    pub manifest: ManifestId,
-    /// How far it knows of the log.
-    pub last_seen: WalId,
-}
-
-impl Hole {
-    /// What stands at `id` when nothing was found there: a hole, or (`None`) the end of the log.
-    /// `known` and what it says of the log must be older than the read.
-    fn at(id: WalId, (manifest, last_seen): (ManifestId, WalId), rules: Rules) -> Option<Hole> {
-        let hole = id <= last_seen && rules.has(Rule::HoleIsNoEnd);
-        hole.then_some(Hole { id, manifest, last_seen })
-    }
-}
-
-impl From<Hole> for Error {
-    fn from(hole: Hole) -> Error {
-        Error::corruption(
-            "a WAL object that the manifest knows of is missing: something other than Siltstone \
-             deleted it; put it back, from the store's older versions or a backup, and try again \
-             (`siltstone verify` names all that is missing)",
-        )
-        .with("object", ObjectName::Wal(hole.id))
-        .with("manifest", hole.manifest)
-        .with("its wal_id_last_seen", hole.last_seen)
     }
 }
 

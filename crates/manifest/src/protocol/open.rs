@@ -3,12 +3,17 @@
 //! ```text
 //! claim ─► walk ─► read id ──older data──► keep for replay, id + 1 ─┐
 //!            ▲        │ ├────older fence─► keep the fence, next_id ─┤
-//!            └────────┼─┼───────────────────────────────────────────┘
-//!                     │ ├────newer, or vanished ─► Fenced
-//!                     │ └────absent, and the claim knows of more ─► look ──overtaken──► Fenced
-//!                  absent                                            └──────► Corruption
-//!                     ▼
-//!                   look ──overtaken──► Fenced
+//!            ├────────┼─┼───────────────────────────────────────────┘
+//!            │        │ ├────newer, or vanished ─► Fenced
+//!            │        │ └────absent, and the claim knows of more ─► look ──overtaken──► Fenced
+//!            │     absent                               ▲            └──────► Corruption
+//!            │        ▼                                 │ nothing
+//!            │     list the WAL ──something later──► read that, and id again
+//!            │        │                    └────────────┼───┐
+//!            └────────┼───────────────met something─────┘   │ proves nothing
+//!                     ▼                                     │
+//!                   look ◄──────────────────────────────────┘
+//!                     │  └──overtaken──► Fenced
 //!                     ▼
 //!                create fence ──Lost──► the same rules on what is there
 //!                     │  └──NotApplied, Unknown──► look, and the same fence again
@@ -19,8 +24,9 @@
 //! ```
 
 use super::commit::{Commit, CommitAction};
+use super::hole::{Doubt, Doubted};
 use super::look::{Look, LookAction};
-use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalSeen, beyond};
+use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
 use crate::edit::{ClaimWriter, Conflict, Edit, NewCheckpoint, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
@@ -108,6 +114,10 @@ struct Claimed {
 enum Phase {
     Claim(Commit),
     Walk(WalId),
+    /// Nothing is at this id: is something behind it?
+    List(WalId),
+    /// Something is: does it prove a hole?
+    Doubt(Doubt, WalId),
     /// Looking before a fence at this id.
     Look(Look, WalId),
     /// Looking whether what is missing was freed behind a newer writer.
@@ -125,6 +135,8 @@ pub enum OpenAction {
     Request(ManifestRequest),
     /// Read this WAL object and keep its body.
     ReadWal(WalId),
+    /// List the WAL behind this id, and its boundary.
+    ListWal(WalId),
     /// Create this fence if the name is free: always with the same bytes and attempt id as long as
     /// it is the same fence.
     CreateFence(KeptFence),
@@ -156,6 +168,8 @@ impl OpenWriter {
                 CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
             },
             Phase::Walk(id) => OpenAction::ReadWal(*id),
+            Phase::List(id) => OpenAction::ListWal(*id),
+            Phase::Doubt(doubt, _) => OpenAction::ReadWal(doubt.reads()),
             Phase::Look(look, _) | Phase::Missing(look, _) | Phase::Confirm(look, _) => {
                 match look.action() {
                     LookAction::Request(request) => OpenAction::Request(request),
@@ -182,8 +196,19 @@ impl OpenWriter {
 
     /// The answer to [`OpenAction::ReadWal`].
     pub fn on_wal(&mut self, seen: WalSeen) {
-        if let Phase::Walk(id) = self.phase {
-            self.walk(id, seen);
+        match self.phase {
+            Phase::Walk(id) => self.walk(id, seen),
+            Phase::Doubt(..) => self.doubt(seen),
+            _ => {}
+        }
+    }
+
+    /// The answer to [`OpenAction::ListWal`].
+    pub fn on_wal_listing(&mut self, listing: &WalListing) {
+        let Phase::List(id) = self.phase else { return };
+        match Doubt::of(id, listing, self.rules) {
+            Some(doubt) => self.phase = Phase::Doubt(doubt, id),
+            None => self.look_before(id),
         }
     }
 
@@ -300,11 +325,9 @@ impl OpenWriter {
         let own = claimed.epoch;
         self.phase = match seen {
             WalSeen::Absent => match Hole::at(id, claimed.last_seen, self.rules) {
+                None if self.rules.has(Rule::LaterProvesHole) => Phase::List(id),
                 None => return self.look_before(id),
-                Some(hole) if self.rules.has(Rule::ProveHoles) => {
-                    Phase::Missing(Look::new(Some(claimed.known.clone()), self.rules), hole)
-                }
-                Some(hole) => Phase::Failed(Failure::Hole(hole)),
+                Some(hole) => return self.missing(hole),
             },
             // It was there, and was freed: somebody else moves the replay point.
             WalSeen::Vanished => Phase::Failed(Failure::Fenced { by: None }),
@@ -325,6 +348,37 @@ impl OpenWriter {
                 let jump = self.rules.has(Rule::JumpOverOlderFence);
                 Phase::Walk(if jump { beyond(&fence) } else { id.next() })
             }
+        };
+    }
+
+    /// Something behind `id`, where nothing was found, was read, or `id` once more.
+    fn doubt(&mut self, seen: WalSeen) {
+        let (Some(claimed), Phase::Doubt(doubt, id)) = (&self.claimed, &mut self.phase) else {
+            return;
+        };
+        let id = *id;
+        if let WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } = seen
+            && epoch > claimed.epoch
+            && self.rules.has(Rule::StopAtNewerEpoch)
+        {
+            self.phase = Phase::Failed(Failure::Fenced { by: Some(epoch) });
+            return;
+        }
+        match doubt.on_wal(seen, &claimed.known, self.rules) {
+            Doubted::Goes => {}
+            Doubted::End => self.look_before(id),
+            Doubted::Met(seen) => self.walk(id, seen),
+            Doubted::Hole(hole) => self.missing(hole),
+        }
+    }
+
+    /// A hole, unless what is missing was freed behind a newer writer.
+    fn missing(&mut self, hole: Hole) {
+        let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
+        self.phase = if self.rules.has(Rule::ProveHoles) {
+            Phase::Missing(Look::new(known, self.rules), hole)
+        } else {
+            Phase::Failed(Failure::Hole(hole))
         };
     }
 

@@ -125,6 +125,7 @@ impl PinnedWalk {
 mod tests {
     use super::*;
     use crate::protocol::Listing;
+    use crate::protocol::Witness;
     use crate::testing::{checkpoint, manifest};
     use siltstone_base::Epoch;
     use std::sync::Arc;
@@ -174,7 +175,8 @@ mod tests {
         missing.on_wal(WalSeen::Absent);
         confirm(&mut missing, manifest());
         let (manifest, last_seen) = (one.manifest_id, one.wal_id_last_seen);
-        let hole = Failure::Hole(Hole { id: WalId(5), manifest, last_seen });
+        let witness = Witness::Manifest { id: manifest, last_seen };
+        let hole = Failure::Hole(Hole { id: WalId(5), witness });
         assert_eq!(missing.action(), PinnedAction::Failed(hole));
     }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Commit, CommitAction, Failure, Listing, ManifestAnswer, ManifestRequest, OpenAction,
-    OpenWriter, Recovered, WalSeen, WriterOptions,
+    OpenWriter, Recovered, WalListing, WalSeen, WriterOptions,
 };
 use crate::edit::{Edit, FlushL0, Refusal};
 use crate::rules::Rules;
@@ -61,6 +61,11 @@ impl TinyStore {
 
     pub(super) fn read_wal(&self, id: WalId) -> WalSeen {
         self.wal.get(&id).copied().unwrap_or(WalSeen::Absent)
+    }
+
+    pub(super) fn list_wal(&self, after: WalId) -> WalListing {
+        let later = self.wal.keys().copied().filter(|id| *id > after);
+        WalListing { boundary: self.wal_boundary, later: later.collect() }
     }
 
     pub(super) fn create_wal(&mut self, id: WalId, object: WalSeen) -> PutOutcome<WalSeen> {
@@ -128,6 +133,10 @@ impl TinyStore {
             OpenAction::ReadWal(id) => {
                 self.requests += 1;
                 open.on_wal(self.read_wal(id));
+            }
+            OpenAction::ListWal(id) => {
+                self.requests += 1;
+                open.on_wal_listing(&self.list_wal(id));
             }
             OpenAction::CreateFence(fence) => {
                 self.requests += 1;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::protocol::Witness;
 use crate::protocol::testing::TinyStore;
 use siltstone_base::{Epoch, ManifestId};
 
@@ -9,7 +10,7 @@ fn drive(store: &mut TinyStore, follow: &mut Follow) -> Vec<FollowEvent> {
         events.extend(match follow.action() {
             FollowAction::Request(request) => follow.on_answer(store.serve(request)),
             FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
-            FollowAction::ListWalBoundary => follow.on_wal_boundary(store.wal_boundary),
+            FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
             FollowAction::Idle | FollowAction::Failed(_) => return events,
         });
     }
@@ -162,7 +163,8 @@ fn a_hole_is_told_until_tables_cover_it() {
     (3..=5).for_each(|id| store.data(id, 1));
     store.flush_seen(&first, 4, 5);
     store.wal.remove(&WalId(5));
-    let hole = Hole { id: WalId(5), manifest: ManifestId(3), last_seen: WalId(5) };
+    let witness = Witness::Manifest { id: ManifestId(3), last_seen: WalId(5) };
+    let hole = Hole { id: WalId(5), witness };
     let mut fresh = Follow::new(100, Rules::ALL);
     for reader in [&mut follow, &mut fresh] {
         reader.poll(false);
@@ -180,6 +182,66 @@ fn a_hole_is_told_until_tables_cover_it() {
         assert_eq!(applied(&poll(&mut store, reader)), vec![6]);
         assert_eq!(reader.action(), FollowAction::Idle);
     }
+}
+
+/// E3: no manifest knows of what is missing; what was sent later does. Who meets something on the
+/// way is told at once, who stands before the hole by the next poll that lists.
+#[test]
+fn a_later_object_tells_a_reader_of_a_hole() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 2);
+    (3..=7).for_each(|id| store.data(id, 1));
+    store.wal.remove(&WalId(4));
+    let hole = Failure::Hole(Hole { id: WalId(4), witness: Witness::Object(WalId(7)) });
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3]);
+    assert_eq!(follow.action(), FollowAction::Failed(hole));
+}
+
+/// The same for a reader that stands before the hole: what it was about to read is missing.
+#[test]
+fn a_reader_before_a_hole_is_told_by_the_next_poll_that_lists() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 2);
+    (3..=7).for_each(|id| store.data(id, 1));
+    store.wal.remove(&WalId(3));
+    assert_eq!(poll(&mut store, &mut follow), vec![]);
+    assert_eq!(follow.action(), FollowAction::Idle);
+    assert_eq!(poll(&mut store, &mut follow), vec![]);
+    let hole = Failure::Hole(Hole { id: WalId(3), witness: Witness::Object(WalId(7)) });
+    assert_eq!(follow.action(), FollowAction::Failed(hole));
+    // Not once only.
+    assert_eq!(poll(&mut store, &mut follow), vec![]);
+    assert_eq!(follow.action(), FollowAction::Failed(hole));
+    // Put back.
+    store.data(3, 1);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3, 4, 5, 6, 7]);
+}
+
+/// A reader beside a writer that is faster ends its polls.
+#[test]
+fn what_landed_during_a_poll_is_left_to_the_next() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    store.data(2, 1);
+    follow.poll(false);
+    let mut next = 3;
+    for _ in 0..100 {
+        match follow.action() {
+            FollowAction::Request(request) => drop(follow.on_answer(store.serve(request))),
+            FollowAction::ReadWal(id) => drop(follow.on_wal(store.read_wal(id))),
+            FollowAction::ListWal(after) => {
+                (next..next + 3).for_each(|id| store.data(id, 1));
+                next += 3;
+                follow.on_wal_listing(store.list_wal(after));
+            }
+            FollowAction::Idle | FollowAction::Failed(_) => break,
+        }
+    }
+    assert_eq!(follow.action(), FollowAction::Idle);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), (3..next).collect::<Vec<_>>());
 }
 
 /// The reader slept before it read what its manifest knows of, and that was freed meanwhile.

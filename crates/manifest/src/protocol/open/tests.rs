@@ -1,7 +1,7 @@
 use super::*;
 use crate::edit::FlushL0;
 use crate::protocol::testing::{TinyStore, fence_object, ids, opener};
-use crate::protocol::{WalWindow, WindowEvent};
+use crate::protocol::{WalWindow, WindowEvent, Witness};
 use siltstone_base::CheckpointId;
 
 fn fenced(by: u64) -> Failure {
@@ -20,8 +20,8 @@ fn the_first_writer_of_a_database_opens() {
     assert_eq!(recovered.fence.next_id, WalId(5));
     // Nobody was there before.
     assert_eq!(recovered.keep, vec![]);
-    // Create and check, one read, look, fence, confirm.
-    assert_eq!(store.requests, 6);
+    // Create and check, one read, what is behind, look, fence, confirm.
+    assert_eq!(store.requests, 7);
 }
 
 #[test]
@@ -72,10 +72,11 @@ fn a_hole_that_the_claim_knows_of_is_no_end() {
     for id in [4, 5] {
         let mut store = known_up_to_5();
         store.wal.remove(&WalId(id));
-        let (manifest, last_seen) = (ManifestId(4), WalId(5));
-        let hole = Failure::Hole(Hole { id: WalId(id), manifest, last_seen });
+        let witness = Witness::Manifest { id: ManifestId(4), last_seen: WalId(5) };
+        let hole = Failure::Hole(Hole { id: WalId(id), witness });
         assert_eq!(store.open(2, 2), Err(hole));
-        let mut blind = opener(&store, 3, 2, without(Rule::HoleIsNoEnd));
+        let blind = without(Rule::HoleIsNoEnd).without(Rule::LaterProvesHole);
+        let mut blind = opener(&store, 3, 2, blind);
         let lost = store.finish(&mut blind).unwrap();
         assert_eq!(ids(&lost.replay), (4..id).collect::<Vec<_>>());
     }
@@ -83,6 +84,61 @@ fn a_hole_that_the_claim_knows_of_is_no_end() {
     let mut store = known_up_to_5();
     store.wal.remove(&WalId(6));
     assert_eq!(ids(&store.open(2, 2).unwrap().replay), vec![4, 5]);
+}
+
+/// E3: no manifest knows of what is missing, and what was sent later does.
+#[test]
+fn a_later_object_proves_a_hole() {
+    for (missing, proven) in [(3, true), (4, true), (5, true), (6, false), (7, false)] {
+        let mut store = TinyStore::new();
+        store.open(1, 2).unwrap();
+        (3..=7).for_each(|id| store.data(id, 1));
+        store.wal.remove(&WalId(missing));
+        let mut blind = opener(&store, 2, 2, without(Rule::LaterProvesHole));
+        let lost = store.clone().finish(&mut blind).unwrap();
+        assert_eq!(ids(&lost.replay), (3..missing).collect::<Vec<_>>());
+        let ended = store.open(2, 2);
+        if proven {
+            let witness = Witness::Object(WalId(7));
+            assert_eq!(ended, Err(Failure::Hole(Hole { id: WalId(missing), witness })));
+        } else {
+            // 7 may have landed before 6: it was not acknowledged then.
+            assert_eq!(ids(&ended.unwrap().replay), (3..missing).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// E3: a fence stands where its maker had met all before it.
+#[test]
+fn a_later_fence_proves_a_hole() {
+    let mut store = TinyStore::new();
+    store.open(1, 4).unwrap();
+    store.data(5, 1);
+    let second = store.open(2, 4).unwrap();
+    assert_eq!(second.fence.id, WalId(6));
+    store.wal.remove(&WalId(5));
+    let hole = Hole { id: WalId(5), witness: Witness::Object(WalId(6)) };
+    assert_eq!(store.open(3, 4), Err(Failure::Hole(hole)));
+}
+
+/// E3: the old writer goes on while the opener walks.
+#[test]
+fn what_landed_since_it_was_looked_for_is_no_hole() {
+    for rules in [Rules::ALL, without(Rule::ReadAgainBeforeHole)] {
+        let mut store = TinyStore::new();
+        store.open(1, 2).unwrap();
+        let mut open = opener(&store, 2, 2, rules);
+        while open.action() != OpenAction::ListWal(WalId(3)) {
+            store.step(&mut open);
+        }
+        (3..=5).for_each(|id| store.data(id, 1));
+        let ended = store.finish(&mut open);
+        if rules == Rules::ALL {
+            assert_eq!(ids(&ended.unwrap().replay), vec![3, 4, 5]);
+        } else {
+            assert!(matches!(ended, Err(Failure::Hole(_))), "{ended:?}");
+        }
+    }
 }
 
 /// The opener slept; a newer writer put the log into tables, and it was freed.
@@ -227,6 +283,7 @@ fn an_overtaken_opener_creates_no_fence() {
     assert_eq!(store.finish(&mut sleeper), Err(fenced(2)));
     blind.rules = without(Rule::LookBeforeFence);
     blind.on_wal(WalSeen::Absent);
+    blind.on_wal_listing(&WalListing::default());
     assert!(matches!(blind.action(), OpenAction::CreateFence(_)));
 }
 
@@ -255,6 +312,7 @@ fn a_zombies_fence_in_a_freed_slot_does_not_lead_an_opener_past_the_live_one() {
         c.on_wal(fence_object(late));
         assert_eq!(c.action(), OpenAction::ReadWal(WalId(3)));
         c.on_wal(WalSeen::Absent);
+        store.step(&mut c);
         let fences = matches!(c.action(), OpenAction::CreateFence(_));
         assert_eq!(fences, !stops);
         if stops {

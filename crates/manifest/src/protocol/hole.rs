@@ -1,0 +1,167 @@
+//! Nothing where something must be: a hole in the log, and what proves it (rules F2, E3).
+//!
+//! ```text
+//! ids:   7    8    9    10   11   12        W = 2
+//!        A    -    A    A                   9 may have landed before 8
+//!        A    -    A    A                   10 was sent once 8 was committed: 8 is a hole
+//! ```
+
+use super::WalSeen;
+use crate::rules::{Rule, Rules};
+use crate::state::Manifest;
+use siltstone_base::{Error, ManifestId, ObjectName, WalId};
+
+/// What a listing of `wal/` shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct WalListing {
+    /// The largest boundary; none when there is none.
+    pub boundary: WalId,
+    /// The ids above the one asked for, ascending.
+    pub later: Vec<WalId>,
+}
+
+/// An id of the log that holds nothing, although it was taken.
+///
+/// A manifest may say so. Whoever raised `wal_id_last_seen` had walked there by the rules: a writer
+/// over what it recovered, its fence, and its committed prefix; a reader, for its checkpoint, over
+/// what it met and had confirmed. So every id that a walk from the replay point reaches, up to
+/// there, was taken when that manifest was committed, and stays so until the replay point passes
+/// it. Ids between a fence and its `next_id` are not reached; ids below the replay point are behind
+/// the walk.
+///
+/// Or a later object does (rule E3). A writer sends id i only once every id up to i - W is
+/// committed, and its first id lies behind a fence whose maker had met everything before; so an
+/// object at n + W or later, or a fence anywhere behind n, proves that n was committed. What an
+/// older epoch has left between a fence and its `next_id` lies nearer than W to the fence, and a
+/// walk that met the fence is past it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hole {
+    /// The id.
+    pub id: WalId,
+    /// What proves it.
+    pub witness: Witness,
+}
+
+/// What proves a hole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Witness {
+    /// A manifest, committed before the id was read.
+    Manifest {
+        /// Its number.
+        id: ManifestId,
+        /// How far it knows of the log.
+        last_seen: WalId,
+    },
+    /// A later object of the log, seen before the id was read.
+    Object(WalId),
+}
+
+impl Hole {
+    /// What stands at `id` when nothing was found there: a hole, or (`None`) the end of the log as
+    /// far as a manifest can tell. `known` and what it says of the log must be older than the read.
+    pub(super) fn at(
+        id: WalId,
+        (manifest, last_seen): (ManifestId, WalId),
+        rules: Rules,
+    ) -> Option<Hole> {
+        let hole = id <= last_seen && rules.has(Rule::HoleIsNoEnd);
+        hole.then_some(Hole { id, witness: Witness::Manifest { id: manifest, last_seen } })
+    }
+
+    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
+    pub(super) fn before(
+        id: WalId,
+        (later, seen): (WalId, WalSeen),
+        known: &Manifest,
+        rules: Rules,
+    ) -> Option<Hole> {
+        let window = match seen {
+            WalSeen::Data { epoch } if rules.has(Rule::ProofBeyondWindow) => known.window_of(epoch),
+            WalSeen::Data { .. } | WalSeen::Fence { .. } => 1,
+            WalSeen::Absent | WalSeen::Vanished | WalSeen::Foreign => return None,
+        };
+        let proven = later >= id.plus(window);
+        proven.then_some(Hole { id, witness: Witness::Object(later) })
+    }
+}
+
+/// Looks for what proves a hole at an id where nothing was found, among what was listed behind it;
+/// then the id is read once more.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Doubt {
+    id: WalId,
+    /// Still to be looked at, ascending: the farthest proves the most.
+    later: Vec<WalId>,
+    /// What is proven unless something stands at the id by now.
+    hole: Option<Hole>,
+}
+
+/// What came of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Doubted {
+    /// Read on.
+    Goes,
+    /// Nothing proves a hole: the log ends here.
+    End,
+    /// Something stands at the id by now.
+    Met(WalSeen),
+    /// Nothing stands there, and it is proven that something did.
+    Hole(Hole),
+}
+
+impl Doubt {
+    /// `None` when nothing is behind `id`.
+    pub(super) fn of(id: WalId, listing: &WalListing, rules: Rules) -> Option<Doubt> {
+        let behind = listing.later.iter().copied().filter(|later| *later > id);
+        let later: Vec<WalId> = behind.collect();
+        let doubt = !later.is_empty() && rules.has(Rule::LaterProvesHole);
+        doubt.then_some(Doubt { id, later, hole: None })
+    }
+
+    /// What to read.
+    pub(super) fn reads(&self) -> WalId {
+        match (self.hole, self.later.last()) {
+            (None, Some(later)) => *later,
+            _ => self.id,
+        }
+    }
+
+    /// The answer.
+    pub(super) fn on_wal(&mut self, seen: WalSeen, known: &Manifest, rules: Rules) -> Doubted {
+        if let Some(hole) = self.hole {
+            return match seen {
+                WalSeen::Absent | WalSeen::Vanished => Doubted::Hole(hole),
+                met => Doubted::Met(met),
+            };
+        }
+        let Some(later) = self.later.pop() else { return Doubted::End };
+        match Hole::before(self.id, (later, seen), known, rules) {
+            Some(hole) if rules.has(Rule::ReadAgainBeforeHole) => {
+                self.hole = Some(hole);
+                Doubted::Goes
+            }
+            Some(hole) => Doubted::Hole(hole),
+            None if self.later.is_empty() => Doubted::End,
+            None => Doubted::Goes,
+        }
+    }
+}
+
+impl From<Hole> for Error {
+    fn from(hole: Hole) -> Error {
+        let error = Error::corruption(
+            "a WAL object that was committed is missing: something other than Siltstone deleted \
+             it; put it back, from the store's older versions or a backup, and try again \
+             (`siltstone verify` names all that is missing)",
+        )
+        .with("object", ObjectName::Wal(hole.id));
+        match hole.witness {
+            Witness::Manifest { id, last_seen } => {
+                error.with("manifest", id).with("its wal_id_last_seen", last_seen)
+            }
+            Witness::Object(later) => {
+                error.with("proven by the later object", ObjectName::Wal(later))
+            }
+        }
+    }
+}
