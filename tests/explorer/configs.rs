@@ -23,7 +23,7 @@ pub(crate) enum Size {
 
 /// Nothing goes wrong.
 pub(crate) const NONE: Faults =
-    Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0 };
+    Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0, wiped: 0 };
 
 /// To append `records`, flush when `flush_at` of its own are durable, and close.
 pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
@@ -104,6 +104,11 @@ fn small() -> Vec<Config> {
             "writer, reader with checkpoint, an outsider",
             vec![plain(1, 1, &[]), Pinner::actor(true), Collector::actor(1)],
             Faults { destroyed: 1, ..NONE },
+        ),
+        config(
+            "2 writers, flush, reader, deleted under them",
+            vec![writer(1, 1, &[1], true), plain(1, 1, &[1]), reader(1)],
+            Faults { wiped: 1, ..NONE },
         ),
         config(
             "writer that looks, second writer, collector",

@@ -70,6 +70,7 @@ impl Drop {
 const LATE: Faults = Faults { late: 1, ..NONE };
 const CRASH: Faults = Faults { crashes: 1, ..NONE };
 const DESTROYED: Faults = Faults { destroyed: 1, ..NONE };
+const WIPED: Faults = Faults { wiped: 1, ..NONE };
 const LOST: Faults = Faults { unanswered: 1, ..NONE };
 
 /// A writer of the simplest kind: one record at a time, no close.
@@ -229,6 +230,7 @@ fn manifests() -> Vec<Drop> {
         })
         .with(LATE)
         .after(&[Go::Steps(1, 4), Go::Steps(0, TO_DURABLE)]),
+        Drop::new(Rule::PredecessorStands, |_| vec![plain(1, 1, &[1])]).with(WIPED),
         Drop::new(Rule::SettleByReservation, |_| {
             vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
         })

@@ -12,6 +12,7 @@ use crate::writer::bug;
 use siltstone_base::{Epoch, JobId, ManifestId, ObjectName, Seq, SstId, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
+use siltstone_manifest::edit::{Conflict, Refusal};
 use siltstone_manifest::protocol::{Failure, Hole};
 use std::sync::Arc;
 
@@ -81,6 +82,8 @@ pub(crate) struct Ghost {
     destroyed: Vec<WalId>,
     /// Whether a process ended because one of those is missing.
     pub(crate) told: bool,
+    /// Whether an outsider deleted everything: nothing that is created since is part of anything.
+    pub(crate) gone: bool,
 }
 
 impl Ghost {
@@ -97,13 +100,14 @@ impl Ghost {
             contents: Vec::new(),
             destroyed: Vec::new(),
             told: false,
+            gone: false,
         }
     }
 
     /// A manifest was created.
     pub(crate) fn committed(&mut self, state: &Arc<Manifest>) -> Option<String> {
-        if state.id != self.tip.id.next() {
-            // A freed slot: part of nothing.
+        if state.id != self.tip.id.next() || self.gone {
+            // A freed slot, or an emptied place: part of nothing.
             return None;
         }
         self.chain.push(fingerprint(state));
@@ -168,7 +172,9 @@ impl Ghost {
         let at = usize::try_from(state.id.get()).ok()?.checked_sub(1)?;
         let real = self.chain.get(at).is_some_and(|real| *real == fingerprint(state));
         (!real).then(|| {
-            format!("M3: manifest {} landed in a freed slot and is taken for committed", state.id)
+            let (place, id) =
+                (if self.gone { "E1: an emptied place" } else { "M3: a freed slot" }, state.id);
+            format!("{place}: manifest {id} landed there and is taken for committed")
         })
     }
 
@@ -205,6 +211,9 @@ impl Ghost {
 
     /// The writer of `epoch` opened with these records.
     pub(crate) fn recovered(&mut self, epoch: Epoch, base: Vec<Record>) -> Option<String> {
+        if self.gone {
+            return Some("E1: a writer opens on an emptied place".to_owned());
+        }
         let mut reign = Reign { epoch, base, sent: 0, acknowledged: 0, kept: None, disowned: None };
         let Some(before) = self.reigns.last_mut() else {
             let ghostly = !reign.base.is_empty();
@@ -247,6 +256,10 @@ impl Ghost {
 
     /// The writer of `epoch` acknowledges its record number `index`.
     pub(crate) fn acknowledges(&mut self, epoch: Epoch, index: usize) -> Option<String> {
+        if self.gone {
+            // Until its next look tells it, on a store that does not.
+            return None;
+        }
         let reign = self.reign(epoch)?;
         reign.acknowledged = reign.acknowledged.max(index + 1);
         reign.problem()
@@ -254,6 +267,9 @@ impl Ghost {
 
     /// The writer of `epoch` says that its record number `index` is nowhere.
     pub(crate) fn disowns(&mut self, epoch: Epoch, index: usize) -> Option<String> {
+        if self.gone {
+            return None;
+        }
         let reign = self.reign(epoch)?;
         reign.disowned = Some(index);
         let acknowledged = reign.acknowledged > index;
@@ -310,7 +326,12 @@ impl Ghost {
     /// What is wrong when a machine ends so.
     pub(crate) fn failed(&mut self, failure: Failure) -> Option<String> {
         match failure {
+            Failure::Refused(Refusal::Conflict(Conflict::OtherDatabase)) if !self.gone => {
+                Some("E1: a database that is there is called gone".to_owned())
+            }
             Failure::Fenced { .. } => None,
+            // What is left of a deleted log has holes.
+            Failure::Hole(_) if self.gone => None,
             Failure::Refused(refusal) => bug(refusal),
             Failure::Hole(Hole { id, .. }) if self.destroyed.contains(&id) => {
                 self.told = true;

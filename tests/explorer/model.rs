@@ -74,7 +74,8 @@ impl Model for Config {
     }
 
     fn violation(&self, state: &World) -> Option<String> {
-        let hole = || state.actors.iter().find_map(|actor| hole(state, actor));
+        let there = || state.actors.iter().filter(|_| !state.ghost.gone);
+        let hole = || there().find_map(|actor| hole(state, actor));
         let broken = state.broken.clone().or_else(hole);
         broken.or_else(|| wrong_view(state)).or_else(|| left_by_an_older_writer(state))
     }
@@ -106,6 +107,10 @@ impl Model for Told<'_> {
 
 /// A reader that serves what is no prefix of the history, or that never catches up.
 fn wrong_view(world: &World) -> Option<String> {
+    if world.ghost.gone {
+        // Of a database that was deleted nothing is promised.
+        return None;
+    }
     for (me, actor) in world.actors.iter().enumerate() {
         let view = match &**actor {
             Actor::Reader(reader) => reader.view(world),

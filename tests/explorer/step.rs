@@ -32,6 +32,7 @@ pub(crate) enum How {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum What {
     Starts,
+    Wipes,
     Crashes,
     Lists(Listing),
     Reads(ManifestId, bool),
@@ -120,11 +121,12 @@ impl fmt::Display for Step {
         }
         match self.what {
             What::Starts => f.write_str("starts"),
+            What::Wipes => f.write_str("deletes the whole database"),
             What::Crashes => f.write_str("crashes; what it had sent may still arrive"),
-            What::Lists(Listing { newest: None, boundary }) => {
+            What::Lists(Listing { newest: None, boundary, .. }) => {
                 write!(f, "lists manifests: none newer, boundary {boundary}")
             }
-            What::Lists(Listing { newest: Some(newest), boundary }) => {
+            What::Lists(Listing { newest: Some(newest), boundary, .. }) => {
                 write!(f, "lists manifests: {newest} is newest, boundary {boundary}")
             }
             What::Reads(id, true) => write!(f, "reads manifest {id}"),

@@ -80,7 +80,7 @@ impl Store {
             ObjectName::Manifest(id) => Some(*id),
             _ => None,
         });
-        Listing { newest: ids.filter(|id| *id > after).max(), boundary: self.manifest_boundary() }
+        Listing::of(&ids.collect::<Vec<_>>(), self.manifest_boundary(), after)
     }
 
     pub(crate) fn manifest_boundary(&self) -> ManifestId {
@@ -213,6 +213,8 @@ pub(crate) struct Faults {
     pub(crate) late: u8,
     /// WAL objects that an outsider may still delete, against the rules.
     pub(crate) destroyed: u8,
+    /// Times that an outsider may still delete the whole database, under those who work on it.
+    pub(crate) wiped: u8,
     /// Creates that are refused as a conflict with nothing there, and deletes that fail.
     pub(crate) refused: u8,
 }
@@ -258,7 +260,7 @@ impl World {
         parts.push(self.ghost.hash());
         let faults = &self.faults;
         let left = [faults.crashes, faults.unanswered, faults.retried, faults.late, faults.refused];
-        let left = left.into_iter().chain([faults.destroyed]);
+        let left = left.into_iter().chain([faults.destroyed, faults.wiped]);
         parts.push(left.fold(0, |sum, one| sum * 256 + u64::from(one)));
         parts.push(u64::from(self.broken.is_some()));
         fingerprint(&parts)
@@ -300,7 +302,7 @@ impl World {
         if let (ObjectName::Compacted(id), Object::Table(rows)) = (&name, &object) {
             self.ghost.edit().uploaded(*id, rows);
         }
-        let checks = matches!(object, Object::Manifest(_));
+        let checks = matches!(object, Object::Manifest(_)) && !self.ghost.gone;
         self.store.edit().0.insert(name, object);
         if checks {
             let problem = self.ghost.missing(&self.store);
@@ -319,6 +321,9 @@ impl World {
 
     pub(crate) fn delete(&mut self, name: ObjectName) {
         self.store.edit().0.remove(&name);
+        if self.ghost.gone {
+            return;
+        }
         let problem = self.ghost.wrongly_deleted(name);
         self.break_if(problem);
         let problem = self.ghost.missing(&self.store);
@@ -331,6 +336,13 @@ impl World {
     /// could tell a writer whose record then takes its id.
     pub(crate) fn outsider_steps(&self, out: &mut Out) {
         let left = self.faults;
+        if left.wiped > 0 {
+            self.then(out, Step::outsider(What::Wipes), |next| {
+                next.faults = Faults { wiped: left.wiped - 1, ..left };
+                *next.store.edit() = Store::default();
+                next.ghost.edit().gone = true;
+            });
+        }
         if left.destroyed == 0 {
             return;
         }

@@ -130,6 +130,9 @@ impl Writer {
     /// Writers start in the order of the configuration: with equal plans any other order is this
     /// one under other names.
     fn start(&self, world: &World, me: usize, out: &mut Out) {
+        if world.ghost.gone {
+            return;
+        }
         let waiting =
             |actor: &Actor| matches!(actor, Actor::Writer(Writer { phase: Phase::Waiting, .. }));
         if world.actors.iter().take(me).any(|actor| waiting(actor)) {
@@ -458,7 +461,8 @@ impl Writer {
             }
             CommitAction::Failed(refusal) => {
                 if !self.plan.careless {
-                    world.break_if(bug(refusal));
+                    let problem = world.ghost.edit().failed(refusal.into());
+                    world.break_if(problem);
                 }
                 running.commit = None;
                 After::Ends

@@ -111,19 +111,15 @@ async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, 
         }
         ManifestRequest::List { after } => {
             let listed = env.store.list(prefix::MANIFEST, None).await?;
-            let mut listing = Listing { newest: None, boundary: ManifestId::NONE };
+            let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
             for object in listed {
                 match object.name {
-                    ObjectName::Manifest(id) if id > after => {
-                        listing.newest = listing.newest.max(Some(id));
-                    }
-                    ObjectName::ManifestBoundary(id) => {
-                        listing.boundary = listing.boundary.max(id);
-                    }
+                    ObjectName::Manifest(id) => ids.push(id),
+                    ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
                     _ => {}
                 }
             }
-            ManifestAnswer::Listed(listing)
+            ManifestAnswer::Listed(Listing::of(&ids, boundary, after))
         }
         ManifestRequest::Read(id) => {
             let bytes = env.store.get(ObjectName::Manifest(id), None).await?;

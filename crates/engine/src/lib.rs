@@ -33,6 +33,7 @@ mod close;
 mod compact;
 mod counter;
 mod create;
+mod creation;
 mod db;
 pub mod env;
 mod fetch;

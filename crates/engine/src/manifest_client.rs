@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, Result,
 };
+use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
 };
@@ -171,12 +172,26 @@ impl ManifestClient {
     }
 
     /// Looks for a newer manifest: by one read of the next number, or `thorough`ly by a listing. A
-    /// read that finds nothing proves nothing, so nothing may depend on it (rule M4).
+    /// read that finds nothing proves nothing, so nothing may depend on it (rule M4). Either way it
+    /// finds out that the database is gone.
+    ///
+    /// # Errors
+    /// NotFound when the database was deleted, whether or not another stands in its place; those of
+    /// the store.
     pub(crate) async fn probe(&self, thorough: bool) -> Result<Arc<Manifest>> {
         let (known, rules) = (Some(self.newest_known()), rules::in_force());
+        let probed = if thorough { None } else { Some(self.newest_known()) };
         let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
-        let newest = run_look(&self.objects, machine).await?;
-        let newest = newest.unwrap_or_else(|| self.newest_known());
+        let mut newest = run_look(&self.objects, machine).await?;
+        if let Some(known) = probed
+            && newest.as_ref().is_some_and(|newest| newest.id == known.id)
+            && self.objects.owner_of(known.id).await? != Some(self.database)
+        {
+            // Freed, or deleted with all the rest: what follows it says which (rule E1).
+            newest = run_look(&self.objects, Look::new(Some(known), rules)).await?;
+        }
+        let newest = newest.filter(|newest| newest.database == self.database);
+        let newest = newest.ok_or(Refusal::Conflict(Conflict::OtherDatabase))?;
         // The writer's own commits plan on what they know; any newer state is a better base.
         self.learn(&newest);
         Ok(newest)

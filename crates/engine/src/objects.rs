@@ -4,12 +4,15 @@ use crate::env::Env;
 use crate::store::Listed;
 use crate::store::retry::with_retries;
 use bytes::Bytes;
+use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, WalId};
+use siltstone_base::{
+    DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result, WalId,
+};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
-use siltstone_manifest::protocol::{Listing, WalListing, WalSeen};
+use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,26 +45,66 @@ impl Objects {
         if let Some(listing) = remembered(&self.env, None) {
             return Ok(listing);
         }
-        let mut listing = Listing::default();
+        let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
         for object in self.list(prefix::MANIFEST).await? {
             match object.name {
-                ObjectName::Manifest(id) if id > after => {
-                    listing.newest = listing.newest.max(Some(id));
-                }
-                ObjectName::ManifestBoundary(id) => listing.boundary = listing.boundary.max(id),
+                ObjectName::Manifest(id) => ids.push(id),
+                ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
                 _ => {}
             }
         }
+        let mut end = run_end(&ids, boundary);
+        while !cfg!(mutation = "listing_trusted") {
+            let next = self.after(end).await?;
+            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
+                break;
+            }
+            end = run_end(&ids, next);
+        }
+        let listing = Listing::ending(end, boundary, after);
         #[cfg(mutation = "listing_remembered")]
         drop(remembered(&self.env, Some(listing)));
-        while !cfg!(mutation = "listing_trusted") {
-            let next = listing.newest.unwrap_or(after).max(listing.boundary).next();
-            match self.get(ObjectName::Manifest(next)).await? {
-                Some(_) => listing.newest = Some(next),
-                None => break,
-            }
+        if let Some(apart) = ids.into_iter().find(|id| *id > end)
+            && end > boundary
+        {
+            self.refuse_a_gap(end, apart).await?;
         }
         Ok(listing)
+    }
+
+    /// The number that follows `end`. That of the first manifest stands in it.
+    async fn after(&self, end: ManifestId) -> Result<ManifestId> {
+        if end != ManifestId::FIRST {
+            return Ok(end.next());
+        }
+        let first = self.manifest(end).await?;
+        Ok(first.map_or(end.next(), |first| first.next_id()))
+    }
+
+    /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
+    /// one of its processes did not know yet. One of this database says that the ones between were
+    /// deleted by somebody else: going on without them would drop what they know.
+    async fn refuse_a_gap(&self, end: ManifestId, apart: ManifestId) -> Result<()> {
+        let (last, stray) = (self.manifest(end).await?, self.manifest(apart).await?);
+        let one = last.zip(stray).is_some_and(|(last, stray)| last.database == stray.database);
+        if !one || self.manifest(end.next()).await?.is_some() {
+            return Ok(());
+        }
+        Err(Error::corruption(
+            "a manifest is missing, and a later one is there: something other than Siltstone \
+             deleted it; put it back, from the store's older versions or a backup",
+        )
+        .with("object", ObjectName::Manifest(end.next()))
+        .with("the later one", ObjectName::Manifest(apart)))
+    }
+
+    /// The database of the manifest under this number, by its head alone; `None` when there is
+    /// none.
+    pub(crate) async fn owner_of(&self, id: ManifestId) -> Result<Option<DatabaseId>> {
+        let get = || self.env.store.get(ObjectName::Manifest(id), Some(0..ENVELOPE_BYTES as u64));
+        let head = with_retries(&self.env, self.limit, "read", get).await?;
+        let decode = |head: Bytes| Envelope::decode(&head, ObjectKind::Manifest);
+        Ok(head.map(decode).transpose()?.map(|head| head.database))
     }
 
     /// The WAL's boundary.

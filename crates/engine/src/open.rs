@@ -5,11 +5,12 @@ use crate::admin::no_database;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::compact;
 use crate::counter::Asked;
+use crate::creation;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext, brought};
 use crate::flush::{self, RESERVED_NAMES, new_names};
 use crate::gc;
-use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
+use crate::manifest_client::{ManifestClient, ManifestRequests, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
 use crate::pins::{self, TreePins};
@@ -88,10 +89,7 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
     let settings = settings(&how);
     let newest = match look(&objects, None).await? {
         Some(newest) => newest,
-        None if how.create => {
-            let database = DatabaseId(env.random_u128());
-            found(&objects, Manifest::new_database(database, settings.clone())).await?
-        }
+        None if how.create => creation::database(&objects, settings.clone()).await?,
         None => return Err(no_database(&env)),
     };
     newest.settings.check(&settings)?;

@@ -96,7 +96,9 @@ pub fn manifest_boundary(listed: &[ListedObject], cutoff: UnixMillis) -> Option<
         if *id <= present {
             continue;
         }
-        if *superseded > cutoff || *next != id.next() {
+        // The first manifest's number may stand apart from those that follow.
+        let follows = *next == id.next() || *id == ManifestId::FIRST;
+        if *superseded > cutoff || !follows {
             break;
         }
         reached = Some(*id);

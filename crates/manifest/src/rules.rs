@@ -91,6 +91,10 @@ rules! {
     /// that its slot had not been freed when it was read. Without it a committer reads its own
     /// late landing in a freed slot and takes it for the newest state.
     VerifyBeforeBelieving,
+    /// E1: a manifest counts only where the one before it stands, or was freed. Without it a
+    /// database is deleted, and a process that does not know of it yet takes the manifest that it
+    /// creates on the empty place for committed.
+    PredecessorStands,
     /// M2: an added table is recognised by "is its name still reserved?". With "is it there?" a
     /// compaction takes the table away, and the retried commit adds it again.
     SettleByReservation,

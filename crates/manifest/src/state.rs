@@ -28,7 +28,7 @@ pub const WRITER_RECORDS: usize = 16;
 /// The whole state of a database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Manifest {
-    /// Its own number; the one before was [`ManifestId::minus`] 1.
+    /// Its own number; [`Manifest::next_id`] is that of the one after.
     pub id: ManifestId,
     /// Identity of the database, made when it was created (rule F8).
     pub database: DatabaseId,
@@ -306,6 +306,27 @@ impl Manifest {
             pending_ingests: Vec::new(),
             adopted_ingests: Vec::new(),
         }
+    }
+
+    /// This first manifest, with every later number from `first` on: the next manifest's, and the
+    /// WAL's. So that nothing of a database that stood at the same place before, no late object and
+    /// no late delete, meets a number of this one (rule E1). 1 changes nothing.
+    #[must_use]
+    pub fn counting_from(self, first: u64) -> Manifest {
+        let replay_from = WalId(first.max(1));
+        Manifest { replay_from, wal_id_last_seen: replay_from.minus(1), ..self }
+    }
+
+    /// The number of the manifest after this one: one more, but for the first manifest of a
+    /// database that counts from elsewhere. Its replay point says from where; no later manifest has
+    /// its number.
+    #[must_use]
+    pub fn next_id(&self) -> ManifestId {
+        let counts_from = ManifestId(self.replay_from.get());
+        if self.id == ManifestId::FIRST && counts_from > self.id {
+            return counts_from;
+        }
+        self.id.next()
     }
 
     /// Every layer with its tables, from the newest to the oldest: L0 by order, then the runs.

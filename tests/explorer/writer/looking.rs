@@ -48,7 +48,12 @@ impl Running {
         look.on_answer(answer);
         let LookAction::Done(newest) = look.action() else { return After::Goes };
         self.looking.look = None;
-        let Some(newest) = newest else { return After::Goes };
+        let Some(newest) = newest else {
+            if !world.ghost.gone {
+                world.break_if(Some("E1: a database that is there is called gone".to_owned()));
+            }
+            return After::Ends;
+        };
         self.learn(&newest);
         if newest.writer_epoch <= self.epoch {
             let believed = world.ghost.believed(&newest);

@@ -13,7 +13,7 @@
 
 mod due;
 pub(crate) mod embedded;
-mod now;
+pub(crate) mod now;
 mod report;
 mod round;
 mod serve;

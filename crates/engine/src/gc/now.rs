@@ -23,7 +23,7 @@ const TRIES: u32 = 8;
 ///
 /// # Errors
 /// Denied where nothing may be written; Unavailable, Timeout.
-pub(super) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
+pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
     let env = &objects.env;
     let name = ObjectName::ProbeScratch(JobId(env.new_ulid()));
     let attempt = AttemptId(env.random_u128());

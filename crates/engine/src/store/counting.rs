@@ -170,6 +170,10 @@ impl Store for CountingStore {
         Some(found)
     }
 
+    fn may_be_emptied(&self) -> bool {
+        self.store.may_be_emptied()
+    }
+
     fn is_near(&self) -> bool {
         self.store.is_near()
     }

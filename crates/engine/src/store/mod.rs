@@ -104,6 +104,13 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether somebody may empty the place, and make another database there, under handles that go
+    /// on writing to it: so it is with a prefix of an object store. A folder that was removed is
+    /// another one than what stands at its path later, and memory goes with its process.
+    fn may_be_emptied(&self) -> bool {
+        false
+    }
+
     /// Creates the object if the name is free; durable once `Created` is answered. Never retried
     /// below this seam.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;

@@ -340,6 +340,10 @@ fn is_in_text_order(name: ObjectName) -> bool {
 }
 
 impl Store for RemoteStore {
+    fn may_be_emptied(&self) -> bool {
+        true
+    }
+
     fn get(
         &self,
         name: ObjectName,

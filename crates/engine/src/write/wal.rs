@@ -238,6 +238,8 @@ impl WalTask {
                         let events = self.window.on_overtaken(manifest.writer_epoch);
                         self.carry_out(&events)
                     }
+                    // Rule E1: deleted under this handle.
+                    Err(gone) if gone.kind() == ErrorKind::NotFound => Err(gone),
                     // A store that does not answer just now proves nothing.
                     _ => Ok(()),
                 }

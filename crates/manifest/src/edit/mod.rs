@@ -120,7 +120,7 @@ impl Edit {
             return Err(Conflict::NotInitialized.into());
         }
         let mut next = base.clone();
-        next.id = base.id.next();
+        next.id = base.next_id();
         match self {
             Edit::ClaimWriter(claim) => claim.apply(&mut next, rules)?,
             Edit::FlushL0(flush) => flush.apply(&mut next, rules)?,

@@ -61,7 +61,7 @@ pub enum Conflict {
     Destroyed,
     /// The database is still being made.
     NotInitialized,
-    /// Another database lives here now (rule F8).
+    /// It was deleted; another database may live here now (rules F8, E1).
     OtherDatabase,
 }
 
@@ -94,7 +94,10 @@ impl fmt::Display for Conflict {
             }
             Conflict::Destroyed => f.write_str("the database was destroyed"),
             Conflict::NotInitialized => f.write_str("the database is still being made"),
-            Conflict::OtherDatabase => f.write_str("another database lives at this place now"),
+            Conflict::OtherDatabase => f.write_str(
+                "the database is gone: it was deleted, and perhaps another one made in its place; \
+                 nothing more is written or acknowledged; open it again",
+            ),
         }
     }
 }

@@ -11,6 +11,10 @@
 //!                │
 //!                └─ in effect, or refused ──► Verify ──► Done, Failed; or Find
 //! ```
+//! A listing in which the base does not stand any more ends it: the database was deleted, and
+//! perhaps another one made in its place (rule E1). What was created on the empty place is left
+//! there: nobody takes it for anything, and a delete that lands late would be a danger to whatever
+//! comes to stand there.
 //!
 //! Why a late landing is harmless. An unknown outcome is settled by sending the very same bytes to
 //! the very same slot until the answer is Committed or Lost; no other edit of this machine is sent
@@ -108,11 +112,13 @@ impl Commit {
                 self.on_created(planned, outcome);
             }
             (Phase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
-                // Freed before it was created: the base was ancient, the outcome is Unknown.
-                self.phase = if listing.boundary < created.id {
+                self.phase = if listing.boundary >= created.id {
+                    // Freed before it was created: the base was ancient, the outcome is Unknown.
+                    Phase::Find
+                } else if self.stands(listing) {
                     Phase::Done(created.clone())
                 } else {
-                    Phase::Find
+                    Phase::Failed(Conflict::OtherDatabase.into())
                 };
             }
             (Phase::Find, ManifestAnswer::Listed(listing)) => self.find(listing),
@@ -162,7 +168,16 @@ impl Commit {
 
     /// Nothing newer can only be a listing that raced: the slot was taken or freed. List again.
     fn find(&mut self, listing: Listing) {
+        if !self.stands(listing) {
+            self.phase = Phase::Failed(Conflict::OtherDatabase.into());
+            return;
+        }
         self.phase = listing.newest.map_or(Phase::Find, Phase::Read);
+    }
+
+    /// Whether what was asked for is still part of something.
+    fn stands(&self, listing: Listing) -> bool {
+        listing.stands || !self.rules.has(Rule::PredecessorStands)
     }
 
     fn plan(&mut self) {
@@ -186,7 +201,7 @@ impl Commit {
 
     fn on_verified(&mut self, refusal: Option<Refusal>, listing: Listing) {
         let Some(base) = &self.base else { return };
-        if listing.boundary >= base.id {
+        if listing.boundary >= base.id || !self.stands(listing) {
             // Perhaps a sleeper's object in a freed slot.
             self.find(listing);
             return;

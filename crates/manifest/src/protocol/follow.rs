@@ -250,6 +250,10 @@ impl Follow {
         };
         match found {
             LookAction::Request(_) => Vec::new(),
+            LookAction::Done(None) if self.known.is_some() => {
+                self.phase = Phase::Failed(Refusal::from(Conflict::OtherDatabase).into());
+                Vec::new()
+            }
             LookAction::Done(None) => {
                 self.phase = Phase::Idle;
                 Vec::new()

@@ -33,7 +33,8 @@ enum Phase {
 pub enum LookAction {
     /// Do this.
     Request(ManifestRequest),
-    /// The newest manifest; `None`: there is no database here.
+    /// The newest manifest; `None`: there is no database here, or none any more that goes on from
+    /// what was known. It may be another's than what was known.
     Done(Option<Arc<Manifest>>),
 }
 
@@ -62,7 +63,7 @@ impl Look {
         LookAction::Request(match &self.phase {
             Phase::List => ManifestRequest::List { after: known },
             Phase::Read(id) => ManifestRequest::Read(*id),
-            Phase::Probe => ManifestRequest::Read(known.next()),
+            Phase::Probe => ManifestRequest::Read(self.next_id()),
             Phase::Verify(read) => ManifestRequest::List { after: read.id },
             Phase::Done => return LookAction::Done(self.known.clone()),
         })
@@ -71,6 +72,12 @@ impl Look {
     /// The answer.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
+            (Phase::List, ManifestAnswer::Listed(listing))
+                if !listing.stands && self.rules.has(Rule::PredecessorStands) =>
+            {
+                // Deleted: what stands here by now is another's, with numbers of its own.
+                self.known = None;
+            }
             (Phase::List, ManifestAnswer::Listed(listing)) => {
                 self.phase = listing.newest.map_or(Phase::Done, Phase::Read);
             }
@@ -97,9 +104,15 @@ impl Look {
         }
     }
 
+    fn next_id(&self) -> ManifestId {
+        self.known.as_ref().map_or(ManifestId::FIRST, |known| known.next_id())
+    }
+
     fn on_verified(&mut self, listing: Listing) {
+        // Nor is it believed where it stands alone by now: it came to an emptied place.
+        let stands = listing.stands || !self.rules.has(Rule::PredecessorStands);
         self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
-            Phase::Verify(read) if listing.boundary < read.id => {
+            Phase::Verify(read) if listing.boundary < read.id && stands => {
                 self.known = Some(read);
                 Phase::Done
             }
@@ -119,7 +132,8 @@ mod tests {
 
     fn listed(newest: Option<u64>, boundary: u64) -> ManifestAnswer {
         let newest = newest.map(ManifestId);
-        ManifestAnswer::Listed(Listing { newest, boundary: ManifestId(boundary) })
+        let boundary = ManifestId(boundary);
+        ManifestAnswer::Listed(Listing { newest, boundary, stands: true })
     }
 
     #[test]
@@ -127,6 +141,27 @@ mod tests {
         let mut look = Look::new(Some(numbered(7)), Rules::ALL);
         look.on_answer(listed(None, 0));
         assert_eq!(look.action(), LookAction::Done(Some(numbered(7))));
+    }
+
+    /// E1: what was known is gone; what stands there now is found from the start.
+    #[test]
+    fn a_database_that_was_deleted_is_looked_for_anew() {
+        let mut look = Look::new(Some(numbered(50)), Rules::ALL);
+        let of = |ids: &[u64], after| {
+            let ids: Vec<ManifestId> = ids.iter().copied().map(ManifestId).collect();
+            ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, ManifestId(after)))
+        };
+        look.on_answer(of(&[1, 2, 3, 51], 50));
+        let again = ManifestRequest::List { after: ManifestId::NONE };
+        assert_eq!(look.action(), LookAction::Request(again));
+        look.on_answer(of(&[1, 2, 3, 51], 0));
+        look.on_answer(ManifestAnswer::Read(Some(numbered(3))));
+        look.on_answer(of(&[1, 2, 3, 51], 3));
+        assert_eq!(look.action(), LookAction::Done(Some(numbered(3))));
+        let mut nothing = Look::new(Some(numbered(50)), Rules::ALL);
+        nothing.on_answer(of(&[51], 50));
+        nothing.on_answer(of(&[51], 0));
+        assert_eq!(nothing.action(), LookAction::Done(None));
     }
 
     #[test]

@@ -73,12 +73,47 @@ pub enum ManifestAnswer {
 
 /// What a listing of `manifest/` showed. Digits sort before letters, so even a listing in several
 /// pages shows a boundary no older than the manifests.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Listing {
-    /// The largest id above the one asked for.
+    /// The newest manifest, when it is above the one asked for: the end of the run of numbers
+    /// without a gap that begins above the boundary (rule E1).
     pub newest: Option<ManifestId>,
     /// The largest boundary; none when there is none.
     pub boundary: ManifestId,
+    /// Whether the one asked for is in that run, or at or below the boundary. Else there is nothing
+    /// any more that it could be part of.
+    pub stands: bool,
+}
+
+impl Default for Listing {
+    /// Nothing was found above what was asked for, which stands.
+    fn default() -> Listing {
+        Listing { newest: None, boundary: ManifestId::NONE, stands: true }
+    }
+}
+
+impl Listing {
+    /// What a listing shows that found these ids, ascending, and this boundary, to who asked for
+    /// those above `after`. Every number follows on the one before.
+    #[must_use]
+    pub fn of(ids: &[ManifestId], boundary: ManifestId, after: ManifestId) -> Listing {
+        Listing::ending(run_end(ids, boundary), boundary, after)
+    }
+
+    /// The same, where the run's end is known already; the boundary where there is none.
+    #[must_use]
+    pub fn ending(end: ManifestId, boundary: ManifestId, after: ManifestId) -> Listing {
+        let newest = (end > boundary && end > after).then_some(end);
+        Listing { newest, boundary, stands: after <= end }
+    }
+}
+
+/// Where the run of numbers without a gap that follows `from` ends in `ids`, ascending; `from`
+/// where none does.
+#[must_use]
+pub fn run_end(ids: &[ManifestId], from: ManifestId) -> ManifestId {
+    let above = ids.iter().copied().skip_while(|id| *id <= from);
+    above.fold(from, |end, id| if id == end.next() { id } else { end })
 }
 
 /// What a WAL name holds.

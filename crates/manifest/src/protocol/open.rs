@@ -437,9 +437,13 @@ impl OpenWriter {
                 claimed.known = newest;
                 true
             }
-            other => {
-                let by = other.map(|newest| newest.writer_epoch);
-                self.phase = Phase::Failed(Failure::Fenced { by });
+            Some(newest) => {
+                self.phase = Phase::Failed(Failure::Fenced { by: Some(newest.writer_epoch) });
+                false
+            }
+            // Rule E1: deleted, whether or not another one is made.
+            None => {
+                self.phase = Phase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
                 false
             }
         }

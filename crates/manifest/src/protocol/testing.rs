@@ -52,8 +52,8 @@ impl TinyStore {
                 })
             }
             ManifestRequest::List { after } => {
-                let newest = self.manifests.keys().next_back().copied().filter(|id| *id > after);
-                ManifestAnswer::Listed(Listing { newest, boundary: self.manifest_boundary })
+                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
+                ManifestAnswer::Listed(Listing::of(&ids, self.manifest_boundary, after))
             }
             ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
         }

@@ -1,0 +1,118 @@
+//! Making a database: its first manifest, and the numbers that all later ones count from (RFC 0004,
+//! rule E1).
+//!
+//! Where a place may be emptied under processes that do not know it yet, what those still send, and
+//! what they still delete, goes by the numbers of the database that was deleted. So a new one counts
+//! from the time of its creation, by the store's clock: beyond all that an older one came to.
+//!
+//! ```text
+//! manifest/1 ─ decides who makes the database, and says where it counts from: n
+//! manifest/n, n + 1, …   wal/n, n + 1, …
+//! ```
+
+use crate::gc::now::store_time;
+use crate::manifest_client::found;
+use crate::objects::Objects;
+use siltstone_base::name::prefix;
+use siltstone_base::{DatabaseId, Error, ManifestId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::{Manifest, Settings};
+use std::sync::Arc;
+
+/// Numbers that a database has for each millisecond of its life before the next one's begin: some
+/// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the
+/// 53 bits that every reader of JSON keeps.
+const NUMBERS_A_MILLI: u64 = 1 << 12;
+
+/// Makes a database where there is none; somebody else's when that came first.
+///
+/// # Errors
+/// Corruption where something of an older database is left; those of the store.
+pub(crate) async fn database(objects: &Objects, settings: Settings) -> Result<Arc<Manifest>> {
+    refuse_what_is_left(objects).await?;
+    let database = DatabaseId(objects.env.random_u128());
+    let first = Manifest::new_database(database, settings);
+    let first = if objects.env.store.may_be_emptied() {
+        first.counting_from(first_number(objects, database).await?)
+    } else {
+        first
+    };
+    found(objects, first).await
+}
+
+/// Where a database that is made now counts from.
+async fn first_number(objects: &Objects, database: DatabaseId) -> Result<u64> {
+    let stored = store_time(objects, database).await?;
+    let millis = within_its_second(stored, objects.env.clock.now(), objects.env.random.next_u64());
+    Ok(millis.saturating_mul(NUMBERS_A_MILLI))
+}
+
+/// Many stores date by whole seconds: within that one the own clock tells, when it agrees, or
+/// chance.
+fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
+    if !stored.0.is_multiple_of(1000) {
+        return stored.0;
+    }
+    let agrees = (stored.0..stored.0 + 1000).contains(&own.0);
+    if agrees { own.0 } else { stored.0 + random % 1000 }
+}
+
+/// Manifests without those before them: a process that did not know yet that its database was
+/// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
+/// covered by a new one. It is a database's if anything is there that it names.
+async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
+    let listed = objects.list(prefix::MANIFEST).await?;
+    let ids = listed.iter().filter_map(|object| match object.name {
+        ObjectName::Manifest(id) => Some(id),
+        _ => None,
+    });
+    let Some(newest) = ids.max() else { return Ok(()) };
+    let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
+    let Some(left) = what_is_left_of(objects, &state).await? else { return Ok(()) };
+    Err(Error::corruption(
+        "what is left of a database stands here, without the manifests before its newest: if it \
+         was deleted, delete the rest as well; if not, put them back, from the store's older \
+         versions or a backup",
+    )
+    .with("manifest", newest)
+    .with("missing", ObjectName::Manifest(newest.minus(1).max(ManifestId::FIRST)))
+    .with("what it names and is there", left))
+}
+
+/// An object that `state` names and that is there.
+async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
+    let listed = objects.list(prefix::COMPACTED).await?;
+    let tables: std::collections::HashSet<_> = state.tables().map(|table| table.id).collect();
+    let table = listed
+        .into_iter()
+        .map(|object| object.name)
+        .find(|name| matches!(name, ObjectName::Compacted(id) if tables.contains(id)));
+    if table.is_some() {
+        return Ok(table);
+    }
+    for id in objects.list_wal(state.replay_from.minus(1)).await?.later {
+        let of = objects.wal(id).await?;
+        if of.is_some_and(|object| object.envelope.database == state.database) {
+            return Ok(Some(ObjectName::Wal(id)));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_that_date_by_seconds_leave_the_rest_to_the_own_clock() {
+        let at = UnixMillis;
+        assert_eq!(within_its_second(at(5_123), at(9_000), 7), 5_123);
+        assert_eq!(within_its_second(at(5_000), at(5_999), 7), 5_999);
+        assert_eq!(within_its_second(at(5_000), at(6_000), 7_001), 5_001);
+    }
+
+    #[test]
+    fn a_number_fits_into_53_bits_until_2039() {
+        let last_of_2038 = 2_177_452_800_000_u64;
+        assert!(last_of_2038 * NUMBERS_A_MILLI < 1 << 53);
+    }
+}
