@@ -185,6 +185,7 @@ impl ManifestClient {
         let mut newest = run_look(&self.objects, machine).await?;
         if let Some(known) = probed
             && newest.as_ref().is_some_and(|newest| newest.id == known.id)
+            && self.objects.env.store.may_be_emptied()
             && self.objects.owner_of(known.id).await? != Some(self.database)
         {
             // Freed, or deleted with all the rest: what follows it says which (rule E1).
