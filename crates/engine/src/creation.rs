@@ -15,6 +15,7 @@ use crate::manifest_client::found;
 use crate::objects::Objects;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ManifestId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::protocol::run_end;
 use siltstone_manifest::{Manifest, Settings};
 use std::sync::Arc;
 
@@ -60,12 +61,19 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
 /// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
 /// covered by a new one. It is a database's if anything is there that it names.
 async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
-    let listed = objects.list(prefix::MANIFEST).await?;
-    let ids = listed.iter().filter_map(|object| match object.name {
-        ObjectName::Manifest(id) => Some(id),
-        _ => None,
-    });
-    let Some(newest) = ids.max() else { return Ok(()) };
+    let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
+    for object in objects.list(prefix::MANIFEST).await? {
+        match object.name {
+            ObjectName::Manifest(id) => ids.push(id),
+            ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
+            _ => {}
+        }
+    }
+    let Some(newest) = ids.last().copied() else { return Ok(()) };
+    if run_end(&ids, boundary) > boundary {
+        // Somebody was quicker, and made one.
+        return Ok(());
+    }
     let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
     let Some(left) = what_is_left_of(objects, &state).await? else { return Ok(()) };
     Err(Error::corruption(

@@ -337,7 +337,13 @@ impl Collect {
         self.evidence.pinned = pinned.into_iter().filter(still).collect();
         let have = |id: ManifestId| self.evidence.pinned.iter().any(|version| version.id == id);
         let pins = newest.checkpoints.iter().map(|one| one.manifest_id).filter(|id| !have(*id));
-        let above = (boundary.max(through).get() + 1..newest.id.get()).map(ManifestId);
+        let Some(above) = between(&self.evidence.listed, boundary.max(through), newest.id) else {
+            // Nothing but the first manifest was listed, and there are more by now: the next round
+            // knows what follows it.
+            self.give_up();
+            return;
+        };
+        let above = above.into_iter();
         let mut ids: Vec<ManifestId> = above.chain(pins).filter(|id| *id != newest.id).collect();
         ids.sort_unstable_by(|left, right| right.cmp(left));
         ids.dedup();
@@ -420,6 +426,26 @@ impl Collect {
 }
 
 /// Where a round leaves the boundary of the manifests.
+/// Every manifest above `from` and below `newest`. Each number follows on the one before, but for
+/// those behind the first manifest's, which may stand apart from it: they begin with the smallest
+/// that was listed. `None` where that cannot be told.
+fn between(
+    listed: &[ListedObject],
+    from: ManifestId,
+    newest: ManifestId,
+) -> Option<Vec<ManifestId>> {
+    if from > ManifestId::FIRST || newest <= ManifestId::FIRST {
+        return Some((from.get() + 1..newest.get()).map(ManifestId).collect());
+    }
+    let behind_first = listed.iter().filter_map(|object| match object.name {
+        ObjectName::Manifest(id) if id > ManifestId::FIRST => Some(id),
+        _ => None,
+    });
+    let next = behind_first.min()?;
+    let first = Some(ManifestId::FIRST).filter(|first| from < *first);
+    Some(first.into_iter().chain((next.get()..newest.get()).map(ManifestId)).collect())
+}
+
 fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {
     let moved = manifest_boundary(listed, cutoff).unwrap_or_default();
     moved.max(manifest_boundary_now(listed))
