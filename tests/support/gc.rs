@@ -8,7 +8,7 @@ use siltstone_base::{AttemptId, DatabaseId, ManifestId, ObjectId, ObjectName, Pu
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
 use siltstone_manifest::compaction::{Append, AppendAction, Compactions};
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
+    Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest, run_end,
 };
 use siltstone_manifest::{Edit, Manifest, Rules};
 use std::sync::Arc;
@@ -119,7 +119,14 @@ async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, 
                     _ => {}
                 }
             }
-            ManifestAnswer::Listed(Listing::of(&ids, boundary, after))
+            let mut end = run_end(&ids, boundary);
+            if end == ManifestId::FIRST
+                && let Some(first) = env.store.get(ObjectName::Manifest(end), None).await?
+            {
+                let next = Manifest::decode(&first)?.1.next_id();
+                end = if ids.contains(&next) { run_end(&ids, next) } else { end };
+            }
+            ManifestAnswer::Listed(Listing::ending(end, boundary, after))
         }
         ManifestRequest::Read(id) => {
             let bytes = env.store.get(ObjectName::Manifest(id), None).await?;

@@ -14,7 +14,7 @@ use crate::gc::now::store_time;
 use crate::manifest_client::found;
 use crate::objects::Objects;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ManifestId, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::protocol::run_end;
 use siltstone_manifest::{Manifest, Settings};
 use std::sync::Arc;
@@ -42,8 +42,13 @@ pub(crate) async fn database(objects: &Objects, settings: Settings) -> Result<Ar
 
 /// Where a database that is made now counts from.
 async fn first_number(objects: &Objects, database: DatabaseId) -> Result<u64> {
-    let stored = store_time(objects, database).await?;
-    let millis = within_its_second(stored, objects.env.clock.now(), objects.env.random.next_u64());
+    let own = objects.env.clock.now();
+    let millis = match store_time(objects, database).await {
+        Ok(stored) => within_its_second(stored, own, objects.env.random.next_u64()),
+        // A listing that does not show what was stored just now: the own clock has to do.
+        Err(error) if error.kind() == ErrorKind::Unavailable => own.0,
+        Err(error) => return Err(error),
+    };
     Ok(millis.saturating_mul(NUMBERS_A_MILLI))
 }
 
@@ -61,14 +66,7 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
 /// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
 /// covered by a new one. It is a database's if anything is there that it names.
 async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
-    let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
-    for object in objects.list(prefix::MANIFEST).await? {
-        match object.name {
-            ObjectName::Manifest(id) => ids.push(id),
-            ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
-            _ => {}
-        }
-    }
+    let (ids, boundary) = objects.manifests_listed().await?;
     let Some(newest) = ids.last().copied() else { return Ok(()) };
     if run_end(&ids, boundary) > boundary {
         // Somebody was quicker, and made one.

@@ -45,22 +45,12 @@ impl Objects {
         if let Some(listing) = remembered(&self.env, None) {
             return Ok(listing);
         }
-        let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
-        for object in self.list(prefix::MANIFEST).await? {
-            match object.name {
-                ObjectName::Manifest(id) => ids.push(id),
-                ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
-                _ => {}
+        let (ids, boundary, end) = loop {
+            let (ids, boundary) = self.manifests_listed().await?;
+            if let Some(end) = self.end_of_run(&ids, boundary).await? {
+                break (ids, boundary, end);
             }
-        }
-        let mut end = run_end(&ids, boundary);
-        while !cfg!(mutation = "listing_trusted") {
-            let next = self.after(end).await?;
-            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
-                break;
-            }
-            end = run_end(&ids, next);
-        }
+        };
         let listing = Listing::ending(end, boundary, after);
         #[cfg(mutation = "listing_remembered")]
         drop(remembered(&self.env, Some(listing)));
@@ -72,13 +62,42 @@ impl Objects {
         Ok(listing)
     }
 
-    /// The number that follows `end`. That of the first manifest stands in it.
-    async fn after(&self, end: ManifestId) -> Result<ManifestId> {
-        if end != ManifestId::FIRST {
-            return Ok(end.next());
+    /// Ids of manifests, ascending, and the boundary.
+    pub(crate) async fn manifests_listed(&self) -> Result<(Vec<ManifestId>, ManifestId)> {
+        let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
+        for object in self.list(prefix::MANIFEST).await? {
+            match object.name {
+                ObjectName::Manifest(id) => ids.push(id),
+                ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
+                _ => {}
+            }
         }
-        let first = self.manifest(end).await?;
-        Ok(first.map_or(end.next(), |first| first.next_id()))
+        Ok((ids, boundary))
+    }
+
+    /// Where the run of manifests ends that begins above `boundary`; the boundary where there is
+    /// none. `None` when the first manifest, which says what follows it, was freed since it was
+    /// listed: a boundary says so by now.
+    async fn end_of_run(
+        &self,
+        ids: &[ManifestId],
+        boundary: ManifestId,
+    ) -> Result<Option<ManifestId>> {
+        let mut end = run_end(ids, boundary);
+        while !cfg!(mutation = "listing_trusted") {
+            let next = match end {
+                ManifestId::FIRST if boundary < end => match self.manifest(end).await? {
+                    Some(first) => first.next_id(),
+                    None => return Ok(None),
+                },
+                end => end.next(),
+            };
+            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
+                break;
+            }
+            end = run_end(ids, next);
+        }
+        Ok(Some(end))
     }
 
     /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and

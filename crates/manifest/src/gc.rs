@@ -101,7 +101,8 @@ pub fn manifest_boundary(listed: &[ListedObject], cutoff: UnixMillis) -> Option<
         if *superseded > cutoff || !follows {
             break;
         }
-        reached = Some(*id);
+        // Up to where the run goes on, so that the boundary says where.
+        reached = Some(next.minus(1));
     }
     reached
 }

@@ -212,6 +212,10 @@ impl FaultStore {
 }
 
 impl Store for FaultStore {
+    fn may_be_emptied(&self) -> bool {
+        true
+    }
+
     fn get(
         &self,
         name: ObjectName,

@@ -49,6 +49,8 @@ pub struct Follow {
     first_met: WalId,
     /// Records met on this walk, not yet confirmed.
     met: Vec<WalId>,
+    /// Whether this walk is the first since the reader began, or began again.
+    begins: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -121,6 +123,7 @@ impl Follow {
             walk_from: WalId::NONE,
             first_met: WalId::NONE,
             met: Vec::new(),
+            begins: false,
         }
     }
 
@@ -266,6 +269,7 @@ impl Follow {
                 self.known = Some(newest.clone());
                 self.at = newest.replay_from;
                 self.start_walk();
+                self.begins = true;
                 vec![FollowEvent::StartAgain(newest)]
             }
             LookAction::Done(Some(newest)) => self.advance(newest, check_place),
@@ -311,6 +315,11 @@ impl Follow {
         {
             self.phase = Phase::Doubt(doubt, true);
             return Vec::new();
+        }
+        if std::mem::take(&mut self.begins) && self.first_met.is_none() {
+            // Nothing was met, so nothing would be listed: but what a later poll finds out, whoever
+            // begins is to know.
+            self.first_met = self.at;
         }
         self.end_walk(Then::Idle)
     }

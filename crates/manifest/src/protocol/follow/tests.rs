@@ -219,6 +219,21 @@ fn a_reader_before_a_hole_is_told_by_the_next_poll_that_lists() {
     assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3, 4, 5, 6, 7]);
 }
 
+/// And for one that begins there.
+#[test]
+fn a_reader_that_begins_before_a_hole_is_told() {
+    let mut store = TinyStore::new();
+    let first = store.open(1, 2).unwrap();
+    (3..=7).for_each(|id| store.data(id, 1));
+    store.flush_seen(&first, 4, 3);
+    store.wal.remove(&WalId(4));
+    let mut follow = reader(&mut store, 100);
+    let hole = Failure::Hole(Hole { id: WalId(4), witness: Witness::Object(WalId(7)) });
+    assert_eq!(follow.action(), FollowAction::Failed(hole));
+    store.data(4, 1);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![4, 5, 6, 7]);
+}
+
 /// A reader beside a writer that is faster ends its polls.
 #[test]
 fn what_landed_during_a_poll_is_left_to_the_next() {
