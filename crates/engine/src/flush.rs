@@ -24,8 +24,10 @@ use std::time::Duration;
 const SLICE_BYTES: usize = 4 << 20;
 /// Table names that stay reserved ahead: a flush never waits for a name.
 pub(crate) const RESERVED_NAMES: usize = 4;
-/// Pause after a failed flush.
+/// Pause after a failed flush; it doubles up to the second: what fails may be a table's last byte,
+/// and all of it is built again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
 /// an upload that is repeated, or that lands late, writes the very same bytes under the name.
@@ -50,6 +52,7 @@ struct Flusher {
 /// Runs until the handle has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let mut flusher = Flusher { writer: Arc::clone(&writer), plans: vec![], last_commit: None };
+    let mut pause = RETRY_PAUSE;
     loop {
         let nudged = writer.flush_nudge.notified();
         if writer.dead().is_some() {
@@ -65,13 +68,17 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         flusher.pause_between_commits().await;
         flusher.room_in_l0().await;
         match flusher.flush_frozen().await {
-            Ok(()) => flusher.last_commit = Some(writer.env.clock.monotonic()),
+            Ok(()) => {
+                flusher.last_commit = Some(writer.env.clock.monotonic());
+                pause = RETRY_PAUSE;
+            }
             Err(error) if !error.kind().may_pass() => writer.end(&error),
             // The memtables stay; whoever writes meets pressure, whoever waits meets its deadline,
             // or hears at once of a permission that is lacking.
             Err(error) => {
                 writer.pressure.tell(&error);
-                writer.env.clock.sleep(writer.env.jittered(RETRY_PAUSE)).await;
+                writer.env.clock.sleep(writer.env.jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
