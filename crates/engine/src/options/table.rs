@@ -31,9 +31,9 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bytes,
         1.0,
         GIB,
-        "Bytes of buffered writes that send a WAL object at once. An object holds at most four times \
-         as many, or one batch where that alone is larger: lower it for a link so slow that 16 MiB \
-         take minutes.",
+        "Bytes of buffered writes that send a WAL object at once. An object holds at most four \
+         times as many, or one batch where that alone is larger: lower it for a link so slow that \
+         16 MiB take minutes.",
     ),
     info(
         "max_parallel_writes",
