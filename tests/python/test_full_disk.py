@@ -32,7 +32,9 @@ def disk(tmp_path: Path) -> Path:
     """Where a disk may be mounted."""
     if shutil.which("unshare") is None:
         pytest.skip("a small disk needs unshare (util-linux), which is not here")
-    tried = subprocess.run(in_small_disk(tmp_path, "true"), capture_output=True, text=True)
+    tried = subprocess.run(
+        in_small_disk(tmp_path, "true"), check=False, capture_output=True, text=True
+    )
     if tried.returncode:
         pytest.skip(f"nobody may mount a small disk here: {tried.stderr.strip()}")
     return tmp_path
@@ -50,7 +52,7 @@ def disk(tmp_path: Path) -> Path:
 def test_a_full_disk(disk: Path, scenario: str) -> None:
     command = in_small_disk(disk, sys.executable, str(PROGRAM), scenario, str(disk))
     # The time only ends a test that would never end.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -84,7 +86,9 @@ def test_a_folder_that_may_not_be_written(unwritable: Path, command: str) -> Non
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "siltstone.cli", "--path", str(unwritable), *arguments]
         # The time only ends a test that would never end.
-        return subprocess.run(without_rights(*program), capture_output=True, text=True, timeout=60)
+        return subprocess.run(
+            without_rights(*program), check=False, capture_output=True, text=True, timeout=60
+        )
 
     # With the deadline of half a minute: what is denied waits for nothing.
     ended = run(*words)
