@@ -44,7 +44,7 @@ def fill(folder: Path, spare: int = 0) -> Path:
 
 def put(db: siltstone.Database, numbers: range) -> tuple[list[bytes], siltstone.Error | None]:
     """Rows, each waited for: those that were acknowledged, and what ended it."""
-    done = []
+    done: list[bytes] = []
     for number in numbers:
         key = b"key%06d" % number
         try:
