@@ -102,12 +102,14 @@ impl Troubles {
         newest.filter(|(number, _)| *number > moment).map(|(_, error)| error.clone())
     }
 
-    /// A refused permission after `moment`.
+    /// A permission that a flush needs and that was refused after `moment`.
     pub(crate) fn denied_since(&self, moment: u64) -> Option<Error> {
         let noted = self.noted.lock();
+        let of_flush = |(verb, area): &(Verb, Area)| *verb != Verb::Read && *area != Area::Rest;
         let denied =
             |(number, error): &&(u64, Error)| *number > moment && error.kind() == ErrorKind::Denied;
-        noted.last.values().find(denied).map(|(_, error)| error.clone())
+        let mut needed = noted.last.iter().filter(|(asked, _)| of_flush(asked));
+        needed.find(|(_, last)| denied(last)).map(|(_, (_, error))| error.clone())
     }
 
     /// The newest one with the log, however long ago: it is tried again until it is taken.
