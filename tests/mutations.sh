@@ -58,6 +58,7 @@ room_is_told_to_nobody     regress  peer_47
 beats_by_progress          regress  peer_48
 own_options_decide         regress  peer_49
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other
+wal_unbounded              refusals an_object_of_the_log_has
 sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read
 wal_gap_unseen             hostile  decoders::damage_behind_a_checksum'

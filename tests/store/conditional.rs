@@ -88,7 +88,9 @@ fn what_the_create_said_is_kept() {
     assert_eq!(kinds(outcome(refused(), vec![Err(down())])), Some(ErrorKind::Denied));
     let unread = outcome(PutAnswer::Exists, vec![Err(down())]);
     assert_eq!(kinds(unread), Some(ErrorKind::Unavailable));
-    assert_eq!(kinds(outcome(PutAnswer::Exists, vec![Ok(None)])), None);
+    // A conflict with nothing is told, too: whoever repeats it for long has a cause to name.
+    let nothing = outcome(PutAnswer::Exists, vec![Ok(None)]);
+    assert_eq!(kinds(nothing), Some(ErrorKind::Unavailable));
 }
 
 #[test]

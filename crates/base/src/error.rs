@@ -78,6 +78,14 @@ impl ErrorKind {
     pub fn is_transient(self) -> bool {
         matches!(self, ErrorKind::Unavailable | ErrorKind::Timeout)
     }
+
+    /// Whether a process that waits may see what a store refused with this kind succeed: what
+    /// passes by itself, and a permission, which somebody may give or a new credential bring.
+    /// Every other refusal stays, however often the request is repeated.
+    #[must_use]
+    pub fn may_pass(self) -> bool {
+        self.is_transient() || self == ErrorKind::Denied
+    }
 }
 
 /// `Result` with [`Error`].

@@ -2,6 +2,7 @@
 //! recorded. Each step stands by itself: stopping anywhere between leaves a database that the next
 //! opener recovers.
 
+use crate::store::troubles::explained;
 use crate::write::commit::closed;
 use crate::writer::{Phase, Writer};
 use siltstone_base::{ErrorKind, Result};
@@ -44,7 +45,10 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
         let edit = Edit::CloseClean { epoch: writer.epoch };
         writer.manifests.commit(edit).await.map(|_| ())
     };
-    writer.env.deadline(writer.options.deadline, "close", steps).await
+    let troubles = writer.context.requests.troubles();
+    let began = troubles.moment();
+    let ended = writer.env.deadline(writer.options.deadline, "close", steps).await;
+    ended.map_err(|error| explained(error, troubles.since(began).or_else(|| troubles.of_log())))
 }
 
 /// The last handle was dropped without a close: the tasks send what is buffered and end.

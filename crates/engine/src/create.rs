@@ -3,6 +3,7 @@
 
 use crate::objects::Objects;
 use crate::store::conditional;
+use crate::store::retry::limit_of;
 use bytes::Bytes;
 use siltstone_base::{AttemptId, Error, ErrorKind, ObjectName, PutOutcome, Result};
 use std::time::Duration;
@@ -48,7 +49,7 @@ impl Creating {
             if !error.kind().is_transient() {
                 return Err(error.with("object", name));
             }
-            if waited >= objects.limit {
+            if waited >= limit_of(objects.limit, self.bytes.len() as u64) {
                 self.since = env.clock.monotonic();
                 return Err(Error::new(ErrorKind::Timeout, "the store does not settle a commit")
                     .with("object", name)

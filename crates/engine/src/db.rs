@@ -200,7 +200,7 @@ impl Database {
         let writer = self.writer()?;
         let deadline = writer.options.deadline;
         let flushed = crate::flush::everything(writer);
-        writer.env.deadline(deadline, "flush memtable", flushed).await
+        writer.context.deadline(deadline, "flush memtable", flushed).await
     }
 
     /// Flushes the memtable and merges every table into one sorted run: a major compaction. Answers

@@ -7,7 +7,8 @@ use crate::manifest_client::look;
 use crate::objects::Objects;
 use crate::store::counting::Requests;
 use crate::store::ranges::coalesce;
-use crate::store::retry::with_retries;
+use crate::store::retry::{limit_of, with_retries};
+use crate::store::troubles::explained;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
@@ -90,6 +91,22 @@ pub(crate) fn brought(
 }
 
 impl ReadContext {
+    /// `work`, or Timeout after `limit`, caused by what the store refused meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work`; Timeout.
+    pub(crate) async fn deadline<T>(
+        &self,
+        limit: Duration,
+        operation: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let troubles = self.requests.troubles();
+        let began = troubles.moment();
+        let done = self.env.deadline(limit, operation, work).await;
+        done.map_err(|error| explained(error, troubles.since(began)))
+    }
+
     /// The bytes of `range` of a table, whole.
     ///
     /// # Errors
@@ -106,7 +123,10 @@ impl ReadContext {
         let get = || self.env.store.get(name, Some(range.clone()));
         let found = match self.env.store.get_now(name, Some(range.clone())) {
             Some(Ok(found)) => found,
-            _ => with_retries(&self.env, self.deadline, "read table", get).await?,
+            _ => {
+                let limit = limit_of(self.deadline, range.end - range.start);
+                with_retries(&self.env, limit, "read table", get).await?
+            }
         };
         match found {
             Some(bytes) => Ok(bytes),

@@ -5,7 +5,6 @@
 
 use crate::env::Env;
 use crate::store::Upload;
-use crate::store::retry::with_retries;
 use crate::writer::{Phase, Writer};
 use bytes::Bytes;
 use siltstone_base::{
@@ -25,8 +24,10 @@ use std::time::Duration;
 const SLICE_BYTES: usize = 4 << 20;
 /// Table names that stay reserved ahead: a flush never waits for a name.
 pub(crate) const RESERVED_NAMES: usize = 4;
-/// Pause after a failed flush.
+/// Pause after a failed flush; it doubles up to the second: what fails may be a table's last byte,
+/// and all of it is built again.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
 /// an upload that is repeated, or that lands late, writes the very same bytes under the name.
@@ -51,6 +52,7 @@ struct Flusher {
 /// Runs until the handle has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let mut flusher = Flusher { writer: Arc::clone(&writer), plans: vec![], last_commit: None };
+    let mut pause = RETRY_PAUSE;
     loop {
         let nudged = writer.flush_nudge.notified();
         if writer.dead().is_some() {
@@ -66,19 +68,21 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         flusher.pause_between_commits().await;
         flusher.room_in_l0().await;
         match flusher.flush_frozen().await {
-            Ok(()) => flusher.last_commit = Some(writer.env.clock.monotonic()),
-            Err(error) if ends_the_handle(&error) => writer.end(&error),
-            // The memtables stay; whoever writes meets pressure, whoever waits meets its deadline.
-            Err(_) => writer.env.clock.sleep(writer.env.jittered(RETRY_PAUSE)).await,
+            Ok(()) => {
+                flusher.last_commit = Some(writer.env.clock.monotonic());
+                pause = RETRY_PAUSE;
+            }
+            Err(error) if !error.kind().may_pass() => writer.end(&error),
+            // The memtables stay; whoever writes meets pressure, whoever waits meets its deadline,
+            // or hears at once of a permission that is lacking.
+            Err(error) => {
+                writer.pressure.tell(&error);
+                writer.env.clock.sleep(writer.env.jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
         }
     }
     writer.set_phase(Phase::Done);
-}
-
-/// Whether no later attempt can succeed.
-pub(crate) fn ends_the_handle(error: &Error) -> bool {
-    use siltstone_base::ErrorKind as Kind;
-    !matches!(error.kind(), Kind::Unavailable | Kind::Timeout | Kind::Denied | Kind::NotFound)
 }
 
 impl Flusher {
@@ -238,8 +242,8 @@ fn forget_flushed_wal(writer: &Writer, flushed: Seq) {
 /// Builds and uploads a table.
 async fn build(writer: &Arc<Writer>, plan: &Plan) -> Result<SstDescriptor> {
     let env = &writer.env;
-    let open = || env.store.upload(ObjectName::Compacted(plan.name));
-    let upload = with_retries(env, writer.options.deadline, "begin upload", open).await?;
+    let open = env.store.upload(ObjectName::Compacted(plan.name));
+    let upload = env.deadline(writer.options.deadline, "begin upload", open).await?;
     TableInProgress::new(writer, plan)?.stream(env, upload).await
 }
 
@@ -293,7 +297,21 @@ impl TableInProgress {
         }
     }
 
+    /// Builds the table and uploads it. What was sent of an upload that fails is freed: a store
+    /// bills parts that nobody sees, and a folder holds them. An end that fails is the upload's
+    /// own to free: only it knows what of it may stand.
     async fn stream(mut self, env: &Env, mut upload: Box<dyn Upload>) -> Result<SstDescriptor> {
+        match self.send(env, &mut *upload).await {
+            Ok(descriptor) => upload.finish().await.map(|()| descriptor),
+            Err(error) => {
+                // What failed first is what the caller must know.
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn send(&mut self, env: &Env, upload: &mut dyn Upload) -> Result<SstDescriptor> {
         while let Some(chunk) = self.slice()? {
             upload.write(chunk).await?;
             // A chance for others between two slices.
@@ -303,7 +321,6 @@ impl TableInProgress {
         let builder = builder.ok_or_else(|| Error::internal("a table is finished once"))?;
         let (rest, descriptor) = builder.finish()?;
         upload.write(rest).await?;
-        upload.finish().await?;
         Ok(descriptor)
     }
 }
@@ -316,6 +333,7 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
         tail.next_seq.minus(1)
     };
     writer.ask_flush(last);
+    let began = writer.context.requests.troubles().moment();
     let commit = writer.commit_at(last);
     commit.wait(None).await?;
     loop {
@@ -323,6 +341,9 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
         relief.as_mut().enable();
         if let Some(dead) = writer.dead() {
             return Err(dead);
+        }
+        if let Some(denied) = writer.context.requests.troubles().denied_since(began) {
+            return Err(denied);
         }
         let pending = |m: &Arc<Memtable>| m.first_seq().is_some_and(|first| first <= last);
         if !writer.tree().frozen.iter().any(pending) {

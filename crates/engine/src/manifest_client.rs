@@ -202,20 +202,34 @@ impl ManifestClient {
     /// handle has ended: an outcome left open could land under a later commit.
     ///
     /// # Errors
-    /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; Corruption.
+    /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; what the store
+    /// refuses for good; Corruption.
     pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
-        self.try_commit(edit).await?.map_err(Error::from)
+        self.commit_through(edit, Patience::Endless).await?.map_err(Error::from)
     }
 
-    /// As [`ManifestClient::commit`], for who goes on from a refusal.
+    /// Commits an edit of a compactor, which rivals of another process make as well: that one left
+    /// open lands under a later commit is to that one a rival's, which it plans anew behind. So it
+    /// ends, and whoever asked for it is told why.
     ///
     /// # Errors
-    /// Fenced, Closed when the handle ended meanwhile; Corruption.
+    /// Denied at once, and Timeout after the limit of a request, caused by the last refusal: the
+    /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
+    /// refuses for good; Corruption.
     pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
+        self.commit_through(edit, Patience::OneRequest).await
+    }
+
+    async fn commit_through(
+        &self,
+        edit: Edit,
+        patience: Patience,
+    ) -> Result<Result<Arc<Manifest>, Refusal>> {
         let _turn = self.turn.lock().await;
         let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
         let mut requests = ManifestRequests::new(&self.objects);
-        let mut pause = FIRST_PAUSE;
+        let clock = &self.objects.env.clock;
+        let (began, mut pause) = (clock.monotonic(), FIRST_PAUSE);
         loop {
             let request = match machine.action() {
                 CommitAction::Done(state) => {
@@ -227,18 +241,32 @@ impl ManifestClient {
             };
             match requests.perform(request).await {
                 Ok(answer) => machine.on_answer(answer),
-                Err(error) if may_pass(&error) => {
+                Err(error) if error.kind().may_pass() => {
                     if let Some(dead) = self.durability.failure() {
                         return Err(dead);
                     }
-                    let env = &self.objects.env;
-                    env.clock.sleep(env.jittered(pause)).await;
+                    self.pressure.tell(&error);
+                    let waited = clock.monotonic().saturating_sub(began);
+                    let ends = waited >= self.objects.limit || error.kind() == ErrorKind::Denied;
+                    if ends && patience == Patience::OneRequest {
+                        return Err(error);
+                    }
+                    clock.sleep(self.objects.env.jittered(pause)).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// For how long a commit goes on through troubles of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Until its outcome is settled.
+    Endless,
+    /// As long as a request may take.
+    OneRequest,
 }
 
 impl ManifestClient {
@@ -264,7 +292,7 @@ impl ManifestClient {
                 Ok(Some(version)) => return Ok(version),
                 // It is pinned: who let go of it has taken over.
                 Ok(None) => return Err(Refusal::Fenced { by: state.writer_epoch.next() }.into()),
-                Err(error) if may_pass(&error) => {
+                Err(error) if error.kind().may_pass() => {
                     if let Some(dead) = self.durability.failure() {
                         return Err(dead);
                     }
@@ -276,10 +304,4 @@ impl ManifestClient {
             }
         }
     }
-}
-
-/// Whether a background task waits the error out: the store may come back, a credential may be
-/// renewed.
-fn may_pass(error: &Error) -> bool {
-    error.kind().is_transient() || error.kind() == ErrorKind::Denied
 }

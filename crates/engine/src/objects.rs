@@ -2,7 +2,7 @@
 
 use crate::env::Env;
 use crate::store::Listed;
-use crate::store::retry::with_retries;
+use crate::store::retry::{read_whole, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
@@ -17,7 +17,7 @@ use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests of one database, each within `limit`.
+/// Requests of one database, each within `limit` and the time that its bytes take.
 #[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) env: Env,
@@ -31,10 +31,24 @@ impl Objects {
         with_retries(&self.env, self.limit, "list", list).await
     }
 
-    /// The whole object; `None` when there is none.
+    /// The whole object; `None` when there is none. A long one over a slow link has the time that
+    /// its length takes.
     pub(crate) async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
         let get = || self.env.store.get(name, None);
-        with_retries(&self.env, self.limit, "read", get).await
+        read_whole(&self.env, self.limit, "read", self.length(name), get).await
+    }
+
+    /// Length of an object, as a listing tells it.
+    async fn length(&self, name: ObjectName) -> Result<Option<u64>> {
+        let folder = match name {
+            ObjectName::Wal(_) => prefix::WAL,
+            ObjectName::Manifest(_) => prefix::MANIFEST,
+            ObjectName::Compactions(_) => prefix::COMPACTIONS,
+            // Short ones.
+            _ => return Ok(None),
+        };
+        let listed = self.env.store.list(folder, None).await?;
+        Ok(listed.into_iter().find(|object| object.name == name).map(|object| object.bytes))
     }
 
     /// Newest manifest above `after`, and the boundary: both in one request, since the boundary

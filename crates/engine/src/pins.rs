@@ -134,7 +134,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             return;
         }
         if let Err(error) = writer.commit_pins().await {
-            if crate::flush::ends_the_handle(&error) {
+            if !error.kind().may_pass() {
                 writer.end(&error);
                 return;
             }

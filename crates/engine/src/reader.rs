@@ -267,7 +267,7 @@ impl Shared {
     async fn give_back(&self) {
         let Some(follower) = &self.follower else { return };
         let work = async { follower.lock().await.give_back().await };
-        let _ = self.context.env.deadline(self.options.deadline, "close", work).await;
+        let _ = self.context.deadline(self.options.deadline, "close", work).await;
     }
 
     async fn refresh(&self) -> Result<()> {
@@ -292,7 +292,7 @@ impl Shared {
             }
             Ok(())
         };
-        self.context.env.deadline(self.options.deadline, "refresh", work).await
+        self.context.deadline(self.options.deadline, "refresh", work).await
     }
 
     /// A table was gone: read the newest manifest and start from it.
@@ -312,7 +312,7 @@ impl Shared {
             }
             self.restart(&mut follower).await
         };
-        self.context.env.deadline(self.options.deadline, "refresh", work).await
+        self.context.deadline(self.options.deadline, "refresh", work).await
     }
 
     async fn restart(&self, follower: &mut Follower) -> Result<()> {

@@ -356,6 +356,5 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 /// What the next WAL object holds by now. An empty one has a head, which is nothing to wait for.
 fn wal_buffered_bytes(writer: &Writer) -> u64 {
-    let tail = writer.tail.lock();
-    if tail.wal.is_empty() { 0 } else { tail.wal.len_bytes() as u64 }
+    writer.tail.lock().wal.len_bytes() as u64
 }

@@ -13,6 +13,7 @@ use crate::options::Options;
 use crate::pins::TreePins;
 use crate::read::Pin;
 use crate::tree::{Levels, Tree};
+use crate::write::buffer::WalBuffer;
 use crate::write::commit::{Awaiting, Tail};
 use crate::write::durability::Durability;
 use crate::write::pressure::Pressure;
@@ -149,8 +150,11 @@ impl Writer {
             durability: Arc::clone(&start.durability),
             wal_nudge: Arc::clone(&wal_nudge),
             env: start.env.clone(),
+            requests: Arc::clone(&start.context.requests),
             deadline: start.options.deadline,
         });
+        let buffer = WalBuffer::new(start.options.flush_bytes);
+        let last = start.last_seq;
         Arc::new(Writer {
             env: start.env,
             options: start.options,
@@ -161,13 +165,13 @@ impl Writer {
             budget: start.budget,
             pins: tokio::sync::Mutex::new(start.pins),
             pins_nudge: start.pins_nudge,
-            tail: Mutex::new(Tail::new(start.last_seq.next(), start.active, frozen_bytes)),
+            tail: Mutex::new(Tail::new(last.next(), buffer, (start.active, frozen_bytes))),
             durability: start.durability,
             wal_nudge,
             awaiting,
             pressure: start.pressure,
             tree: RwLock::new(Arc::new(tree)),
-            visible: AtomicU64::new(start.last_seq.0),
+            visible: AtomicU64::new(last.0),
             pinned: Mutex::new(BTreeMap::new()),
             usable: AtomicBool::new(true),
             compactor: Compactor::default(),

@@ -32,6 +32,8 @@ use tokio::sync::Notify;
 /// How much the pause between two looks grows while nothing happens: 2 s become 16 s, 0.06 reads a
 /// second, and with the listing in between less than 0.1 requests.
 pub(super) const SLOWEST_LOOKS: u32 = 8;
+/// Longest time that a process which ends tries to give its epoch up.
+const RELEASE_LIMIT: Duration = Duration::from_secs(2);
 /// Looks by one read before a listing is asked (rule M4).
 const LOOKS_BY_READ: u32 = 15;
 
@@ -145,7 +147,9 @@ impl CompactorProcess {
     /// where the next compactor goes on.
     ///
     /// # Errors
-    /// Fenced once another compactor has taken over; NotFound when the database is destroyed.
+    /// Fenced once another compactor has taken over; NotFound when the database is destroyed;
+    /// Denied, and Timeout after the `deadline`, where the store takes nothing from the beginning.
+    /// Later troubles are told, and waited out.
     pub async fn run(&self) -> Result<()> {
         let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
         let ran = schedule::run(&host).await;
@@ -200,7 +204,9 @@ impl CompactorProcess {
         let process = &self.process;
         let epoch = process.compactor.give_up_epoch();
         if epoch != Epoch::NONE {
-            drop(process.manifests.try_commit(Edit::ReleaseCompactor { epoch }).await);
+            let released = process.manifests.try_commit(Edit::ReleaseCompactor { epoch });
+            // Whoever waits for the end has waited for what it ended with.
+            drop(either(released, process.env.clock.sleep(RELEASE_LIMIT)).await);
         }
     }
 }

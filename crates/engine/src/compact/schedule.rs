@@ -19,9 +19,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Runs until its process stops it or, in a process of its own, another compactor has taken over.
 ///
 /// # Errors
-/// In a process of its own Fenced, NotFound, Invalid, Unsupported.
+/// In a process of its own Fenced, NotFound, Invalid, Unsupported; and what the store refuses from
+/// the beginning for as long as the deadline, a permission at once.
 pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
+    let clock = &host.env().clock;
+    // Until the store has taken something: whoever has just started it should hear that it cannot
+    // work, where one that has worked waits for better times.
+    let mut unproven_since = Some(clock.monotonic());
     while host.check_open().is_ok() {
         let due = start_due(host).await;
         let due = match due {
@@ -30,7 +35,7 @@ pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
         };
         let error = match (due, host.compactor().take_failure()) {
             (Ok(due), None) => {
-                pause = FIRST_PAUSE;
+                (pause, unproven_since) = (FIRST_PAUSE, None);
                 if !due {
                     host.idle(None).await;
                 }
@@ -39,7 +44,11 @@ pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             (Ok(_), Some(error)) => error,
             (Err(error), _) => error,
         };
-        if host.writer().is_none() && is_final(&error) {
+        let waited = unproven_since.map(|since| clock.monotonic().saturating_sub(since));
+        let unproven = waited.is_some_and(|waited| {
+            error.kind() == ErrorKind::Denied || waited >= host.options().deadline
+        });
+        if host.writer().is_none() && (unproven || is_final(&error)) {
             return Err(error);
         }
         if error.kind() == ErrorKind::Fenced {

@@ -9,7 +9,7 @@ use super::range::{Ended, Layers, RangeWorker};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
-use siltstone_base::{AttemptId, Error, ErrorKind, JobId, Result, SstDescriptor};
+use siltstone_base::{AttemptId, ErrorKind, JobId, Result, SstDescriptor};
 use siltstone_manifest::compaction::{Claim, Compactions, Watch};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ async fn direct(
     while process.check_open().is_ok() {
         let found = match look(process, &mut watch, &here).await {
             Ok(found) => found,
-            Err(error) if may_pass(&error) => {
+            Err(error) if error.kind().may_pass() => {
                 process.tell(CompactorEvent::Trouble(error));
                 Vec::new()
             }
@@ -139,9 +139,4 @@ async fn next(
         return None;
     }
     super::job::either(working.next(), process.rests(pause)).await.flatten()
-}
-
-/// Whether waiting may help.
-fn may_pass(error: &Error) -> bool {
-    error.kind().is_transient() || error.kind() == ErrorKind::Denied
 }

@@ -31,7 +31,9 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bytes,
         1.0,
         GIB,
-        "Bytes of buffered writes that send a WAL object at once.",
+        "Bytes of buffered writes that send a WAL object at once. An object holds at most four \
+         times as many, or one batch where that alone is larger: lower it for a link so slow that \
+         16 MiB take minutes.",
     ),
     info(
         "max_parallel_writes",
@@ -46,7 +48,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Rate,
         0.01,
         100_000.0,
-        "Ceiling on WAL PUTs per second, to bound their price; off by default.",
+        "Ceiling on WAL PUTs per second, to bound their price; off by default. As an object holds \
+         four times `flush_bytes` at most, it bounds bytes as well.",
     ),
     info(
         "l0_sst_size_bytes",

@@ -8,7 +8,7 @@ use crate::fetch::ReadContext;
 use crate::options::Options;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::store::lone::LoneObject;
-use crate::store::retry::with_retries;
+use crate::store::retry::{limit_of, with_retries};
 use crate::tree::{Levels, Tree};
 use crate::value::Value;
 use bytes::Bytes;
@@ -250,7 +250,8 @@ fn missing() -> Error {
 async fn read(context: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>> {
     let name = ObjectName::Compacted(SstId::NONE);
     let get = || context.env.store.get(name, Some(range.clone()));
-    with_retries(&context.env, context.deadline, "read table", get).await
+    let limit = limit_of(context.deadline, range.end.saturating_sub(range.start));
+    with_retries(&context.env, limit, "read table", get).await
 }
 
 async fn open(context: &ReadContext, object: &LoneObject) -> Result<Table> {

@@ -96,7 +96,7 @@ pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<
     let (context, key) = (context.clone(), key.to_vec());
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = rounds(&context, &pin, &key, hash, lacking);
-        context.env.deadline(context.deadline, "get", rounds).await
+        context.deadline(context.deadline, "get", rounds).await
     })))
 }
 

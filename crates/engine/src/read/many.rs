@@ -49,7 +49,7 @@ pub(crate) fn get_many(
             }
             Ok(many.answers)
         };
-        context.env.deadline(context.deadline, "get_many", rounds).await
+        context.deadline(context.deadline, "get_many", rounds).await
     })))
 }
 

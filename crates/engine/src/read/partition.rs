@@ -38,7 +38,7 @@ impl Scan {
         let mut anchors = Vec::new();
         if handles.len() <= MAX_TABLES_OPENED {
             let load = try_join_all(handles.iter().map(|handle| self.context.table(handle)));
-            let tables = self.context.env.deadline(self.context.deadline, "scan", load).await?;
+            let tables = self.context.deadline(self.context.deadline, "scan", load).await?;
             for table in tables {
                 anchors.extend(table.anchors((part_bytes / ANCHORS_PER_PART).max(1)));
             }

@@ -351,7 +351,7 @@ impl Scan {
     pub fn fetch(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let deadline = self.context.deadline;
-            let env = self.context.env.clone();
+            let context = self.context.clone();
             let work = async {
                 match &mut self.state {
                     State::Opening => self.open().await,
@@ -365,7 +365,7 @@ impl Scan {
                     State::Ended => Ok(()),
                 }
             };
-            env.deadline(deadline, "scan", work).await.map_err(expired)
+            context.deadline(deadline, "scan", work).await.map_err(expired)
         })
     }
 

@@ -64,12 +64,19 @@ pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptI
     match read_back(env, name, kind, attempt, head_first).await {
         Ok(Found::Ours) => Created { outcome: PutOutcome::Committed, error },
         Ok(Found::Another(bytes)) => Created { outcome: PutOutcome::Lost(bytes), error },
-        Ok(Found::Nothing) => Created { outcome: absent, error },
+        Ok(Found::Nothing) => {
+            Created { outcome: absent, error: error.or_else(|| Some(false_conflict())) }
+        }
         Err(failed) => {
             // What the create itself said comes first: a refusal explains more than what followed.
             Created { outcome: PutOutcome::Unknown, error: error.or(Some(failed)) }
         }
     }
+}
+
+/// A conflict with nothing. Time cures it, where it was a race of other requests.
+fn false_conflict() -> Error {
+    Error::unavailable("the store reports a conflict, and has no object by that name")
 }
 
 enum Found {

@@ -1,5 +1,6 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
+use super::troubles::{Area, Troubles, Verb};
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Env;
 use bytes::Bytes;
@@ -24,6 +25,7 @@ pub struct Requests {
     transient: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    troubles: Troubles,
 }
 
 /// [`Requests`] at one moment.
@@ -66,44 +68,71 @@ impl Requests {
         }
     }
 
-    fn read(&self, found: &Result<Option<Bytes>>) {
+    /// What the store refused last, and has not taken since.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        &self.troubles
+    }
+
+    fn read(&self, name: ObjectName, found: &Result<Option<Bytes>>) {
         self.gets.fetch_add(1, Relaxed);
         if let Ok(Some(bytes)) = found {
             self.bytes_read.fetch_add(bytes.len() as u64, Relaxed);
         }
-        self.note(found);
+        self.note((Verb::Read, Area::of(name)), found);
     }
 
-    fn read_into(&self, found: &Result<bool>, bytes: usize) {
+    fn read_into(&self, name: ObjectName, found: &Result<bool>, bytes: usize) {
         self.gets.fetch_add(1, Relaxed);
         if let Ok(true) = found {
             self.bytes_read.fetch_add(bytes as u64, Relaxed);
         }
-        self.note(found);
+        self.note((Verb::Read, Area::of(name)), found);
     }
 
-    fn note<T>(&self, answer: &Result<T>) {
-        if let Err(error) = answer {
-            self.failed(error);
+    fn note<T>(&self, (verb, area): Asked, answer: &Result<T>) {
+        match answer {
+            Ok(_) => self.troubles.clear(verb, area),
+            Err(error) => self.failed((verb, area), error),
         }
     }
 
-    fn failed(&self, error: &Error) {
+    fn failed(&self, (verb, area): Asked, error: &Error) {
         self.failed.fetch_add(1, Relaxed);
         if error.kind().is_transient() {
             self.transient.fetch_add(1, Relaxed);
         }
+        self.troubles.note(verb, area, error);
     }
 
-    /// The future of `request`, with its failure counted.
+    /// The future of `request`, with how it ends noted.
     fn noting<'a, T: Send + 'a>(
         self: &Arc<Self>,
+        asked: Asked,
         request: BoxFuture<'a, Result<T>>,
     ) -> BoxFuture<'a, Result<T>> {
         let requests = Arc::clone(self);
-        request.inspect(move |answer| requests.note(answer)).boxed()
+        request.inspect(move |answer| requests.note(asked, answer)).boxed()
+    }
+
+    /// As [`Requests::noting`], for a step on the way to what is asked: it proves nothing of it
+    /// when it ends well.
+    fn noting_step<'a, T: Send + 'a>(
+        self: &Arc<Self>,
+        asked: Asked,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let requests = Arc::clone(self);
+        let note = move |answer: &Result<T>| {
+            if let Err(error) = answer {
+                requests.failed(asked, error);
+            }
+        };
+        request.inspect(note).boxed()
     }
 }
+
+/// What a request asks for, of which objects.
+type Asked = (Verb, Area);
 
 /// Puts a counter between an environment and its store.
 #[must_use]
@@ -143,7 +172,7 @@ impl Store for CountingStore {
         let get = self.store.get(name, range);
         async move {
             let found = get.await;
-            self.requests.read(&found);
+            self.requests.read(name, &found);
             found
         }
         .boxed()
@@ -155,7 +184,7 @@ impl Store for CountingStore {
         range: Option<Range<u64>>,
     ) -> Option<Result<Option<Bytes>>> {
         let found = self.store.get_now(name, range)?;
-        self.requests.read(&found);
+        self.requests.read(name, &found);
         Some(found)
     }
 
@@ -166,7 +195,7 @@ impl Store for CountingStore {
         buffer: &mut Vec<u8>,
     ) -> Option<Result<bool>> {
         let found = self.store.get_now_into(name, range, buffer)?;
-        self.requests.read_into(&found, buffer.len());
+        self.requests.read_into(name, &found, buffer.len());
         Some(found)
     }
 
@@ -182,19 +211,24 @@ impl Store for CountingStore {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
         let put = self.store.put_if_absent(name, bytes);
-        put.inspect(|answer| match answer {
-            PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => self.requests.failed(error),
-            PutAnswer::Created | PutAnswer::Exists => {}
+        let area = Area::of(name);
+        put.inspect(move |answer| match answer {
+            PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
+                self.requests.failed((Verb::Create, area), error);
+            }
+            PutAnswer::Created => self.requests.troubles.clear(Verb::Create, area),
+            PutAnswer::Exists => {}
         })
         .boxed()
     }
 
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        let begin = self.requests.noting(self.store.upload(name));
+        let asked = (Verb::Upload, Area::of(name));
+        let begin = self.requests.noting_step(asked, self.store.upload(name));
         async move {
             let upload = begin.await?;
             let requests = Arc::clone(&self.requests);
-            let counting: Box<dyn Upload> = Box::new(CountingUpload { upload, requests });
+            let counting: Box<dyn Upload> = Box::new(CountingUpload { upload, requests, asked });
             Ok(counting)
         }
         .boxed()
@@ -206,18 +240,23 @@ impl Store for CountingStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.requests.lists.fetch_add(1, Relaxed);
-        self.requests.noting(self.store.list(prefix, after))
+        self.requests.noting((Verb::List, Area::under(prefix)), self.store.list(prefix, after))
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.requests.deletes.fetch_add(1, Relaxed);
-        self.requests.noting(self.store.delete(name))
+        self.requests.noting((Verb::Delete, Area::of(name)), self.store.delete(name))
     }
 
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
         self.requests.deletes.fetch_add(names.len() as u64, Relaxed);
+        let areas: Vec<Area> = names.iter().map(|name| Area::of(*name)).collect();
         let deletes = self.store.delete_many(names);
-        deletes.inspect(|answers| answers.iter().for_each(|one| self.requests.note(one))).boxed()
+        let note = move |answers: &Vec<Result<()>>| {
+            let all = areas.iter().zip(answers);
+            all.for_each(|(area, one)| self.requests.note((Verb::Delete, *area), one));
+        };
+        deletes.inspect(note).boxed()
     }
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
@@ -228,26 +267,29 @@ impl Store for CountingStore {
 struct CountingUpload {
     upload: Box<dyn Upload>,
     requests: Arc<Requests>,
+    asked: Asked,
 }
 
 impl Upload for CountingUpload {
     fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
         self.requests.upload_chunks.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
-        self.requests.noting(self.upload.write(chunk))
+        self.requests.noting_step(self.asked, self.upload.write(chunk))
     }
 
     fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
         let written = self.upload.write_now(chunk)?;
         self.requests.upload_chunks.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
-        self.requests.note(&written);
+        if let Err(error) = &written {
+            self.requests.failed(self.asked, error);
+        }
         Some(written)
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         self.requests.puts.fetch_add(1, Relaxed);
-        self.requests.noting(self.upload.finish())
+        self.requests.noting(self.asked, self.upload.finish())
     }
 
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {

@@ -14,6 +14,7 @@ pub mod options;
 pub mod ranges;
 mod remote;
 pub mod retry;
+pub(crate) mod troubles;
 pub mod url;
 
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use super::{CHUNK_BYTES, Progress, Report, is_damage};
 use crate::objects::Objects;
-use crate::store::retry::with_retries;
+use crate::store::retry::{limit_of, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{
@@ -129,7 +129,8 @@ async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<
             .with("range", format_args!("{range:?}")));
     }
     let get = || objects.env.store.get(name, Some(range.clone()));
-    with_retries(&objects.env, objects.limit, "read", get).await
+    let limit = limit_of(objects.limit, range.end - range.start);
+    with_retries(&objects.env, limit, "read", get).await
 }
 
 impl Reading {

@@ -1,15 +1,17 @@
 //! The commit: sequence numbers, WAL buffer and memtable under one short lock, in the caller's
 //! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
 
+use super::buffer::WalBuffer;
 use super::durability::Durability;
 use super::pressure::Hold;
 use crate::answer::Accept;
 use crate::env::Env;
+use crate::store::counting::Requests;
+use crate::store::troubles::explained;
 use crate::writer::Writer;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, ErrorKind, Result, Seq};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::WalBuilder;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,10 +21,8 @@ use tokio::sync::Notify;
 pub(crate) struct Tail {
     /// The next write's first sequence number.
     pub(crate) next_seq: Seq,
-    /// Batches accepted since the last WAL object was cut.
-    pub(crate) wal: WalBuilder,
-    /// When the oldest of them was accepted.
-    pub(crate) wal_since: Option<Duration>,
+    /// Batches that no WAL object holds yet.
+    pub(crate) wal: WalBuffer,
     /// The memtable that takes writes; also in the tree.
     pub(crate) active: Arc<Memtable>,
     /// Bytes of frozen memtables not yet in tables.
@@ -34,16 +34,12 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    pub(crate) fn new(next_seq: Seq, active: Arc<Memtable>, frozen_bytes: usize) -> Self {
-        Tail {
-            next_seq,
-            wal: WalBuilder::new(),
-            wal_since: None,
-            active,
-            frozen_bytes,
-            paid_by: Duration::ZERO,
-            ended: None,
-        }
+    pub(crate) fn new(
+        next_seq: Seq,
+        wal: WalBuffer,
+        (active, frozen_bytes): (Arc<Memtable>, usize),
+    ) -> Self {
+        Tail { next_seq, wal, active, frozen_bytes, paid_by: Duration::ZERO, ended: None }
     }
 
     pub(crate) fn unflushed_bytes(&self) -> usize {
@@ -63,6 +59,7 @@ pub(crate) struct Awaiting {
     pub(crate) durability: Arc<Durability>,
     pub(crate) wal_nudge: Arc<Notify>,
     pub(crate) env: Env,
+    pub(crate) requests: Arc<Requests>,
     pub(crate) deadline: Duration,
 }
 
@@ -83,9 +80,11 @@ impl Commit {
     /// `None` waits as long as the handle's deadline. Cancelling the wait never cancels the write.
     ///
     /// # Errors
-    /// Timeout: the write goes on and may still become durable. Fenced, Closed: it will not be
-    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
-    /// credentials; the write stays queued and is tried again.
+    /// Timeout: the write goes on and may still become durable; what the store refused last is its
+    /// cause. Fenced, Closed: it will not be acknowledged, though a newer writer may have recovered
+    /// it. Denied: the store refuses the credentials; the write stays queued and is tried again.
+    /// Invalid, NotFound, Unsupported, Corruption, Internal: the store refuses it for good, and
+    /// the handle has ended.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
         if self.awaiting.durability.want(self.seq) {
@@ -95,7 +94,8 @@ impl Commit {
             let awaiting = &this.awaiting;
             let limit = limit.unwrap_or(awaiting.deadline);
             let durable = Arc::clone(&awaiting.durability).wait(this.seq);
-            awaiting.env.deadline(limit, "wait for durability", durable).await
+            let waited = awaiting.env.deadline(limit, "wait for durability", durable).await;
+            waited.map_err(|error| explained(error, awaiting.requests.troubles().of_log()))
         })
     }
 }
@@ -141,19 +141,14 @@ impl Writer {
             return Err(Error::internal("sequence numbers are used up"));
         }
         tail.active.insert_batch(first, &bytes)?;
-        tail.wal.push_batch(first, ops, &bytes);
+        let news = tail.wal.push(first, ops, &bytes, || self.env.clock.monotonic());
         tail.next_seq = last.next();
         self.publish(last);
-        let began = tail.wal_since.is_none();
-        if began {
-            tail.wal_since = Some(self.env.clock.monotonic());
-        }
-        let full = tail.wal.len_bytes() >= self.options.flush_bytes;
         if tail.active.bytes() >= self.options.l0_sst_size_bytes {
             self.freeze(&mut tail);
         }
         drop(tail);
-        if began || full {
+        if news {
             self.wal_nudge.notify_one();
         }
         Ok(Accept::Accepted(self.commit_at(last)))

@@ -4,7 +4,7 @@
 use crate::compact::pending::{above, pending_bytes};
 use crate::options::Options;
 use parking_lot::Mutex;
-use siltstone_base::UnixMillis;
+use siltstone_base::{Error, ErrorKind, UnixMillis};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Above;
 use std::sync::Arc;
@@ -220,6 +220,14 @@ impl Pressure {
             stopped: AtomicU64::new(0),
             said: Mutex::default(),
         })
+    }
+
+    /// What keeps the flush from going on: of a permission that is lacking, those who wait for room
+    /// or for the flush hear at once.
+    pub(crate) fn tell(&self, error: &Error) {
+        if error.kind() == ErrorKind::Denied {
+            self.relief.notify_waiters();
+        }
     }
 
     /// The newest known manifest is this.

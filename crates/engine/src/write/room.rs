@@ -5,6 +5,7 @@ use super::pressure::{Cause, Hold, Pressure};
 use crate::compact::log::Health;
 use crate::compact::silence::patience;
 use crate::follow::LIST_EVERY;
+use crate::store::troubles::explained;
 use crate::writer::Writer;
 use futures::future::{BoxFuture, select};
 use log::Level;
@@ -90,6 +91,8 @@ impl Writer {
 
     /// Ends when there is room.
     async fn stopped(&self, waiting: &mut Waiting) -> Result<()> {
+        let troubles = self.context.requests.troubles();
+        let began = troubles.moment();
         let relieved = async {
             loop {
                 // Registered before the look, so that a relief in between is not missed.
@@ -97,9 +100,13 @@ impl Writer {
                 relief.as_mut().enable();
                 self.still_takes_writes()?;
                 let unflushed = self.tail.lock().unflushed_bytes();
-                match self.pressure.limits.full(&self.pressure.load(unflushed)) {
-                    None => return Ok(()),
-                    Some(cause) => waiting.turn(cause),
+                let full = self.pressure.limits.full(&self.pressure.load(unflushed));
+                let denied = troubles.denied_since(began);
+                match (full, denied) {
+                    (None, _) => return Ok(()),
+                    // No flush can make room before somebody gives the permission.
+                    (Some(Cause::Memory), Some(denied)) => return Err(denied),
+                    (Some(cause), _) => waiting.turn(cause),
                 }
                 relief.await;
             }
@@ -108,7 +115,7 @@ impl Writer {
         let waited = self.env.deadline(limit, "wait for room", relieved).await;
         waited.map_err(|error| match error.kind() {
             // Only the deadline itself is one here.
-            ErrorKind::Timeout => self.no_room(),
+            ErrorKind::Timeout => self.no_room(began),
             _ => error,
         })
     }
@@ -117,16 +124,19 @@ impl Writer {
         self.tail.lock().ended.clone().map_or(Ok(()), Err)
     }
 
-    /// The error of a write that found no room within the deadline.
-    fn no_room(&self) -> Error {
+    /// The error of a write that found no room within the deadline, since it `began` to wait.
+    fn no_room(&self, began: u64) -> Error {
         let unflushed = self.tail.lock().unflushed_bytes();
         let full = self.pressure.limits.full(&self.pressure.load(unflushed));
         // Room that came with the deadline is gone with it.
         let cause = full.unwrap_or(Cause::Memory);
         let text = format!("no room for the write within the deadline: {}", self.reason(cause));
-        Error::new(ErrorKind::Timeout, text)
+        let error = Error::new(ErrorKind::Timeout, text)
             .during("wait for room")
-            .with("deadline", format_args!("{:?}", self.options.deadline))
+            .with("deadline", format_args!("{:?}", self.options.deadline));
+        // What holds compaction up is in the reason.
+        let refused = self.context.requests.troubles().since(began);
+        explained(error, refused.filter(|_| cause == Cause::Memory))
     }
 
     /// What is in the way, its figure and limit, and the way out.
@@ -243,12 +253,13 @@ pub(crate) async fn watch(writer: Arc<Writer>) {
         looks = looks.wrapping_add(1);
         // What it finds is told to those who wait. A read of the next number misses a manifest
         // whose predecessor was freed; a listing does not.
-        let looked = writer.manifests.probe(looks.is_multiple_of(LIST_EVERY)).await;
-        if let Ok(newest) = looked
-            && newest.writer_epoch > writer.epoch
-        {
+        match writer.manifests.probe(looks.is_multiple_of(LIST_EVERY)).await {
             // A writer that sends nothing does not meet its successor's fence.
-            writer.end(&Refusal::Fenced { by: newest.writer_epoch }.into());
+            Ok(newest) if newest.writer_epoch > writer.epoch => {
+                writer.end(&Refusal::Fenced { by: newest.writer_epoch }.into());
+            }
+            Err(error) if !error.kind().may_pass() => writer.end(&error),
+            Ok(_) | Err(_) => {}
         }
     }
 }

@@ -1,10 +1,12 @@
-//! The WAL task: cuts buffered batches into WAL objects, keeps up to `max_parallel_writes` of them
+//! The WAL task: makes WAL objects of buffered batches, keeps up to `max_parallel_writes` of them
 //! in flight, and acknowledges in id order. The rules are the manifest crate's `WalWindow`; this
 //! file only carries them out.
 
+use super::buffer::Due;
 use crate::follow::{LIST_EVERY, LONG_PAUSE_INTERVALS};
 use crate::objects::{Objects, seen};
 use crate::store::conditional::{self, Created};
+use crate::store::troubles::{Area, Verb};
 use crate::writer::{Phase, Writer};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -17,8 +19,8 @@ use siltstone_base::{
 };
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{WalSeen, WalWindow, WindowEvent};
-use siltstone_sst::wal::{self, WalBuilder};
-use std::collections::{BTreeMap, BTreeSet};
+use siltstone_sst::wal;
+use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +29,9 @@ use tokio::sync::futures::Notified;
 /// First pause before the same bytes go to the same id again; doubles up to the second bound.
 const RETRY_FIRST: Duration = Duration::from_millis(10);
 const RETRY_MOST: Duration = Duration::from_secs(1);
+/// Reads of an object that is not ours, each twice in a row damaged, before that is no damage of
+/// the way.
+const READS_OF_DAMAGE: u32 = 3;
 
 /// A WAL object that is cut and not yet acknowledged.
 struct Sealed {
@@ -34,6 +39,8 @@ struct Sealed {
     attempt: AttemptId,
     last_seq: Seq,
     tries: u32,
+    /// Reads in a row of what stands in its place that could not be understood.
+    unread: u32,
 }
 
 /// What something in flight ended with.
@@ -55,8 +62,8 @@ pub(crate) struct WalTask {
     looking: bool,
     /// Looks so far.
     looks: u32,
-    /// Ids on whose account the boundary is being asked.
-    checking: BTreeSet<WalId>,
+    /// Ids on whose account the boundary is being asked, and how often it could not be told.
+    checking: BTreeMap<WalId, u32>,
     /// When the rate ceiling allows the next cut.
     next_cut: Duration,
 }
@@ -72,7 +79,7 @@ impl WalTask {
             in_flight: FuturesUnordered::new(),
             looking: false,
             looks: 0,
-            checking: BTreeSet::new(),
+            checking: BTreeMap::new(),
             next_cut: Duration::ZERO,
         }
     }
@@ -146,34 +153,35 @@ impl WalTask {
     fn due_in(&self, now: Duration) -> Option<Duration> {
         let writer = &self.writer;
         let tail = writer.tail.lock();
-        let since = tail.wal_since?;
+        let due = tail.wal.due()?;
         let waited = writer.durability.waited() >= tail.wal.first_seq();
-        let closing = writer.phase() >= Phase::DrainWal;
-        let full = tail.wal.len_bytes() >= writer.options.flush_bytes;
         drop(tail);
+        let closing = writer.phase() >= Phase::DrainWal;
         let by_rate = self.next_cut.saturating_sub(now);
-        if waited || full || closing {
-            return Some(by_rate);
-        }
-        let by_time = (since + writer.options.flush_interval).saturating_sub(now);
+        let by_time = match due {
+            Due::Since(since) if !waited && !closing => {
+                (since + writer.options.flush_interval).saturating_sub(now)
+            }
+            Due::Since(_) | Due::Now => Duration::ZERO,
+        };
         Some(by_time.max(by_rate))
     }
 
-    /// Makes a WAL object of everything buffered and sends it under the next id.
+    /// Makes a WAL object of the oldest piece that is buffered and sends it under the next id.
     fn cut(&mut self, now: Duration) {
-        let Some(id) = self.window.send() else { return };
+        if self.window.may_send().is_none() {
+            return;
+        }
         let writer = &self.writer;
-        let mut tail = writer.tail.lock();
-        let buffered = std::mem::replace(&mut tail.wal, WalBuilder::new());
-        tail.wal_since = None;
-        let last_seq = tail.next_seq.minus(1);
-        drop(tail);
+        let Some(buffered) = writer.tail.lock().wal.take() else { return };
+        let Some(id) = self.window.send() else { return };
+        let last_seq = buffered.last_seq();
         let attempt = AttemptId(writer.env.random_u128());
         let object = ObjectId(writer.env.random_u128());
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Wal, database, object, attempt);
         let bytes = buffered.finish(envelope, writer.epoch, id);
-        self.sealed.insert(id, Sealed { bytes, attempt, last_seq, tries: 0 });
+        self.sealed.insert(id, Sealed { bytes, attempt, last_seq, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {
             self.next_cut = now + Duration::from_secs_f64(1.0 / rate);
         }
@@ -197,6 +205,11 @@ impl WalTask {
 
     fn retry_pause(&self, id: WalId) -> Duration {
         let tries = self.sealed.get(&id).map_or(1, |sealed| sealed.tries);
+        self.pause_after(tries)
+    }
+
+    /// The pause after so many tries in a row.
+    fn pause_after(&self, tries: u32) -> Duration {
         let base = RETRY_FIRST.saturating_mul(1 << tries.saturating_sub(1).min(10));
         self.writer.env.jittered(base.min(RETRY_MOST))
     }
@@ -223,10 +236,7 @@ impl WalTask {
     fn on_done(&mut self, done: Done) -> Result<()> {
         match done {
             Done::Sent(id, created) => {
-                if !matches!(created.outcome, PutOutcome::Committed) {
-                    self.tell_trouble(created.error.as_ref());
-                }
-                let outcome = self.outcome(id, created.outcome);
+                let outcome = self.outcome(id, created)?;
                 let events = self.window.on_outcome(id, outcome);
                 self.carry_out(&events)
             }
@@ -238,8 +248,7 @@ impl WalTask {
                         let events = self.window.on_overtaken(manifest.writer_epoch);
                         self.carry_out(&events)
                     }
-                    // Rule E1: deleted under this handle.
-                    Err(gone) if gone.kind() == ErrorKind::NotFound => Err(gone),
+                    Err(error) if !error.kind().may_pass() => Err(error),
                     // A store that does not answer just now proves nothing.
                     _ => Ok(()),
                 }
@@ -250,34 +259,59 @@ impl WalTask {
                 self.carry_out(&events)
             }
             Done::Boundary(id, Err(error)) => {
-                self.tell_trouble(Some(&error));
+                self.heard(id, &error)?;
+                if let Some(tries) = self.checking.get_mut(&id) {
+                    *tries += 1;
+                }
                 self.ask_boundary(id);
                 Ok(())
             }
         }
     }
 
-    /// A refused credential is told to those who wait; retrying does not cure it, and the objects
-    /// stay queued in case somebody does.
-    fn tell_trouble(&self, error: Option<&Error>) {
-        if let Some(error) = error
-            && error.kind() == ErrorKind::Denied
-        {
-            self.writer.durability.trouble(error.clone());
+    /// What the store refused on account of `id`. A refused credential is told to those who wait;
+    /// retrying does not cure it, and the objects stay queued in case somebody does.
+    ///
+    /// # Errors
+    /// A refusal that stays: the end of the handle.
+    fn heard(&self, id: WalId, error: &Error) -> Result<()> {
+        match error.kind() {
+            ErrorKind::Denied => self.writer.durability.trouble(error.clone()),
+            kind if !kind.may_pass() => return Err(refused(id, error)),
+            _ => {
+                let troubles = self.writer.context.requests.troubles();
+                troubles.note(Verb::Create, Area::Log, error);
+            }
         }
+        Ok(())
     }
 
-    /// What is there instead, in the protocol's words. What can not be read is asked for again.
-    fn outcome(&self, id: WalId, outcome: PutOutcome<Bytes>) -> PutOutcome<WalSeen> {
-        match outcome {
+    /// What became of a try, in the protocol's words. What cannot be read is asked for again.
+    ///
+    /// # Errors
+    /// A refusal that stays; Corruption where nobody can read what stands in the object's place.
+    fn outcome(&mut self, id: WalId, created: Created) -> Result<PutOutcome<WalSeen>> {
+        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        if let Some(error) = created.error.filter(|_| !settled) {
+            self.heard(id, &error)?;
+        }
+        Ok(match created.outcome {
             PutOutcome::Committed => PutOutcome::Committed,
             PutOutcome::NotApplied => PutOutcome::NotApplied,
             PutOutcome::Unknown => PutOutcome::Unknown,
             PutOutcome::Lost(bytes) => match wal::decode(bytes, id) {
                 Ok(object) => PutOutcome::Lost(seen(&object, self.writer.manifests.database())),
-                Err(_) => PutOutcome::Unknown,
+                Err(error) => {
+                    if let Some(sealed) = self.sealed.get_mut(&id) {
+                        sealed.unread += 1;
+                        if sealed.unread >= READS_OF_DAMAGE {
+                            return Err(refused(id, &error));
+                        }
+                    }
+                    PutOutcome::Unknown
+                }
             },
-        }
+        })
     }
 
     fn carry_out(&mut self, events: &[WindowEvent]) -> Result<()> {
@@ -293,7 +327,7 @@ impl WalTask {
                     self.send(id, pause);
                 }
                 WindowEvent::CheckBoundary(id) => {
-                    if self.checking.insert(id) {
+                    if self.checking.insert(id, 0).is_none() {
                         self.ask_boundary(id);
                     }
                 }
@@ -304,11 +338,32 @@ impl WalTask {
         Ok(())
     }
 
+    /// Asks for the boundary on account of `id`, after a pause where it could not be told before.
     fn ask_boundary(&mut self, id: WalId) {
         let objects = self.objects.clone();
-        self.in_flight
-            .push(Box::pin(async move { Done::Boundary(id, objects.wal_boundary().await) }));
+        let pause = match self.checking.get(&id) {
+            Some(tries) if *tries > 0 => self.pause_after(*tries),
+            _ => Duration::ZERO,
+        };
+        self.in_flight.push(Box::pin(async move {
+            if !pause.is_zero() {
+                objects.env.clock.sleep(pause).await;
+            }
+            Done::Boundary(id, objects.wal_boundary().await)
+        }));
     }
+}
+
+/// The end of a handle whose log the store refuses for good. An earlier try of the same object may
+/// have landed, whatever the last one was told: nothing is said of what is stored.
+fn refused(id: WalId, error: &Error) -> Error {
+    Error::new(
+        error.kind(),
+        "the store refuses the log, and will not take it however often it is sent: the handle has \
+         ended; what was not acknowledged may or may not be stored",
+    )
+    .with("object", ObjectName::Wal(id))
+    .caused_by(error.clone())
 }
 
 fn fenced(by: Option<Epoch>) -> Error {

@@ -73,6 +73,12 @@ impl WalBuilder {
         self.bytes.len() + CHECKSUM_BYTES
     }
 
+    /// Length of the object, were it closed after one more batch of so many bytes.
+    #[must_use]
+    pub fn len_with(&self, batch_bytes: usize) -> usize {
+        self.len_bytes() + WAL_RECORD_HEAD_BYTES + batch_bytes
+    }
+
     /// Whether it has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -1,0 +1,175 @@
+//! What the store refused last and has not taken since: the cause of every deadline that passes
+//! meanwhile.
+//!
+//! Kept by what was asked of which objects: that a listing succeeds says nothing of a create. One
+//! process's requests are many and its troubles are few, so that a request which succeeds looks at
+//! one number.
+
+use parking_lot::Mutex;
+use siltstone_base::name::prefix;
+use siltstone_base::{Error, ErrorKind, ObjectName};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is asked of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verb {
+    Read,
+    Create,
+    Upload,
+    List,
+    Delete,
+}
+
+/// Of which objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Area {
+    Log,
+    Tables,
+    Manifests,
+    Rest,
+}
+
+impl Area {
+    /// Where `name` lies.
+    pub(crate) fn of(name: ObjectName) -> Area {
+        match name {
+            ObjectName::Wal(_) | ObjectName::WalBoundary(_) => Area::Log,
+            ObjectName::Compacted(_) => Area::Tables,
+            ObjectName::Manifest(_) | ObjectName::ManifestBoundary(_) => Area::Manifests,
+            _ => Area::Rest,
+        }
+    }
+
+    /// What lies under one of [`prefix`].
+    pub(crate) fn under(listed: &str) -> Area {
+        match listed {
+            prefix::WAL | prefix::WAL_BOUNDARY => Area::Log,
+            prefix::COMPACTED => Area::Tables,
+            prefix::MANIFEST | prefix::MANIFEST_BOUNDARY => Area::Manifests,
+            _ => Area::Rest,
+        }
+    }
+}
+
+/// The troubles of one handle with its store.
+#[derive(Debug, Default)]
+pub(crate) struct Troubles {
+    /// How many of them there are now.
+    open: AtomicUsize,
+    noted: Mutex<Noted>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    /// How many there ever were.
+    number: u64,
+    last: BTreeMap<(Verb, Area), (u64, Error)>,
+}
+
+impl Troubles {
+    /// The store refused that. Nobody waits for a delete.
+    pub(crate) fn note(&self, verb: Verb, area: Area, error: &Error) {
+        if verb == Verb::Delete {
+            return;
+        }
+        let mut noted = self.noted.lock();
+        noted.number += 1;
+        let number = noted.number;
+        noted.last.insert((verb, area), (number, error.clone()));
+        self.open.store(noted.last.len(), Ordering::Release);
+    }
+
+    /// The store took that.
+    pub(crate) fn clear(&self, verb: Verb, area: Area) {
+        if self.open.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut noted = self.noted.lock();
+        noted.last.remove(&(verb, area));
+        self.open.store(noted.last.len(), Ordering::Release);
+    }
+
+    /// The moment, for [`Troubles::since`].
+    pub(crate) fn moment(&self) -> u64 {
+        self.noted.lock().number
+    }
+
+    /// The newest one after `moment`.
+    pub(crate) fn since(&self, moment: u64) -> Option<Error> {
+        let noted = self.noted.lock();
+        let newest = noted.last.values().max_by_key(|(number, _)| *number);
+        newest.filter(|(number, _)| *number > moment).map(|(_, error)| error.clone())
+    }
+
+    /// A permission that a flush needs and that was refused after `moment`.
+    pub(crate) fn denied_since(&self, moment: u64) -> Option<Error> {
+        let noted = self.noted.lock();
+        let of_flush = |(verb, area): &(Verb, Area)| *verb != Verb::Read && *area != Area::Rest;
+        let denied =
+            |(number, error): &&(u64, Error)| *number > moment && error.kind() == ErrorKind::Denied;
+        let mut needed = noted.last.iter().filter(|(asked, _)| of_flush(asked));
+        needed.find(|(_, last)| denied(last)).map(|(_, (_, error))| error.clone())
+    }
+
+    /// The newest one with the log, however long ago: it is tried again until it is taken.
+    pub(crate) fn of_log(&self) -> Option<Error> {
+        let noted = self.noted.lock();
+        let of_log = noted.last.iter().filter(|((_, area), _)| *area == Area::Log);
+        of_log.max_by_key(|(_, (number, _))| *number).map(|(_, (_, error))| error.clone())
+    }
+}
+
+/// `error` with `cause`, where it is a deadline that passed and says no cause yet.
+pub(crate) fn explained(error: Error, cause: Option<Error>) -> Error {
+    let bare = error.kind() == ErrorKind::Timeout && std::error::Error::source(&error).is_none();
+    match cause {
+        Some(cause) if bare => error.caused_by(cause),
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Error {
+        Error::unavailable("no space left")
+    }
+
+    #[test]
+    fn a_trouble_ends_with_the_same_request_and_no_other() {
+        let troubles = Troubles::default();
+        troubles.note(Verb::Create, Area::Log, &full());
+        troubles.clear(Verb::List, Area::Log);
+        troubles.clear(Verb::Create, Area::Manifests);
+        assert!(troubles.of_log().is_some_and(|error| error.to_string() == "no space left"));
+        troubles.clear(Verb::Create, Area::Log);
+        assert!(troubles.of_log().is_none() && troubles.since(0).is_none());
+    }
+
+    #[test]
+    fn what_was_before_a_wait_explains_it_only_for_the_log() {
+        let troubles = Troubles::default();
+        troubles.note(Verb::Upload, Area::Tables, &full());
+        let moment = troubles.moment();
+        assert!(troubles.since(0).is_some());
+        assert!(troubles.since(moment).is_none() && troubles.of_log().is_none());
+        troubles.note(Verb::Create, Area::Log, &Error::new(ErrorKind::Denied, "no rights"));
+        let now = troubles.moment();
+        assert!(troubles.of_log().is_some() && troubles.denied_since(moment).is_some());
+        assert!(troubles.denied_since(now).is_none());
+    }
+
+    #[test]
+    fn only_a_bare_deadline_is_given_a_cause() {
+        let passed = || Error::new(ErrorKind::Timeout, "the deadline passed");
+        let told = explained(passed(), Some(full()));
+        assert_eq!(told.to_string(), "the deadline passed: no space left");
+        let again = explained(told, Some(Error::unavailable("other")));
+        assert_eq!(again.to_string(), "the deadline passed: no space left");
+        let fenced = explained(Error::new(ErrorKind::Fenced, "over"), Some(full()));
+        assert_eq!(fenced.to_string(), "over");
+        assert_eq!(explained(passed(), None).to_string(), "the deadline passed");
+    }
+}

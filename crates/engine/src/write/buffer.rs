@@ -1,0 +1,160 @@
+//! Accepted batches that no WAL object holds yet, in pieces of bounded size: each piece is one
+//! object. Cut while they are filled, so that whoever sends one takes it off the front and copies
+//! nothing under the commit lock.
+
+use siltstone_base::Seq;
+use siltstone_sst::wal::WalBuilder;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How many times `flush_bytes` a WAL object may hold. More would leave a slow link one object for
+/// minutes; fewer would cost requests where the window is full, and four round trips' worth is
+/// what comes in while four objects are under way.
+pub(crate) const OBJECT_FLUSHES: usize = 4;
+
+/// What the commit lock guards of the log.
+pub(crate) struct WalBuffer {
+    /// Pieces that take no more, oldest first.
+    full: VecDeque<WalBuilder>,
+    /// The piece that is being filled.
+    open: WalBuilder,
+    /// When the oldest batch of the open piece was accepted.
+    since: Option<Duration>,
+    /// What a piece holds at most, unless one batch alone is larger.
+    most_bytes: usize,
+    /// From how many bytes on a piece is sent at once.
+    flush_bytes: usize,
+}
+
+/// Whether, and how soon, something must be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Enough for an object is there.
+    Now,
+    /// The oldest batch was accepted then.
+    Since(Duration),
+}
+
+impl WalBuffer {
+    pub(crate) fn new(flush_bytes: usize) -> WalBuffer {
+        WalBuffer {
+            full: VecDeque::new(),
+            open: WalBuilder::new(),
+            since: None,
+            most_bytes: flush_bytes.saturating_mul(OBJECT_FLUSHES),
+            flush_bytes,
+        }
+    }
+
+    /// Appends a batch, which is never cut. Whether whoever sends it must be told: something began
+    /// to wait, or there is enough to be sent.
+    pub(crate) fn push(
+        &mut self,
+        first: Seq,
+        ops: u32,
+        bytes: &[u8],
+        now: impl FnOnce() -> Duration,
+    ) -> bool {
+        let full = self.open.len_with(bytes.len()) > self.most_bytes;
+        if full && !self.open.is_empty() && !cfg!(mutation = "wal_unbounded") {
+            self.full.push_back(std::mem::take(&mut self.open));
+            self.since = None;
+        }
+        self.open.push_batch(first, ops, bytes);
+        let began = self.since.is_none();
+        if began {
+            self.since = Some(now());
+        }
+        began || self.open.len_bytes() >= self.flush_bytes
+    }
+
+    /// When something must be sent; `None` when nothing is there.
+    pub(crate) fn due(&self) -> Option<Due> {
+        if !self.full.is_empty() || self.open.len_bytes() >= self.flush_bytes {
+            return (!self.is_empty()).then_some(Due::Now);
+        }
+        self.since.map(Due::Since)
+    }
+
+    /// The oldest piece; `None` when nothing is there.
+    pub(crate) fn take(&mut self) -> Option<WalBuilder> {
+        if let Some(full) = self.full.pop_front() {
+            return Some(full);
+        }
+        self.since = None;
+        (!self.open.is_empty()).then(|| std::mem::take(&mut self.open))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.full.is_empty() && self.open.is_empty()
+    }
+
+    /// Sequence number of the oldest operation; none where there is nothing.
+    pub(crate) fn first_seq(&self) -> Seq {
+        self.full.front().unwrap_or(&self.open).first_seq()
+    }
+
+    /// Length of the objects, were they all made now.
+    pub(crate) fn len_bytes(&self) -> usize {
+        let full: usize = self.full.iter().map(WalBuilder::len_bytes).sum();
+        full + if self.open.is_empty() { 0 } else { self.open.len_bytes() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten batches of 30 bytes in pieces of at most 400 bytes, heads and checksums among them.
+    fn filled() -> WalBuffer {
+        let mut buffer = WalBuffer::new(100);
+        for seq in 1..=10 {
+            buffer.push(Seq(seq), 1, &[7; 30], || Duration::from_secs(seq));
+        }
+        buffer
+    }
+
+    #[test]
+    fn pieces_are_bounded_and_lose_no_batch() {
+        let mut buffer = filled();
+        let all = buffer.len_bytes();
+        let (mut next, mut bytes, mut pieces) = (Seq(1), 0, 0);
+        while let Some(piece) = buffer.take() {
+            assert!(piece.len_bytes() <= 400, "{}", piece.len_bytes());
+            assert_eq!((piece.first_seq(), next), (next, piece.first_seq()));
+            next = piece.last_seq().next();
+            bytes += piece.len_bytes();
+            pieces += 1;
+        }
+        assert_eq!((next, bytes), (Seq(11), all));
+        assert!(pieces >= 2, "{pieces}");
+        assert!(buffer.is_empty() && buffer.due().is_none() && buffer.len_bytes() == 0);
+    }
+
+    #[test]
+    fn what_stays_is_due_by_its_own_oldest_batch() {
+        let mut buffer = WalBuffer::new(100_000);
+        buffer.push(Seq(1), 1, &[7; 30], || Duration::from_secs(1));
+        buffer.push(Seq(2), 1, &[7; 30], || Duration::from_secs(2));
+        assert_eq!(buffer.due(), Some(Due::Since(Duration::from_secs(1))));
+        // Does not fit with the others: they are due now, and it waits for itself.
+        buffer.push(Seq(3), 1, &vec![7; 399_900], || Duration::from_secs(3));
+        assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(1)));
+        let first = buffer.take().expect("a piece");
+        assert_eq!(first.last_seq(), Seq(2));
+        assert_eq!((buffer.due(), buffer.first_seq()), (Some(Due::Now), Seq(3)));
+        assert_eq!(buffer.take().expect("a piece").first_seq(), Seq(3));
+        buffer.push(Seq(4), 1, &[7; 30], || Duration::from_secs(4));
+        assert_eq!(buffer.due(), Some(Due::Since(Duration::from_secs(4))));
+    }
+
+    #[test]
+    fn a_batch_is_never_cut_and_one_alone_may_be_larger() {
+        let mut buffer = WalBuffer::new(100);
+        assert!(buffer.push(Seq(1), 5, &[7; 3000], || Duration::ZERO));
+        assert!(buffer.push(Seq(6), 1, &[7; 30], || Duration::ZERO));
+        let large = buffer.take().expect("a piece");
+        assert_eq!((large.first_seq(), large.last_seq()), (Seq(1), Seq(5)));
+        assert_eq!(buffer.take().map(|piece| piece.last_seq()), Some(Seq(6)));
+    }
+}

@@ -1,0 +1,163 @@
+"""What a database does on a disk that is full, and once there is room again. Run as a program, by
+``test_full_disk.py``, where FOLDER is a small disk of its own.
+
+    full_disk_for_tests.py SCENARIO FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import siltstone
+from siltstone import admin
+
+# As the operating system says it.
+WORDS = "No space left on device"
+# Nothing makes room by itself. No wait is long, and each is longer than a pause between two tries.
+ALONE = {
+    "deadline": 3.0,
+    "l0_sst_size_bytes": 1 << 20,
+    "max_memtable_bytes": 4 << 20,
+    "embedded_compactor": False,
+    "embedded_gc": False,
+}
+VALUE = bytes(range(256)) * 16
+
+
+def fill(folder: Path, spare: int = 0) -> Path:
+    """A file that leaves so many bytes of the disk."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"\xff" * size)
+            except OSError:
+                continue
+        file.truncate(max(file.tell() - spare, 0))
+    return ballast
+
+
+def put(db: siltstone.Database, numbers: range) -> tuple[list[bytes], siltstone.Error | None]:
+    """Rows, each waited for: those that were acknowledged, and what ended it."""
+    done: list[bytes] = []
+    for number in numbers:
+        key = b"key%06d" % number
+        try:
+            db.put(key, VALUE).wait()
+        except siltstone.Error as error:
+            return done, error
+        done.append(key)
+    return done, None
+
+
+def told(error: BaseException | None) -> None:
+    """A deadline that passed, in the store's own words."""
+    assert isinstance(error, siltstone.Timeout), repr(error)
+    assert WORDS in str(error), str(error)
+
+
+def check(path: Path, keys: list[bytes]) -> None:
+    assert admin.verify(path).ok
+    with siltstone.open(path, options=ALONE) as db:
+        assert all(value == VALUE for value in db.get_many(keys))
+
+
+def a_writer_says_why_and_goes_on(folder: Path) -> None:
+    path = folder / "db"
+    db = siltstone.open(path, options=ALONE)
+    before, _ = put(db, range(100))
+    ballast = fill(folder, 1 << 20)
+    meanwhile, error = put(db, range(100, 100_000))
+    told(error)
+    for call in (db.flush, db.compact):
+        try:
+            call()
+        except siltstone.Timeout as again:
+            told(again)
+        else:
+            raise AssertionError("it is full")
+    ballast.unlink()
+    db.flush()
+    # What was accepted, and not acknowledged, was never given up.
+    after, error = put(db, range(200_000, 200_100))
+    assert error is None
+    db.compact()
+    db.close()
+    check(path, [*before, *meanwhile, b"key%06d" % (100 + len(meanwhile)), *after])
+
+
+def a_close_says_why_and_loses_nothing(folder: Path) -> None:
+    path = folder / "db"
+    db = siltstone.open(path, options=ALONE)
+    before, _ = put(db, range(100))
+    ballast = fill(folder)
+    db.put(b"late", b"value")
+    try:
+        db.close()
+    except siltstone.Timeout as error:
+        told(error)
+    else:
+        raise AssertionError("it is full")
+    ballast.unlink()
+    check(path, before)
+
+
+def a_killed_writer_has_lost_nothing(folder: Path) -> None:
+    path = folder / "db"
+    ready, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        db = siltstone.open(path, options=ALONE)
+        before, _ = put(db, range(100))
+        fill(folder, 1 << 20)
+        meanwhile, error = put(db, range(100, 100_000))
+        told(error)
+        os.write(say, b"%d" % len([*before, *meanwhile]))
+        signal.pause()
+    count = int(os.read(ready, 100))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    (folder / "ballast").unlink()
+    check(path, [b"key%06d" % number for number in range(count)])
+
+
+def compactors_say_why_and_end(folder: Path) -> None:
+    path = folder / "db"
+    with siltstone.open(path, options=ALONE) as db:
+        # Four tables.
+        keys, error = put(db, range(1000))
+        assert error is None
+    small = ("--option", "deadline=1", "--option", "l0_compaction_threshold_ssts=1")
+    command = [sys.executable, "-m", "siltstone.cli", "--path", str(path)]
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        # The time only ends a test that would never end.
+        return subprocess.run(
+            [*command, *arguments, *small], check=False, capture_output=True, text=True, timeout=60
+        )
+
+    for spare in (0, 64 << 10):
+        # Not even a claim of the compactor's epoch fits; and that, but no table.
+        ballast = fill(folder, spare)
+        ended = run("compact")
+        assert ended.returncode == 1, ended
+        assert WORDS in ended.stderr, ended
+        ballast.unlink()
+    ballast = fill(folder)
+    ended = run("run-compactor")
+    assert ended.returncode == 1, ended
+    assert WORDS in ended.stderr, ended
+    ballast.unlink()
+    ended = run("compact")
+    assert ended.returncode == 0, ended
+    assert len(admin.manifest(path)["runs"]) == 1
+    check(path, keys)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](Path(sys.argv[2]))
