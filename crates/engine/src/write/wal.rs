@@ -12,11 +12,11 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::FuturesUnordered;
 use siltstone_base::{
-    AttemptId, Envelope, Epoch, Error, ErrorKind, ObjectId, ObjectKind, ObjectName, PutOutcome,
-    Result, Seq, WalId,
+    AttemptId, Envelope, Error, ErrorKind, ObjectId, ObjectKind, ObjectName, PutOutcome, Result,
+    Seq, WalId,
 };
 use siltstone_manifest::Manifest;
-use siltstone_manifest::protocol::{WalSeen, WalWindow, WindowEvent};
+use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
 use siltstone_sst::wal::{self, WalBuilder};
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
@@ -295,7 +295,7 @@ impl WalTask {
                         self.ask_boundary(id);
                     }
                 }
-                WindowEvent::Fenced { by, .. } => return Err(fenced(by)),
+                WindowEvent::Fenced { by, .. } => return Err(Failure::Fenced { by }.into()),
                 WindowEvent::Failed(failure) => return Err(failure.into()),
             }
         }
@@ -306,17 +306,5 @@ impl WalTask {
         let objects = self.objects.clone();
         self.in_flight
             .push(Box::pin(async move { Done::Boundary(id, objects.wal_boundary().await) }));
-    }
-}
-
-fn fenced(by: Option<Epoch>) -> Error {
-    let error = Error::new(
-        ErrorKind::Fenced,
-        "a newer writer has taken over; what was not acknowledged may or may not have been \
-         recovered by it",
-    );
-    match by {
-        Some(epoch) => error.with("by epoch", epoch),
-        None => error,
     }
 }
