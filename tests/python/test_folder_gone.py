@@ -23,7 +23,7 @@ def test_a_removed_folder_ends_its_writer_and_stays_removed(url: str) -> None:
     db = siltstone.open(url)
     db.put(b"a", b"1").wait()
     shutil.rmtree(url)
-    with pytest.raises(siltstone.NotFound, match="folder was removed.* open the database again"):
+    with pytest.raises(siltstone.NotFound, match=r"folder was removed.* open the database again"):
         db.put(b"b", b"2").wait()
     # It ends, and at once: the next call says why, without a wait.
     with pytest.raises(siltstone.NotFound, match="folder was removed"):

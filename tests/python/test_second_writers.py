@@ -88,7 +88,9 @@ def test_of_four_processes_one_writes_and_three_are_told_which(url: str) -> None
         for worker in workers:
             tell(worker, "go")
         answers = [told(worker) for worker in workers]
-        (writer,) = [worker for worker, answer in zip(workers, answers) if answer[0] == "wrote"]
+        wrote = [answer[0] == "wrote" for answer in answers]
+        assert wrote.count(True) == 1, answers
+        writer = workers[wrote.index(True)]
         refused = ["conflict", str(writer.pid), socket.gethostname()]
         assert sorted(answers) == sorted([["wrote", str(writer.pid)], *[refused] * 3])
 
@@ -187,6 +189,8 @@ def test_whatever_ends_a_handle_makes_way(kind: str, url: str, memory_url: str) 
     newer.close()
     # The older one does not know yet that it is fenced, and is in nobody's way.
     siltstone.open(place).close()
+    with pytest.raises(siltstone.Fenced):
+        fenced.close()
 
 
 def test_an_opening_that_fails_makes_way(url: str) -> None:
