@@ -265,6 +265,12 @@ impl Database {
         &self.inner.writer.options
     }
 
+    /// Lets others open the database though this handle is not closed yet: for one that nobody has
+    /// any more, while it is closed in the background. Whoever is quicker ends it.
+    pub fn make_way(&self) {
+        self.inner.writer.leave();
+    }
+
     /// Writes everything, flushes the memtable, records a clean close, and ends the handle.
     /// A second close does nothing.
     ///
