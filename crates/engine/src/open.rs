@@ -57,7 +57,7 @@ pub struct OpenOptions {
     ///   or, in a local folder, another process of any machine that sees its lock. Otherwise it is
     ///   fenced, as dead ones must be.
     /// - `Some(true)`: fence it, whoever it is.
-    /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, naming its epoch.
+    /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, with its epoch.
     pub take_over: Option<bool>,
     /// Everything else.
     pub options: Options,

@@ -47,8 +47,8 @@ use std::time::Duration;
 const SYNC_BYTES: usize = 16 << 20;
 
 /// Openers of one folder look one at a time whether a writer lives, each for a few system calls: so
-/// often, and with such pauses, one waits for its turn. What holds it for two seconds was stopped in
-/// the midst of it, and is a writer to be, or was one.
+/// often, and with such pauses, one waits for its turn. What holds it for two seconds was stopped
+/// in the midst of it, and is a writer to be, or was one.
 const TURNS: u32 = 400;
 const TURN: Duration = Duration::from_millis(5);
 

@@ -2,7 +2,7 @@
 //! record their order and let any of them fail.
 //!
 //! They work relative to open folders and not along paths: a path may lead to another folder by
-//! now, while an open folder is itself for as long as it is open, also once it was moved or removed.
+//! now, while an open folder is itself as long as it is open, also once it was moved or removed.
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::retry_on_intr;

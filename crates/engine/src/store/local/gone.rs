@@ -111,7 +111,7 @@ fn a_moved_folder_is_written_where_it_is() {
     assert_eq!(scene.list().unwrap().len(), 2);
 }
 
-/// Only what was open is anything: before that there is nothing, and it is made where it is missing.
+/// Only what was open is anything: before that there is nothing, which is made where it is missing.
 #[test]
 fn what_was_never_open_is_made_when_it_is_needed() {
     let scene = scene();

@@ -160,8 +160,8 @@ impl Parts {
         })
     }
 
-    /// What to tell when `error` happened since the root or `part` was removed (any part, where none
-    /// is given); `None` when it has another cause.
+    /// What to tell when `error` happened since the root or `part` was removed (any part, where
+    /// none is given); `None` when it has another cause.
     pub(super) fn gone(&self, error: &io::Error, part: Option<&Part>) -> Option<Error> {
         use io::ErrorKind::{NotFound, StaleNetworkFileHandle};
         let is_gone = |folder: &OpenFolder| self.files.is_gone(folder).unwrap_or(false);
