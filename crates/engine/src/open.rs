@@ -414,13 +414,18 @@ fn start(
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pressure", Box::pin(room::watch(Arc::clone(&writer))));
+    look_after(&writer);
+    Ok(writer)
+}
+
+/// What compacts and collects in this process, where it is to.
+fn look_after(writer: &Arc<Writer>) {
     if writer.options.embedded_compactor {
-        let scheduler = compact::schedule::embedded(Arc::clone(&writer));
+        let scheduler = compact::schedule::embedded(Arc::clone(writer));
         writer.env.spawn.spawn("compactor", Box::pin(scheduler));
     }
     if writer.options.embedded_gc {
-        let collector = gc::embedded::run(Arc::clone(&writer));
+        let collector = gc::embedded::run(Arc::clone(writer));
         writer.env.spawn.spawn("collector", Box::pin(collector));
     }
-    Ok(writer)
 }

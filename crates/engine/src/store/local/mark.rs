@@ -6,9 +6,9 @@
 //! The lock is one of an open file (`flock`), so the system frees it when the process dies, however
 //! it dies. A process that was forked from it has the open file as well, and the lock would live on
 //! in one that never uses it: so the mark names its process, and a lock whose process is known to
-//! be dead counts for nothing. (Record locks, which children do not inherit, end whenever anything in
-//! the process closes that file, as a copy of the folder for a backup does.) Closing unlocks, which
-//! holds for the children's open files too.
+//! be dead counts for nothing. (Record locks, which children do not inherit, end whenever anything
+//! in the process closes that file, as a copy of the folder for a backup does.) Closing unlocks,
+//! which holds for the children's open files too.
 //!
 //! A mark is written under a staging name, locked, and renamed to its name, so it is never half
 //! there; openers do that one at a time, by a lock of `.staging`.
