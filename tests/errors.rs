@@ -285,7 +285,7 @@ fn a_dead_store_ends_every_call_by_its_deadline() {
 fn a_writer_that_may_be_alive_is_fenced_only_when_asked() {
     let place = Place::filled();
     let env = place.env();
-    let how = OpenOptions { take_over: false, ..OpenOptions::default() };
+    let how = OpenOptions { take_over: Some(false), ..OpenOptions::default() };
     let error = place.run(Database::open(env, how.clone())).expect_err("it may be alive");
     assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
     assert!(error.to_string().contains("epoch 1"), "{error}");

@@ -290,12 +290,12 @@ impl World {
             }
             Op::Reopen => {
                 self.db.close().await.unwrap();
-                let how = OpenOptions { take_over: false, ..World::how(&self.options) };
+                let how = OpenOptions { take_over: Some(false), ..World::how(&self.options) };
                 self.db = Database::open(self.env.clone(), how).await.unwrap();
             }
             Op::TakeOver => {
                 self.db.flush().await.unwrap();
-                let how = World::how(&self.options);
+                let how = OpenOptions { take_over: Some(true), ..World::how(&self.options) };
                 self.db = Database::open(self.env.clone(), how).await.unwrap();
             }
             Op::Reader => self.check_reader().await,

@@ -543,7 +543,7 @@ class AsyncScan(Generic[_Row]):
 def begin_open(
     url: str,
     create: bool,
-    take_over: bool,
+    take_over: bool | None,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -819,7 +819,7 @@ def merge_sorted(
 def open(
     url: str,
     create: bool,
-    take_over: bool,
+    take_over: bool | None,
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,

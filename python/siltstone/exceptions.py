@@ -2,7 +2,7 @@
 
 ======================  =====================================================================
 ``Conflict``            somebody else changed what the call was based on: read again, retry
-``Fenced``              a newer writer has taken over: this handle is dead, open a new one
+``Fenced``              another one opened this path for writing: this handle is dead
 ``Closed``              the handle was closed, or belongs to the process before a fork
 ``Unavailable``         the store does not answer as it should: retry later
 ``Timeout``             the deadline passed; an unfinished write may still succeed
@@ -74,7 +74,9 @@ class Conflict(Error):
 
 
 class Fenced(Error):
-    """A newer writer has taken over. This handle is dead; opening a new one takes over in turn."""
+    """Another process, or another handle of this one, opened this path for writing, and this handle
+    is dead: a database has one writer at a time. `open_reader` reads beside it. What was not
+    acknowledged may or may not have been recovered by the new writer."""
 
 
 class Closed(Error):

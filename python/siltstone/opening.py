@@ -32,7 +32,7 @@ def open(
     url: Url,
     *,
     create: bool = True,
-    take_over: bool = True,
+    take_over: bool | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -40,14 +40,16 @@ def open(
     """Opens the database at `url` for writing. A database has one writer: this handle.
 
     :param create: make the database where there is none; otherwise that is NotFound.
-    :param take_over: fence a writer that did not close cleanly; otherwise that is Conflict, naming
-        its epoch.
+    :param take_over: what to do about the writer before. By default it is refused (Conflict, which
+        says who it is) while it is known to be alive: a handle of this process or, in a local
+        folder, any process; otherwise it is ended (`Fenced`), as one that died must be. True ends
+        it, whoever it is. False refuses also wherever it did not close cleanly.
     :param options: `Options`, or a dict of the same names.
     :param store_options: what the store is reached with, or the function that gives it.
     :param merge_operator: folds what `merge` adds; its name is recorded by the first opening that
         brings one. A built-in one that is recorded needs not be brought.
     :raises NotFound: there is no database and `create` is off.
-    :raises Conflict: the last writer did not close cleanly and `take_over` is off.
+    :raises Conflict: the writer before is alive, or may be and `take_over` is False.
     :raises Invalid: the URL, an option, or a setting that the database was made with.
     :raises Denied, Unavailable, Corruption, Unsupported: as their texts say.
     """

@@ -27,7 +27,7 @@ def test_a_writer_that_is_fenced_tells_those_who_wait(url: str) -> None:
         commits = [await old.put(b"%d" % i, b"v") for i in range(10)]
         waits = [asyncio.create_task(commit.wait()) for commit in commits]
         await asyncio.sleep(0)
-        async with aio.open(url) as new:
+        async with aio.open(url, take_over=True) as new:
             ended = await asyncio.gather(*waits, return_exceptions=True)
             assert [type(error) for error in ended] == [siltstone.Fenced] * 10
             with pytest.raises(siltstone.Fenced):

@@ -115,7 +115,7 @@ def test_it_survives_a_writer_that_is_taken_over(tmp_path: Path) -> None:
     db[key(20)] = b"later"
     db.flush()
     left = set(range(10)) | {20} | set(range(90, 100))
-    with siltstone.open(tmp_path) as again:
+    with siltstone.open(tmp_path, take_over=True) as again:
         assert numbers(again) == left
     with pytest.raises(siltstone.Fenced):
         db.close()

@@ -228,7 +228,7 @@ def test_a_closed_reader_raises_closed(memory_url: str) -> None:
 def test_a_fenced_writer_says_so(memory_url: str) -> None:
     old = siltstone.open(memory_url)
     old.put(b"a", b"1").wait()
-    with siltstone.open(memory_url) as new:
+    with siltstone.open(memory_url, take_over=True) as new:
         new.put(b"a", b"2").wait()
         with pytest.raises(siltstone.Fenced):
             old.put(b"a", b"3").wait()
@@ -242,8 +242,9 @@ def test_a_fenced_writer_says_so(memory_url: str) -> None:
 def test_take_over_has_to_be_allowed(memory_url: str) -> None:
     with siltstone.open(memory_url) as db:
         db.put(b"a", b"1").wait()
-        with pytest.raises(siltstone.Conflict, match="epoch"):
-            siltstone.open(memory_url, take_over=False)
+        for take_over in (None, False):
+            with pytest.raises(siltstone.Conflict, match="this process"):
+                siltstone.open(memory_url, take_over=take_over)
         db.put(b"b", b"1").wait()
     with siltstone.open(memory_url, take_over=False) as db:
         assert list(db) == [b"a", b"b"]

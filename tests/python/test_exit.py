@@ -84,7 +84,7 @@ def test_a_close_that_fails_at_exit_is_told(python, url) -> None:
 import sys, siltstone
 old = siltstone.open(sys.argv[1])
 old[b"a"] = b"1"
-new = siltstone.open(sys.argv[1])
+new = siltstone.open(sys.argv[1], take_over=True)
 """
     status, _, err = python(program, url)
     assert status == 0

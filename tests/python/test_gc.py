@@ -34,9 +34,9 @@ def options() -> dict[str, object]:
 
 
 def objects(root: str) -> set[str]:
-    """Every object below a local folder."""
+    """Every object below a local folder: the writer's mark is none."""
     files = (path for path in Path(root).rglob("*") if path.is_file())
-    return {path.relative_to(root).as_posix() for path in files}
+    return {path.relative_to(root).as_posix() for path in files} - {".writer"}
 
 
 def reachable(root: str) -> set[str]:

@@ -163,7 +163,8 @@ class Model(RuleBasedStateMachine):
             self.db = siltstone.open(self.url, take_over=False, options=self.options)
         else:
             self.db.flush()
-            old, self.db = self.db, siltstone.open(self.url, options=self.options)
+            old = self.db
+            self.db = siltstone.open(self.url, take_over=True, options=self.options)
             try:
                 old.close()
                 raise AssertionError("a fenced writer closed as if nothing had happened")

@@ -30,7 +30,7 @@ def made(url: str) -> Path:
     db = siltstone.open(url, options={"l0_sst_size_bytes": 64 << 20})
     db.put_many([b"late%03d" % i for i in range(100)], [b"v"] * 100)
     db.flush()
-    with siltstone.open(url, options=SMALL) as newer:
+    with siltstone.open(url, take_over=True, options=SMALL) as newer:
         newer.put(b"newer", b"x").wait()
         root = Path(url)
         copy = root.with_name("copy")

@@ -111,8 +111,11 @@ fn bug_05_a_lost_answer_is_not_a_rival() {
             let db = open(env.clone()).await?;
             put(&db, "a")?.wait(None).await?;
             db.close().await?;
-            let again =
-                OpenOptions { take_over: false, options: options(), ..OpenOptions::default() };
+            let again = OpenOptions {
+                take_over: Some(false),
+                options: options(),
+                ..OpenOptions::default()
+            };
             keys(&Database::open(env, again).await?).await
         });
         assert_eq!(found.expect("opens"), ["a"], "{fault:?}");

@@ -61,10 +61,12 @@ fn creates_reach_the_disk_before_they_are_answered() {
     // The folders that were made, each synced into the one above.
     let root = after(&lines, 0, &["mkdir", "/db\""]);
     after(&lines, root, &["fsync", ">"]);
-    let wal = after(&lines, root, &["mkdir", "/db/wal\""]);
+    let wal = after(&lines, root, &["mkdirat", "/db>, \"wal\""]);
     let wal_synced = after(&lines, wal, &["fsync", "/db>"]);
     let data_synced = after(&lines, wal_synced, &["fdatasync", "/db/.staging/"]);
-    let linked = after(&lines, data_synced, &["link", "/db/wal/00000000000000000001.sst"]);
+    // Relative to what is open, at both ends: the paths are strace's own knowledge.
+    let linked = ["linkat", "/db/.staging>, ", "/db/wal>, \"00000000000000000001.sst\""];
+    let linked = after(&lines, data_synced, &linked);
     let name_synced = after(&lines, linked, &["fsync", "/db/wal>"]);
     after(&lines, name_synced, &["mkdir", "/answered\""]);
 }

@@ -3,7 +3,7 @@
 use crate::conformance::runtime;
 use siltstone::store::options::StoreOptions;
 use siltstone::store::{PutAnswer, Store, url};
-use siltstone_base::{ErrorKind, ObjectName, Result, WalId};
+use siltstone_base::{DatabaseId, ErrorKind, ObjectName, Result, WalId};
 use std::sync::Arc;
 
 const NAME: ObjectName = ObjectName::Wal(WalId(1));
@@ -51,6 +51,33 @@ fn wrong_urls_and_options_are_invalid_and_named() {
     }
     let error = parse("s3://b/x", &[("wal_url", "s3://w")]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
+}
+
+/// Of one process, each through a store of its own; no request is made for it.
+#[test]
+fn a_second_writer_is_known_wherever_the_first_one_is() {
+    let (runtime, effects) = runtime();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("db").display().to_string();
+    let s3 = [("skip_signature", "true"), ("region", "x")];
+    let s3 = || s3.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect();
+    for (url, options) in [
+        ("memory://occupied", StoreOptions::default()),
+        (folder.as_str(), StoreOptions::default()),
+        ("s3://quarry/occupied", s3()),
+    ] {
+        let open = || url::parse(url, &options, [], &effects).unwrap();
+        let occupy = |take_over| runtime.block_on(open().occupy(DatabaseId(1), take_over));
+        let first = occupy(false).unwrap();
+        let refused = occupy(false).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{url}");
+        assert!(refused.to_string().contains("this process"), "{refused}");
+        let second = occupy(true).unwrap();
+        drop(first);
+        assert!(occupy(false).is_err(), "{url}");
+        drop(second);
+        drop(occupy(false).unwrap());
+    }
 }
 
 #[test]

@@ -53,6 +53,8 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
 
 /// The last handle was dropped without a close: the tasks send what is buffered and end.
 pub(crate) fn abandon(writer: &Arc<Writer>) {
+    // Nobody is left who could close it, and so let another one in.
+    writer.leave();
     if refuse_writes(writer) {
         if cfg!(mutation = "abandon_drops") {
             writer.end(&closed());

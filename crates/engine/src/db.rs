@@ -51,9 +51,9 @@ impl Database {
     /// (protocol rules F1 to F5).
     ///
     /// # Errors
-    /// NotFound where there is none and `create` is off; Conflict with `take_over` off; Fenced when
-    /// another opener overtook this one; Invalid, Denied, Unavailable, Corruption, Unsupported as
-    /// their texts say.
+    /// NotFound where there is none and `create` is off; Conflict while another writer is known to
+    /// be alive, or as `take_over` says; Fenced when another opener overtook this one; Invalid,
+    /// Denied, Unavailable, Corruption, Unsupported as their texts say.
     pub async fn open(env: Env, how: OpenOptions) -> Result<Database> {
         let writer = open::writer(env, how).await.map_err(|error| error.during("open"))?;
         Ok(Database { inner: Arc::new(Inner { writer }) })
@@ -263,6 +263,12 @@ impl Database {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.inner.writer.options
+    }
+
+    /// Lets others open the database though this handle is not closed yet: for one that nobody has
+    /// any more, while it is closed in the background. Whoever is quicker ends it.
+    pub fn make_way(&self) {
+        self.inner.writer.leave();
     }
 
     /// Writes everything, flushes the memtable, records a clean close, and ends the handle.

@@ -18,6 +18,7 @@ use crate::replay::insert_rows;
 use crate::rules;
 use crate::store::conditional;
 use crate::store::counting::{Requests, count};
+use crate::store::presence::Presence;
 use crate::tree::Levels;
 use crate::write::durability::Durability;
 use crate::write::pressure::Pressure;
@@ -51,8 +52,14 @@ pub(crate) const FILTER: &str = "blocked-bloom-1";
 pub struct OpenOptions {
     /// Make the database where there is none; otherwise that is NotFound.
     pub create: bool,
-    /// Fence a writer that did not close cleanly; otherwise that is Conflict, naming its epoch.
-    pub take_over: bool,
+    /// What to do about the writer before this one.
+    ///
+    /// - `None`: Conflict while it is known to be alive, with who it is: a handle of this process
+    ///   or, in a local folder, another process of any machine that sees its lock. Otherwise it is
+    ///   fenced, as dead ones must be.
+    /// - `Some(true)`: fence it, whoever it is.
+    /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, with its epoch.
+    pub take_over: Option<bool>,
     /// Everything else.
     pub options: Options,
     /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
@@ -64,7 +71,7 @@ impl Default for OpenOptions {
     fn default() -> Self {
         OpenOptions {
             create: true,
-            take_over: true,
+            take_over: None,
             options: Options::default(),
             merge_operator: None,
         }
@@ -93,12 +100,13 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
         None => return Err(no_database(&env)),
     };
     newest.settings.check(&settings)?;
+    let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
     let created_at = env.clock.now();
     let options = WriterOptions {
         claim: AttemptId(env.random_u128()),
         max_parallel_writes: how.options.max_parallel_writes,
-        take_over: how.take_over,
+        take_over: how.take_over.unwrap_or(true),
         reserve: new_names(&env, RESERVED_NAMES),
         checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
         merge_operator: settings.merge_operator.clone(),
@@ -106,7 +114,15 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
     let version = claimed_version(&objects, &recovered, pin).await?;
     let version = Version { version, pin, next_pin };
-    start(env, requests, how, objects, (recovered, version), &bodies)
+    let found = Found { recovered, version, presence };
+    start(env, requests, how, objects, found, &bodies)
+}
+
+/// What opening came to.
+struct Found {
+    recovered: Recovered,
+    version: Version,
+    presence: Presence,
 }
 
 /// The version that the writer's tree begins as, and its checkpoint.
@@ -339,9 +355,10 @@ fn start(
     requests: Arc<Requests>,
     how: OpenOptions,
     objects: Objects,
-    (recovered, Version { version, pin, next_pin }): (Recovered, Version),
+    found: Found,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
+    let Found { recovered, version: Version { version, pin, next_pin }, presence } = found;
     let options = how.options;
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
     let context = ReadContext::from(Needs {
@@ -367,6 +384,7 @@ fn start(
     let pressure = Pressure::new(&options);
     let writer = Writer::new(Start {
         env,
+        presence,
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
         first_wal: first,
@@ -394,13 +412,18 @@ fn start(
     writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
     writer.env.spawn.spawn("pressure", Box::pin(room::watch(Arc::clone(&writer))));
+    look_after(&writer);
+    Ok(writer)
+}
+
+/// What compacts and collects in this process, where it is to.
+fn look_after(writer: &Arc<Writer>) {
     if writer.options.embedded_compactor {
-        let scheduler = compact::schedule::embedded(Arc::clone(&writer));
+        let scheduler = compact::schedule::embedded(Arc::clone(writer));
         writer.env.spawn.spawn("compactor", Box::pin(scheduler));
     }
     if writer.options.embedded_gc {
-        let collector = gc::embedded::run(Arc::clone(&writer));
+        let collector = gc::embedded::run(Arc::clone(writer));
         writer.env.spawn.spawn("collector", Box::pin(collector));
     }
-    Ok(writer)
 }

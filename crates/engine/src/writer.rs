@@ -12,6 +12,7 @@ use crate::manifest_client::ManifestClient;
 use crate::options::Options;
 use crate::pins::TreePins;
 use crate::read::Pin;
+use crate::store::presence::Presence;
 use crate::tree::{Levels, Tree};
 use crate::write::buffer::WalBuffer;
 use crate::write::commit::{Awaiting, Tail};
@@ -31,6 +32,8 @@ pub(crate) struct Writer {
     pub(crate) env: Env,
     pub(crate) options: Options,
     pub(crate) epoch: Epoch,
+    /// What tells others that this writer lives; gone once it takes no more writes.
+    presence: Mutex<Option<Presence>>,
     /// Every fence met on the walk, and our own (protocol rule F5).
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
@@ -117,6 +120,7 @@ pub(crate) enum Phase {
 pub(crate) struct Start {
     pub(crate) env: Env,
     pub(crate) options: Options,
+    pub(crate) presence: Presence,
     pub(crate) epoch: Epoch,
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
@@ -158,6 +162,7 @@ impl Writer {
         Arc::new(Writer {
             env: start.env,
             options: start.options,
+            presence: Mutex::new(Some(start.presence)),
             epoch: start.epoch,
             fences: start.fences,
             manifests: start.manifests,
@@ -338,6 +343,12 @@ impl Writer {
     /// Ends [`Writer::is_usable`].
     pub(crate) fn refuse(&self) {
         self.usable.store(false, Ordering::Release);
+    }
+
+    /// Others may open the database now: this writer takes no more writes, for good.
+    pub(crate) fn leave(&self) {
+        // A file is closed, outside of the lock.
+        drop(self.presence.lock().take());
     }
 
     pub(crate) fn phase(&self) -> Phase {

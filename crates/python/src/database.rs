@@ -58,6 +58,10 @@ impl Drop for Opened {
             return;
         }
         let process = self.database.process();
+        // Nobody can close it before opening the next one.
+        if let Some(database) = self.database.peek() {
+            database.make_way();
+        }
         let close = self.close();
         let task = process.handle().spawn(async move {
             if let Err(error) = close.await {

@@ -27,7 +27,7 @@ def open(
     url: Url,
     *,
     create: bool = True,
-    take_over: bool = True,
+    take_over: bool | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,

@@ -66,6 +66,8 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
             }
             Ok(false) if found => return Ended::Gone,
             Ok(false) => return Ended::Absent(no_database(&env)),
+            // A folder that was removed says so, where an object store lists nothing.
+            Err(error) if found && error.kind() == ErrorKind::NotFound => return Ended::Gone,
             Err(error) => {
                 tell(GcEvent::Failed(error));
                 let waited = pause;

@@ -1,12 +1,13 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
 use super::troubles::{Area, Troubles, Verb};
+use super::presence::Presence;
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -261,6 +262,10 @@ impl Store for CountingStore {
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         self.store.sweep(cutoff)
+    }
+
+    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        self.store.occupy(database, take_over)
     }
 }
 

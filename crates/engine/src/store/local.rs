@@ -6,16 +6,23 @@
 //! another takes for an object (files are written under a staging name). `folder` has the order of
 //! the steps. The file system must have hard links, and name clashes among them must be decided by
 //! one machine: local disks do; on network file systems it is the server's promise.
+//!
+//! A database is the folder that was open first, not its path (`parts`, rule E2).
 
 mod errors;
 mod files;
 mod folder;
+#[cfg(test)]
+mod gone;
 pub(super) mod lone;
+mod mark;
+mod parts;
 pub(crate) mod scratch;
 mod staging;
 #[cfg(test)]
 mod tests;
 
+use super::presence::{Occupant, Presence};
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Effects;
 use bytes::Bytes;
@@ -24,18 +31,26 @@ use folder::Folder;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
-use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use mark::Marking;
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use staging::StagedFile;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Of an upload, bytes after which a sync begins beside the writing: the disk works while a table
 /// is made, and what is left at its end takes some 10 ms. Less would cost more commits of the file
 /// system's journal.
 const SYNC_BYTES: usize = 16 << 20;
+
+/// Openers of one folder look one at a time whether a writer lives, each for a few system calls: so
+/// often, and with such pauses, one waits for its turn. What holds it for two seconds was stopped
+/// in the midst of it, and is a writer to be, or was one.
+const TURNS: u32 = 400;
+const TURN: Duration = Duration::from_millis(5);
 
 /// A store in a local folder, which need not exist before the first write.
 pub struct LocalStore {
@@ -124,7 +139,7 @@ impl Store for LocalStore {
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
         let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
         async move {
-            let stage = move || folder.stage(name, &staged);
+            let stage = move || folder.begin(name, &staged);
             let file = Some(self.effects.blocking("stage", stage).await??);
             let upload: Box<dyn Upload> = Box::new(LocalUpload {
                 folder: Arc::clone(&self.folder),
@@ -167,6 +182,24 @@ impl Store for LocalStore {
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
+    }
+
+    fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        async move {
+            for _ in 0..TURNS {
+                let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+                let mark = move || folder.mark(&staged, take_over);
+                match self.effects.blocking("mark", mark).await? {
+                    Ok(Marking::Set(mark)) => return Ok(Presence::held(mark)),
+                    Ok(Marking::Occupied(occupant)) => return Err(occupant.refusal()),
+                    Ok(Marking::Busy) => self.effects.clock.sleep(TURN).await,
+                    // What the folder refuses, the claim that follows is told in full.
+                    Err(_) => return Ok(Presence::unknown()),
+                }
+            }
+            if take_over { Ok(Presence::unknown()) } else { Err(Occupant::Unknown.refusal()) }
+        }
+        .boxed()
     }
 }
 

@@ -1,12 +1,13 @@
 //! Objects in the memory of this process.
 
+use super::presence::{Presence, Seat};
 use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, too_short};
 use crate::task::wall_clock;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::{BoxFuture, ready};
 use parking_lot::Mutex;
-use siltstone_base::{ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, ObjectName, Result, UnixMillis};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -17,6 +18,7 @@ use std::sync::{Arc, LazyLock};
 pub struct MemoryStore {
     name: String,
     objects: Arc<Objects>,
+    writer: Seat,
 }
 
 type Objects = Mutex<BTreeMap<ObjectName, Object>>;
@@ -46,7 +48,11 @@ impl MemoryStore {
     }
 
     fn new(name: &str) -> Arc<MemoryStore> {
-        Arc::new(MemoryStore { name: name.to_owned(), objects: Arc::default() })
+        Arc::new(MemoryStore {
+            name: name.to_owned(),
+            objects: Arc::default(),
+            writer: Seat::default(),
+        })
     }
 
     fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
@@ -133,6 +139,10 @@ impl Store for MemoryStore {
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.objects.lock().remove(&name);
         ready(Ok(())).boxed()
+    }
+
+    fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        ready(self.writer.take(take_over)).boxed()
     }
 }
 

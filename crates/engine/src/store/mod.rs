@@ -11,6 +11,7 @@ pub mod local;
 pub mod lone;
 pub mod memory;
 pub mod options;
+pub mod presence;
 pub mod ranges;
 mod remote;
 pub mod retry;
@@ -20,8 +21,9 @@ pub mod url;
 use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, StreamExt, stream};
+use presence::Presence;
 use siltstone_base::name::prefix;
-use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 
@@ -143,6 +145,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// besides. Stores that do this by a rule of their own remove nothing.
     fn sweep(&self, _cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
         ready(Ok(Swept::default())).boxed()
+    }
+
+    /// Tells others that a writer of `database` lives here, for as long as the answer is held, and
+    /// ends what an earlier one told if `take_over`. Stores that know nothing of writers let
+    /// everybody in.
+    ///
+    /// # Errors
+    /// Conflict while another writer is known to be alive, with who it is; not if `take_over`.
+    fn occupy(&self, _: DatabaseId, _take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        ready(Ok(Presence::unknown())).boxed()
     }
 }
 

@@ -16,6 +16,7 @@ mod upload;
 pub(super) use build::Provider;
 
 use super::options::StoreOptions;
+use super::presence::{self, Presence};
 use super::{
     DELETES_AT_ONCE, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short,
 };
@@ -23,13 +24,13 @@ use crate::env::Effects;
 use bytes::Bytes;
 use errors::Explainer;
 use futures::channel::oneshot;
-use futures::future::{BoxFuture, Either, select};
+use futures::future::{BoxFuture, Either, ready, select};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
-use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -390,5 +391,11 @@ impl Store for RemoteStore {
         let remove = Arc::clone(&self.shared).remove(name);
         let remove = self.shared.start("delete", remove);
         async move { remove.await? }.boxed()
+    }
+
+    /// Writers of other processes leave no trace.
+    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        let seat = presence::seat(format!("{self:?}"), database);
+        ready(seat.take(take_over)).boxed()
     }
 }

@@ -175,6 +175,7 @@ impl Writer {
         tail.ended.get_or_insert_with(|| why.clone());
         drop(tail);
         self.refuse();
+        self.leave();
         if cfg!(mutation = "end_wakes_nobody") {
             return;
         }

@@ -14,11 +14,11 @@ use futures::StreamExt;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::FuturesUnordered;
 use siltstone_base::{
-    AttemptId, Envelope, Epoch, Error, ErrorKind, ObjectId, ObjectKind, ObjectName, PutOutcome,
-    Result, Seq, WalId,
+    AttemptId, Envelope, Error, ErrorKind, ObjectId, ObjectKind, ObjectName, PutOutcome, Result,
+    Seq, WalId,
 };
 use siltstone_manifest::Manifest;
-use siltstone_manifest::protocol::{WalSeen, WalWindow, WindowEvent};
+use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
 use siltstone_sst::wal;
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
@@ -331,7 +331,7 @@ impl WalTask {
                         self.ask_boundary(id);
                     }
                 }
-                WindowEvent::Fenced { by, .. } => return Err(fenced(by)),
+                WindowEvent::Fenced { by, .. } => return Err(Failure::Fenced { by }.into()),
                 WindowEvent::Failed(failure) => return Err(failure.into()),
             }
         }
@@ -364,16 +364,4 @@ fn refused(id: WalId, error: &Error) -> Error {
     )
     .with("object", ObjectName::Wal(id))
     .caused_by(error.clone())
-}
-
-fn fenced(by: Option<Epoch>) -> Error {
-    let error = Error::new(
-        ErrorKind::Fenced,
-        "a newer writer has taken over; what was not acknowledged may or may not have been \
-         recovered by it",
-    );
-    match by {
-        Some(epoch) => error.with("by epoch", epoch),
-        None => error,
-    }
 }

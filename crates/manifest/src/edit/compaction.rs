@@ -36,7 +36,7 @@ pub struct FinishCompaction {
 impl FinishCompaction {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         if rules.has(Rule::FinishByEpoch) && next.compactor_epoch != self.epoch {
-            return Err(Refusal::Fenced { by: next.compactor_epoch });
+            return Err(Refusal::CompactorFenced { by: next.compactor_epoch });
         }
         if next.finished_jobs.iter().any(|done| done.job == self.job) {
             return Err(Refusal::Invalid("a finished job is never finished again"));
@@ -129,7 +129,7 @@ pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
 /// one had stopped may claim the next.
 pub(super) fn release(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
     if next.compactor_epoch != epoch {
-        return Err(Refusal::Fenced { by: next.compactor_epoch });
+        return Err(Refusal::CompactorFenced { by: next.compactor_epoch });
     }
     next.compactor_claim = RELEASED;
     Ok(())

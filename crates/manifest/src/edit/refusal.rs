@@ -6,8 +6,13 @@ use std::fmt;
 /// Why an edit was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// A newer writer or compactor has taken over: this handle is dead.
+    /// A newer writer has taken over: this handle is dead.
     Fenced {
+        /// The epoch that took over.
+        by: Epoch,
+    },
+    /// A newer compactor has taken over.
+    CompactorFenced {
         /// The epoch that took over.
         by: Epoch,
     },
@@ -102,11 +107,26 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// A newer writer has taken over, of epoch `by` where that is known.
+pub(crate) fn fenced(by: Option<Epoch>) -> Error {
+    let error = Error::new(
+        ErrorKind::Fenced,
+        "another process, or another handle of this one, opened this path for writing and ended \
+         this handle: a database has one writer at a time, and open_reader reads beside it; what \
+         was not acknowledged may or may not have been recovered by the new writer",
+    );
+    match by {
+        Some(epoch) => error.with("by epoch", epoch),
+        None => error,
+    }
+}
+
 impl From<Refusal> for Error {
     fn from(refusal: Refusal) -> Error {
         match refusal {
-            Refusal::Fenced { by } => {
-                Error::new(ErrorKind::Fenced, "a newer writer or compactor has taken over")
+            Refusal::Fenced { by } => fenced(Some(by)),
+            Refusal::CompactorFenced { by } => {
+                Error::new(ErrorKind::Fenced, "a newer compactor has taken over")
                     .with("by epoch", by)
             }
             // What this handle belongs to is gone for good: reading again does not help.

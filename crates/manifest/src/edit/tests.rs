@@ -100,7 +100,7 @@ fn a_compactor_gives_up_its_own_epoch_alone() {
     let claim = Edit::ClaimCompactor { writer: None, expected: epoch, claim: AttemptId(7) };
     let next = claim.apply(&released).unwrap();
     assert!(!next.compactor_is_released() && !release.in_effect(&next));
-    assert_eq!(release.apply(&next), Err(Refusal::Fenced { by: epoch.next() }));
+    assert_eq!(release.apply(&next), Err(Refusal::CompactorFenced { by: epoch.next() }));
     // What stands for "released" is nobody's identity.
     let claim = Edit::ClaimCompactor { writer: None, expected: epoch, claim: RELEASED };
     assert!(claim.apply(&state).is_err());

@@ -39,9 +39,9 @@ pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;
 pub use window::{WalWindow, WindowEvent};
 
-use crate::edit::Refusal;
+use crate::edit::{Refusal, fenced};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::{Epoch, Error, ErrorKind, ManifestId, PutOutcome, WalId};
+use siltstone_base::{Epoch, Error, ManifestId, PutOutcome, WalId};
 use std::sync::Arc;
 
 /// A request about manifests.
@@ -170,10 +170,7 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
             Failure::Refused(refusal) => refusal.into(),
-            Failure::Fenced { by } => {
-                let fenced = Error::new(ErrorKind::Fenced, "a newer writer has taken over");
-                by.map_or_else(|| fenced.clone(), |epoch| fenced.clone().with("by epoch", epoch))
-            }
+            Failure::Fenced { by } => fenced(by),
             Failure::Foreign(id) => {
                 Error::corruption("a WAL object belongs to another database").with("wal id", id)
             }

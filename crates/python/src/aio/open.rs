@@ -22,7 +22,7 @@ pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
     create: bool,
-    take_over: bool,
+    take_over: Option<bool>,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,

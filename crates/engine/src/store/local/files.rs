@@ -1,12 +1,18 @@
 //! The few file operations that the folder store is made of, behind a trait, so that a test can
 //! record their order and let any of them fail.
+//!
+//! They work relative to open folders and not along paths: a path may lead to another folder by
+//! now, while an open folder is itself as long as it is open, also once it was moved or removed.
 
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::retry_on_intr;
 use siltstone_base::UnixMillis;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::ffi::OsStr;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Bytes of one system call that writes. A file system takes memory of the page cache in pieces as
 /// large as the call, up to huge pages, and those a guest of a hypervisor has commonly given back
@@ -14,11 +20,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// 2 MiB seven times as long as calls of 64 to 512 KiB, which are given memory that was in use.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// Of a locked file, bytes that are read: a few lines.
+const LOCKED_BYTES: u64 = 4 << 10;
+
+/// A folder that is open.
+#[derive(Debug)]
+pub(super) struct OpenFolder {
+    file: File,
+    /// Where it was when it was opened: for texts, and to tell what stands there now.
+    pub(super) path: PathBuf,
+}
+
 /// A file that is being written under a staging name. A clone is another handle on it.
 #[derive(Clone, Debug)]
 pub(super) struct Staged {
     pub(super) file: Arc<File>,
-    pub(super) path: PathBuf,
+    pub(super) folder: Arc<OpenFolder>,
+    pub(super) name: String,
+    /// Whether it is locked; not where the file system has no locks.
+    pub(super) is_locked: bool,
 }
 
 /// One line of a folder.
@@ -28,58 +48,130 @@ pub(super) struct FolderEntry {
     pub(super) name: Option<String>,
     pub(super) is_folder: bool,
     pub(super) bytes: u64,
-    pub(super) modified: SystemTime,
+    /// When it was last written, by the file system's clock.
+    pub(super) modified: UnixMillis,
 }
 
-impl FolderEntry {
-    /// When it was last written, by the file system's clock.
-    pub(super) fn modified(&self) -> UnixMillis {
-        let since = self.modified.duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMillis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-    }
+/// Whether somebody has a file locked.
+#[derive(Debug)]
+pub(super) enum Locked {
+    /// Nobody has, or nobody can know.
+    No,
+    /// Somebody has. What stands in the file.
+    By(String),
 }
 
 /// File operations. Each is one system call or a few.
 pub(super) trait Files: Send + Sync {
+    /// Opens a folder by its path.
+    fn open_root(&self, path: &Path) -> io::Result<OpenFolder>;
+    /// Opens a folder in a folder.
+    fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder>;
+    /// A new folder by its path: the root, and those above it.
+    fn create_root(&self, path: &Path) -> io::Result<()>;
+    /// A new folder in a folder.
+    fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
+    /// Whether the folder was removed: it has no name any more, and takes none.
+    fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool>;
+    /// Whether the path that the folder was opened by leads to it still.
+    fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool>;
     /// A new file for writing; it must not exist. Locked for as long as it is open, so that others
     /// can tell whether its process lives. NotFound when a sweep was quicker than the lock.
-    fn create_new(&self, path: &Path) -> io::Result<Staged>;
+    fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged>;
     /// Appends.
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
     /// Brings the file's bytes to the disk.
     fn sync_file(&self, staged: &Staged) -> io::Result<()>;
     /// A second name for a file; fails when the name is taken.
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
     /// Another name for a file, over what had it.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn rename(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
     /// Takes a name away.
-    fn unlink(&self, path: &Path) -> io::Result<()>;
+    fn unlink(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
     /// Brings a folder's names to the disk.
-    fn sync_folder(&self, path: &Path) -> io::Result<()>;
-    /// A new folder.
-    fn create_folder(&self, path: &Path) -> io::Result<()>;
+    fn sync_folder(&self, folder: &OpenFolder) -> io::Result<()>;
     /// A file for reading, and its length.
-    fn open(&self, path: &Path) -> io::Result<(File, u64)>;
+    fn open(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<(File, u64)>;
     /// Takes a file's name away if nobody has it open for writing; whether it did. The lock of a
     /// process that died is the system's to release.
-    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool>;
+    fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool>;
     /// What stands in a folder, in no order.
-    fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>>;
+    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>>;
+    /// Locks the folder against others who do the same, for as long as the answer is open; `None`
+    /// while somebody else has done so.
+    fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>>;
+    /// Whether somebody has the file locked, and what stands in it.
+    fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked>;
 }
 
 /// The operating system's.
 #[derive(Debug)]
 pub(super) struct SystemFiles;
 
+/// How a folder is opened. Reading it is what a sync and a listing take.
+fn open_folder_at(folder: impl rustix::fd::AsFd, name: &OsStr) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::empty()))?.into())
+}
+
+fn open_file_at(folder: &OpenFolder, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    // As the standard library makes files; the user's mask takes away what he does not want.
+    let mode = Mode::from_raw_mode(0o666);
+    let open = || rustix::fs::openat(&folder.file, name, flags | OFlags::CLOEXEC, mode);
+    Ok(retry_on_intr(open)?.into())
+}
+
 impl Files for SystemFiles {
-    fn create_new(&self, path: &Path) -> io::Result<Staged> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    fn open_root(&self, path: &Path) -> io::Result<OpenFolder> {
+        let file = open_folder_at(CWD, path.as_os_str())?;
+        Ok(OpenFolder { file, path: path.to_owned() })
+    }
+
+    fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder> {
+        let file = open_folder_at(&folder.file, name)?;
+        Ok(OpenFolder { file, path: folder.path.join(name) })
+    }
+
+    fn create_root(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir(path)
+    }
+
+    fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::mkdirat(&folder.file, name, Mode::from_raw_mode(0o777))?)
+    }
+
+    fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool> {
+        if folder.file.metadata()?.nlink() == 0 {
+            return Ok(true);
+        }
+        // Not every file system counts the names of folders. A removed folder lists nothing, not
+        // even itself, and so do living ones of few file systems: there the path decides.
+        match Dir::read_from(&folder.file)?.next() {
+            Some(_) => Ok(false),
+            None => self.is_in_place(folder).map(|is_in_place| !is_in_place),
+        }
+    }
+
+    fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool> {
+        // While it is open no other folder gets its number.
+        let own = folder.file.metadata()?;
+        match fs::metadata(&folder.path) {
+            Ok(there) => Ok((own.dev(), own.ino()) == (there.dev(), there.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = open_file_at(folder, OsStr::new(name), flags)?;
         // Where the file system has no locks, age alone decides what a sweep takes away.
-        let locked = file.lock().is_ok();
-        if locked && is_unlinked(&file)? {
+        let is_locked = file.lock().is_ok();
+        if is_locked && file.metadata()?.nlink() == 0 {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Staged { file: Arc::new(file), path: path.to_owned() })
+        let (folder, name) = (Arc::clone(folder), name.to_owned());
+        Ok(Staged { file: Arc::new(file), folder, name, is_locked })
     }
 
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
@@ -90,71 +182,93 @@ impl Files for SystemFiles {
         staged.file.sync_data()
     }
 
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::hard_link(from, to)
+    fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        let (staging, flags) = (&from.folder.file, AtFlags::empty());
+        Ok(rustix::fs::linkat(staging, from.name.as_str(), &folder.file, name, flags)?)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+    fn rename(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        let staging = &from.folder.file;
+        Ok(rustix::fs::renameat(staging, from.name.as_str(), &folder.file, name)?)
     }
 
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+    fn unlink(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&folder.file, name, AtFlags::empty())?)
     }
 
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
+    fn sync_folder(&self, folder: &OpenFolder) -> io::Result<()> {
+        folder.file.sync_all()
     }
 
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir(path)
-    }
-
-    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
-        let file = File::open(path)?;
+    fn open(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<(File, u64)> {
+        let file = open_file_at(folder, name, OFlags::RDONLY)?;
         let bytes = file.metadata()?.len();
         Ok((file, bytes))
     }
 
-    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool> {
-        let file = File::open(path)?;
+    fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool> {
+        let file = open_file_at(folder, name, OFlags::RDONLY)?;
         match file.try_lock() {
             // The lock is held until the name is gone: who waits for it finds that out.
-            Ok(()) => fs::remove_file(path).map(|()| true),
+            Ok(()) => self.unlink(folder, name).map(|()| true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
+    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>> {
         let mut entries = Vec::new();
-        for entry in fs::read_dir(path)? {
+        for entry in Dir::read_from(&folder.file)? {
             let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let found = rustix::fs::statat(&folder.file, name, AtFlags::SYMLINK_NOFOLLOW);
             // Gone between the two calls: it was not there.
-            let metadata = match entry.metadata() {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                metadata => metadata?,
+            let found = match found {
+                Err(rustix::io::Errno::NOENT) => continue,
+                found => found?,
             };
+            let seconds = u64::try_from(found.st_mtime).unwrap_or(0);
+            #[allow(clippy::unnecessary_cast, reason = "its width differs between systems")]
+            let nanos = found.st_mtime_nsec as u64;
+            let modified = seconds.saturating_mul(1000).saturating_add(nanos / 1_000_000);
             entries.push(FolderEntry {
-                name: entry.file_name().into_string().ok(),
-                is_folder: metadata.is_dir(),
-                bytes: metadata.len(),
-                modified: metadata.modified()?,
+                name: name.to_str().ok().map(str::to_owned),
+                is_folder: FileType::from_raw_mode(found.st_mode).is_dir(),
+                bytes: u64::try_from(found.st_size).unwrap_or(0),
+                modified: UnixMillis(modified),
             });
         }
         Ok(entries)
     }
-}
 
-/// Whether the open file has no name any more.
-#[cfg(unix)]
-fn is_unlinked(file: &File) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(file.metadata()?.nlink() == 0)
-}
+    fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>> {
+        let file = open_folder_at(&folder.file, OsStr::new("."))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
 
-/// Elsewhere an open file keeps its name.
-#[cfg(not(unix))]
-fn is_unlinked(_: &File) -> io::Result<bool> {
-    Ok(false)
+    fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked> {
+        // Some network file systems lock only what may be written.
+        let file = match open_file_at(folder, name, OFlags::RDWR) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                open_file_at(folder, name, OFlags::RDONLY)?
+            }
+            file => file?,
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Locked::No),
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                file.take(LOCKED_BYTES).read_to_string(&mut text)?;
+                Ok(Locked::By(text))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
 }

@@ -7,16 +7,18 @@
 //! In this order, so that a name never stands for bytes that are not on the disk, and an answer
 //! never for a name that is not. `link` fails when the name is taken: that is the conditional
 //! create, and the file system decides races.
+//!
+//! All of it happens relative to the root and its parts, each opened once (`parts`, rule E2).
 
 use super::errors::{explain, explain_link};
 use super::files::Files;
+use super::parts::{Part, Parts};
 use super::staging::{self, StagedFile};
 use crate::store::{Listed, PutAnswer, Swept, check_range, too_short};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use siltstone_base::{Error, ObjectName, Result, UnixMillis};
-use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -36,42 +38,44 @@ struct OpenFile {
 
 /// The objects of one database.
 pub(super) struct Folder {
-    root: PathBuf,
-    files: Arc<dyn Files>,
+    pub(super) parts: Parts,
+    pub(super) files: Arc<dyn Files>,
     /// Tables only: their names are never used twice, so an open file never stands for another
     /// object. Numbered objects are read once, and whole.
     open: Cache<ObjectName, Arc<OpenFile>>,
-    /// Folders that exist, their own names synced.
-    known: Mutex<HashSet<PathBuf>>,
-    /// Folders in which a name was made and could not be synced: nothing in them is believed
-    /// before a sync succeeds.
-    unsynced: Mutex<HashSet<PathBuf>>,
+}
+
+/// An object's name in two: the part that it is in, and its own name there.
+fn split(name: &str) -> (&str, &OsStr) {
+    let (part, own) = name.rsplit_once('/').unwrap_or(("", name));
+    (part, OsStr::new(own))
 }
 
 impl Folder {
     pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> Folder {
-        Folder {
-            root,
-            files,
-            open: Cache::new(OPEN_FILES),
-            known: Mutex::default(),
-            unsynced: Mutex::default(),
-        }
+        let parts = Parts::new(root, Arc::clone(&files));
+        Folder { parts, files, open: Cache::new(OPEN_FILES) }
     }
 
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        self.parts.root()
     }
 
-    fn path(&self, name: ObjectName) -> PathBuf {
-        self.root.join(name.to_string())
+    /// The error for a failed operation on `name`, which happened in `part`: whether the folder is
+    /// gone comes first.
+    fn explain(&self, error: io::Error, part: Option<&Part>, name: &str) -> Error {
+        let gone = self.parts.gone(&error, part);
+        gone.unwrap_or_else(|| explain(error, &self.root().join(name)))
     }
 
     /// Removes what dead processes left behind, if it was last written at or before `cutoff`.
     pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<Swept> {
-        let folder = self.root.join(staging::FOLDER);
-        let swept = staging::sweep(&*self.files, &folder, cutoff);
-        swept.map_err(|error| explain(error, &folder))
+        let part = self.parts.find(staging::FOLDER);
+        let swept = part.and_then(|part| match part {
+            Some(part) => staging::sweep(&*self.files, &part.folder, cutoff),
+            None => Ok(Swept::default()),
+        });
+        swept.map_err(|error| self.explain(error, None, staging::FOLDER))
     }
 
     pub(super) fn read(
@@ -104,11 +108,12 @@ impl Folder {
         range: impl FnOnce(u64) -> Range<u64>,
         read: impl FnOnce(&File, Range<u64>) -> io::Result<T>,
     ) -> Result<Option<T>> {
-        let path = self.path(name);
-        let open = match self.open_file(name, &path) {
-            Ok(open) => open,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(explain(error, &path)),
+        let open = match self.open.get(&name) {
+            Some(open) => open,
+            None => match self.open_file(name)? {
+                Some(open) => open,
+                None => return Ok(None),
+            },
         };
         let range = range(open.bytes);
         if range.end > open.bytes {
@@ -119,123 +124,90 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(too_short(name, &range, open.bytes))
             }
-            Err(error) => Err(explain(error, &path)),
+            Err(error) => Err(self.explain(error, None, &name.to_string())),
         }
     }
 
-    fn open_file(&self, name: ObjectName, path: &Path) -> io::Result<Arc<OpenFile>> {
-        if let Some(open) = self.open.get(&name) {
-            return Ok(open);
-        }
-        self.settle(path)?;
-        let (file, bytes) = self.files.open(path)?;
-        let open = Arc::new(OpenFile { file, bytes });
-        if matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
-            self.open.insert(name, Arc::clone(&open));
-        }
-        Ok(open)
-    }
-
-    /// Before anything in a folder is believed: syncs it when the last sync there failed.
-    fn settle(&self, path: &Path) -> io::Result<()> {
-        let Some(folder) = path.parent() else { return Ok(()) };
-        if self.unsynced.lock().contains(folder) {
-            self.files.sync_folder(folder)?;
-            self.unsynced.lock().remove(folder);
-        }
-        Ok(())
-    }
-
-    /// Brings the name at `path` to the disk, after it was made.
-    fn sync_name(&self, path: &Path) -> io::Result<()> {
-        #[cfg(mutation = "local_skips_folder_sync")]
-        return Ok(());
-        #[cfg(not(mutation = "local_skips_folder_sync"))]
-        {
-            let Some(folder) = path.parent() else { return Ok(()) };
-            self.files.sync_folder(folder).inspect_err(|_| {
-                self.unsynced.lock().insert(folder.to_owned());
-            })
-        }
-    }
-
-    /// Makes `folder` where it is missing, and those above it, and syncs their names.
-    fn ensure_folder(&self, folder: &Path) -> io::Result<()> {
-        if self.known.lock().contains(folder) {
-            return Ok(());
-        }
-        let made = match self.files.create_folder(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                match folder.parent() {
-                    Some(parent) if !parent.as_os_str().is_empty() => self.ensure_folder(parent)?,
-                    _ => return Err(error),
-                }
-                self.files.create_folder(folder)
-            }
-            made => made,
+    /// `None` where there is no such object, in a folder that there is or that was never made.
+    fn open_file(&self, name: ObjectName) -> Result<Option<Arc<OpenFile>>> {
+        let text = name.to_string();
+        let (relative, own) = split(&text);
+        let found = self.parts.find(relative);
+        let Some(part) = found.map_err(|error| self.explain(error, None, &text))? else {
+            return Ok(None);
         };
-        match made {
-            Ok(()) => self.sync_name(folder)?,
-            // Whoever made it may not have synced it yet. What lies above the root is the user's.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if folder != self.root && folder.starts_with(&self.root) {
-                    self.sync_name(folder)?;
+        let opened = self.parts.settle(&part).and_then(|()| self.files.open(&part.folder, own));
+        match opened {
+            Ok((file, bytes)) => {
+                let open = Arc::new(OpenFile { file, bytes });
+                if matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
+                    self.open.insert(name, Arc::clone(&open));
                 }
+                Ok(Some(open))
             }
-            Err(error) => return Err(error),
+            Err(error) => match self.parts.gone(&error, Some(&part)) {
+                Some(gone) => Err(gone),
+                None if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                None => Err(explain(error, &self.root().join(text))),
+            },
         }
-        self.known.lock().insert(folder.to_owned());
-        Ok(())
     }
 
-    /// Begins a staged file, in folders that exist.
-    pub(super) fn stage(&self, name: ObjectName, staged: &str) -> Result<StagedFile> {
-        let folder = self.root.join(staging::FOLDER);
-        let path = folder.join(staged);
-        let target = self.path(name);
+    /// Begins a staged file, in folders that exist; and the part that it is for.
+    pub(super) fn stage(&self, relative: &str, staged: &str) -> Result<(StagedFile, Arc<Part>)> {
         let begin = || {
-            self.ensure_folder(&folder)?;
-            self.ensure_folder(target.parent().unwrap_or(&self.root))?;
-            StagedFile::begin(&self.files, &path)
+            let staging = self.parts.made(staging::FOLDER)?;
+            let part = self.parts.made(relative)?;
+            let begin = || StagedFile::begin(&self.files, &staging.folder, staged);
+            // A sweep may have been quicker than the lock; not twice.
+            let begun = begin().or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => begin(),
+                _ => Err(error),
+            });
+            Ok((begun?, part))
         };
-        let begun = begin().or_else(|error| {
-            // Somebody removed a folder that was known.
-            if error.kind() == io::ErrorKind::NotFound {
-                self.known.lock().clear();
-                return begin();
-            }
-            Err(error)
-        });
-        begun.map_err(|error| explain(error, &path))
+        begin().map_err(|error| self.explain(error, None, &format!("{}/{staged}", staging::FOLDER)))
     }
 
     pub(super) fn create(&self, name: ObjectName, bytes: &[u8], staged: &str) -> PutAnswer {
-        let mut file = match self.stage(name, staged) {
-            Ok(file) => file,
+        let text = name.to_string();
+        let (relative, own) = split(&text);
+        let (mut file, part) = match self.stage(relative, staged) {
+            Ok(begun) => begun,
             Err(error) => return PutAnswer::Refused(error),
         };
         if let Err(error) = file.write(bytes).and_then(|()| file.sync()) {
             return PutAnswer::Refused(explain(error, &file.path()));
         }
-        let path = self.path(name);
-        if let Err(error) = file.link(&path) {
-            if error.kind() == io::ErrorKind::NotFound {
-                self.known.lock().clear();
-            }
-            return explain_link(error, &path);
+        if let Err(error) = file.link(&part.folder, own) {
+            return match self.parts.gone(&error, Some(&part)) {
+                Some(gone) => PutAnswer::Refused(gone),
+                None => explain_link(error, &self.root().join(text)),
+            };
         }
-        match self.sync_name(&path) {
+        match self.parts.sync_names(&part) {
             Ok(()) => PutAnswer::Created,
-            Err(error) => PutAnswer::Ambiguous(explain(error, &path)),
+            Err(error) => PutAnswer::Ambiguous(self.explain(error, Some(&part), &text)),
         }
+    }
+
+    /// Begins an upload.
+    pub(super) fn begin(&self, name: ObjectName, staged: &str) -> Result<StagedFile> {
+        let text = name.to_string();
+        Ok(self.stage(split(&text).0, staged)?.0)
     }
 
     /// Gives an uploaded file its name.
     pub(super) fn complete(&self, name: ObjectName, mut file: StagedFile) -> Result<()> {
-        let path = self.path(name);
-        let completed =
-            file.sync().and_then(|()| file.rename(&path)).and_then(|()| self.sync_name(&path));
-        completed.map_err(|error| explain(error, &path))
+        let text = name.to_string();
+        let (relative, own) = split(&text);
+        let part = self.parts.made(relative);
+        let part = part.map_err(|error| self.explain(error, None, &text))?;
+        let completed = file
+            .sync()
+            .and_then(|()| file.rename(&part.folder, own))
+            .and_then(|()| self.parts.sync_names(&part));
+        completed.map_err(|error| self.explain(error, Some(&part), &text))
     }
 
     pub(super) fn list(&self, prefix: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
@@ -248,11 +220,19 @@ impl Folder {
     }
 
     fn walk(&self, relative: &str, depth: u32, listed: &mut Vec<Listed>) -> Result<()> {
-        let path = self.root.join(relative);
-        let entries = match self.settle(&path.join("x")).and_then(|()| self.files.list(&path)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(|error| explain(error, &path))?,
+        let found = self.parts.find(relative);
+        let found = found.map_err(|error| self.explain(error, None, relative))?;
+        let Some(part) = found else { return Ok(()) };
+        let list = || {
+            self.parts.settle(&part)?;
+            let entries = self.files.list(&part.folder)?;
+            // What a removed folder lists: not the end of a log, but of the database.
+            if entries.is_empty() && self.files.is_gone(&part.folder)? {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            Ok(entries)
         };
+        let entries = list().map_err(|error| self.explain(error, Some(&part), relative))?;
         for entry in entries {
             let Some(file) = &entry.name else { continue };
             let relative = format!("{relative}/{file}");
@@ -261,7 +241,7 @@ impl Folder {
                     self.walk(&relative, depth - 1, listed)?;
                 }
             } else if let Some(name) = ObjectName::parse(&relative) {
-                listed.push(Listed { name, bytes: entry.bytes, modified: entry.modified() });
+                listed.push(Listed { name, bytes: entry.bytes, modified: entry.modified });
             }
         }
         Ok(())
@@ -270,10 +250,16 @@ impl Folder {
     /// Removes a name. Not synced: a dead object that a power cut brings back is deleted again.
     pub(super) fn delete(&self, name: ObjectName) -> Result<()> {
         self.open.remove(&name);
-        let path = self.path(name);
-        match self.files.unlink(&path) {
+        let text = name.to_string();
+        let (relative, own) = split(&text);
+        let deleted = self.parts.find(relative).and_then(|part| match part {
+            Some(part) => self.files.unlink(&part.folder, own),
+            None => Ok(()),
+        });
+        match deleted {
+            // Of a folder that was removed, too: there is no such object.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed.map_err(|error: io::Error| -> Error { explain(error, &path) }),
+            deleted => deleted.map_err(|error| self.explain(error, None, &text)),
         }
     }
 }

@@ -7,7 +7,7 @@
 //! that reader.
 
 use super::errors::explain;
-use super::files::{Files, SystemFiles};
+use super::files::{Files, OpenFolder, SystemFiles};
 use super::folder::read_at;
 use super::staging::{self, StagedFile};
 use crate::env::Effects;
@@ -17,6 +17,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -58,13 +59,29 @@ impl fmt::Debug for LoneFile {
 }
 
 impl Shared {
+    /// The folder that the file is in.
+    fn folder(&self) -> io::Result<Arc<OpenFolder>> {
+        let folder = self.path.parent().unwrap_or(&self.path);
+        Ok(Arc::new(self.files.open_root(folder)?))
+    }
+
+    /// The file's own name; empty for a path that has none, which names no file.
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
     /// The open file and its length; `None` when there is none.
     fn open(&self) -> Result<Option<Arc<(File, u64)>>> {
         let mut open = self.open.lock();
         if let Some(open) = &*open {
             return Ok(Some(Arc::clone(open)));
         }
-        match self.files.open(&self.path) {
+        // By its path: whoever may read a file need not be allowed to read the folder.
+        let opened = File::open(&self.path).and_then(|file| {
+            let bytes = file.metadata()?.len();
+            Ok((file, bytes))
+        });
+        match opened {
             Ok(opened) => Ok(Some(Arc::clone(open.insert(Arc::new(opened))))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(explain(error, &self.path)),
@@ -89,34 +106,38 @@ impl Shared {
     }
 
     fn stage(&self, unique: &str) -> Result<StagedFile> {
-        let name = self.path.file_name().filter(|_| !self.path.is_dir()).ok_or_else(|| {
-            Error::invalid("the path names a folder, not a file").with("path", self.path.display())
-        })?;
-        let staged = self.path.with_file_name(format!(".{}.{unique}", name.to_string_lossy()));
-        StagedFile::begin(&self.files, &staged).map_err(|error| match error.kind() {
+        if self.name().is_empty() || self.path.is_dir() {
+            return Err(Error::invalid("the path names a folder, not a file")
+                .with("path", self.path.display()));
+        }
+        let staged = format!(".{}.{unique}", self.name().to_string_lossy());
+        let begun =
+            self.folder().and_then(|folder| StagedFile::begin(&self.files, &folder, &staged));
+        begun.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::NotFound, "the folder of the file does not exist")
                     .with("path", self.path.display())
             }
-            _ => explain(error, &staged),
+            _ => explain(error, &self.path.with_file_name(staged)),
         })
     }
 
     fn complete(&self, mut file: StagedFile) -> Result<()> {
         let steps = || {
+            let folder = file.folder();
             if !self.durable {
-                return file.rename(&self.path);
+                return file.rename(&folder, self.name());
             }
             file.sync()?;
-            file.rename(&self.path)?;
-            self.path.parent().map_or(Ok(()), |folder| self.files.sync_folder(folder))
+            file.rename(&folder, self.name())?;
+            self.files.sync_folder(&folder)
         };
         let completed: io::Result<()> = { steps }();
         completed.map_err(|error| explain(error, &self.path))
     }
 
     fn delete(&self) -> Result<()> {
-        match self.files.unlink(&self.path) {
+        match self.folder().and_then(|folder| self.files.unlink(&folder, self.name())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(explain(error, &self.path))
             }

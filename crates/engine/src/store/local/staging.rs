@@ -4,11 +4,12 @@
 //! .staging/<13 digits: Unix milliseconds>-<process id>-<16 hex digits>
 //! ```
 
-use super::files::{Files, Staged};
+use super::files::{Files, OpenFolder, Staged};
 use crate::store::Swept;
 use siltstone_base::UnixMillis;
+use std::ffi::OsStr;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The folder under the root. It begins with a dot, which no object's name does.
@@ -43,22 +44,22 @@ fn begun(name: &str) -> Option<u64> {
 /// nothing tells, and files are left unless they were begun a day before the cut-off as well: were
 /// such a writer alive all the same, its link or rename would fail and it would be told so.
 /// Failures leave a file for the next time.
-pub(super) fn sweep(files: &dyn Files, folder: &Path, cutoff: UnixMillis) -> io::Result<Swept> {
+pub(super) fn sweep(
+    files: &dyn Files,
+    folder: &OpenFolder,
+    cutoff: UnixMillis,
+) -> io::Result<Swept> {
     let mut swept = Swept::default();
-    let entries = match files.list(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(swept),
-        entries => entries?,
-    };
-    for entry in entries {
+    for entry in files.list(folder)? {
         let Some(name) = &entry.name else { continue };
-        let Some(begun) = begun(name).filter(|_| entry.modified() <= cutoff) else { continue };
-        let path = folder.join(name);
-        let removed = match files.unlink_unlocked(&path) {
+        let Some(begun) = begun(name).filter(|_| entry.modified <= cutoff) else { continue };
+        let name = OsStr::new(name);
+        let removed = match files.unlink_unlocked(folder, name) {
             Ok(removed) => removed,
             // Another sweep may have been quicker.
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(_) if begun.saturating_add(ABANDONED_MILLIS) < cutoff.0 => {
-                files.unlink(&path).is_ok()
+                files.unlink(folder, name).is_ok()
             }
             Err(_) => false,
         };
@@ -78,9 +79,13 @@ pub(super) struct StagedFile {
 }
 
 impl StagedFile {
-    /// Begins a file at `path`.
-    pub(super) fn begin(files: &Arc<dyn Files>, path: &Path) -> io::Result<StagedFile> {
-        let staged = files.create_new(path)?;
+    /// Begins a file in the staging folder.
+    pub(super) fn begin(
+        files: &Arc<dyn Files>,
+        folder: &Arc<OpenFolder>,
+        name: &str,
+    ) -> io::Result<StagedFile> {
+        let staged = files.create_new(folder, name)?;
         Ok(StagedFile { files: Arc::clone(files), staged, has_name: false })
     }
 
@@ -106,20 +111,30 @@ impl StagedFile {
     }
 
     /// Gives the file its name where that is free; the staging name goes when this is dropped.
-    pub(super) fn link(&self, to: &Path) -> io::Result<()> {
-        self.files.link(&self.staged.path, to)
+    pub(super) fn link(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.files.link(&self.staged, folder, name)
     }
 
     /// Gives the file its name, over what had it.
-    pub(super) fn rename(&mut self, to: &Path) -> io::Result<()> {
-        self.files.rename(&self.staged.path, to)?;
+    pub(super) fn rename(&mut self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.files.rename(&self.staged, folder, name)?;
         self.has_name = true;
         Ok(())
     }
 
+    /// The open file, if it is locked for as long as it is open.
+    pub(super) fn locked(&self) -> Option<&Arc<std::fs::File>> {
+        Some(&self.staged.file).filter(|_| self.staged.is_locked)
+    }
+
+    /// The folder that it is staged in.
+    pub(super) fn folder(&self) -> Arc<OpenFolder> {
+        Arc::clone(&self.staged.folder)
+    }
+
     /// Where it is staged.
     pub(super) fn path(&self) -> PathBuf {
-        self.staged.path.clone()
+        self.staged.folder.path.join(&self.staged.name)
     }
 }
 
@@ -127,7 +142,7 @@ impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.has_name {
             // What cannot be removed now is swept by a later opener.
-            let _ = self.files.unlink(&self.staged.path);
+            let _ = self.files.unlink(&self.staged.folder, OsStr::new(&self.staged.name));
         }
     }
 }
@@ -136,9 +151,14 @@ impl Drop for StagedFile {
 mod tests {
     use super::super::files::SystemFiles;
     use super::*;
+    use std::path::Path;
 
     fn write(path: &Path) {
         std::fs::write(path, b"x").unwrap();
+    }
+
+    fn open(folder: &Path) -> Arc<OpenFolder> {
+        Arc::new(SystemFiles.open_root(folder).unwrap())
     }
 
     #[test]
@@ -149,7 +169,8 @@ mod tests {
         for name in strangers.iter().copied().chain([ours.as_str()]) {
             write(&folder.path().join(name));
         }
-        let sweep = |cutoff| sweep(&SystemFiles, folder.path(), UnixMillis(cutoff)).unwrap();
+        let open = open(folder.path());
+        let sweep = |cutoff| sweep(&SystemFiles, &open, UnixMillis(cutoff)).unwrap();
         // Its name may say what it will: when it was last written counts.
         assert_eq!(sweep(1_800_000_000_000 - 1_000_000_000_000), Swept::default());
         assert!(folder.path().join(&ours).exists());
@@ -158,8 +179,6 @@ mod tests {
         for name in strangers {
             assert!(folder.path().join(name).exists(), "{name}");
         }
-        let missing = super::sweep(&SystemFiles, &folder.path().join("missing"), UnixMillis(1));
-        assert_eq!(missing.unwrap(), Swept::default());
     }
 
     /// A file that is being written stays, however old it is said to be.
@@ -167,15 +186,16 @@ mod tests {
     fn files_of_live_processes_are_not_swept() {
         let folder = tempfile::tempdir().unwrap();
         let files: Arc<dyn Files> = Arc::new(SystemFiles);
-        let path = folder.path().join(new_name(UnixMillis(0), 1));
-        let file = StagedFile::begin(&files, &path).unwrap();
-        let sweep = || sweep(&*files, folder.path(), UnixMillis(u64::MAX)).unwrap();
+        let open = open(folder.path());
+        let name = new_name(UnixMillis(0), 1);
+        let file = StagedFile::begin(&files, &open, &name).unwrap();
+        let sweep = || sweep(&*files, &open, UnixMillis(u64::MAX)).unwrap();
         assert_eq!(sweep(), Swept::default());
-        file.link(&folder.path().join("name")).unwrap();
+        file.link(&open, OsStr::new("name")).unwrap();
         // As a killed process leaves it: unlocked, with its staging name.
         let again = folder.path().join(new_name(UnixMillis(0), 2));
         write(&again);
         assert_eq!(sweep(), Swept { uploads: 1, bytes: 1 });
-        assert!(path.exists() && !again.exists());
+        assert!(folder.path().join(name).exists() && !again.exists());
     }
 }

@@ -1,10 +1,11 @@
 //! The order of file operations, their failures, and what a killed process leaves.
 
-use super::files::{Files, FolderEntry, Staged, SystemFiles};
+use super::files::{Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
 use super::*;
 use crate::env::{Clock, Random, Spawn};
 use parking_lot::Mutex;
 use siltstone_base::{ErrorKind, SstId, UnixMillis, WalId};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::time::Duration;
@@ -39,7 +40,7 @@ impl Spawn for Here {
     }
 }
 
-fn effects() -> Effects {
+pub(super) fn effects() -> Effects {
     Effects { clock: Arc::new(Here), random: Arc::new(Here), spawn: Arc::new(Here) }
 }
 
@@ -68,6 +69,14 @@ impl Recorder {
         }
     }
 
+    fn record_in(&self, what: &'static str, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record(what, &folder.path.join(name))
+    }
+
+    fn record_staged(&self, what: &'static str, staged: &Staged) -> io::Result<()> {
+        self.record_in(what, &staged.folder, OsStr::new(&staged.name))
+    }
+
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock())
     }
@@ -82,62 +91,85 @@ impl Recorder {
 }
 
 impl Files for Recorder {
-    fn create_new(&self, path: &Path) -> io::Result<Staged> {
-        self.record("create", path)?;
-        SystemFiles.create_new(path)
+    fn open_root(&self, path: &Path) -> io::Result<OpenFolder> {
+        SystemFiles.open_root(path)
+    }
+    fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder> {
+        SystemFiles.open_folder(folder, name)
+    }
+    fn create_root(&self, path: &Path) -> io::Result<()> {
+        self.record("folder", path)?;
+        SystemFiles.create_root(path)
+    }
+    fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("folder", folder, name)?;
+        SystemFiles.create_folder(folder, name)
+    }
+    fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool> {
+        SystemFiles.is_gone(folder)
+    }
+    fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool> {
+        SystemFiles.is_in_place(folder)
+    }
+    fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
+        self.record_in("create", folder, OsStr::new(name))?;
+        SystemFiles.create_new(folder, name)
     }
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
-        self.record("write", &staged.path)?;
+        self.record_staged("write", staged)?;
         SystemFiles.write(staged, bytes)
     }
     fn sync_file(&self, staged: &Staged) -> io::Result<()> {
-        self.record("sync", &staged.path)?;
+        self.record_staged("sync", staged)?;
         SystemFiles.sync_file(staged)
     }
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.record("link", to)?;
-        SystemFiles.link(from, to)
+    fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("link", folder, name)?;
+        SystemFiles.link(from, folder, name)
     }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.record("rename", to)?;
-        SystemFiles.rename(from, to)
+    fn rename(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("rename", folder, name)?;
+        SystemFiles.rename(from, folder, name)
     }
-    fn unlink(&self, path: &Path) -> io::Result<()> {
-        self.record("unlink", path)?;
-        SystemFiles.unlink(path)
+    fn unlink(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("unlink", folder, name)?;
+        SystemFiles.unlink(folder, name)
     }
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        self.record("sync-folder", path)?;
-        SystemFiles.sync_folder(path)
+    fn sync_folder(&self, folder: &OpenFolder) -> io::Result<()> {
+        self.record("sync-folder", &folder.path)?;
+        SystemFiles.sync_folder(folder)
     }
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.record("folder", path)?;
-        SystemFiles.create_folder(path)
+    fn open(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<(File, u64)> {
+        self.record_in("open", folder, name)?;
+        SystemFiles.open(folder, name)
     }
-    fn open(&self, path: &Path) -> io::Result<(File, u64)> {
-        self.record("open", path)?;
-        SystemFiles.open(path)
+    fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool> {
+        self.record_in("sweep", folder, name)?;
+        SystemFiles.unlink_unlocked(folder, name)
     }
-    fn unlink_unlocked(&self, path: &Path) -> io::Result<bool> {
-        self.record("sweep", path)?;
-        SystemFiles.unlink_unlocked(path)
+    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>> {
+        SystemFiles.list(folder)
     }
-    fn list(&self, path: &Path) -> io::Result<Vec<FolderEntry>> {
-        SystemFiles.list(path)
+    fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>> {
+        self.record("lock", &folder.path)?;
+        SystemFiles.lock_folder(folder)
+    }
+    fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked> {
+        SystemFiles.locked(folder, name)
     }
 }
 
-struct Scene {
-    folder: tempfile::TempDir,
+pub(super) struct Scene {
+    pub(super) folder: tempfile::TempDir,
     recorder: Arc<Recorder>,
-    store: Arc<LocalStore>,
+    pub(super) store: Arc<LocalStore>,
 }
 
-const WAL: ObjectName = ObjectName::Wal(WalId(1));
-const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
+pub(super) const WAL: ObjectName = ObjectName::Wal(WalId(1));
+pub(super) const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
 const TABLE_PATH: &str = "compacted/00000000000000000000000001.sst";
 
-fn scene() -> Scene {
+pub(super) fn scene() -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("deep").join("db");
     let recorder =
@@ -147,15 +179,15 @@ fn scene() -> Scene {
 }
 
 impl Scene {
-    fn put(&self, name: ObjectName, bytes: &'static [u8]) -> PutAnswer {
+    pub(super) fn put(&self, name: ObjectName, bytes: &'static [u8]) -> PutAnswer {
         self.store.put_if_absent(name, Bytes::from_static(bytes)).now_or_never().unwrap()
     }
 
-    fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
+    pub(super) fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
         self.store.get(name, None).now_or_never().unwrap()
     }
 
-    fn upload(&self, name: ObjectName, bytes: &'static [u8]) -> Result<()> {
+    pub(super) fn upload(&self, name: ObjectName, bytes: &'static [u8]) -> Result<()> {
         let mut upload = self.store.upload(name).now_or_never().unwrap()?;
         upload.write(Bytes::from_static(bytes)).now_or_never().unwrap()?;
         upload.finish().now_or_never().unwrap()
@@ -172,8 +204,7 @@ fn the_first_create_syncs_every_name_on_its_way() {
     let scene = scene();
     assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
     let expected = [
-        // The staging folder is asked for first; the root and what is above it are missing.
-        "folder .staging",
+        // The root and what is above it are missing.
         "folder root",
         "folder above",
         "sync-folder above",
@@ -334,7 +365,8 @@ fn a_long_object_comes_back_whole() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x");
     let bytes: Vec<u8> = (0..700_001u32).map(|n| (n >> 8 ^ n) as u8).collect();
-    let mut staged = SystemFiles.create_new(&path).unwrap();
+    let open = Arc::new(SystemFiles.open_root(folder.path()).unwrap());
+    let mut staged = SystemFiles.create_new(&open, "x").unwrap();
     SystemFiles.write(&mut staged, &bytes).unwrap();
     SystemFiles.write(&mut staged, &bytes[..5]).unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), [&bytes[..], &bytes[..5]].concat());
@@ -383,16 +415,6 @@ fn an_upload_that_is_dropped_or_aborted_leaves_nothing() {
 }
 
 #[test]
-fn a_folder_that_vanishes_is_made_anew() {
-    let scene = scene();
-    scene.put(WAL, b"one");
-    std::fs::remove_dir_all(scene.folder.path().join("deep")).unwrap();
-    assert_eq!(scene.get(WAL).unwrap(), None);
-    assert!(matches!(scene.put(WAL, b"two"), PutAnswer::Created));
-    assert_eq!(scene.get(WAL).unwrap().as_deref(), Some(&b"two"[..]));
-}
-
-#[test]
 fn a_path_through_a_file_is_named_as_the_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
@@ -405,4 +427,78 @@ fn a_path_through_a_file_is_named_as_the_mistake() {
     let error = store.get(WAL, None).now_or_never().unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(LocalStore::new(Path::new(""), effects()).is_err());
+}
+
+const DATABASE: DatabaseId = DatabaseId(1);
+
+impl Scene {
+    fn another(&self) -> Arc<LocalStore> {
+        LocalStore::new(&self.folder.path().join("deep/db"), effects()).unwrap()
+    }
+}
+
+fn occupy(store: &LocalStore, take_over: bool) -> Result<Presence> {
+    store.occupy(DATABASE, take_over).now_or_never().unwrap()
+}
+
+#[test]
+fn one_writer_at_a_time_marks_a_folder() {
+    let scene = scene();
+    scene.put(WAL, b"one");
+    let first = occupy(&scene.store, false).unwrap();
+    // By another way to the same folder, too.
+    let other = scene.folder.path().join("other");
+    std::os::unix::fs::symlink(scene.folder.path().join("deep"), &other).unwrap();
+    let other = LocalStore::new(&other.join("db"), effects()).unwrap();
+    for store in [&scene.store, &scene.another(), &other] {
+        let error = occupy(store, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        for words in ["this process", "open_reader", "take_over=True"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    assert_eq!(scene.staged(), 0);
+    // The end of one that was taken over frees nothing; that of the one that took over does.
+    let second = occupy(&other, true).unwrap();
+    drop(first);
+    assert!(occupy(&scene.store, false).is_err());
+    drop(second);
+    drop(occupy(&scene.store, false).unwrap());
+    // It is no object, and in no listing.
+    let listed = scene.store.list("wal/", None).now_or_never().unwrap().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(ObjectName::parse(mark::NAME), None);
+}
+
+/// As an opener that was stopped in the midst of it leaves the folder, and as one leaves it whose
+/// mark nobody can read.
+#[test]
+fn whoever_cannot_be_known_is_not_named() {
+    let scene = scene();
+    scene.put(WAL, b"one");
+    let root = scene.folder.path().join("deep/db");
+    let turn = File::open(root.join(".staging")).unwrap();
+    turn.lock().unwrap();
+    let error = occupy(&scene.store, false).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    drop(occupy(&scene.store, true).unwrap());
+    turn.unlock().unwrap();
+    std::fs::write(root.join(mark::NAME), "scribble").unwrap();
+    let scribble = File::open(root.join(mark::NAME)).unwrap();
+    scribble.lock().unwrap();
+    assert!(occupy(&scene.store, false).unwrap_err().to_string().contains("another process"));
+    drop(scribble);
+    drop(occupy(&scene.store, false).unwrap());
+}
+
+/// What cannot be marked is opened all the same: fences keep it safe.
+#[test]
+fn a_folder_that_takes_no_mark_keeps_nobody_out() {
+    for step in ["create", "write", "lock", "rename"] {
+        let scene = scene();
+        scene.put(WAL, b"one");
+        scene.recorder.fail(step, io::ErrorKind::PermissionDenied);
+        let held = [occupy(&scene.store, false).unwrap(), occupy(&scene.store, false).unwrap()];
+        assert_eq!(format!("{held:?}"), "[Presence(false), Presence(false)]", "{step}");
+    }
 }
