@@ -55,6 +55,7 @@ mod rules;
 mod slots;
 mod stats;
 pub mod store;
+mod supervise;
 pub mod task;
 mod tree;
 mod value;

@@ -5,6 +5,7 @@ use super::durability::Durability;
 use super::pressure::Hold;
 use crate::answer::Accept;
 use crate::env::Env;
+use crate::supervise::{caught_now, ends_the_handle};
 use crate::writer::Writer;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, ErrorKind, Result, Seq};
@@ -135,15 +136,16 @@ impl Writer {
         if ops == 0 {
             return Ok(Accept::Accepted(self.commit_at(tail.next_seq.minus(1))));
         }
-        let first = tail.next_seq;
-        let last = first.plus(u64::from(ops) - 1);
-        if last > Seq::MAX {
-            return Err(Error::internal("sequence numbers are used up"));
-        }
-        tail.active.insert_batch(first, &bytes)?;
-        tail.wal.push_batch(first, ops, &bytes);
-        tail.next_seq = last.next();
-        self.publish(last);
+        let last = match caught_now("commit", || self.append(&mut tail, &bytes, ops)) {
+            Ok(appended) => appended?,
+            // Before the lock is free: nobody may go on from half a batch.
+            Err(panicked) => {
+                tail.ended.get_or_insert_with(|| ends_the_handle(&panicked));
+                drop(tail);
+                self.die(&panicked);
+                return Err(ends_the_handle(&panicked));
+            }
+        };
         let began = tail.wal_since.is_none();
         if began {
             tail.wal_since = Some(self.env.clock.monotonic());
@@ -157,6 +159,21 @@ impl Writer {
             self.wal_nudge.notify_one();
         }
         Ok(Accept::Accepted(self.commit_at(last)))
+    }
+
+    /// The batch takes its sequence numbers, and its place in the memtable and in the WAL's buffer;
+    /// answers its last number.
+    fn append(&self, tail: &mut Tail, bytes: &Arc<[u8]>, ops: u32) -> Result<Seq> {
+        let first = tail.next_seq;
+        let last = first.plus(u64::from(ops) - 1);
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        tail.active.insert_batch(first, bytes)?;
+        tail.wal.push_batch(first, ops, bytes);
+        tail.next_seq = last.next();
+        self.publish(last);
+        Ok(last)
     }
 
     /// Whether the write may pass now.
@@ -190,6 +207,7 @@ impl Writer {
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();
         self.compact_nudge.notify_one();
+        self.phase_changed.notify_waiters();
     }
 
     /// Why the handle has ended, other than by a close that is still at work.
