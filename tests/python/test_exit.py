@@ -154,10 +154,13 @@ def test_a_cell_that_runs_a_second_time_is_quiet(python, url) -> None:
 
 
 def test_a_forgotten_handle_that_may_have_lost_writes_says_so(python, url) -> None:
-    program = FORGOTTEN + """
+    program = (
+        FORGOTTEN
+        + """
 db[b"b"] = db[b"c"] = b"2"
 db = siltstone.open(sys.argv[1], take_over=True)
 """
+    )
     status, _, err = python(program, url)
     assert status == 0, err
     assert err.startswith(f"closing {url} after its last user had gone failed: "), err

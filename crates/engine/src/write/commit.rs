@@ -84,8 +84,9 @@ impl Commit {
     /// `None` waits as long as the handle's deadline. Cancelling the wait never cancels the write.
     ///
     /// # Errors
-    /// Timeout: the write goes on and may still become durable. Fenced, Closed: it will not be
-    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
+    /// Timeout: the write goes on and may still become durable. Fenced, Closed, and Internal when
+    /// a task of the handle died: it will not be acknowledged, though a newer writer may recover
+    /// it. Denied: the store refuses the
     /// credentials; the write stays queued and is tried again.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
