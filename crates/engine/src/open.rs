@@ -391,19 +391,24 @@ fn start(
         unflushed_wal: replayed.unflushed,
         options,
     });
-    let wal = WalTask::new(&writer, window);
+    run_tasks(&writer, window);
+    Ok(writer)
+}
+
+/// Starts the background tasks. What the writer cannot live without ends it by dying.
+fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
+    let wal = WalTask::new(writer, window);
     writer.supervise("wal", wal.run());
-    writer.supervise("flush", flush::run(Arc::clone(&writer)));
-    writer.supervise("pins", pins::run(Arc::clone(&writer)));
-    writer.supervise("pressure", room::watch(Arc::clone(&writer)));
+    writer.supervise("flush", flush::run(Arc::clone(writer)));
+    writer.supervise("pins", pins::run(Arc::clone(writer)));
+    writer.supervise("pressure", room::watch(Arc::clone(writer)));
     if writer.options.embedded_compactor {
         let (scheduler, owned) =
-            (compact::schedule::embedded(Arc::clone(&writer)), Arc::clone(&writer));
+            (compact::schedule::embedded(Arc::clone(writer)), Arc::clone(writer));
         writer.spawn_watched("compactor", scheduler, move |died| owned.compactor.died(died));
     }
     if writer.options.embedded_gc {
-        let (collector, owned) = (gc::embedded::run(Arc::clone(&writer)), Arc::clone(&writer));
+        let (collector, owned) = (gc::embedded::run(Arc::clone(writer)), Arc::clone(writer));
         writer.spawn_watched("collector", collector, move |died| owned.collector.fails(died));
     }
-    Ok(writer)
 }
