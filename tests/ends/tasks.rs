@@ -8,8 +8,8 @@ use siltstone_base::ObjectName;
 use siltstone_tests::compact;
 use std::time::Duration;
 
-/// The story: a request of the WAL task panics. Before, puts went on to be accepted, `wait` ran into
-/// its deadline, and so did `flush` and `close`.
+/// The story: a request of the WAL task panics. Before, puts went on to be accepted, `wait` ran
+/// into its deadline, and so did `flush` and `close`.
 #[test]
 fn a_panic_in_the_wal_task_ends_the_handle_and_every_wait() {
     tell(async |world| {

@@ -99,9 +99,9 @@ impl Opened {
     }
 }
 
-/// Tells that a close failed. A forgotten handle that was only fenced, with every write acknowledged
-/// before, has lost nothing: running a notebook's cell a second time does that, and is no warning's
-/// worth.
+/// Tells that a close failed. A forgotten handle that was only fenced, with every write
+/// acknowledged before, has lost nothing: running a notebook's cell a second time does that, and is
+/// no warning's worth.
 fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error) {
     let figures = engine.stats();
     let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
