@@ -289,8 +289,13 @@ class Database(_Reads):
         """The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
         `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them."""
     def close(self) -> None:
-        """Makes everything durable, records a clean close, and ends the handle. Doing it twice is
-        fine."""
+        """Makes everything durable, records a clean close, and ends the handle. Once begun it goes
+        on, also where the wait is interrupted. Doing it twice is fine: every close of a handle
+        waits for the same end and tells the same.
+
+        :raises Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what
+            was acknowledged is durable; the next opening recovers the rest as far as it can.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

@@ -1,8 +1,9 @@
 """What the engine says, handed on to `logging`.
 
 Loggers are `siltstone.compaction` (a line a compaction), `siltstone.pressure` (why writes are
-slowed or stopped) and their parent `siltstone`. One thread hands the lines on, since no thread of
-the engine waits for the interpreter.
+slowed or stopped), `siltstone.close` (a close that nobody asked for failed), `siltstone.gc`,
+`siltstone.task` (a task died) and their parent `siltstone`. One thread hands the lines on, since no
+thread of the engine waits for the interpreter.
 """
 
 from __future__ import annotations

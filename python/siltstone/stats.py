@@ -239,6 +239,8 @@ class Stats:
     compaction_error: str | None
     """Why this writer's process does not compact: what its last run failed with, or that another
     compactor has taken over. No figure."""
+    gc_error: str | None
+    """What the last round of this writer's collector failed with; it is tried again. No figure."""
 
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:

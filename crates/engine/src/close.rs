@@ -3,33 +3,66 @@
 //! opener recovers.
 
 use crate::store::troubles::explained;
+use crate::supervise::ends_the_handle;
 use crate::write::commit::closed;
 use crate::writer::{Phase, Writer};
-use siltstone_base::{ErrorKind, Result};
+use siltstone_base::Result;
 use siltstone_manifest::Edit;
 use std::sync::Arc;
 
-/// See [`crate::Database::close`].
-pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
-    if !refuse_writes(writer) {
-        // A second close waits for the first, to its end: `Done` comes before the clean close is
-        // recorded, and whoever opens then would find a writer that may be alive.
-        return well_closed(until(writer, Phase::Closed).await);
-    }
-    writer.freeze(&mut writer.tail.lock());
-    let ended = shut_down(writer).await;
-    // Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
-    writer.end(&closed());
-    writer.set_phase(Phase::Closed);
-    well_closed(ended)
+/// What is known of closing.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    /// Writes are refused: by a close, or since nobody holds the handle any more.
+    refused: bool,
+    /// A task closes.
+    begun: bool,
+    /// How that ended: what every close answers.
+    ended: Option<Result<()>>,
 }
 
-/// To find the handle closed is what closing it is for.
-fn well_closed(ended: Result<()>) -> Result<()> {
-    match ended {
-        Err(error) if error.kind() == ErrorKind::Closed => Ok(()),
-        ended => ended,
+/// See [`crate::Database::close`].
+pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
+    refuse_writes(writer);
+    if !std::mem::replace(&mut writer.closing.lock().begun, true) {
+        begin(writer);
     }
+    loop {
+        let mut changed = std::pin::pin!(writer.phase_changed.notified());
+        changed.as_mut().enable();
+        // To its very end: `Done` comes before the clean close is recorded, and whoever opens then
+        // would find a writer that may be alive.
+        if let Some(ended) = ended(writer) {
+            return ended;
+        }
+        changed.await;
+    }
+}
+
+/// How closing ended; `None` while it has not.
+pub(crate) fn ended(writer: &Writer) -> Option<Result<()>> {
+    writer.closing.lock().ended.clone()
+}
+
+/// Closes as a task of its own: half a close helps nobody, and whoever waits for it may give up.
+fn begin(writer: &Arc<Writer>) {
+    let (closes, dies) = (Arc::clone(writer), Arc::clone(writer));
+    let task = async move {
+        closes.freeze(&mut closes.tail.lock());
+        let ended = shut_down(&closes).await;
+        settle(&closes, ended);
+    };
+    writer.spawn_watched("close", task, move |died| {
+        dies.die(died);
+        settle(&dies, Err(ends_the_handle(died)));
+    });
+}
+
+/// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
+fn settle(writer: &Writer, ended: Result<()>) {
+    writer.end(&closed());
+    writer.closing.lock().ended.get_or_insert(ended);
+    writer.set_phase(Phase::Closed);
 }
 
 async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
@@ -65,10 +98,7 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
 
 /// Ends accepting; `false` when that had been done before.
 fn refuse_writes(writer: &Arc<Writer>) -> bool {
-    let mut closing = writer.closing.lock();
-    let first = !*closing;
-    *closing = true;
-    drop(closing);
+    let first = !std::mem::replace(&mut writer.closing.lock().refused, true);
     if first {
         writer.tail.lock().ended.get_or_insert_with(closed);
         writer.pressure.relief.notify_waiters();

@@ -259,6 +259,12 @@ impl Database {
         }
     }
 
+    /// Why the collector of this process collected nothing the last time: it will try again.
+    #[must_use]
+    pub fn gc_error(&self) -> Option<Error> {
+        self.inner.writer.collector.error()
+    }
+
     /// The options the handle was opened with.
     #[must_use]
     pub fn options(&self) -> &Options {
@@ -271,13 +277,22 @@ impl Database {
         self.inner.writer.leave();
     }
 
-    /// Writes everything, flushes the memtable, records a clean close, and ends the handle.
-    /// A second close does nothing.
+    /// Writes everything, flushes the memtable, records a clean close, and ends the handle. Once
+    /// begun it goes on, also where this future is dropped. Every close of a handle waits for the
+    /// same end and answers the same.
     ///
     /// # Errors
-    /// Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what was
-    /// acknowledged is durable; the next opener replays the WAL.
+    /// Fenced, Timeout, Denied, Unavailable, Internal; Closed when the runtime ended meanwhile: the
+    /// handle is closed all the same, and what was acknowledged is durable; the next opener
+    /// replays the WAL.
     pub async fn close(&self) -> Result<()> {
         close::close(&self.inner.writer).await.map_err(|error| error.during("close"))
+    }
+
+    /// What [`Database::close`] answers, once closing has ended; `None` before.
+    #[must_use]
+    pub fn closed(&self) -> Option<Result<()>> {
+        let ended = close::ended(&self.inner.writer)?;
+        Some(ended.map_err(|error| error.during("close")))
     }
 }

@@ -2,6 +2,7 @@
 //! one [`Env`], so that the whole engine runs under simulation on one thread (RFC 0008).
 
 use crate::store::Store;
+use crate::supervise::caught_now;
 use futures::future::BoxFuture;
 use siltstone_base::id::ulid_bits;
 use siltstone_base::{Error, ErrorKind, Result, UnixMillis};
@@ -63,7 +64,7 @@ impl Effects {
     /// the future is dropped.
     ///
     /// # Errors
-    /// Internal when the worker died before answering.
+    /// Internal when `work` panicked, or the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -85,9 +86,10 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
     let (answer, answered) = futures::channel::oneshot::channel();
-    let work = Box::new(move || drop(answer.send(work())));
+    let work = Box::new(move || drop(answer.send(caught_now(name, work))));
     spawn.spawn_blocking(name, work);
-    answered.await.map_err(|_| Error::internal("a blocking worker died").with("worker", name))
+    let gone = || Error::internal("a blocking worker was dropped").with("worker", name);
+    answered.await.unwrap_or_else(|_| Err(gone()))
 }
 
 /// Everything the engine may touch outside its own memory. Cheap to clone.
@@ -132,7 +134,7 @@ impl Env {
     /// Runs `work` on the blocking side and waits for its result.
     ///
     /// # Errors
-    /// Internal when the worker died before answering.
+    /// Internal when `work` panicked, or the runtime ended before it began.
     pub async fn blocking<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -56,6 +56,7 @@ mod rules;
 mod slots;
 mod stats;
 pub mod store;
+mod supervise;
 pub mod task;
 mod tree;
 mod value;

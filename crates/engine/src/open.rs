@@ -407,23 +407,24 @@ fn start(
         unflushed_wal: replayed.unflushed,
         options,
     });
-    let wal = WalTask::new(&writer, window);
-    writer.env.spawn.spawn("wal", Box::pin(wal.run()));
-    writer.env.spawn.spawn("flush", Box::pin(flush::run(Arc::clone(&writer))));
-    writer.env.spawn.spawn("pins", Box::pin(pins::run(Arc::clone(&writer))));
-    writer.env.spawn.spawn("pressure", Box::pin(room::watch(Arc::clone(&writer))));
-    look_after(&writer);
+    run_tasks(&writer, window);
     Ok(writer)
 }
 
-/// What compacts and collects in this process, where it is to.
-fn look_after(writer: &Arc<Writer>) {
+/// Starts the background tasks. What the writer cannot live without ends it by dying.
+fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
+    let wal = WalTask::new(writer, window);
+    writer.supervise("wal", wal.run());
+    writer.supervise("flush", flush::run(Arc::clone(writer)));
+    writer.supervise("pins", pins::run(Arc::clone(writer)));
+    writer.supervise("pressure", room::watch(Arc::clone(writer)));
     if writer.options.embedded_compactor {
-        let scheduler = compact::schedule::embedded(Arc::clone(writer));
-        writer.env.spawn.spawn("compactor", Box::pin(scheduler));
+        let (scheduler, owned) =
+            (compact::schedule::embedded(Arc::clone(writer)), Arc::clone(writer));
+        writer.spawn_watched("compactor", scheduler, move |died| owned.compactor.died(died));
     }
     if writer.options.embedded_gc {
-        let collector = gc::embedded::run(Arc::clone(writer));
-        writer.env.spawn.spawn("collector", Box::pin(collector));
+        let (collector, owned) = (gc::embedded::run(Arc::clone(writer)), Arc::clone(writer));
+        writer.spawn_watched("collector", collector, move |died| owned.collector.fails(died));
     }
 }

@@ -4,6 +4,7 @@
 //! in its own commit. What is left for a commit of its own: taking up what a compaction made, and
 //! letting go of a version whose last scan has ended, when no flush comes by to do it.
 
+use crate::supervise::{caught, ends_the_handle};
 use crate::tree::Levels;
 use crate::writer::{Phase, Writer};
 use futures::future::{Either, select};
@@ -11,6 +12,7 @@ use siltstone_base::{CheckpointId, ManifestId, Result};
 use siltstone_manifest::protocol::Pins;
 use siltstone_manifest::{Edit, FlushL0, Manifest, NewCheckpoint};
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -61,6 +63,17 @@ impl Writer {
         held: &mut TreePins,
         edit: FlushL0,
     ) -> Result<Arc<Levels>> {
+        self.whole(self.swap_pin(held, edit)).await
+    }
+
+    /// `work` on the checkpoints. Where it panics the handle ends while they are still locked:
+    /// nobody goes on from what it left half done.
+    async fn whole<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let worked = caught("pins", work).await.inspect_err(|died| self.die(died));
+        worked.map_err(|died| ends_the_handle(&died)).flatten()
+    }
+
+    async fn swap_pin(&self, held: &mut TreePins, edit: FlushL0) -> Result<Arc<Levels>> {
         held.forget_unread();
         let id = held.next;
         let created_at = self.env.clock.now();
@@ -81,13 +94,17 @@ impl Writer {
     /// One commit for what no flush did.
     pub(crate) async fn commit_pins(&self) -> Result<()> {
         let mut held = self.pins.lock().await;
+        self.whole(self.commit_due_pins(&mut held)).await
+    }
+
+    async fn commit_due_pins(&self, held: &mut TreePins) -> Result<()> {
         let newest = self.manifests.newest_known();
         if !held.is_due(&newest) {
             return Ok(());
         }
         let edit = FlushL0 { floor: self.floor(), ..FlushL0::nothing(self.epoch, &newest) };
         if held.pins.is_behind(&newest) {
-            let levels = self.commit_pinned(&mut held, edit).await?;
+            let levels = self.swap_pin(held, edit).await?;
             self.install_levels(levels);
             return Ok(());
         }

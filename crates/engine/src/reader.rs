@@ -12,13 +12,15 @@ use crate::hold;
 use crate::options::Options;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use crate::stats::Stats;
+use crate::supervise::{caught, ends_the_handle, watched};
 use crate::value::Value;
 use crate::write::commit::closed;
 use parking_lot::RwLock;
 use siltstone_base::{CheckpointId, Error, ErrorKind, MergeOperator, Result, Seq};
 use std::fmt;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// How to open a reader.
 #[derive(Clone, Default)]
@@ -63,7 +65,10 @@ pub(crate) struct Shared {
     /// `None` when the reader stays at a given checkpoint.
     follower: Option<tokio::sync::Mutex<Follower>>,
     given: Option<CheckpointId>,
+    /// Also once something died: nothing is given back then, it expires by itself.
     closed: AtomicBool,
+    /// Why the reader has ended, where nobody closed it.
+    died: OnceLock<Error>,
 }
 
 impl Drop for Inner {
@@ -96,7 +101,12 @@ impl Reader {
     pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
         if shared.follower.is_some() {
-            let follow = Box::pin(follow(Arc::downgrade(&shared)));
+            let (follows, dies) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+            let follow = watched("reader", follow(follows), move |died| {
+                if let Some(shared) = dies.upgrade() {
+                    shared.die(died);
+                }
+            });
             shared.context.env.spawn.spawn("reader", follow);
         }
         Ok(Reader { inner: Arc::new(Inner { shared }) })
@@ -133,13 +143,12 @@ impl Reader {
             follower,
             given: how.checkpoint,
             closed: AtomicBool::new(false),
+            died: OnceLock::new(),
         }))
     }
 
     fn shared(&self) -> Result<&Arc<Shared>> {
-        if self.inner.shared.closed.load(Ordering::Acquire) {
-            return Err(closed());
-        }
+        self.inner.shared.check_open()?;
         Ok(&self.inner.shared)
     }
 
@@ -263,6 +272,28 @@ impl Shared {
         Pin { tree: Arc::clone(&view.tree), seq: view.seq, now }
     }
 
+    /// # Errors
+    /// Why the reader has ended.
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(self.died.get().cloned().unwrap_or_else(closed));
+        }
+        Ok(())
+    }
+
+    /// Ends the reader because of what died.
+    fn die(&self, died: &Error) {
+        self.died.get_or_init(|| ends_the_handle(died));
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// `work` on the follower. Where it panics the reader ends while the follower is still locked:
+    /// nobody goes on from what it left half done.
+    async fn whole(&self, work: impl Future<Output = Result<()>>) -> Result<()> {
+        let worked = caught("reader", work).await.inspect_err(|died| self.die(died));
+        worked.map_err(|died| ends_the_handle(&died)).flatten()
+    }
+
     /// What cannot be given back expires by itself.
     async fn give_back(&self) {
         let Some(follower) = &self.follower else { return };
@@ -275,24 +306,25 @@ impl Shared {
         let work = async {
             let mut follower = follower.lock().await;
             // What was given back must not be taken again.
-            if self.closed.load(Ordering::Acquire) {
-                return Err(closed());
-            }
-            match follower.refresh(&self.context, &self.options, &self.budget).await {
-                Ok(Some(view)) => *self.view.write() = view,
-                Ok(None) => {}
-                // Its checkpoint was revoked in a pause longer than its lifetime.
-                Err(error)
-                    if error.kind() == ErrorKind::Expired
-                        && !cfg!(mutation = "revoked_for_good") =>
-                {
-                    self.restart(&mut follower).await?;
-                }
-                Err(error) => return Err(error),
-            }
-            Ok(())
+            self.check_open()?;
+            self.whole(self.look_again(&mut follower)).await
         };
         self.context.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    async fn look_again(&self, follower: &mut Follower) -> Result<()> {
+        match follower.refresh(&self.context, &self.options, &self.budget).await {
+            Ok(Some(view)) => *self.view.write() = view,
+            Ok(None) => {}
+            // Its checkpoint was revoked in a pause longer than its lifetime.
+            Err(error)
+                if error.kind() == ErrorKind::Expired && !cfg!(mutation = "revoked_for_good") =>
+            {
+                self.restart(follower).await?;
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// A table was gone: read the newest manifest and start from it.
@@ -302,17 +334,17 @@ impl Shared {
         };
         let work = async {
             let mut follower = follower.lock().await;
-            if self.closed.load(Ordering::Acquire) {
-                return Err(closed());
-            }
-            if follower.is_held().await? {
-                return Err(Error::corruption(
-                    "a table that the reader's checkpoint keeps is gone",
-                ));
-            }
-            self.restart(&mut follower).await
+            self.check_open()?;
+            self.whole(self.start_again(&mut follower)).await
         };
         self.context.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    async fn start_again(&self, follower: &mut Follower) -> Result<()> {
+        if follower.is_held().await? {
+            return Err(Error::corruption("a table that the reader's checkpoint keeps is gone"));
+        }
+        self.restart(follower).await
     }
 
     async fn restart(&self, follower: &mut Follower) -> Result<()> {

@@ -4,6 +4,7 @@
 //! under either.
 
 use crate::cache::MetadataBudget;
+use crate::close::Closing;
 use crate::compact::Compactor;
 use crate::env::Env;
 use crate::fetch::ReadContext;
@@ -13,16 +14,18 @@ use crate::options::Options;
 use crate::pins::TreePins;
 use crate::read::Pin;
 use crate::store::presence::Presence;
+use crate::supervise;
 use crate::tree::{Levels, Tree};
 use crate::write::buffer::WalBuffer;
 use crate::write::commit::{Awaiting, Tail};
 use crate::write::durability::Durability;
 use crate::write::pressure::Pressure;
 use parking_lot::{Mutex, RwLock};
-use siltstone_base::{Epoch, Result, Seq, WalId};
+use siltstone_base::{Epoch, Error, Result, Seq, WalId};
 use siltstone_manifest::KeptFence;
 use siltstone_memtable::Memtable;
 use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
@@ -70,8 +73,7 @@ pub(crate) struct Writer {
     pub(crate) flush_nudge: Notify,
     /// WAL objects that are durable and not yet wholly in tables, in id order.
     pub(crate) unflushed_wal: Mutex<VecDeque<UnflushedWal>>,
-    /// Whether closing has begun.
-    pub(crate) closing: Mutex<bool>,
+    pub(crate) closing: Mutex<Closing>,
     phase: Mutex<Phase>,
     pub(crate) phase_changed: Notify,
 }
@@ -112,7 +114,7 @@ pub(crate) enum Phase {
     DrainFlush,
     /// Both tasks have ended.
     Done,
-    /// Closing has ended, and a clean close is recorded unless it failed.
+    /// Closing has ended, well or not.
     Closed,
 }
 
@@ -187,10 +189,35 @@ impl Writer {
             flush_asked: AtomicU64::new(0),
             flush_nudge: Notify::new(),
             unflushed_wal: Mutex::new(start.unflushed_wal),
-            closing: Mutex::new(false),
+            closing: Mutex::default(),
             phase: Mutex::new(Phase::Open),
             phase_changed: Notify::new(),
         })
+    }
+
+    /// Runs a task of the handle, whose death is the handle's.
+    pub(crate) fn supervise(
+        self: &Arc<Self>,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let writer = Arc::clone(self);
+        self.spawn_watched(name, task, move |died| writer.die(died));
+    }
+
+    /// Runs a task that the handle can live without; `died` hears of its death.
+    pub(crate) fn spawn_watched(
+        &self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+        died: impl FnOnce(&Error) + Send + 'static,
+    ) {
+        self.env.spawn.spawn(name, supervise::watched(name, task, died));
+    }
+
+    /// Ends the handle because of what died.
+    pub(crate) fn die(&self, died: &Error) {
+        self.end(&supervise::ends_the_handle(died));
     }
 
     /// Makes everything up to `seq` visible to reads; under the commit lock.

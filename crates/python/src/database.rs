@@ -9,16 +9,32 @@ use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
 use crate::unbuilt::unbuilt;
 use crate::wait::wait;
+use log::Level;
 use pyo3::prelude::*;
-use siltstone::{Error, Result, ScanRange};
+use siltstone::{Error, ErrorKind, Result, ScanRange};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An open database and whether anybody has begun to close it.
+/// Where lines about closes go that nobody asked for.
+const TARGET: &str = "siltstone.close";
+
+/// Why something is closed that nobody asked to be.
+#[derive(Clone, Copy)]
+pub(crate) enum Unasked {
+    /// The interpreter ends.
+    AtExit,
+    /// Nobody holds it any more.
+    Forgotten,
+}
+
+/// An open database, whether anybody has begun to close it, and was told how that ended.
 pub(crate) struct Opened {
     database: Held<siltstone::Database>,
+    /// Where it is, without what may be secret.
+    place: String,
     closing: AtomicBool,
+    told: Arc<AtomicBool>,
 }
 
 impl Opened {
@@ -30,9 +46,41 @@ impl Opened {
         &self.database
     }
 
-    /// Begins to close; the future ends with it. It goes on when the future is dropped, since half
-    /// a close helps nobody.
+    /// How closing ended, for whoever asks; `None` while it has not. It needs no runtime: after the
+    /// interpreter's exit hook a handle that was closed well is just closed.
+    pub(crate) fn closed(&self) -> Option<Result<()>> {
+        let ended = self.database.peek()?.closed()?;
+        self.told.store(true, Ordering::Relaxed);
+        Some(ended)
+    }
+
+    /// Begins to close, for somebody who waits: the future ends with it. It goes on when the future
+    /// is dropped, since half a close helps nobody.
     pub(crate) fn close(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let (close, told) = (self.begin(), Arc::clone(&self.told));
+        async move {
+            let ended = close.await;
+            told.store(true, Ordering::Relaxed);
+            ended
+        }
+    }
+
+    /// Begins to close where nobody waits for the outcome. Where that fails, and nobody has been
+    /// told, a line tells.
+    pub(crate) fn close_unasked(&self, when: Unasked) -> impl Future<Output = ()> + Send + use<> {
+        let (close, told) = (self.begin(), Arc::clone(&self.told));
+        let (place, engine) = (self.place.clone(), self.database.peek().cloned());
+        async move {
+            let ended = close.await;
+            if let (Err(error), Some(engine)) = (ended, engine)
+                && !told.swap(true, Ordering::Relaxed)
+            {
+                tell(&place, when, &engine, &error);
+            }
+        }
+    }
+
+    fn begin(&self) -> impl Future<Output = Result<()>> + Send + use<> {
         self.closing.store(true, Ordering::Relaxed);
         let process = self.database.process();
         let task = self
@@ -51,6 +99,27 @@ impl Opened {
     }
 }
 
+/// Tells that a close failed. A forgotten handle that was only fenced, with every write
+/// acknowledged before, has lost nothing: running a notebook's cell a second time does that, and is
+/// no warning's worth.
+fn tell(place: &str, when: Unasked, engine: &siltstone::Database, error: &Error) {
+    let figures = engine.stats();
+    let unacknowledged = figures.visible_seq.saturating_sub(figures.durable_seq);
+    let (level, when) = match (when, error.kind()) {
+        (Unasked::Forgotten, ErrorKind::Fenced) if unacknowledged == 0 => {
+            (Level::Info, "after its last user had gone")
+        }
+        (Unasked::Forgotten, _) => (Level::Warn, "after its last user had gone"),
+        (Unasked::AtExit, _) => (Level::Warn, "when the interpreter ended"),
+    };
+    let lost = match unacknowledged {
+        0 => "every write had been acknowledged".to_owned(),
+        some => format!("{some} operations were not acknowledged, and may be lost"),
+    };
+    let kind = error.kind().name();
+    log::log!(target: TARGET, level, "closing {place} {when} failed: {lost}: {kind}: {error}");
+}
+
 impl Drop for Opened {
     /// Forgotten open: closed in the background, so that what was written becomes durable.
     fn drop(&mut self) {
@@ -62,13 +131,8 @@ impl Drop for Opened {
         if let Some(database) = self.database.peek() {
             database.make_way();
         }
-        let close = self.close();
-        let task = process.handle().spawn(async move {
-            if let Err(error) = close.await {
-                process.note_failure(error);
-            }
-        });
-        process.note_closing(task);
+        let close = self.close_unasked(Unasked::Forgotten);
+        process.note_closing(process.handle().spawn(close));
     }
 }
 
@@ -76,8 +140,6 @@ impl Drop for Opened {
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
-    /// Where it is, without what may be secret.
-    place: String,
 }
 
 impl Database {
@@ -87,13 +149,19 @@ impl Database {
         place: String,
     ) -> Self {
         let database = Held::new(process, engine);
-        let opened = Arc::new(Opened { database, closing: AtomicBool::new(false) });
+        let closing = AtomicBool::new(false);
+        let opened = Arc::new(Opened { database, place, closing, told: Arc::default() });
         process.note_open(Arc::downgrade(&opened));
-        Database { opened, place }
+        Database { opened }
     }
 
     pub(crate) fn held(&self) -> &Held<siltstone::Database> {
         self.opened.held()
+    }
+
+    /// As [`Opened::closed`].
+    pub(crate) fn closed(&self) -> Option<Result<()>> {
+        self.opened.closed()
     }
 
     /// Begins to close, as [`Opened::close`].
@@ -149,7 +217,8 @@ impl Database {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
-        stats::stats(py, &engine.stats(), &Compacted { entries, error })
+        let gc_error = engine.gc_error();
+        stats::stats(py, &engine.stats(), &Compacted { entries, error, gc_error })
     }
 
     /// The figures of `stats` by name, as floats.
@@ -157,10 +226,14 @@ impl Database {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Twice is fine.
+    /// Makes everything durable, records a clean close, and ends the handle. Twice is fine: every
+    /// close tells the same.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
+        }
+        if let Some(ended) = self.closed() {
+            return ended.raise(py);
         }
         wait(py, self.held().process(), self.opened.close())
     }
@@ -181,7 +254,7 @@ impl Database {
     }
 
     fn __repr__(&self) -> String {
-        format!("<siltstone.Database {:?}>", self.place)
+        format!("<siltstone.Database {:?}>", self.opened.place)
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

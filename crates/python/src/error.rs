@@ -1,9 +1,10 @@
 //! Engine errors as Python exceptions. The class is found by the kind's name in
 //! `siltstone.exceptions`, so the mapping is total as long as every kind has a class there; a test
-//! walks all kinds.
+//! walks all kinds. All are looked up when this module is made: late in an interpreter's end
+//! (`__del__` of a global) nothing can be imported any more, and errors must keep their types.
 
 use crate::operator::Raised;
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -27,10 +28,30 @@ pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     make(py, error).unwrap_or_else(|failure| failure)
 }
 
+/// The class of every kind.
+type Classes = Vec<(ErrorKind, Py<PyAny>)>;
+
+/// Has the classes at hand from here on.
+///
+/// # Errors
+/// What the import raises.
+pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
+    classes(py).map(drop)
+}
+
+fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
+    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+    CLASSES.get_or_try_init(py, || {
+        let module = PyModule::import(py, "siltstone.exceptions")?;
+        let class = |kind: ErrorKind| Ok((kind, module.getattr(kind.name())?.unbind()));
+        ErrorKind::ALL.into_iter().map(class).collect()
+    })
+}
+
 fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
-    static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let classes = CLASSES
-        .get_or_try_init(py, || PyModule::import(py, "siltstone.exceptions").map(Bound::unbind))?;
+    let kind = error.kind();
+    let class = classes(py)?.iter().find(|(of, _)| *of == kind).map(|(_, class)| class.bind(py));
+    let class = class.ok_or_else(|| PyRuntimeError::new_err(error.to_string()))?;
     let context = PyDict::new(py);
     for (name, value) in error.context() {
         context.set_item(name, value)?;
@@ -38,7 +59,6 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     let facts = PyDict::new(py);
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
-    let class = classes.bind(py).getattr(error.kind().name())?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
     if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
         made.set_cause(py, Some(raised.exception(py)));

@@ -66,6 +66,7 @@ use pyo3::prelude::*;
 #[pymodule(gil_used = false)]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     process::refuse_subinterpreters(module.py())?;
+    error::import_classes(module.py())?;
     module.add_class::<array::ArrowArray>()?;
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;

@@ -8,6 +8,7 @@
 use crate::database::Opened;
 use crate::error;
 use crate::lines;
+use crate::stats;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
@@ -50,7 +51,6 @@ pub(crate) struct Process {
     over: RwLock<bool>,
     open: Mutex<Vec<Weak<Opened>>>,
     closing: Mutex<Vec<JoinHandle<()>>>,
-    failures: Mutex<Vec<Error>>,
 }
 
 impl Process {
@@ -63,9 +63,7 @@ impl Process {
         if let Some(process) = *current
             && !process.is_stale()
         {
-            // Recursive: somebody who polls may be waiting for the interpreter lock, held here, and
-            // the one who ends the runtime for that somebody.
-            if *process.over.read_recursive() {
+            if process.is_over() {
                 return Err(over(py));
             }
             return Ok(process);
@@ -77,6 +75,7 @@ impl Process {
         let process: &'static Process = Box::leak(Box::new(process));
         *current = Some(process);
         drop(current);
+        stats::import_classes(py)?;
         lines::start(py);
         Ok(process)
     }
@@ -100,7 +99,6 @@ impl Process {
             over: RwLock::new(false),
             open: Mutex::default(),
             closing: Mutex::default(),
-            failures: Mutex::default(),
         })
     }
 
@@ -138,6 +136,13 @@ impl Process {
         Running { task: self.handle.spawn(work) }
     }
 
+    /// Whether the runtime is gone.
+    pub(crate) fn is_over(&self) -> bool {
+        // Recursive: somebody who polls may be waiting for the interpreter lock, held here, and
+        // the one who ends the runtime for that somebody.
+        *self.over.read_recursive()
+    }
+
     /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
     pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
         let over = self.over.read();
@@ -156,16 +161,6 @@ impl Process {
         let mut closing = self.closing.lock();
         closing.retain(|other| !other.is_finished());
         closing.push(task);
-    }
-
-    /// Notes that a close in the background failed, to be told at exit.
-    pub(crate) fn note_failure(&self, error: Error) {
-        self.failures.lock().push(error);
-    }
-
-    /// What was noted.
-    pub(crate) fn take_failures(&self) -> Vec<Error> {
-        std::mem::take(&mut self.failures.lock())
     }
 
     /// What is open, and what is being closed in the background; both lists are empty after.

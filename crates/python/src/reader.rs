@@ -121,7 +121,10 @@ impl Reader {
     /// Ends the handle. Doing it twice is fine.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.take() {
-            Some(held) if !held.is_stale() => wait(py, held.process(), held.get(py)?.close()),
+            // What is not given back after the exit hook expires by itself.
+            Some(held) if !held.is_stale() && !held.process().is_over() => {
+                wait(py, held.process(), held.get(py)?.close())
+            }
             _ => Ok(()),
         }
     }

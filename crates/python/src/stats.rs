@@ -5,11 +5,21 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
 use siltstone::{CompactionEntry, Stats};
 
-/// What only a writer tells: its last compactions, and why it does not compact.
+/// What only a writer tells: its last compactions, why it does not compact, why not collect.
 #[derive(Default)]
 pub(crate) struct Compacted {
     pub(crate) entries: Vec<CompactionEntry>,
     pub(crate) error: Option<siltstone::Error>,
+    pub(crate) gc_error: Option<siltstone::Error>,
+}
+
+static STATS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static COMPACTION: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Has the classes at hand from here on: late in an interpreter's end nothing can be imported.
+pub(crate) fn import_classes(py: Python<'_>) -> PyResult<()> {
+    STATS.import(py, "siltstone.stats", "Stats")?;
+    COMPACTION.import(py, "siltstone.stats", "Compaction").map(drop)
 }
 
 /// The figures as a `siltstone.Stats`.
@@ -18,12 +28,12 @@ pub(crate) fn stats<'py>(
     stats: &Stats,
     compacted: &Compacted,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let class = CLASS.import(py, "siltstone.stats", "Stats")?;
+    let class = STATS.import(py, "siltstone.stats", "Stats")?;
     let named = PyDict::new(py);
     let entries = compacted.entries.iter().map(|entry| compaction(py, entry));
     named.set_item("compaction_log", PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?)?;
     named.set_item("compaction_error", compacted.error.as_ref().map(ToString::to_string))?;
+    named.set_item("gc_error", compacted.gc_error.as_ref().map(ToString::to_string))?;
     for ((name, figure), info) in stats.to_pairs().into_iter().zip(Stats::TABLE) {
         if info.whole {
             named.set_item(name, figure as u64)?;
@@ -39,8 +49,7 @@ pub(crate) fn compaction<'py>(
     py: Python<'py>,
     entry: &CompactionEntry,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let class = CLASS.import(py, "siltstone.stats", "Compaction")?;
+    let class = COMPACTION.import(py, "siltstone.stats", "Compaction")?;
     let named = PyDict::new(py);
     named.set_item("ended_at_ms", entry.ended_at.0)?;
     named.set_item("plan", &entry.plan)?;

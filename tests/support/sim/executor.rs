@@ -1,6 +1,7 @@
 //! The executor: who runs next, what time it is, and what has happened.
 
 use super::env;
+use super::panics;
 use super::random::Rng;
 use super::timer::Sleep;
 use futures::future::BoxFuture;
@@ -106,6 +107,8 @@ struct State {
     next_number: u64,
     /// Processes that die when the poll under way has ended.
     dying: Vec<ProcessId>,
+    /// Whether a panic of a task is part of the test.
+    panics_expected: bool,
     steps: u64,
     trace: u64,
     recent: VecDeque<Event>,
@@ -237,6 +240,7 @@ impl Sim {
     /// An empty world.
     #[must_use]
     pub fn new(seed: u64) -> Sim {
+        panics::count();
         let network = Process { name: "network", alive: true, paused: false, skew_millis: 0 };
         Sim(SimHandle(Arc::new(Mutex::new(State {
             seed,
@@ -249,6 +253,7 @@ impl Sim {
             timers: BTreeMap::new(),
             next_number: 0,
             dying: Vec::new(),
+            panics_expected: false,
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             recent: VecDeque::new(),
@@ -272,6 +277,11 @@ impl SimHandle {
     /// Sets the limits of each [`SimHandle::block_on`].
     pub fn set_limits(&self, limits: Limits) {
         self.0.lock().limits = limits;
+    }
+
+    /// Panics that tasks catch are part of the test: otherwise the first one ends it.
+    pub fn expect_panics(&self) {
+        self.0.lock().panics_expected = true;
     }
 
     /// A new process, whose wall clock is `skew_millis` off the world's.
@@ -449,8 +459,10 @@ impl SimHandle {
             }
             return any;
         };
+        let panics = panics::seen();
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
         let mut state = self.0.lock();
+        assert!(panics == panics::seen() || state.panics_expected, "a task panicked: see above");
         state.steps += 1;
         let mut ended = Some(future);
         match polled {

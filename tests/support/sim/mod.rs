@@ -8,6 +8,7 @@
 
 mod env;
 mod executor;
+mod panics;
 mod random;
 mod timer;
 

@@ -7,6 +7,7 @@ use super::host::Host;
 use super::log::CompactionEntry;
 use super::range::{Ended, Layers, RangeWorker};
 use super::start::{commit, retire};
+use crate::supervise::caught;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
@@ -139,7 +140,7 @@ impl JobWork<'_> {
     async fn merge(&self, layers: &Layers) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut working = Working::default();
-        let merged = self.direct(layers, &stop, &mut working).await;
+        let merged = caught("compact", self.direct(layers, &stop, &mut working)).await.flatten();
         // They stop at their next slice, and give up what they were uploading.
         stop.store(true, Ordering::Release);
         while working.ranges.next().await.is_some() {}
@@ -244,8 +245,8 @@ pub(super) async fn either<T>(
     }
 }
 
-/// Runs a job as a task of its own.
+/// Runs a job. A panic in it is its error: what it was active as ends with it.
 pub(super) async fn run(host: &Arc<dyn Host>, epoch: Epoch, id: JobId) -> Result<()> {
     let worker = host.compactor().worker_of(id);
-    JobWork { host, epoch, id, worker }.work().await
+    caught("compact", JobWork { host, epoch, id, worker }.work()).await.flatten()
 }

@@ -49,6 +49,7 @@ pub use process::{CompactorOptions, CompactorProcess};
 use crate::buffers::Buffers;
 use crate::manifest_client::ManifestClient;
 use crate::parts::inputs;
+use crate::supervise::caught;
 use host::Host;
 use limit::Limit;
 use log::CompactionLog;
@@ -186,6 +187,11 @@ impl Compactor {
         self.silence.lock().forget();
     }
 
+    /// The task that schedules has died.
+    pub(crate) fn died(&self, died: &Error) {
+        self.log.ran::<()>(&Err(died.clone()));
+    }
+
     /// Notes why a job failed, or a look.
     fn fails(&self, error: Error) {
         self.held.lock().failed = Some(error);
@@ -284,9 +290,17 @@ fn fenced(by: Epoch) -> Error {
 pub(crate) async fn compact(host: Arc<dyn Host>, wanted: Wanted) -> Result<bool> {
     let (answer, answered) = futures::channel::oneshot::channel();
     let spawn = Arc::clone(&host.env().spawn);
-    let task = Box::pin(async move { drop(answer.send(by_hand(&host, &wanted).await)) });
-    spawn.spawn("compact", task);
-    answered.await.map_err(|_| Error::internal("a compaction died"))?
+    let asked = Arc::clone(&host);
+    let task = async move {
+        let worked = caught("compact", by_hand(&host, &wanted)).await;
+        drop(answer.send(worked.flatten()));
+    };
+    spawn.spawn("compact", Box::pin(task));
+    answered.await.unwrap_or_else(|_| {
+        // The runtime has ended, and with it the handle.
+        asked.check_open()?;
+        Err(Error::internal("a compaction was dropped before its end"))
+    })
 }
 
 async fn by_hand(host: &Arc<dyn Host>, wanted: &Wanted) -> Result<bool> {
@@ -305,7 +319,7 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &Wanted) -> Result<bool> {
         let starter = Starter { host: &**host, epoch };
         Ok((epoch, starter.start(&mut wishes, &plan).await?))
     };
-    let begun: Result<(Epoch, Started)> = begun.await;
+    let begun: Result<(Epoch, Started)> = caught("compact", begun).await.flatten();
     let ended = match begun {
         Ok((_, Started::Nothing)) => Ok(false),
         Ok((_, Started::Committed)) => Ok(true),

@@ -8,6 +8,7 @@ use super::opening;
 use super::sending::{Sender, Sent};
 use crate::env::Env;
 use crate::parts::inputs::Inputs;
+use crate::supervise::caught;
 use futures::channel::oneshot;
 use futures::future::{Either, join, select};
 use parking_lot::Mutex;
@@ -126,9 +127,13 @@ impl RangeWorker {
     pub(super) async fn work(self, layers: Layers, instead_of: Option<Claim>) -> Result<Ended> {
         let (answer, answered) = oneshot::channel();
         let spawn = Arc::clone(&self.host.env().spawn);
-        let task = async move { drop(answer.send(self.run(&layers, instead_of).await)) };
+        let task = async move {
+            let worked = caught("compact range", self.run(&layers, instead_of)).await;
+            drop(answer.send(worked.flatten()));
+        };
         spawn.spawn("compact range", Box::pin(task));
-        answered.await.map_err(|_| Error::internal("a range of a compaction died"))?
+        let gone = || Error::internal("a range of a compaction was dropped before its end");
+        answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
     async fn run(self, layers: &[Vec<SstDescriptor>], instead_of: Option<Claim>) -> Result<Ended> {

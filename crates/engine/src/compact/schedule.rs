@@ -6,6 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::start::{Started, Starter, Wishes};
 use super::{Wanted, job, leftovers, silence};
+use crate::supervise::caught;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     // work, where one that has worked waits for better times.
     let mut unproven_since = Some(clock.monotonic());
     while host.check_open().is_ok() {
-        let due = start_due(host).await;
+        let due = caught("compactor", start_due(host)).await.flatten();
         let due = match due {
             Err(_) => host.compactor().told(&**host, due).await,
             started => started,
@@ -61,11 +62,8 @@ pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
         if host.check_open().is_ok() {
             host.tell(CompactorEvent::Trouble(error));
         }
-        let until = host.env().clock.monotonic() + host.env().jittered(pause);
+        rest(host, pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
-        while host.check_open().is_ok() && host.env().clock.monotonic() < until {
-            host.idle(Some(until)).await;
-        }
     }
     Ok(())
 }
@@ -139,5 +137,16 @@ fn spawn(
 pub(crate) async fn embedded(writer: Arc<crate::writer::Writer>) {
     let host: Arc<dyn Host> = writer;
     // Fenced: what stopped it stands in the compactor, and whoever compacts by hand is told.
-    drop(run(&host).await);
+    while let Err(panicked) = caught("compactor", run(&host)).await {
+        host.compactor().died(&panicked);
+        rest(&host, LONGEST_PAUSE).await;
+    }
+}
+
+/// Waits for about `pause`; less when the handle ends.
+async fn rest(host: &Arc<dyn Host>, pause: Duration) {
+    let until = host.env().clock.monotonic() + host.env().jittered(pause);
+    while host.check_open().is_ok() && host.env().clock.monotonic() < until {
+        host.idle(Some(until)).await;
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::env::{Env, Spawn};
 use crate::store::Upload;
+use crate::supervise::caught;
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
 use futures::{SinkExt, StreamExt};
@@ -121,7 +122,9 @@ impl Sent {
     /// Of an upload that goes on as a task of its own.
     fn of(spawn: &dyn Spawn, upload: impl Future<Output = Result<()>> + Send + 'static) -> Sent {
         let (answer, sent) = oneshot::channel();
-        let task = async move { drop(answer.send(upload.await)) };
+        let task = async move {
+            drop(answer.send(caught("compact upload", upload).await.flatten()));
+        };
         spawn.spawn("compact upload", Box::pin(task));
         Sent(sent)
     }
@@ -131,7 +134,8 @@ impl Sent {
     /// # Errors
     /// The store's.
     pub(super) async fn done(self) -> Result<()> {
-        self.0.await.map_err(|_| Error::internal("an upload of a compaction died"))?
+        let gone = || Error::internal("an upload of a compaction was dropped before its end");
+        self.0.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 

@@ -6,9 +6,11 @@ use super::due::Seen;
 use super::report::GcReport;
 use super::round::Collector;
 use crate::objects::Objects;
+use crate::supervise::caught;
 use crate::writer::Writer;
 use futures::future::{Either, select};
-use siltstone_base::Result;
+use parking_lot::Mutex;
+use siltstone_base::{Error, ErrorKind, Result};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,12 +28,15 @@ pub(crate) struct Embedded {
     pub(crate) deleted: AtomicU64,
     pub(crate) deleted_bytes: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Why the last round failed; `None` when it went well.
+    error: Mutex<Option<Error>>,
 }
 
 impl Embedded {
     /// Counts a round, and says what it deleted.
     fn note(&self, report: &GcReport) {
         let total = report.total();
+        *self.error.lock() = None;
         self.rounds.fetch_add(1, Ordering::Relaxed);
         self.deleted.fetch_add(total.deleted, Ordering::Relaxed);
         self.deleted_bytes.fetch_add(total.bytes, Ordering::Relaxed);
@@ -45,6 +50,22 @@ impl Embedded {
         }
     }
 
+    /// A round failed, or the task died.
+    pub(crate) fn fails(&self, error: &Error) {
+        if error.kind() == ErrorKind::Closed {
+            return;
+        }
+        let before = self.error.lock().replace(error.clone());
+        if before.is_none_or(|before| before.to_string() != error.to_string()) {
+            log::warn!(target: TARGET, "collecting failed: {error}");
+        }
+    }
+
+    /// Why the last round failed.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error.lock().clone()
+    }
+
     /// Waits until nothing is at work. Who waits has closed the handle before.
     pub(crate) async fn at_rest(&self) {
         drop(self.working.lock().await);
@@ -55,13 +76,13 @@ impl Embedded {
 pub(crate) async fn run(writer: Arc<Writer>) {
     let options = &writer.options;
     let objects = Objects { env: writer.env.clone(), limit: options.deadline };
-    let mut collector = Collector::new(objects, options.min_age);
+    let mut collector = Collector::new(objects.clone(), options.min_age);
     collector.seen = Seen::at_open(writer.manifests.newest_known());
     let mut pause = options.gc_interval;
     while stays_open(&writer, pause).await {
         let working = writer.collector.working.lock().await;
         let done = {
-            let round = pin!(round_if_worth(&writer, &mut collector));
+            let round = pin!(caught("collector", round_if_worth(&writer, &mut collector)));
             match select(round, pin!(ends(&writer))).await {
                 Either::Left((done, _)) => done,
                 // A round may stop anywhere.
@@ -69,10 +90,18 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             }
         };
         drop(working);
+        let done = done.unwrap_or_else(|panicked| {
+            // What it knew may be half changed: the next round goes by nothing.
+            collector = Collector::new(objects.clone(), options.min_age);
+            Err(panicked)
+        });
         pause = match done {
             Ok(()) => options.gc_interval,
             // The next one begins from the start.
-            Err(_) => (pause * 2).min(options.gc_interval.saturating_mul(LONGEST)),
+            Err(error) => {
+                writer.collector.fails(&error);
+                (pause * 2).min(options.gc_interval.saturating_mul(LONGEST))
+            }
         };
     }
 }

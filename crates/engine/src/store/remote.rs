@@ -21,6 +21,7 @@ use super::{
     DELETES_AT_ONCE, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short,
 };
 use crate::env::Effects;
+use crate::supervise::caught;
 use bytes::Bytes;
 use errors::Explainer;
 use futures::channel::oneshot;
@@ -134,7 +135,7 @@ impl Shared {
     ) -> impl Future<Output = Result<T>> + Send + 'static {
         let (mut answer, answered) = oneshot::channel();
         let task = async move {
-            let done = match select(pin!(work), pin!(answer.cancellation())).await {
+            let done = match select(pin!(caught(name, work)), pin!(answer.cancellation())).await {
                 Either::Left((done, _)) => Some(done),
                 Either::Right(_) => None,
             };
@@ -143,7 +144,8 @@ impl Shared {
         };
         self.effects.spawn.spawn(name, task.boxed());
         answered.map(|answer| {
-            answer.map_err(|_| Error::unavailable("the runtime ended before the store answered"))
+            let gone = || Error::unavailable("the runtime ended before the store answered");
+            answer.unwrap_or_else(|_| Err(gone()))
         })
     }
 

@@ -8,6 +8,7 @@ use crate::answer::Accept;
 use crate::env::Env;
 use crate::store::counting::Requests;
 use crate::store::troubles::explained;
+use crate::supervise::{caught_now, ends_the_handle};
 use crate::writer::Writer;
 use futures::future::BoxFuture;
 use siltstone_base::{Error, ErrorKind, Result, Seq};
@@ -81,10 +82,10 @@ impl Commit {
     ///
     /// # Errors
     /// Timeout: the write goes on and may still become durable; what the store refused last is its
-    /// cause. Fenced, Closed: it will not be acknowledged, though a newer writer may have recovered
-    /// it. Denied: the store refuses the credentials; the write stays queued and is tried again.
-    /// Invalid, NotFound, Unsupported, Corruption, Internal: the store refuses it for good, and
-    /// the handle has ended.
+    /// cause. Fenced, Closed, and Internal when a task of the handle died: it will not be
+    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
+    /// credentials; the write stays queued and is tried again. Invalid, NotFound, Unsupported,
+    /// Corruption, Internal: the store refuses it for good, and the handle has ended.
     pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
         let this = self.clone();
         if self.awaiting.durability.want(self.seq) {
@@ -135,15 +136,16 @@ impl Writer {
         if ops == 0 {
             return Ok(Accept::Accepted(self.commit_at(tail.next_seq.minus(1))));
         }
-        let first = tail.next_seq;
-        let last = first.plus(u64::from(ops) - 1);
-        if last > Seq::MAX {
-            return Err(Error::internal("sequence numbers are used up"));
-        }
-        tail.active.insert_batch(first, &bytes)?;
-        let news = tail.wal.push(first, ops, &bytes, || self.env.clock.monotonic());
-        tail.next_seq = last.next();
-        self.publish(last);
+        let (last, news) = match caught_now("commit", || self.append(&mut tail, &bytes, ops)) {
+            Ok(appended) => appended?,
+            // Before the lock is free: nobody may go on from half a batch.
+            Err(panicked) => {
+                tail.ended.get_or_insert_with(|| ends_the_handle(&panicked));
+                drop(tail);
+                self.die(&panicked);
+                return Err(ends_the_handle(&panicked));
+            }
+        };
         if tail.active.bytes() >= self.options.l0_sst_size_bytes {
             self.freeze(&mut tail);
         }
@@ -152,6 +154,21 @@ impl Writer {
             self.wal_nudge.notify_one();
         }
         Ok(Accept::Accepted(self.commit_at(last)))
+    }
+
+    /// The batch takes its sequence numbers, and its place in the memtable and in the WAL's buffer;
+    /// answers its last number, and whether that is news to the WAL task.
+    fn append(&self, tail: &mut Tail, bytes: &Arc<[u8]>, ops: u32) -> Result<(Seq, bool)> {
+        let first = tail.next_seq;
+        let last = first.plus(u64::from(ops) - 1);
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        tail.active.insert_batch(first, bytes)?;
+        let news = tail.wal.push(first, ops, bytes, || self.env.clock.monotonic());
+        tail.next_seq = last.next();
+        self.publish(last);
+        Ok((last, news))
     }
 
     /// Whether the write may pass now.
@@ -186,6 +203,7 @@ impl Writer {
         self.flush_nudge.notify_one();
         self.pins_nudge.notify_one();
         self.compact_nudge.notify_one();
+        self.phase_changed.notify_waiters();
     }
 
     /// Why the handle has ended, other than by a close that is still at work.

@@ -92,6 +92,9 @@ impl Reader {
     fn _begin_close(&self) -> Option<Pending> {
         let held = self.take().filter(|held| !held.is_stale())?;
         let process = held.process();
+        if process.is_over() {
+            return None;
+        }
         let close = close_reader(held);
         Some(Pending::later(process, move || {
             let close = process.run(close);

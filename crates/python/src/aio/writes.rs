@@ -192,6 +192,10 @@ impl Database {
         if process.is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
         }
+        if let Some(ended) = self.closed() {
+            let finish: Finish = Box::new(|py| ended.raise(py).map(|()| py.None()));
+            return Ok(Pending::later(process, || First::Ready(finish)));
+        }
         let close = self.close_begun();
         Ok(Pending::later(process, move || First::Waits(Waits::new(close, nothing))))
     }

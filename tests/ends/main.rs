@@ -1,0 +1,117 @@
+//! How handles end: by a close, given up, failed, or repeated; by the death of one of their tasks;
+//! with the runtime that they were opened on. Nobody waits for what will not come.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod bomb;
+mod closing;
+mod compaction;
+mod runtime;
+mod tasks;
+
+use bomb::{Bomb, as_tokio};
+use siltstone::store::memory::MemoryStore;
+use siltstone::{
+    Accept, Commit, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader, ReaderOptions,
+};
+use siltstone_tests::sim::Sim;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of every call: far longer than anything here takes that does not hang.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// One process with a store that can be made to panic, in virtual time.
+#[derive(Clone)]
+struct World {
+    env: Env,
+    bomb: Arc<Bomb>,
+}
+
+/// Runs `test` to its end.
+fn tell<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(World) -> F) {
+    let sim = Sim::new(14);
+    sim.expect_panics();
+    let process = sim.process("process", 0);
+    let bomb = Bomb::over(MemoryStore::unnamed());
+    let store: Arc<Bomb> = Arc::clone(&bomb);
+    let env = as_tokio(sim.env(process, store));
+    sim.block_on(process, test(World { env, bomb })).expect("nothing hangs");
+}
+
+/// Nothing happens by itself.
+fn quiet() -> Options {
+    Options {
+        deadline: DEADLINE,
+        embedded_compactor: false,
+        embedded_gc: false,
+        ..Options::default()
+    }
+}
+
+impl World {
+    async fn open(&self, options: Options) -> Database {
+        let how = OpenOptions { options, ..OpenOptions::default() };
+        Database::open(self.env.clone(), how).await.expect("a healthy store")
+    }
+
+    async fn open_reader(&self, options: Options) -> Reader {
+        let how = ReaderOptions { options, ..ReaderOptions::default() };
+        Reader::open(self.env.clone(), how).await.expect("a healthy store")
+    }
+
+    async fn pause(&self, pause: Duration) {
+        self.env.clock.sleep(pause).await;
+    }
+
+    /// That the handle has ended because of a panic in a task of this `name`, for every call, and
+    /// that what was acknowledged is there for the next one.
+    async fn check_dead(&self, db: &Database, name: &str, acknowledged: &[&str]) {
+        let ended = [
+            db.put(b"late", b"late", None).expect_err("a write"),
+            db.get(b"a").expect_err("a read"),
+            db.flush().await.expect_err("a flush"),
+            db.flush_memtable().await.expect_err("a flush of the memtable"),
+            db.compact().await.expect_err("a compaction"),
+            db.close().await.expect_err("a close"),
+            db.close().await.expect_err("a second close"),
+        ];
+        for error in ended {
+            check_told(&error, name);
+        }
+        self.bomb.disarm();
+        let next = self.open(quiet()).await;
+        for key in acknowledged {
+            assert!(get(&next, key).await.is_some(), "{key} was acknowledged");
+        }
+        assert_eq!(get(&next, "late").await, None);
+        next.close().await.expect("a healthy store");
+    }
+}
+
+/// That the error says what died, of what, and what to do.
+fn check_told(error: &Error, name: &str) {
+    let text = error.to_string();
+    assert_eq!(error.kind(), ErrorKind::Internal, "{text}");
+    let task = format!("task: {name}");
+    for said in ["planted", &task, "what was acknowledged is durable", "open again"] {
+        assert!(text.contains(said), "{said:?} is not in: {text}");
+    }
+}
+
+fn put(db: &Database, key: &str) -> Commit {
+    match db.put(key.as_bytes(), &[7; 100], None).expect("an open handle") {
+        Accept::Accepted(commit) => commit,
+        Accept::Pressure(_) => panic!("pressure in a small test"),
+    }
+}
+
+async fn get(db: &Database, key: &str) -> Option<Vec<u8>> {
+    let answer = db.get(key.as_bytes()).expect("an open handle").wait().await;
+    answer.expect("a healthy store").map(|value| value.to_vec())
+}
