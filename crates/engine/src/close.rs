@@ -35,6 +35,7 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     if let Some(dead) = writer.dead() {
         return Err(dead);
     }
+    let deadline = writer.env.clock.monotonic() + writer.options.deadline;
     let steps = async {
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
@@ -44,7 +45,9 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
         let edit = Edit::CloseClean { epoch: writer.epoch };
         writer.manifests.commit(edit).await.map(|_| ())
     };
-    writer.env.deadline(writer.options.deadline, "close", steps).await
+    writer.env.deadline(writer.options.deadline, "close", steps).await?;
+    crate::gc::embedded::tidy(writer, deadline).await;
+    Ok(())
 }
 
 /// The last handle was dropped without a close: the tasks send what is buffered and end.

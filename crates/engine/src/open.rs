@@ -8,7 +8,7 @@ use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext, brought};
 use crate::flush::{self, RESERVED_NAMES, new_names};
-use crate::gc;
+use crate::gc::{self, garbage::Garbage};
 use crate::manifest_client::{ManifestClient, ManifestRequests, found, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
@@ -348,7 +348,7 @@ fn start(
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
-        requests,
+        requests: Arc::clone(&requests),
         asked: Arc::new(Asked::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: brought(how.merge_operator),
@@ -367,6 +367,7 @@ fn start(
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let durability = Arc::new(Durability::new(replayed.last_seq));
     let pressure = Pressure::new(&options);
+    let garbage = Garbage::new(requests, &options);
     let writer = Writer::new(Start {
         env,
         epoch: recovered.epoch,
@@ -376,9 +377,10 @@ fn start(
             objects,
             Arc::clone(&recovered.manifest),
             &durability,
-            (&pins_nudge, &pressure),
+            (&pins_nudge, &pressure, Some(&garbage)),
         ),
         pressure,
+        garbage,
         durability,
         context,
         budget,

@@ -8,13 +8,14 @@ use crate::manifest_client::{ManifestRequests, look};
 use crate::objects::Objects;
 use crate::rules;
 use crate::store::Listed;
+use crate::store::full::is_full;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Error, ManifestId, ObjectId, ObjectName, PutOutcome, Result, UnixMillis,
 };
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::gc::{Fate, ListedObject};
+use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
@@ -36,12 +37,14 @@ pub(super) struct Collector {
     /// What is proven of manifests, so that each is read once.
     known: Known,
     pub(super) seen: Seen,
+    /// What the last round left for its age, and its bytes.
+    pub(super) young: Vec<(ObjectName, u64)>,
 }
 
 impl Collector {
     pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), Seen::default());
-        Collector { objects, min_age, known, seen }
+        Collector { objects, min_age, known, seen, young: Vec::new() }
     }
 
     pub(super) fn objects(&self) -> &Objects {
@@ -59,11 +62,52 @@ impl Collector {
         Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
     }
 
-    /// One round, planned on `newest`.
+    /// One round, planned on `newest`, which leaves at most `allowance` for its age. Where there is
+    /// no room for what it has to write, it frees first what goes without that.
     ///
     /// # Errors
     /// See [`super::once`].
-    pub(super) async fn round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+    pub(super) async fn round(
+        &mut self,
+        newest: Arc<Manifest>,
+        allowance: Option<Allowance>,
+    ) -> Result<GcReport> {
+        let full = match self.whole_round(Arc::clone(&newest), allowance).await {
+            Err(error) if is_full(&error) => error,
+            ended => return ended,
+        };
+        let mut freed = self.round_without_writing(&newest).await?;
+        if freed.total().deleted == 0 {
+            return Err(full);
+        }
+        match self.whole_round(newest, allowance).await {
+            Ok(mut report) => {
+                report.add(&freed);
+                Ok(report)
+            }
+            Err(error) => {
+                self.seen = Seen::default();
+                freed.trouble.get_or_insert(error);
+                Ok(freed)
+            }
+        }
+    }
+
+    /// Deletes what is behind a boundary that stands, and what nobody names: no boundary moves, no
+    /// checkpoint is revoked, and no time is asked for, since nothing goes by age.
+    async fn round_without_writing(&mut self, newest: &Arc<Manifest>) -> Result<GcReport> {
+        let (never, database) = (UnixMillis(0), newest.database);
+        let machine = Collect::new(Arc::clone(newest), never, never, rules::in_force());
+        let mut round = Round::new(&self.objects, machine, database);
+        round.drive().await?;
+        Ok(round.report)
+    }
+
+    async fn whole_round(
+        &mut self,
+        newest: Arc<Manifest>,
+        allowance: Option<Allowance>,
+    ) -> Result<GcReport> {
         let (env, database) = (&self.objects.env, newest.database);
         let (began, mut now) = (env.clock.monotonic(), env.clock.now());
         if newest.checkpoints.iter().any(|one| one.expired_at(now)) {
@@ -76,9 +120,11 @@ impl Collector {
         let (rules, never) = (rules::in_force(), UnixMillis(0));
         let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
-        let mut round = Round::new(&self.objects, machine.knowing(known), database);
+        let machine = machine.knowing(known).leaving(allowance);
+        let mut round = Round::new(&self.objects, machine, database);
         round.min_age = Some(self.min_age);
         round.drive().await?;
+        self.young = round.young();
         let Round { mut report, machine, cutoff, .. } = round;
         // One that was refreshed in time is still there.
         let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
@@ -197,6 +243,13 @@ impl<'a> Round<'a> {
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
     }
 
+    /// What stays for its age alone.
+    fn young(&self) -> Vec<(ObjectName, u64)> {
+        let young = self.listed.iter().zip(&self.fates);
+        let young = young.filter(|(_, fate)| **fate == Fate::Young);
+        young.map(|(object, _)| (object.name, object.bytes)).collect()
+    }
+
     async fn about_manifests(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
         let ManifestRequest::Read(id) = request else {
             return self.requests.perform(request).await;
@@ -227,6 +280,7 @@ impl<'a> Round<'a> {
         self.listed = found.into_iter().flatten().collect();
         let short = |object: &Listed| ListedObject {
             name: object.name,
+            bytes: object.bytes,
             #[cfg(not(mutation = "age_by_name"))]
             modified: object.modified,
             // Planted: the time in a table's name, by the clock of the process that made it.
@@ -271,7 +325,11 @@ impl<'a> Round<'a> {
             self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
         }
         match &mut self.creating {
-            Some((_, creating)) => creating.once(self.objects, name).await,
+            Some((_, creating)) => {
+                let outcome = creating.once(self.objects, name).await?;
+                let full = creating.trouble().filter(|trouble| is_full(trouble));
+                full.map_or(Ok(outcome), |full| Err(full.clone().with("object", name)))
+            }
             None => Err(Error::internal("a boundary is made from nothing")),
         }
     }

@@ -1,5 +1,6 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
+use super::full::is_full;
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Env;
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Notify;
 
 /// Figures since the store was wrapped. Counted at this seam: what a store repeats below it does
 /// not show, and one upload is its chunks and one PUT, however the store sends them.
@@ -24,6 +26,10 @@ pub struct Requests {
     transient: AtomicU64,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
+    /// Bytes of WAL objects that were created.
+    wal_bytes: AtomicU64,
+    /// Heard by the collector: the store had no room for something.
+    full: Notify,
 }
 
 /// [`Requests`] at one moment.
@@ -66,6 +72,16 @@ impl Requests {
         }
     }
 
+    /// Bytes of WAL objects that were created.
+    pub(crate) fn wal_bytes(&self) -> u64 {
+        self.wal_bytes.load(Relaxed)
+    }
+
+    /// Completes when the store has had no room for something.
+    pub(crate) async fn full(&self) {
+        self.full.notified().await;
+    }
+
     fn read(&self, found: &Result<Option<Bytes>>) {
         self.gets.fetch_add(1, Relaxed);
         if let Ok(Some(bytes)) = found {
@@ -92,6 +108,9 @@ impl Requests {
         self.failed.fetch_add(1, Relaxed);
         if error.kind().is_transient() {
             self.transient.fetch_add(1, Relaxed);
+        }
+        if is_full(error) {
+            self.full.notify_one();
         }
     }
 
@@ -177,10 +196,14 @@ impl Store for CountingStore {
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
+        let wal_bytes = if matches!(name, ObjectName::Wal(_)) { bytes.len() as u64 } else { 0 };
         let put = self.store.put_if_absent(name, bytes);
-        put.inspect(|answer| match answer {
+        put.inspect(move |answer| match answer {
             PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => self.requests.failed(error),
-            PutAnswer::Created | PutAnswer::Exists => {}
+            PutAnswer::Created => {
+                self.requests.wal_bytes.fetch_add(wal_bytes, Relaxed);
+            }
+            PutAnswer::Exists => {}
         })
         .boxed()
     }
