@@ -143,17 +143,26 @@ async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) 
         Call::TooMuch => garbage.is_too_much(),
         Call::Full => true,
     };
-    if !worth {
-        return Ok(0);
+    match (worth, call) {
+        (false, _) => Ok(0),
+        (true, Call::Full) => round(writer, collector, None).await,
+        (true, _) => round(writer, collector, Some(garbage.leaves())).await,
     }
-    let leaves = if call == Call::Full { Allowance::NONE } else { garbage.leaves() };
-    round(writer, collector, leaves).await
 }
 
-async fn round(writer: &Writer, collector: &mut Collector, leaves: Allowance) -> Result<u64> {
+/// One round; one that `leaves` nothing is for a store that is full.
+async fn round(
+    writer: &Writer,
+    collector: &mut Collector,
+    leaves: Option<Allowance>,
+) -> Result<u64> {
     let garbage = &writer.collector.garbage;
     let began = garbage.round_begins();
-    let report = collector.round(writer.manifests.newest_known(), Some(leaves)).await?;
+    let newest = writer.manifests.newest_known();
+    let report = match leaves {
+        Some(leaves) => collector.round(newest, Some(leaves)).await?,
+        None => collector.relieve(newest).await?,
+    };
     writer.collector.note(&report);
     // What a look of this process would have found: who has gone, say.
     collector.seen.newest().into_iter().for_each(|found| writer.manifests.learn(found));
@@ -174,7 +183,7 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
     let work = async {
         let mut working = writer.collector.working.lock().await;
         let collector = working.get_or_insert_with(|| new_collector(writer));
-        round(writer, collector, garbage.leaves_at_rest()).await
+        round(writer, collector, Some(garbage.leaves_at_rest())).await
     };
     if let Err(error) = writer.env.deadline(left, "collect", work).await {
         log::info!(target: TARGET, "what is left is for the next collector: {error}");

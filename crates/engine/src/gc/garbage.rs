@@ -87,7 +87,8 @@ impl Garbage {
                 newest.id
             }
             None => {
-                known.rounded = newest.id;
+                // Before this process made its claim.
+                known.rounded = newest.id.minus(1);
                 ManifestId::NONE
             }
         };

@@ -30,6 +30,10 @@ const READ_AHEAD: usize = 32;
 const FOLDERS: [&str; 5] =
     [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
 
+/// Cut-offs of rounds that go by no clock: nothing is old, everything is.
+const NEVER: UnixMillis = UnixMillis(0);
+const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
+
 /// The collector of one database, from one round to the next.
 pub(super) struct Collector {
     objects: Objects,
@@ -76,7 +80,7 @@ impl Collector {
             Err(error) if is_full(&error) => error,
             ended => return ended,
         };
-        let mut freed = self.round_without_writing(&newest).await?;
+        let mut freed = self.round_without_time(&newest, NEVER).await?;
         if freed.total().deleted == 0 {
             return Err(full);
         }
@@ -93,14 +97,43 @@ impl Collector {
         }
     }
 
-    /// Deletes what is behind a boundary that stands, and what nobody names: no boundary moves, no
-    /// checkpoint is revoked, and no time is asked for, since nothing goes by age.
-    async fn round_without_writing(&mut self, newest: &Arc<Manifest>) -> Result<GcReport> {
-        let (never, database) = (UnixMillis(0), newest.database);
-        let machine = Collect::new(Arc::clone(newest), never, never, rules::in_force());
-        let mut round = Round::new(&self.objects, machine, database);
+    /// Frees a store that is full, by writing no more than boundaries: whatever nobody needs goes,
+    /// however young.
+    ///
+    /// # Errors
+    /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
+    /// goes without.
+    pub(super) async fn relieve(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+        let full = match self.round_without_time(&newest, ALWAYS).await {
+            Err(error) if is_full(&error) => error,
+            ended => return ended,
+        };
+        let freed = self.round_without_time(&newest, NEVER).await?;
+        if freed.total().deleted == 0 {
+            return Err(full);
+        }
+        let mut report = self.round_without_time(&newest, ALWAYS).await?;
+        report.add(&freed);
+        Ok(report)
+    }
+
+    /// A round that neither asks for the time nor revokes: everything is old, or nothing is. Where
+    /// nothing is, it writes nothing at all: no boundary moves, and what goes is behind one that
+    /// stands, or nobody names it.
+    async fn round_without_time(
+        &mut self,
+        newest: &Arc<Manifest>,
+        cutoff: UnixMillis,
+    ) -> Result<GcReport> {
+        let began = self.objects.env.clock.monotonic();
+        let machine = Collect::new(Arc::clone(newest), NEVER, cutoff, rules::in_force());
+        let mut round = Round::new(&self.objects, machine, newest.database);
         round.drive().await?;
-        Ok(round.report)
+        self.young = round.young();
+        let Round { report, machine, .. } = round;
+        let newest = machine.newest().cloned().unwrap_or_else(|| Arc::clone(newest));
+        self.seen = Seen::after(&report, newest, began, self.min_age);
+        Ok(report)
     }
 
     async fn whole_round(
