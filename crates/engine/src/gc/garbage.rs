@@ -16,9 +16,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// What may stay by default. A database of 1 GiB, whose largest compaction writes as much again,
-/// stays below twice its size and 1 GiB: beside both there are up to 256 MiB of WAL that is not
-/// flushed, as much of L0, and this.
+/// What may stay by default. Twice what is alive and 1 GiB has to hold a tree, what a compaction is
+/// writing beside it, up to 256 MiB of WAL that is not flushed, and this: a quarter of the first
+/// and of the second.
 const DEFAULT: Allowance = Allowance { least: 256 << 20, percent: 25 };
 /// What may stay when work ends: after `compact()`, and when the handle closes. A WAL object's
 /// worth costs less than a round.
