@@ -1,9 +1,9 @@
 """How much of a disk a database takes while it is overwritten at full speed.
 
-python benches/python/space.py [--seconds N] [--live MIB] [--folder FOLDER] [--option NAME=VALUE]…
+python benches/python/space.py [--seconds N] [--live MIB] [--folder FOLDER] [--option NAME=VALUE]
 
-Rows of 16 B keys and 100 B values, as many as the live bytes; each pass overwrites all of them in an
-order of its own. The folder's size is sampled every 100 ms, staged files included, from the moment
+Rows of 16 B keys and 100 B values, as many as the live bytes; each pass overwrites all of them in
+an order of its own. The folder's size is sampled every 100 ms, staged files included, from the moment
 the rows are there for the first time. What must hold with default options: at every moment less than
 twice what is alive and 1 GiB. Alive are the bytes of keys and values.
 
