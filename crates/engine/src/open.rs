@@ -361,13 +361,11 @@ fn start(
     let pins_nudge = Arc::new(Notify::new());
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
     let levels = Arc::new(levels.noticed_by(&pins_nudge));
-    let pins = TreePins::new((pin, next_pin), version, &levels);
     let first = recovered.fence.next_id;
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let durability = Arc::new(Durability::new(replayed.last_seq));
-    let pressure = Pressure::new(&options);
-    let garbage = Garbage::new(requests, &options);
+    let (pressure, garbage) = (Pressure::new(&options), Garbage::new(requests, &options));
     let writer = Writer::new(Start {
         env,
         epoch: recovered.epoch,
@@ -384,8 +382,8 @@ fn start(
         durability,
         context,
         budget,
+        pins: TreePins::new((pin, next_pin), version, &levels),
         levels,
-        pins,
         pins_nudge,
         active: replayed.active,
         frozen: replayed.frozen,
