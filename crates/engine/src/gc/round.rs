@@ -314,14 +314,7 @@ impl<'a> Round<'a> {
         let short = |object: &Listed| ListedObject {
             name: object.name,
             bytes: object.bytes,
-            #[cfg(not(mutation = "age_by_name"))]
             modified: object.modified,
-            // Planted: the time in a table's name, by the clock of the process that made it.
-            #[cfg(mutation = "age_by_name")]
-            modified: match object.name {
-                ObjectName::Compacted(id) => UnixMillis((id.get() >> 80) as u64),
-                _ => object.modified,
-            },
         };
         self.machine.on_objects(self.listed.iter().map(short).collect());
         Ok(())
