@@ -3,9 +3,9 @@
 python benches/python/space.py [--seconds N] [--live MIB] [--folder FOLDER] [--option NAME=VALUE]
 
 Rows of 16 B keys and 100 B values, as many as the live bytes; each pass overwrites all of them in
-an order of its own. The folder's size is sampled every 100 ms, staged files included, from the moment
-the rows are there for the first time. What must hold with default options: at every moment less than
-twice what is alive and 1 GiB. Alive are the bytes of keys and values.
+an order of its own. The folder's size is sampled every 100 ms, staged files included, from the
+moment the rows are there for the first time. What must hold with default options: at every moment
+less than twice what is alive and 1 GiB. Alive are the bytes of keys and values.
 
 What the collector costs shows against a run with `--option embedded_gc=false`, in turns.
 """
