@@ -25,7 +25,6 @@ nothing_pinned             regress  bug_07
 let_go_too_early           regress  bug_07
 checkpoints_ignored        regress  bug_07_a_readers
 cutoff_by_own_clock        regress  bug_08
-age_by_name                regress  bug_08
 replay_past_the_fence      regress  bug_09
 replay_all                 regress  bug_10
 expired_revives            regress  bug_11_what

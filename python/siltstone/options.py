@@ -41,6 +41,7 @@ class OptionValues(TypedDict, total=False):
     embedded_gc: bool
     gc_interval: Seconds
     min_age: Seconds
+    max_garbage_bytes: Bytes | None
     compactor_poll_interval: Seconds
     worker_timeout: Seconds
     deadline: Seconds

@@ -116,7 +116,8 @@ impl Store {
     /// Every object; all are as old as can be: age only ever delays a delete, so the hardest store
     /// is one in which everything is old enough.
     pub(crate) fn listed(&self) -> Vec<ListedObject> {
-        let listed = |name: &ObjectName| ListedObject { name: *name, modified: UnixMillis(0) };
+        let listed =
+            |name: &ObjectName| ListedObject { name: *name, modified: UnixMillis(0), bytes: 1 };
         self.0.keys().map(listed).collect()
     }
 

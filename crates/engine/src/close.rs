@@ -69,6 +69,7 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     if let Some(dead) = writer.dead() {
         return Err(dead);
     }
+    let deadline = writer.env.clock.monotonic() + writer.options.deadline;
     let steps = async {
         writer.set_phase(Phase::DrainWal);
         until(writer, Phase::Done).await?;
@@ -81,7 +82,10 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
     let troubles = writer.context.requests.troubles();
     let began = troubles.moment();
     let ended = writer.env.deadline(writer.options.deadline, "close", steps).await;
-    ended.map_err(|error| explained(error, troubles.since(began).or_else(|| troubles.of_log())))
+    let why = |error| explained(error, troubles.since(began).or_else(|| troubles.of_log()));
+    ended.map_err(why)?;
+    crate::gc::embedded::tidy(writer, deadline).await;
+    Ok(())
 }
 
 /// The last handle was dropped without a close: the tasks send what is buffered and end.

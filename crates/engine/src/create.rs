@@ -19,13 +19,20 @@ pub(crate) struct Creating {
     attempt: AttemptId,
     since: Duration,
     pause: Duration,
+    /// Why the last try settled nothing.
+    trouble: Option<Error>,
 }
 
 impl Creating {
     /// `bytes` start with an envelope that holds `attempt`.
     pub(crate) fn new(objects: &Objects, bytes: Bytes, attempt: AttemptId) -> Creating {
         let since = objects.env.clock.monotonic();
-        Creating { bytes, attempt, since, pause: Duration::ZERO }
+        Creating { bytes, attempt, since, pause: Duration::ZERO, trouble: None }
+    }
+
+    /// Why the last try settled nothing, where it did not.
+    pub(crate) fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
     }
 
     /// One try, after a pause that grows from try to try.
@@ -44,6 +51,7 @@ impl Creating {
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         let created = conditional::create(env, name, self.bytes.clone(), self.attempt).await;
         let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        self.trouble = created.error.clone().filter(|_| !settled);
         if let Some(error) = created.error.filter(|_| !settled) {
             let waited = env.clock.monotonic().saturating_sub(self.since);
             if !error.kind().is_transient() {

@@ -4,6 +4,7 @@ use crate::answer::{Accept, Answer};
 use crate::close;
 use crate::compact::log::{CompactionEntry, Health};
 use crate::compact::{self, Wanted};
+use crate::gc;
 use crate::open::{self, OpenOptions};
 use crate::options::Options;
 use crate::read::{self, Keys, Scan, ScanRange, Snapshot};
@@ -213,7 +214,14 @@ impl Database {
         self.flush_memtable().await?;
         let writer = Arc::clone(self.writer()?);
         let compacted = compact::compact(writer, Wanted::Major).await;
-        compacted.map_err(|error| error.during("compact"))
+        let compacted = compacted.map_err(|error| error.during("compact"))?;
+        let writer = self.writer()?;
+        // Taken up by now; the version before is let go of, or is read, and stays.
+        let until = writer.env.clock.monotonic() + writer.options.deadline;
+        if writer.commit_pins().await.is_ok() {
+            gc::embedded::tidy(writer, until).await;
+        }
+        Ok(compacted)
     }
 
     /// Carries out a plan made by hand: `L0:4, L0:3, 7 -> 7` merges two layers of L0 and run 7 into

@@ -1,6 +1,7 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
 use crate::create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
+use crate::gc::garbage::Garbage;
 use crate::objects::Objects;
 use crate::rules;
 use crate::write::durability::Durability;
@@ -122,8 +123,9 @@ pub(crate) struct ManifestClient {
     turn: tokio::sync::Mutex<()>,
     /// Hears of every newer state.
     news: Arc<Notify>,
-    /// Is told every newer state.
+    /// Are told every newer state.
     pressure: Arc<Pressure>,
+    garbage: Option<Arc<Garbage>>,
     /// The handle's end stops the trying.
     durability: Arc<Durability>,
 }
@@ -133,9 +135,10 @@ impl ManifestClient {
         objects: Objects,
         newest: Arc<Manifest>,
         durability: &Arc<Durability>,
-        (news, pressure): (&Arc<Notify>, &Arc<Pressure>),
+        (news, pressure, garbage): (&Arc<Notify>, &Arc<Pressure>, Option<&Arc<Garbage>>),
     ) -> Self {
         pressure.observe(&newest, objects.env.clock.now());
+        garbage.into_iter().for_each(|garbage| garbage.observe(&newest));
         ManifestClient {
             objects,
             database: newest.database,
@@ -143,6 +146,7 @@ impl ManifestClient {
             turn: tokio::sync::Mutex::new(()),
             news: Arc::clone(news),
             pressure: Arc::clone(pressure),
+            garbage: garbage.cloned(),
             durability: Arc::clone(durability),
         }
     }
@@ -167,6 +171,7 @@ impl ManifestClient {
             *known = Arc::clone(state);
             // Under the lock, so that an older state does not come after a newer one.
             self.pressure.observe(state, self.objects.env.clock.now());
+            self.garbage.iter().for_each(|garbage| garbage.observe(state));
             self.news.notify_one();
         }
     }

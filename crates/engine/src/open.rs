@@ -9,7 +9,7 @@ use crate::creation;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext, brought};
 use crate::flush::{self, RESERVED_NAMES, new_names};
-use crate::gc;
+use crate::gc::{self, garbage::Garbage};
 use crate::manifest_client::{ManifestClient, ManifestRequests, look};
 use crate::objects::{Objects, seen};
 use crate::options::Options;
@@ -363,7 +363,7 @@ fn start(
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
-        requests,
+        requests: Arc::clone(&requests),
         asked: Arc::new(Asked::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: brought(how.merge_operator),
@@ -376,12 +376,11 @@ fn start(
     let pins_nudge = Arc::new(Notify::new());
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
     let levels = Arc::new(levels.noticed_by(&pins_nudge));
-    let pins = TreePins::new((pin, next_pin), version, &levels);
     let first = recovered.fence.next_id;
     let window =
         WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
     let durability = Arc::new(Durability::new(replayed.last_seq));
-    let pressure = Pressure::new(&options);
+    let (pressure, garbage) = (Pressure::new(&options), Garbage::new(requests, &options));
     let writer = Writer::new(Start {
         env,
         presence,
@@ -392,14 +391,15 @@ fn start(
             objects,
             Arc::clone(&recovered.manifest),
             &durability,
-            (&pins_nudge, &pressure),
+            (&pins_nudge, &pressure, Some(&garbage)),
         ),
         pressure,
+        garbage,
         durability,
         context,
         budget,
+        pins: TreePins::new((pin, next_pin), version, &levels),
         levels,
-        pins,
         pins_nudge,
         active: replayed.active,
         frozen: replayed.frozen,

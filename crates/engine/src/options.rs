@@ -64,6 +64,8 @@ pub struct Options {
     pub gc_interval: Duration,
     /// What is younger is not collected.
     pub min_age: Duration,
+    /// Bytes of garbage from which on age counts no longer; `None`: by the size of the database.
+    pub max_garbage_bytes: Option<u64>,
     /// How often a compactor in its own process looks for a newer manifest, and a worker for work.
     pub compactor_poll_interval: Duration,
     /// After how long without a sign of life another worker takes a range.
@@ -100,6 +102,7 @@ impl Default for Options {
             embedded_gc: true,
             gc_interval: Duration::from_secs(300),
             min_age: Duration::from_secs(300),
+            max_garbage_bytes: None,
             compactor_poll_interval: Duration::from_secs(2),
             worker_timeout: Duration::from_secs(30),
             compaction: CompactionOptions::default(),
@@ -159,6 +162,11 @@ pub struct OptionInfo {
 }
 
 impl OptionInfo {
+    /// Whether the option may be none, in this table.
+    fn may_be_none(&self) -> bool {
+        self.kind == OptionKind::Rate || self.name == "max_garbage_bytes"
+    }
+
     /// The range in words, for messages and documentation.
     #[must_use]
     pub fn range(&self) -> String {
@@ -167,7 +175,10 @@ impl OptionInfo {
         }
         match self.kind {
             OptionKind::Duration => format!("{} to {} seconds", self.min, self.max),
-            OptionKind::Bytes => format!("{} to {} bytes", self.min, self.max),
+            OptionKind::Bytes => {
+                let none = if self.may_be_none() { ", or none" } else { "" };
+                format!("{} to {} bytes{none}", self.min, self.max)
+            }
             OptionKind::Count => format!("{} to {}", self.min, self.max),
             OptionKind::Rate => format!("{} to {} per second, or none", self.min, self.max),
             OptionKind::Bool => "true or false".to_owned(),
@@ -257,6 +268,9 @@ impl Options {
             "embedded_gc" => self.embedded_gc = number != 0.0,
             "gc_interval" => self.gc_interval = duration(),
             "min_age" => self.min_age = duration(),
+            "max_garbage_bytes" => {
+                self.max_garbage_bytes = (value != OptionValue::Nothing).then_some(number as u64);
+            }
             "compactor_poll_interval" => self.compactor_poll_interval = duration(),
             "worker_timeout" => self.worker_timeout = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
@@ -300,6 +314,9 @@ impl Options {
             "embedded_gc" => OptionValue::Bool(self.embedded_gc),
             "gc_interval" => seconds(self.gc_interval),
             "min_age" => seconds(self.min_age),
+            "max_garbage_bytes" => {
+                self.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
+            }
             "deadline" => seconds(self.deadline),
             "price_per_1000_puts" => OptionValue::Seconds(self.price_per_1000_puts),
             "price_per_1000_gets" => OptionValue::Seconds(self.price_per_1000_gets),
@@ -373,7 +390,7 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
             .with("range", info.range()))
     };
     let number = match (info.kind, value) {
-        (OptionKind::Rate, OptionValue::Nothing) => return Ok(0.0),
+        (_, OptionValue::Nothing) if info.may_be_none() => return Ok(0.0),
         (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
         (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
         (

@@ -9,6 +9,7 @@ use crate::compact::Compactor;
 use crate::env::Env;
 use crate::fetch::ReadContext;
 use crate::gc::embedded::Embedded;
+use crate::gc::garbage::Garbage;
 use crate::manifest_client::ManifestClient;
 use crate::options::Options;
 use crate::pins::TreePins;
@@ -127,6 +128,7 @@ pub(crate) struct Start {
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
     pub(crate) pressure: Arc<Pressure>,
+    pub(crate) garbage: Arc<Garbage>,
     pub(crate) durability: Arc<Durability>,
     pub(crate) context: ReadContext,
     pub(crate) budget: Arc<MetadataBudget>,
@@ -182,7 +184,7 @@ impl Writer {
             pinned: Mutex::new(BTreeMap::new()),
             usable: AtomicBool::new(true),
             compactor: Compactor::default(),
-            collector: Embedded::default(),
+            collector: Embedded::new(start.garbage),
             compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
             flushed: Flushed::default(),

@@ -6,8 +6,10 @@
 //! pin only the newest version or what another present one pins. That is why two collectors at
 //! once, and deletes that arrive late, are safe (rule G4).
 
+mod allowance;
 pub mod fate;
 
+pub use allowance::Allowance;
 pub use fate::Fate;
 
 use crate::compaction::record::superseded;
@@ -24,6 +26,8 @@ pub struct ListedObject {
     pub name: ObjectName,
     /// When it was stored, by the store's clock.
     pub modified: UnixMillis,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// Names that a compaction job's record reserves (rule R1).
@@ -49,11 +53,26 @@ pub struct Evidence {
     pub named: BTreeMap<SstId, ManifestId>,
     /// The manifests of the checkpoints that are present in the newest one.
     pub pinned: Vec<Arc<Manifest>>,
-    /// Objects younger than this stay. Only delays; never a reason to delete.
+    /// What became garbage later than this stays, where readers without a checkpoint may ask for
+    /// it. Only delays; never a reason to delete.
     pub cutoff: UnixMillis,
+    /// As `cutoff`, raised until no more bytes of tables and of the WAL stay than are allowed.
+    pub pressed: UnixMillis,
 }
 
 impl Evidence {
+    /// What became garbage up to here may go: tables that only older manifests keep, and the WAL.
+    #[must_use]
+    pub fn readable_until(&self) -> UnixMillis {
+        self.cutoff.max(self.pressed)
+    }
+
+    /// Raises the cut-off until no more than `allowance` stays for its age: the oldest goes first.
+    /// Complete but for this.
+    pub fn press(&mut self, allowance: Allowance, rules: Rules) {
+        self.pressed = allowance.cutoff(self, rules);
+    }
+
     /// Takes note of the tables that a manifest names.
     pub fn note(&mut self, manifest: &Manifest) {
         for table in manifest.tables() {
@@ -80,14 +99,7 @@ pub struct Verdict {
 /// superseded before `cutoff`, never onto the newest. Not before the present boundary.
 #[must_use]
 pub fn manifest_boundary(listed: &[ListedObject], cutoff: UnixMillis) -> Option<ManifestId> {
-    let mut manifests: Vec<(ManifestId, UnixMillis)> = listed
-        .iter()
-        .filter_map(|object| match object.name {
-            ObjectName::Manifest(id) => Some((id, object.modified)),
-            _ => None,
-        })
-        .collect();
-    manifests.sort();
+    let manifests = fate::manifests(listed);
     let present = manifest_boundary_now(listed);
     // A manifest was superseded when the next one was stored; a number missing in between was
     // freed already, or raced the listing, so only neighbours count above the boundary.
@@ -133,7 +145,7 @@ pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
     }));
     let nothing_known = evidence.newest.is_none();
     Verdict {
-        manifest_boundary: manifest_boundary(&evidence.listed, evidence.cutoff)
+        manifest_boundary: manifest_boundary(&evidence.listed, evidence.readable_until())
             .filter(|_| !nothing_known),
         wal_boundary: (wal > fate::wal_boundary_now(&evidence.listed)).then_some(wal),
         record_boundary: superseded(&evidence.listed, evidence.cutoff).filter(|_| !nothing_known),

@@ -130,7 +130,7 @@ impl CompactorProcess {
         let process = Arc::new(Process {
             env,
             workers: how.workers,
-            manifests: ManifestClient::new(objects, newest, &life, (&news, &pressure)),
+            manifests: ManifestClient::new(objects, newest, &life, (&news, &pressure, None)),
             context,
             compactor: Compactor::default(),
             life,

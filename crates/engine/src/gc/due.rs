@@ -39,7 +39,9 @@ impl Seen {
         Seen {
             newest: Some(newest),
             ripens: (total.young > 0).then_some(began + min_age),
-            unfinished: report.overtaken || total.failed + total.denied > 0,
+            unfinished: report.overtaken
+                || total.failed + total.denied > 0
+                || report.trouble.is_some(),
         }
     }
 

@@ -8,11 +8,13 @@
 //! | [`now`] | the store's clock |
 //! | [`report`] | what a round did, and what a dry one would do |
 //! | [`due`] | whether another round could find anything |
+//! | [`garbage`] | garbage that this process knows of, without asking |
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
 mod due;
 pub(crate) mod embedded;
+pub(crate) mod garbage;
 pub(crate) mod now;
 mod report;
 mod round;
@@ -55,5 +57,5 @@ pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport>
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let mut collector = Collector::new(objects, options.min_age);
     let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
-    if dry { collector.dry_round(&newest).await } else { collector.round(newest).await }
+    if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
 }

@@ -9,6 +9,7 @@
 
 use crate::create::Creating;
 use crate::objects::Objects;
+use crate::store::full::is_full;
 use bytes::Bytes;
 use siltstone_base::name::prefix;
 use siltstone_base::{
@@ -22,7 +23,7 @@ const TRIES: u32 = 8;
 /// The store's time, at some moment after the call and before its end.
 ///
 /// # Errors
-/// Denied where nothing may be written; Unavailable, Timeout.
+/// Denied where nothing may be written; Unavailable, Timeout. At once where there is no room.
 pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
     let env = &objects.env;
     let name = ObjectName::ProbeScratch(JobId(env.new_ulid()));
@@ -33,6 +34,9 @@ pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Resul
     for _ in 0..TRIES {
         // Whatever the answer: a listing that shows the object tells the time.
         let created = creating.once(objects, name).await?;
+        if let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) {
+            return Err(full.clone().with("object", name));
+        }
         let listed = objects.list(prefix::PROBE).await?;
         if let Some(object) = listed.iter().find(|object| object.name == name) {
             // What cannot be deleted now a later round finds.

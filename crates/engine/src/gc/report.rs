@@ -148,6 +148,15 @@ impl GcReport {
         })
     }
 
+    /// Takes up what was deleted before, in the same round.
+    pub(super) fn add(&mut self, before: &GcReport) {
+        for (class, gone) in &before.classes {
+            let sum = self.classes.entry(*class).or_default();
+            sum.deleted += gone.deleted;
+            sum.bytes += gone.bytes;
+        }
+    }
+
     pub(super) fn class(&mut self, name: ObjectName) -> &mut Collected {
         self.classes.entry(GcClass::of(name)).or_default()
     }

@@ -8,13 +8,14 @@ use crate::manifest_client::{ManifestRequests, look};
 use crate::objects::Objects;
 use crate::rules;
 use crate::store::Listed;
+use crate::store::full::is_full;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
 use siltstone_base::{
     AttemptId, DatabaseId, Error, ManifestId, ObjectId, ObjectName, PutOutcome, Result, UnixMillis,
 };
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
-use siltstone_manifest::gc::{Fate, ListedObject};
+use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
@@ -29,6 +30,10 @@ const READ_AHEAD: usize = 32;
 const FOLDERS: [&str; 5] =
     [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
 
+/// Cut-offs of rounds that go by no clock: nothing is old, everything is.
+const NEVER: UnixMillis = UnixMillis(0);
+const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
+
 /// The collector of one database, from one round to the next.
 pub(super) struct Collector {
     objects: Objects,
@@ -36,12 +41,14 @@ pub(super) struct Collector {
     /// What is proven of manifests, so that each is read once.
     known: Known,
     pub(super) seen: Seen,
+    /// What the last round left for its age, and its bytes.
+    pub(super) young: Vec<(ObjectName, u64)>,
 }
 
 impl Collector {
     pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), Seen::default());
-        Collector { objects, min_age, known, seen }
+        Collector { objects, min_age, known, seen, young: Vec::new() }
     }
 
     pub(super) fn objects(&self) -> &Objects {
@@ -59,11 +66,81 @@ impl Collector {
         Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
     }
 
-    /// One round, planned on `newest`.
+    /// One round, planned on `newest`, which leaves at most `allowance` for its age. Where there is
+    /// no room for what it has to write, it frees first what goes without that.
     ///
     /// # Errors
     /// See [`super::once`].
-    pub(super) async fn round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+    pub(super) async fn round(
+        &mut self,
+        newest: Arc<Manifest>,
+        allowance: Option<Allowance>,
+    ) -> Result<GcReport> {
+        let full = match self.whole_round(Arc::clone(&newest), allowance).await {
+            Err(error) if is_full(&error) => error,
+            ended => return ended,
+        };
+        let mut freed = self.round_without_time(&newest, NEVER).await?;
+        if freed.total().deleted == 0 {
+            return Err(full);
+        }
+        match self.whole_round(newest, allowance).await {
+            Ok(mut report) => {
+                report.add(&freed);
+                Ok(report)
+            }
+            Err(error) => {
+                self.seen = Seen::default();
+                freed.trouble.get_or_insert(error);
+                Ok(freed)
+            }
+        }
+    }
+
+    /// Frees a store that is full, by writing no more than boundaries: whatever nobody needs goes,
+    /// however young.
+    ///
+    /// # Errors
+    /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
+    /// goes without.
+    pub(super) async fn relieve(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+        let full = match self.round_without_time(&newest, ALWAYS).await {
+            Err(error) if is_full(&error) => error,
+            ended => return ended,
+        };
+        let freed = self.round_without_time(&newest, NEVER).await?;
+        if freed.total().deleted == 0 {
+            return Err(full);
+        }
+        let mut report = self.round_without_time(&newest, ALWAYS).await?;
+        report.add(&freed);
+        Ok(report)
+    }
+
+    /// A round that neither asks for the time nor revokes: everything is old, or nothing is. Where
+    /// nothing is, it writes nothing at all: no boundary moves, and what goes is behind one that
+    /// stands, or nobody names it.
+    async fn round_without_time(
+        &mut self,
+        newest: &Arc<Manifest>,
+        cutoff: UnixMillis,
+    ) -> Result<GcReport> {
+        let began = self.objects.env.clock.monotonic();
+        let machine = Collect::new(Arc::clone(newest), NEVER, cutoff, rules::in_force());
+        let mut round = Round::new(&self.objects, machine, newest.database);
+        round.drive().await?;
+        self.young = round.young();
+        let Round { report, machine, .. } = round;
+        let newest = machine.newest().cloned().unwrap_or_else(|| Arc::clone(newest));
+        self.seen = Seen::after(&report, newest, began, self.min_age);
+        Ok(report)
+    }
+
+    async fn whole_round(
+        &mut self,
+        newest: Arc<Manifest>,
+        allowance: Option<Allowance>,
+    ) -> Result<GcReport> {
         let (env, database) = (&self.objects.env, newest.database);
         let (began, mut now) = (env.clock.monotonic(), env.clock.now());
         if newest.checkpoints.iter().any(|one| one.expired_at(now)) {
@@ -76,9 +153,11 @@ impl Collector {
         let (rules, never) = (rules::in_force(), UnixMillis(0));
         let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
-        let mut round = Round::new(&self.objects, machine.knowing(known), database);
+        let machine = machine.knowing(known).leaving(allowance);
+        let mut round = Round::new(&self.objects, machine, database);
         round.min_age = Some(self.min_age);
         round.drive().await?;
+        self.young = round.young();
         let Round { mut report, machine, cutoff, .. } = round;
         // One that was refreshed in time is still there.
         let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
@@ -197,6 +276,13 @@ impl<'a> Round<'a> {
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
     }
 
+    /// What stays for its age alone.
+    fn young(&self) -> Vec<(ObjectName, u64)> {
+        let young = self.listed.iter().zip(&self.fates);
+        let young = young.filter(|(_, fate)| **fate == Fate::Young);
+        young.map(|(object, _)| (object.name, object.bytes)).collect()
+    }
+
     async fn about_manifests(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
         let ManifestRequest::Read(id) = request else {
             return self.requests.perform(request).await;
@@ -227,14 +313,8 @@ impl<'a> Round<'a> {
         self.listed = found.into_iter().flatten().collect();
         let short = |object: &Listed| ListedObject {
             name: object.name,
-            #[cfg(not(mutation = "age_by_name"))]
+            bytes: object.bytes,
             modified: object.modified,
-            // Planted: the time in a table's name, by the clock of the process that made it.
-            #[cfg(mutation = "age_by_name")]
-            modified: match object.name {
-                ObjectName::Compacted(id) => UnixMillis((id.get() >> 80) as u64),
-                _ => object.modified,
-            },
         };
         self.machine.on_objects(self.listed.iter().map(short).collect());
         Ok(())
@@ -271,7 +351,11 @@ impl<'a> Round<'a> {
             self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
         }
         match &mut self.creating {
-            Some((_, creating)) => creating.once(self.objects, name).await,
+            Some((_, creating)) => {
+                let outcome = creating.once(self.objects, name).await?;
+                let full = creating.trouble().filter(|trouble| is_full(trouble));
+                full.map_or(Ok(outcome), |full| Err(full.clone().with("object", name)))
+            }
             None => Err(Error::internal("a boundary is made from nothing")),
         }
     }

@@ -84,7 +84,7 @@ async fn round(collector: &mut Collector, tell: &impl Fn(GcEvent)) -> Result<boo
     let Some(newest) = collector.look().await? else { return Ok(false) };
     let clock = Arc::clone(&collector.objects().env.clock);
     if collector.seen.is_due(&newest, clock.now(), clock.monotonic()) {
-        match collector.round(newest).await {
+        match collector.round(newest, None).await {
             Ok(report) => tell(GcEvent::Round(Box::new(report))),
             // It went while the round ran.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),

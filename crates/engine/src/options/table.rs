@@ -180,6 +180,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
          without a checkpoint time to finish, and people time to look at older manifests.",
     ),
     info(
+        "max_garbage_bytes",
+        OptionKind::Bytes,
+        0.0,
+        1024.0 * GIB,
+        "Bytes of garbage in tables and the WAL from which on the writer's collector frees the \
+         oldest though they are younger than min_age. By default a quarter of the tables' bytes, \
+         at least 256 MiB. Less keeps a disk emptier; a reader without a checkpoint that is slower \
+         than so much is written begins again at the newest version, or gets Expired.",
+    ),
+    info(
         "compactor_poll_interval",
         OptionKind::Duration,
         0.001,

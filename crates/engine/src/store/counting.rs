@@ -1,7 +1,8 @@
 //! Counts requests and bytes on their way to a store: what `stats()` shows.
 
-use super::troubles::{Area, Troubles, Verb};
+use super::full::is_full;
 use super::presence::Presence;
+use super::troubles::{Area, Troubles, Verb};
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::env::Env;
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Notify;
 
 /// Figures since the store was wrapped. Counted at this seam: what a store repeats below it does
 /// not show, and one upload is its chunks and one PUT, however the store sends them.
@@ -27,6 +29,10 @@ pub struct Requests {
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
     troubles: Troubles,
+    /// Bytes of WAL objects that were created.
+    wal_bytes: AtomicU64,
+    /// Heard by the collector: the store had no room for something.
+    full: Notify,
 }
 
 /// [`Requests`] at one moment.
@@ -74,6 +80,16 @@ impl Requests {
         &self.troubles
     }
 
+    /// Bytes of WAL objects that were created.
+    pub(crate) fn wal_bytes(&self) -> u64 {
+        self.wal_bytes.load(Relaxed)
+    }
+
+    /// Completes when the store has had no room for something.
+    pub(crate) async fn full(&self) {
+        self.full.notified().await;
+    }
+
     fn read(&self, name: ObjectName, found: &Result<Option<Bytes>>) {
         self.gets.fetch_add(1, Relaxed);
         if let Ok(Some(bytes)) = found {
@@ -101,6 +117,9 @@ impl Requests {
         self.failed.fetch_add(1, Relaxed);
         if error.kind().is_transient() {
             self.transient.fetch_add(1, Relaxed);
+        }
+        if is_full(error) {
+            self.full.notify_one();
         }
         self.troubles.note(verb, area, error);
     }
@@ -211,13 +230,17 @@ impl Store for CountingStore {
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
+        let wal_bytes = if matches!(name, ObjectName::Wal(_)) { bytes.len() as u64 } else { 0 };
         let put = self.store.put_if_absent(name, bytes);
         let area = Area::of(name);
         put.inspect(move |answer| match answer {
             PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
                 self.requests.failed((Verb::Create, area), error);
             }
-            PutAnswer::Created => self.requests.troubles.clear(Verb::Create, area),
+            PutAnswer::Created => {
+                self.requests.wal_bytes.fetch_add(wal_bytes, Relaxed);
+                self.requests.troubles.clear(Verb::Create, area);
+            }
             PutAnswer::Exists => {}
         })
         .boxed()

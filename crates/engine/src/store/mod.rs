@@ -7,6 +7,7 @@
 
 pub mod conditional;
 pub mod counting;
+pub mod full;
 pub mod local;
 pub mod lone;
 pub mod memory;

@@ -6,14 +6,15 @@ use crate::compaction::record::superseded;
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// What becomes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fate {
     /// Somebody needs it.
     Alive(Alive),
-    /// Nobody names it, or soon nobody will, but the grace period is not over.
+    /// Nobody needs it, but who reads without a checkpoint may still ask for it: the grace period
+    /// is not over, and there is not too much of it.
     Young,
     /// It goes.
     Dead(Dead),
@@ -103,9 +104,12 @@ struct Judge<'a> {
     /// Records of jobs: likewise.
     records: (u64, u64),
     newest_record: u64,
+    /// The first manifest behind the boundary that was superseded within the grace period.
+    first_young_manifest: ManifestId,
     /// The first WAL object that nobody needs and that is too young; those above wait for it.
     first_young_wal: WalId,
-    wal_boundary: WalId,
+    /// The WAL: the boundary there is, and where it moves.
+    wal: (WalId, WalId),
     pinned: HashSet<SstId>,
     reserved: HashSet<SstId>,
     jobs: HashSet<SstId>,
@@ -116,7 +120,8 @@ impl<'a> Judge<'a> {
     fn new(evidence: &'a Evidence, newest: &'a Manifest, rules: Rules) -> Judge<'a> {
         let listed = &evidence.listed;
         let present = manifest_boundary_now(listed);
-        let moved = manifest_boundary(listed, evidence.cutoff).unwrap_or_default();
+        let moved = manifest_boundary(listed, evidence.readable_until()).unwrap_or_default();
+        let manifests = (present, moved.max(present));
         let record_now = record_boundary_now(listed);
         let record_moved = superseded(listed, evidence.cutoff).unwrap_or_default();
         let records = listed.iter().filter_map(|object| match object.name {
@@ -127,11 +132,12 @@ impl<'a> Judge<'a> {
             evidence,
             newest,
             rules,
-            manifests: (present, moved.max(present)),
+            manifests,
             records: (record_now, record_moved.max(record_now)),
             newest_record: records.max().unwrap_or_default(),
+            first_young_manifest: first_superseded_after(evidence, manifests.1),
             first_young_wal: WalId(u64::MAX),
-            wal_boundary: wal_boundary_now(listed),
+            wal: (wal_boundary_now(listed), WalId::NONE),
             pinned: HashSet::new(),
             reserved: HashSet::new(),
             jobs: HashSet::new(),
@@ -164,18 +170,15 @@ impl<'a> Judge<'a> {
     /// What lies below the WAL's boundary is either needed or gone, so it moves up to the first
     /// one that nobody needs and that is too young.
     fn read_wal(&mut self) {
-        let listed = self.evidence.listed.iter().filter_map(|object| match object.name {
-            ObjectName::Wal(id) if self.needed(id).is_none() => Some((id, object.modified)),
-            _ => None,
-        });
-        let young = listed.filter(|(_, modified)| *modified > self.evidence.cutoff);
-        self.first_young_wal = young.map(|(id, _)| id).min().unwrap_or(WalId(u64::MAX));
-        let freed = self.evidence.listed.iter().filter_map(|object| match object.name {
-            ObjectName::Wal(id) if self.needed(id).is_none() => Some(id),
-            _ => None,
-        });
-        let freed = freed.filter(|id| *id < self.first_young_wal).max().unwrap_or_default();
-        self.wal_boundary = self.wal_boundary.max(freed);
+        let (present, cutoff) = (self.wal.0, self.evidence.readable_until());
+        let unneeded = |(id, _): &(WalId, UnixMillis)| self.needed(*id).is_none();
+        let unneeded: Vec<_> = wal_objects(self.evidence).filter(unneeded).collect();
+        // Nobody believes what is behind the boundary, however young.
+        let young = |(id, at): &&(WalId, UnixMillis)| *id > present && *at > cutoff;
+        let young = unneeded.iter().filter(young).map(|(id, _)| *id).min();
+        self.first_young_wal = young.unwrap_or(WalId(u64::MAX));
+        let freed = unneeded.iter().map(|(id, _)| *id).filter(|id| *id < self.first_young_wal);
+        self.wal.1 = freed.max().unwrap_or_default().max(present);
     }
 
     /// Whether a checkpoint counts as present. Without the rule the collector trusts its clock
@@ -196,15 +199,14 @@ impl<'a> Judge<'a> {
             ObjectName::Wal(id) => match self.needed(id) {
                 Some(alive) => Fate::Alive(alive),
                 None if id >= self.first_young_wal => Fate::Young,
+                None if id <= self.wal.0 => Fate::Dead(Dead::Behind),
                 None => Fate::Dead(Dead::Flushed),
             },
             ObjectName::Compactions(number) => self.record(number),
-            ObjectName::Compacted(id) => self.table(id, object.modified),
-            ObjectName::ManifestBoundary(id) => self.boundary(object, id < self.manifests.1),
-            ObjectName::WalBoundary(id) => self.boundary(object, id < self.wal_boundary),
-            ObjectName::CompactionsBoundary(number) => {
-                self.boundary(object, number < self.records.1)
-            }
+            ObjectName::Compacted(id) => self.table(id),
+            ObjectName::ManifestBoundary(id) => boundary(id < self.manifests.1),
+            ObjectName::WalBoundary(id) => boundary(id < self.wal.1),
+            ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
             ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
             ObjectName::ProbeScratch(_) => Fate::Young,
             ObjectName::ProbeRecord | ObjectName::IngestManifest(_) | ObjectName::IngestSst(..) => {
@@ -214,7 +216,8 @@ impl<'a> Judge<'a> {
     }
 
     /// At or below the boundary, and pinned by no present checkpoint: superseded longer ago than
-    /// the grace period, or landed late in a freed slot.
+    /// the grace period, or landed late in a freed slot. One that a bound on bytes put behind the
+    /// boundary stays for its age: it is small, and a reader that probes for it finds out.
     fn manifest(&self, id: ManifestId) -> Fate {
         if id >= self.newest.id {
             return Fate::Alive(Alive::Newest);
@@ -224,6 +227,7 @@ impl<'a> Judge<'a> {
             return Fate::Alive(Alive::Checkpoint);
         }
         match self.manifests {
+            _ if id >= self.first_young_manifest => Fate::Young,
             (present, _) if id <= present => Fate::Dead(Dead::Behind),
             (_, boundary) if id <= boundary => Fate::Dead(Dead::Superseded),
             _ => Fate::Young,
@@ -252,30 +256,60 @@ impl<'a> Judge<'a> {
         pins.any(|one| self.counts(one) && one.pins_wal(id)).then_some(Alive::Checkpoint)
     }
 
-    fn table(&self, id: SstId, modified: UnixMillis) -> Fate {
+    /// No age: whoever may name it later has reserved it before it was listed, and reservations
+    /// and manifests were read after that.
+    fn table(&self, id: SstId) -> Fate {
         let above = || self.evidence.named.get(&id).is_some_and(|last| *last > self.manifests.1);
-        if self.tree.contains(&id) {
-            Fate::Alive(Alive::Tree)
-        } else if self.pinned.contains(&id) {
-            Fate::Alive(Alive::Checkpoint)
-        } else if self.reserved.contains(&id) {
-            Fate::Alive(Alive::Reserved)
-        } else if self.jobs.contains(&id) {
-            Fate::Alive(Alive::Job)
-        } else if !self.old(modified) || (self.rules.has(Rule::ManifestsKeepTables) && above()) {
-            Fate::Young
-        } else {
-            Fate::Dead(Dead::Unnamed)
+        match self.keeper(id) {
+            Some(alive) => Fate::Alive(alive),
+            None if self.rules.has(Rule::ManifestsKeepTables) && above() => Fate::Young,
+            None => Fate::Dead(Dead::Unnamed),
         }
     }
 
-    fn boundary(&self, object: ListedObject, passed: bool) -> Fate {
-        match passed {
-            false => Fate::Alive(Alive::Newest),
-            true if self.old(object.modified) => Fate::Dead(Dead::Passed),
-            true => Fate::Young,
-        }
+    /// Who needs the table, now or later.
+    fn keeper(&self, id: SstId) -> Option<Alive> {
+        let keepers = [
+            (&self.tree, Alive::Tree),
+            (&self.pinned, Alive::Checkpoint),
+            (&self.reserved, Alive::Reserved),
+            (&self.jobs, Alive::Job),
+        ];
+        keepers.into_iter().find(|(tables, _)| tables.contains(&id)).map(|(_, alive)| alive)
     }
+}
+
+/// A boundary object: the highest counts, and says all that lower ones say.
+fn boundary(passed: bool) -> Fate {
+    if passed { Fate::Dead(Dead::Passed) } else { Fate::Alive(Alive::Newest) }
+}
+
+/// The smallest manifest at or below `boundary` whose successor was stored within the grace period;
+/// the one after `boundary` when there is none.
+fn first_superseded_after(evidence: &Evidence, boundary: ManifestId) -> ManifestId {
+    let stored = manifests(&evidence.listed);
+    let lately = stored.range(..=boundary).map(|(id, _)| *id).find(|id| {
+        let superseded = stored.get(&id.next());
+        superseded.is_some_and(|at| *at > evidence.cutoff)
+    });
+    lately.unwrap_or(boundary.next())
+}
+
+/// Manifests of a listing, and when each was stored.
+pub(super) fn manifests(listed: &[ListedObject]) -> BTreeMap<ManifestId, UnixMillis> {
+    let manifests = listed.iter().filter_map(|object| match object.name {
+        ObjectName::Manifest(id) => Some((id, object.modified)),
+        _ => None,
+    });
+    manifests.collect()
+}
+
+/// WAL objects of the listing, and when each was stored.
+fn wal_objects(evidence: &Evidence) -> impl Iterator<Item = (WalId, UnixMillis)> {
+    evidence.listed.iter().filter_map(|object| match object.name {
+        ObjectName::Wal(id) => Some((id, object.modified)),
+        _ => None,
+    })
 }
 
 /// The largest WAL boundary in a listing; none when there is none.

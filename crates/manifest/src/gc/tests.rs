@@ -4,7 +4,7 @@ use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
-    ListedObject { name, modified: UnixMillis(modified) }
+    ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
 }
 
 fn numbered(ids: std::ops::RangeInclusive<u64>) -> Vec<ListedObject> {
@@ -132,10 +132,136 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     assert_eq!(why(99), Fate::Dead(Dead::Unnamed));
 }
 
+/// Nobody can come to name it: whoever could had reserved it before it was listed.
 #[test]
-fn young_tables_stay() {
+fn what_nobody_can_name_goes_whatever_its_age() {
     let young = vec![object(ObjectName::Compacted(SstId(99)), 11)];
-    assert_eq!(dead(&evidence(young, 10), Rules::ALL), Verdict::default());
+    let verdict = dead(&evidence(young, 10), Rules::ALL);
+    let gone = vec![ObjectName::Compacted(SstId(99))];
+    assert_eq!(verdict, Verdict { deletes: gone, ..Verdict::default() });
+
+    // Nor does a boundary that stands need age, nor what is behind it: not even a cut-off.
+    let mut listed = numbered(4..=5);
+    listed.push(object(ObjectName::ManifestBoundary(ManifestId(2)), 11));
+    listed.push(object(ObjectName::ManifestBoundary(ManifestId(1)), 11));
+    listed.push(object(ObjectName::Manifest(ManifestId(2)), 11));
+    listed.push(object(ObjectName::WalBoundary(WalId(3)), 11));
+    listed.push(object(ObjectName::Wal(WalId(1)), 11));
+    let verdict = dead(&evidence(listed, 0), Rules::ALL);
+    let gone = vec![
+        ObjectName::Manifest(ManifestId(2)),
+        ObjectName::Wal(WalId(1)),
+        ObjectName::ManifestBoundary(ManifestId(1)),
+    ];
+    assert_eq!(verdict, Verdict { deletes: gone, ..Verdict::default() });
+}
+
+fn sized(name: ObjectName, modified: u64, bytes: u64) -> ListedObject {
+    ListedObject { bytes, ..object(name, modified) }
+}
+
+/// Manifests 1 to 5, superseded at 20, 30, 40 and 50; 21, 22 and 23 are tables that 1, 2 and 4 were
+/// the last to name, of 100 bytes each; the newest names 9 and 14, of 100 bytes in all. Nothing is
+/// old.
+fn piled_up() -> Evidence {
+    let mut listed = numbered(1..=5);
+    for id in [21, 22, 23, 9, 14] {
+        let bytes = if id < 20 { 50 } else { 100 };
+        listed.push(sized(ObjectName::Compacted(SstId(id)), 1, bytes));
+    }
+    let mut found = evidence(listed, 0);
+    for (table, last) in [(21, 1), (22, 2), (23, 4)] {
+        found.named.insert(SstId(table), ManifestId(last));
+    }
+    found.pinned = vec![];
+    let mut newest = manifest();
+    newest.checkpoints = vec![];
+    found.newest = Some(Arc::new(newest));
+    found
+}
+
+/// Bytes have a bound as well as age: the oldest goes first, and no more than must.
+#[test]
+fn more_than_may_stay_goes_oldest_first() {
+    let table = |id| ObjectName::Compacted(SstId(id));
+    let tables = |allowance: Allowance| {
+        let mut found = piled_up();
+        found.press(allowance, Rules::ALL);
+        let verdict = dead(&found, Rules::ALL);
+        (verdict.manifest_boundary, verdict.deletes)
+    };
+    let least = |least| Allowance { least, percent: 0 };
+    assert_eq!(tables(least(300)), (None, vec![]));
+    assert_eq!(tables(least(299)), (Some(ManifestId(1)), vec![table(21)]));
+    assert_eq!(tables(least(200)), (Some(ManifestId(1)), vec![table(21)]));
+    assert_eq!(tables(least(199)), (Some(ManifestId(2)), vec![table(21), table(22)]));
+    let all = vec![table(21), table(22), table(23)];
+    assert_eq!(tables(Allowance::NONE), (Some(ManifestId(4)), all));
+    // By what is alive: 100 bytes.
+    assert_eq!(tables(Allowance { least: 0, percent: 300 }), (None, vec![]));
+    let (boundary, _) = tables(Allowance { least: 0, percent: 250 });
+    assert_eq!(boundary, Some(ManifestId(1)));
+}
+
+/// A bound on bytes puts manifests behind the boundary, and leaves them there for their age: who
+/// probes for the next number finds it, and sees by the boundary that it fell behind.
+#[test]
+fn manifests_that_a_bound_passed_stay_for_their_age() {
+    let mut found = piled_up();
+    found.press(Allowance::NONE, Rules::ALL);
+    found.listed.push(object(ObjectName::ManifestBoundary(ManifestId(3)), 1));
+    for (cutoff, gone) in [(19, vec![]), (20, vec![1]), (39, vec![1, 2]), (50, vec![1, 2, 3, 4])] {
+        found.cutoff = UnixMillis(cutoff);
+        let manifest = |name: &ObjectName| matches!(name, ObjectName::Manifest(_));
+        let deletes: Vec<ObjectName> =
+            dead(&found, Rules::ALL).deletes.into_iter().filter(manifest).collect();
+        let gone: Vec<_> =
+            gone.into_iter().map(|id| ObjectName::Manifest(ManifestId(id))).collect();
+        assert_eq!(deletes, gone, "{cutoff}");
+    }
+}
+
+/// The WAL counts with the tables, and goes in the order of its ids though a later one was stored
+/// earlier.
+#[test]
+fn the_wal_counts_as_garbage_too() {
+    let mut found = piled_up();
+    for (id, at) in [(1, 31), (2, 33), (3, 32), (4, 60), (5, 61), (6, 62)] {
+        found.listed.push(sized(ObjectName::Wal(WalId(id)), at, 100));
+    }
+    // 2 is a kept fence and 6 is where a replay begins: 1, 3, 4 and 5 are garbage, 700 bytes of it
+    // with the tables.
+    let wal = |least| {
+        let mut found = found.clone();
+        found.press(Allowance { least, percent: 0 }, Rules::ALL);
+        let verdict = dead(&found, Rules::ALL);
+        (verdict.manifest_boundary, verdict.wal_boundary)
+    };
+    assert_eq!(wal(700), (None, None));
+    assert_eq!(wal(500), (Some(ManifestId(2)), None));
+    assert_eq!(wal(400), (Some(ManifestId(2)), Some(WalId(1))));
+    assert_eq!(wal(300), (Some(ManifestId(2)), Some(WalId(3))));
+    assert_eq!(wal(0), (Some(ManifestId(4)), Some(WalId(5))));
+}
+
+/// The boundary passes a checkpoint's manifest, which stays, and so does what it names.
+#[test]
+fn a_bound_on_bytes_frees_nothing_that_is_pinned() {
+    let mut found = piled_up();
+    let one = |id| crate::SortedRun { id: 0, tables: vec![table(SstId(id), b"a", b"b", 1, 1)] };
+    let pinned = Manifest { id: ManifestId(1), l0: vec![], runs: vec![one(21)], ..manifest() };
+    let mut newest = manifest();
+    newest.checkpoints =
+        vec![crate::Checkpoint { manifest_id: ManifestId(1), ..checkpoint(1, None) }];
+    found.newest = Some(Arc::new(newest));
+    found.pinned = vec![Arc::new(pinned)];
+    found.cutoff = UnixMillis(9999);
+    found.press(Allowance::NONE, Rules::ALL);
+    let verdict = dead(&found, Rules::ALL);
+    assert_eq!(verdict.manifest_boundary, Some(ManifestId(4)));
+    let gone = [2, 3, 4].map(|id| ObjectName::Manifest(ManifestId(id)));
+    let tables = [22, 23].map(|id| ObjectName::Compacted(SstId(id)));
+    assert_eq!(verdict.deletes, gone.into_iter().chain(tables).collect::<Vec<_>>());
 }
 
 #[test]

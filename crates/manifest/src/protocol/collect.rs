@@ -16,7 +16,7 @@ use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
 use crate::edit::Edit;
 use crate::gc::{
-    Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
+    Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
     manifest_boundary_now,
 };
 use crate::rules::{Rule, Rules};
@@ -33,6 +33,8 @@ pub struct Collect {
     evidence: Evidence,
     known: Known,
     phase: Phase,
+    /// Bytes of garbage that may stay for their age; `None`: any number.
+    allowance: Option<Allowance>,
     /// Looks only: revokes as if, and deletes nothing. Holds the moment that expiry goes by.
     dry: Option<UnixMillis>,
     report: CollectReport,
@@ -118,7 +120,7 @@ impl Collect {
         };
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
-        Collect { rules, database, evidence, known, phase, dry: None, report }
+        Collect { rules, database, evidence, known, phase, allowance: None, dry: None, report }
     }
 
     /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
@@ -127,7 +129,8 @@ impl Collect {
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
         let phase = first_phase(rules);
-        Collect { rules, database, evidence, known, phase, dry: Some(now), report }
+        let dry = Some(now);
+        Collect { rules, database, evidence, known, phase, allowance: None, dry, report }
     }
 
     /// Goes by what an earlier round of the same process has proven, so that manifests are read
@@ -137,6 +140,13 @@ impl Collect {
         if known.database == self.database {
             self.known = known;
         }
+        self
+    }
+
+    /// Leaves at most `allowance` for its age: what is over it goes, the oldest first.
+    #[must_use]
+    pub fn leaving(mut self, allowance: Option<Allowance>) -> Collect {
+        self.allowance = allowance;
         self
     }
 
@@ -310,13 +320,14 @@ impl Collect {
     /// What the next round may go by. Nothing, of one that was overtaken.
     #[must_use]
     pub fn into_known(self) -> Known {
+        let until = self.evidence.readable_until();
         let Evidence { newest: Some(newest), mut named, pinned, .. } = self.evidence else {
             return Known::default();
         };
         if self.phase != Phase::Done || self.report.overtaken {
             return Known::default();
         }
-        let boundary = reach(&self.evidence.listed, self.evidence.cutoff);
+        let boundary = reach(&self.evidence.listed, until);
         named.retain(|_, last| *last > boundary);
         Known { database: self.database, through: newest.id, named, pinned }
     }
@@ -377,6 +388,11 @@ impl Collect {
             }
             self.evidence.note(&newest);
             self.evidence.newest = Some(newest);
+            // What was read above a boundary that moves further now proves nothing and is not
+            // asked; the last listing goes by where the boundary will be.
+            if let Some(allowance) = self.allowance {
+                self.evidence.press(allowance, self.rules);
+            }
             self.phase = if !self.rules.has(Rule::CollectorOrder) {
                 Phase::Records(Append::look(self.database, self.rules))
             } else if self.rules.has(Rule::CollectorVerifies) {
@@ -399,7 +415,7 @@ impl Collect {
     }
 
     fn reach(&self) -> ManifestId {
-        reach(&self.evidence.listed, self.evidence.cutoff)
+        reach(&self.evidence.listed, self.evidence.readable_until())
     }
 
     fn give_up(&mut self) {

@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn only_what_was_superseded_long_ago_is_freed() {
-        let object = |name, at| ListedObject { name, modified: UnixMillis(at) };
+        let object = |name, at| ListedObject { name, modified: UnixMillis(at), bytes: 1 };
         let record = |number, at| object(ObjectName::Compactions(number), at);
         let listed = [
             object(ObjectName::CompactionsBoundary(2), 5),

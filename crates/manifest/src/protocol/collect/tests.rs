@@ -86,7 +86,7 @@ impl World {
         };
         let names = manifests.chain(wal).chain(tables).chain(records);
         let names = names.chain(boundaries.into_iter().filter(real));
-        names.map(|name| ListedObject { name, modified: UnixMillis(1) }).collect()
+        names.map(|name| ListedObject { name, modified: UnixMillis(1), bytes: 1 }).collect()
     }
 
     fn collect(&self, rules: Rules) -> Collect {
@@ -440,6 +440,40 @@ fn a_zombie_record_hides_no_reservation() {
     world.records.insert(4, Arc::new(Compactions { jobs: vec![], ..zombie }));
     world.finish(&mut collect);
     assert_eq!(world.tables, vec![SstId(70)]);
+}
+
+/// A bound on bytes moves the boundary past manifests that are young, by a boundary object first,
+/// and frees what only they kept. The manifests themselves stay.
+#[test]
+fn more_than_may_stay_moves_the_boundary() {
+    let mut world = World::new();
+    world.flush(50, 1);
+    world.tables = vec![SstId(50), SstId(51)];
+    world.compact(50, 70);
+    let newest = world.store.newest().id;
+    let young = |world: &World| {
+        let listed = world.listed().into_iter();
+        let modified = UnixMillis(5000);
+        listed.map(|object| ListedObject { modified, ..object }).collect::<Vec<_>>()
+    };
+    let mut kept = world.collect(Rules::ALL).leaving(Some(Allowance { least: 99, percent: 0 }));
+    kept.on_objects(young(&world));
+    assert_eq!(world.finish(&mut kept), CollectReport::default());
+    let (manifests, before) = (world.store.manifests.len(), world.store.manifest_boundary);
+    let mut pressed = world.collect(Rules::ALL).leaving(Some(Allowance::NONE));
+    pressed.on_objects(young(&world));
+    world.step_to(&mut pressed, |action| matches!(action, CollectAction::Delete(_)));
+    assert_eq!((before, world.store.manifest_boundary), (ManifestId::NONE, newest.minus(1)));
+    world.finish(&mut pressed);
+    assert!(!world.tables.contains(&SstId(50)) && world.tables.contains(&SstId(51)));
+    assert_eq!(world.store.manifests.len(), manifests);
+
+    // Another collector went further meanwhile: what was read may have been freed.
+    let mut late = world.collect(Rules::ALL).leaving(Some(Allowance::NONE));
+    late.on_objects(young(&world));
+    world.store.grow(3);
+    world.store.manifest_boundary = world.store.newest().id.minus(1);
+    assert!(world.finish(&mut late).overtaken);
 }
 
 /// Manifests are read once: a second round knows what the first has proven.

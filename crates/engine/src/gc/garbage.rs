@@ -1,0 +1,182 @@
+//! How much garbage this process knows of, without asking the store: what decides that a round
+//! cannot wait for its interval.
+//!
+//! Tables are counted as they leave the tree, from every manifest that the process learns. One that
+//! a present checkpoint pins does not count yet: a table stands in every manifest from the one that
+//! added it to the last that names it, so a checkpoint on one of those pins it. The WAL is counted
+//! as it is written: by the next flush it is garbage. A round then tells what really stayed.
+
+use crate::options::Options;
+use crate::store::counting::Requests;
+use parking_lot::Mutex;
+use siltstone_base::{ManifestId, ObjectName, SstId};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::gc::Allowance;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// What may stay by default. Twice what is alive and 1 GiB has to hold a tree, what a compaction is
+/// writing beside it, up to 256 MiB of WAL that is not flushed, and this: a quarter of the first
+/// and of the second.
+const DEFAULT: Allowance = Allowance { least: 256 << 20, percent: 25 };
+/// What may stay when work ends: after `compact()`, and when the handle closes. A WAL object's
+/// worth costs less than a round.
+const AT_REST: Allowance = Allowance { least: 4 << 20, percent: 25 };
+/// Manifests whose remains are worth a round when a handle closes, whoever made them: those who
+/// open often, write little and close leave nothing else that tells.
+const MANIFESTS_AT_REST: u64 = 64;
+
+/// The garbage that a process knows of.
+pub(crate) struct Garbage {
+    requests: Arc<Requests>,
+    allowed: Allowance,
+    known: Mutex<Known>,
+    /// Heard by the collector: there is more than is allowed.
+    pub(super) too_much: Notify,
+}
+
+#[derive(Default)]
+struct Known {
+    newest: Option<Arc<Manifest>>,
+    /// Tables of the tree: their bytes, and the first manifest known to name them.
+    tree: HashMap<SstId, (u64, ManifestId)>,
+    live: u64,
+    /// Tables that left the tree.
+    retired: HashMap<SstId, Retired>,
+    /// WAL that the last round left, and all that had been written when it began.
+    wal_left: u64,
+    wal_before: u64,
+    /// The newest manifest when the last round ended; of a handle that had none, when it opened.
+    rounded: ManifestId,
+}
+
+/// A table that left the tree. It stood in all manifests from `first` to `last`.
+#[derive(Clone, Copy)]
+struct Retired {
+    bytes: u64,
+    first: ManifestId,
+    last: ManifestId,
+}
+
+impl Garbage {
+    pub(crate) fn new(requests: Arc<Requests>, options: &Options) -> Arc<Garbage> {
+        let given = options.max_garbage_bytes.map(|least| Allowance { least, percent: 0 });
+        let allowed = given.unwrap_or(DEFAULT);
+        let (known, too_much) = (Mutex::default(), Notify::new());
+        Arc::new(Garbage { requests, allowed, known, too_much })
+    }
+
+    /// What a round leaves: half of what is allowed, so that the next one has something to do.
+    pub(super) fn leaves(&self) -> Allowance {
+        self.allowed.halved()
+    }
+
+    /// As [`Garbage::leaves`], of a round when work ends.
+    pub(super) fn leaves_at_rest(&self) -> Allowance {
+        let Allowance { least, percent } = AT_REST.halved();
+        Allowance { least: least.min(self.leaves().least), percent }
+    }
+
+    /// Takes note of a newer manifest.
+    pub(crate) fn observe(&self, newest: &Arc<Manifest>) {
+        let mut known = self.known.lock();
+        let first = match known.newest.replace(Arc::clone(newest)) {
+            Some(before) => {
+                known.retire(before.id, newest);
+                newest.id
+            }
+            None => {
+                // Before this process made its claim.
+                known.rounded = newest.id.minus(1);
+                ManifestId::NONE
+            }
+        };
+        for table in newest.tables() {
+            known.tree.entry(table.id).or_insert((table.object_bytes, first));
+        }
+        known.live = known.tree.values().map(|(bytes, _)| bytes).sum();
+        let over = known.bytes(&self.requests) > self.allowed.of(known.live);
+        drop(known);
+        if over {
+            self.too_much.notify_one();
+        }
+    }
+
+    /// Whether a round cannot wait.
+    pub(super) fn is_too_much(&self) -> bool {
+        let known = self.known.lock();
+        known.bytes(&self.requests) > self.allowed.of(known.live)
+    }
+
+    /// Whether a round is worth its requests when work ends.
+    pub(super) fn is_worth_at_rest(&self) -> bool {
+        let known = self.known.lock();
+        let newest = known.newest.as_ref().map_or(ManifestId::NONE, |newest| newest.id);
+        let nth = |id: ManifestId| id.get() / MANIFESTS_AT_REST;
+        known.bytes(&self.requests) > AT_REST.of(known.live) || nth(newest) > nth(known.rounded)
+    }
+
+    /// A round begins: what the WAL had written by then.
+    pub(super) fn round_begins(&self) -> u64 {
+        self.requests.wal_bytes()
+    }
+
+    /// A round that began with `wal_before` ended, and left `young` for its age.
+    pub(super) fn round_ended(&self, wal_before: u64, young: &[(ObjectName, u64)]) {
+        let mut known = self.known.lock();
+        let stays: HashMap<SstId, u64> = young.iter().filter_map(table).collect();
+        known.retain_pinned_or(&stays);
+        for (id, bytes) in stays {
+            // Another process's: no checkpoint pins it.
+            let unpinned = Retired { bytes, first: ManifestId(u64::MAX), last: ManifestId::NONE };
+            known.retired.entry(id).or_insert(unpinned);
+        }
+        let wal = young.iter().filter(|(name, _)| matches!(name, ObjectName::Wal(_)));
+        known.wal_left = wal.map(|(_, bytes)| bytes).sum();
+        known.wal_before = wal_before;
+        known.rounded = known.newest.as_ref().map_or(ManifestId::NONE, |newest| newest.id);
+    }
+}
+
+fn table((name, bytes): &(ObjectName, u64)) -> Option<(SstId, u64)> {
+    match name {
+        ObjectName::Compacted(id) => Some((*id, *bytes)),
+        _ => None,
+    }
+}
+
+impl Known {
+    /// Tables that `newest` has no longer stood last in `before`.
+    fn retire(&mut self, before: ManifestId, newest: &Manifest) {
+        let mut there: HashMap<SstId, (u64, ManifestId)> = HashMap::new();
+        for table in newest.tables() {
+            if let Some(entry) = self.tree.remove(&table.id) {
+                there.insert(table.id, entry);
+            }
+        }
+        for (id, (bytes, first)) in std::mem::replace(&mut self.tree, there) {
+            self.retired.insert(id, Retired { bytes, first, last: before });
+        }
+    }
+
+    fn is_pinned(&self, table: &Retired) -> bool {
+        let Some(newest) = &self.newest else { return false };
+        let stood = |id: ManifestId| table.first <= id && id <= table.last;
+        newest.checkpoints.iter().any(|one| stood(one.manifest_id))
+    }
+
+    fn retain_pinned_or(&mut self, stays: &HashMap<SstId, u64>) {
+        let mut retired = std::mem::take(&mut self.retired);
+        retired.retain(|id, table| stays.contains_key(id) || self.is_pinned(table));
+        self.retired = retired;
+    }
+
+    /// Bytes that a round could free, were nothing to stay for its age.
+    fn bytes(&self, requests: &Requests) -> u64 {
+        let unpinned = self.retired.values().filter(|table| !self.is_pinned(table));
+        let tables: u64 = unpinned.map(|table| table.bytes).sum();
+        let written = requests.wal_bytes().saturating_sub(self.wal_before);
+        tables + self.wal_left + written
+    }
+}

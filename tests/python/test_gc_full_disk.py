@@ -1,0 +1,98 @@
+"""A real file system that is full: the collector frees it, and writing goes on.
+
+The file system is a tmpfs in a mount namespace of the child process, which ends with it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MOUNT = ["unshare", "--user", "--map-root-user", "--mount"]
+SIZE_MIB = 48
+
+CHILD = """
+import os, subprocess, sys
+import siltstone
+from siltstone import admin
+
+folder = sys.argv[1]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%sm", "tmpfs", folder], check=True)
+database, filler = folder + "/db", folder + "/filler"
+
+def used():
+    at = os.statvfs(folder)
+    return (at.f_blocks - at.f_bfree) * at.f_frsize
+
+def fill():
+    with open(filler, "wb") as file:
+        try:
+            while file.write(bytes(4096)):
+                file.flush()
+        except OSError:
+            pass
+
+def overwrite(db, round, rows):
+    for number in range(rows):
+        db.put(b"key%%06d" %% number, os.urandom(1000))
+    db[b"round"] = b"%%d" %% round
+    db.flush()
+
+small = {"l0_sst_size_bytes": "1MiB", "max_memtable_bytes": "4MiB"}
+"""
+
+BY_HAND = """
+with siltstone.open(database, options={**small, "embedded_gc": False}) as db:
+    for round in range(4):
+        overwrite(db, round, 5000)
+    db.compact()
+# Behind the boundaries of a round there is more for the next.
+assert admin.gc(database, min_age=0).trouble is None
+with siltstone.open(database, options={**small, "embedded_gc": False}) as db:
+    for round in range(4, 6):
+        overwrite(db, round, 5000)
+    db.compact()
+name = next(one for one in sorted(os.listdir(database + "/compacted")))
+orphan = name.replace(name[:26], "00000000000000000000000009")
+with open(database + "/compacted/" + orphan, "wb") as file:
+    file.write(bytes(65536))
+fill()
+full = used()
+report = admin.gc(database, min_age=0)
+print(report.total.deleted, full - used())
+assert report.total.deleted > 10 and full - used() > 5_000_000
+assert admin.verify(database).problem_count == 0
+"""
+
+BY_ITSELF = """
+with siltstone.open(database, options=small) as db:
+    for round in range(30):
+        overwrite(db, round, 5000)
+    assert db[b"round"] == b"29"
+with siltstone.open(database, options=small) as db:
+    assert db[b"round"] == b"29"
+assert admin.verify(database).problem_count == 0
+"""
+
+
+def run(folder: Path, program: str) -> None:
+    can = subprocess.run([*MOUNT, "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True)
+    if can.returncode != 0:
+        pytest.skip(f"no file system of its own: {can.stderr.decode().strip()}")
+    code = CHILD % SIZE_MIB + program
+    child = [*MOUNT, sys.executable, "-c", code, folder]
+    done = subprocess.run(child, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_round_frees_a_disk_without_a_free_block(tmp_path: Path) -> None:
+    """What nobody names goes without a write; boundaries find room then."""
+    run(tmp_path, BY_HAND)
+
+
+def test_writing_goes_on_where_garbage_has_filled_the_disk(tmp_path: Path) -> None:
+    """150 MB of overwrites on 48 MB, all within the grace period."""
+    run(tmp_path, BY_ITSELF)

@@ -1,0 +1,526 @@
+//! What a database takes of a disk (RFC 0020): garbage has a bound in bytes as well as in time,
+//! work that ends leaves what is alive, and a full store is freed by deletes that write nothing
+//! first.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone::gc::{GcClass, GcReport};
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::verify::{Progress, verify};
+use siltstone::{Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Result};
+use siltstone_base::{ObjectName, SstId};
+use siltstone_tests::faults::{Bucket, FaultPlan};
+use siltstone_tests::gc::AT_ONCE;
+use siltstone_tests::reachable::difference;
+use siltstone_tests::sim::Sim;
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Defaults are for disks; a thousandth of them is for tests.
+const SCALE: usize = 1024;
+const MIB: u64 = 1 << 20;
+const VALUE: usize = 1000;
+
+/// The default options, with sizes scaled down and times as they are, and a tree of a bounded size.
+fn scaled() -> Options {
+    let defaults = Options::default();
+    let mut options = Options {
+        flush_bytes: defaults.flush_bytes / SCALE,
+        l0_sst_size_bytes: defaults.l0_sst_size_bytes / SCALE,
+        max_memtable_bytes: defaults.max_memtable_bytes / SCALE,
+        max_garbage_bytes: Some((256 << 20) / SCALE as u64),
+        block_bytes: 1024,
+        block_cache_bytes: 0,
+        ..defaults
+    };
+    options.compaction.target_sst_bytes = 65_536;
+    // By default tiered runs may hold a row many times: that is the tree, and no garbage.
+    options.compaction.max_space_amplification = Some(1.5);
+    options
+}
+
+/// What lies in a store: every object, and what uploads that are not finished have sent.
+#[derive(Debug, Default)]
+struct Weight {
+    objects: BTreeMap<ObjectName, u64>,
+    /// Also what is on its way.
+    staged: u64,
+    most: u64,
+    /// Objects and bytes of each class, when there was the most.
+    at_most: BTreeMap<GcClass, (usize, u64)>,
+    /// Bytes there is room for; none: any number.
+    room: Option<u64>,
+    refused: u64,
+}
+
+impl Weight {
+    fn now(&self) -> u64 {
+        self.objects.values().sum::<u64>() + self.staged
+    }
+
+    /// Without manifests and records, which do not become smaller with the tables.
+    fn scaled(&self) -> u64 {
+        let classes = self.classes();
+        let of = |class| classes.get(&class).map_or(0, |(_, bytes)| *bytes);
+        of(GcClass::Wal) + of(GcClass::Tables) + self.staged
+    }
+
+    fn classes(&self) -> BTreeMap<GcClass, (usize, u64)> {
+        let mut classes = BTreeMap::new();
+        for (name, bytes) in &self.objects {
+            let class: &mut (usize, u64) = classes.entry(GcClass::of(*name)).or_default();
+            *class = (class.0 + 1, class.1 + bytes);
+        }
+        classes
+    }
+
+    /// Whether there is room for so many bytes more.
+    fn takes(&mut self, bytes: u64) -> Result<()> {
+        if self.room.is_some_and(|room| self.now() + bytes > room) {
+            self.refused += 1;
+            let full = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(Error::unavailable("no space left on the file system").caused_by(full));
+        }
+        self.staged += bytes;
+        let now = self.scaled();
+        if now > self.most {
+            (self.most, self.at_most) = (now, self.classes());
+        }
+        Ok(())
+    }
+}
+
+/// A store that weighs what is in it, and has only so much room.
+#[derive(Debug)]
+struct Weighed {
+    store: Arc<dyn Store>,
+    weight: Arc<Mutex<Weight>>,
+}
+
+fn weighed(env: Env, weight: &Arc<Mutex<Weight>>) -> Env {
+    let store = Weighed { store: Arc::clone(&env.store), weight: Arc::clone(weight) };
+    Env { store: Arc::new(store), ..env }
+}
+
+impl Store for Weighed {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.store.get(name, range)
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        async move {
+            let length = bytes.len() as u64;
+            if let Err(full) = self.weight.lock().takes(length) {
+                return PutAnswer::Refused(full);
+            }
+            let answer = self.store.put_if_absent(name, bytes).await;
+            let mut weight = self.weight.lock();
+            weight.staged -= length;
+            if matches!(answer, PutAnswer::Created) {
+                weight.objects.insert(name, length);
+            }
+            answer
+        }
+        .boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        async move {
+            let (upload, weight) = (self.store.upload(name).await?, Arc::clone(&self.weight));
+            let upload: Box<dyn Upload> =
+                Box::new(WeighedUpload { upload: Some(upload), weight, name, sent: 0 });
+            Ok(upload)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.store.list(prefix, after)
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        async move {
+            self.store.delete(name).await?;
+            self.weight.lock().objects.remove(&name);
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+struct WeighedUpload {
+    upload: Option<Box<dyn Upload>>,
+    weight: Arc<Mutex<Weight>>,
+    name: ObjectName,
+    sent: u64,
+}
+
+/// An upload that is dropped, failed or aborted leaves nothing, as in a local folder.
+impl Drop for WeighedUpload {
+    fn drop(&mut self) {
+        self.weight.lock().staged -= self.sent;
+    }
+}
+
+impl Upload for WeighedUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let bytes = chunk.len() as u64;
+            self.weight.lock().takes(bytes)?;
+            self.sent += bytes;
+            self.upload.as_mut().expect("an upload under way").write(chunk).await
+        }
+        .boxed()
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            self.upload.take().expect("an upload under way").finish().await?;
+            self.weight.lock().objects.insert(self.name, self.sent);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn abort(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move { self.upload.take().expect("an upload under way").abort().await }.boxed()
+    }
+}
+
+struct World {
+    sim: Sim,
+    bucket: Arc<Bucket>,
+    weight: Arc<Mutex<Weight>>,
+}
+
+impl World {
+    fn new() -> World {
+        let sim = Sim::new(1);
+        let bucket = Bucket::new(&sim, FaultPlan::none());
+        World { sim, bucket, weight: Arc::default() }
+    }
+
+    /// Runs `work` in a process of its own, over the store that is weighed, to its end.
+    fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Env) -> F,
+    ) -> Result<T> {
+        let process = self.sim.process("process", 0);
+        let env = weighed(self.sim.env(process, self.bucket.store(process)), &self.weight);
+        self.sim.block_on(process, work(env)).expect("it ends")
+    }
+
+    /// One round with no grace.
+    fn collect(&self) -> Result<GcReport> {
+        self.run(|env| async move { siltstone::gc::once(&env, &AT_ONCE, false).await })
+    }
+
+    fn weight(&self) -> u64 {
+        self.weight.lock().now()
+    }
+
+    fn check(&self) {
+        let report = self.run(|env| async move {
+            verify(&env, Duration::from_secs(30), &Progress::default()).await
+        });
+        let report = report.expect("a healthy store");
+        assert_eq!(report.problem_count, 0, "{:?}", report.problems);
+    }
+}
+
+async fn open(env: &Env, options: Options) -> Result<Database> {
+    Database::open(env.clone(), OpenOptions { options, ..OpenOptions::default() }).await
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key{n:09}").into_bytes()
+}
+
+/// What round `round` writes under key `n`: no codec and no filter makes it smaller.
+fn value(round: u64, n: u64) -> Vec<u8> {
+    let mut state = round << 32 | n | 1 << 63;
+    let step = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(step).take(VALUE).collect()
+}
+
+/// Writes all of `rows`, as fast as the database takes them.
+async fn overwrite(db: &Database, env: &Env, round: u64, rows: u64) -> Result<()> {
+    let mut last = None;
+    for n in 0..rows {
+        let mut batch = Batch::new();
+        batch.put(&key(n), &value(round, n), None)?;
+        loop {
+            match db.write(&batch)? {
+                Accept::Accepted(commit) => {
+                    last = Some(commit);
+                    break;
+                }
+                Accept::Pressure(relief) => relief.await?,
+            }
+        }
+        if n % 16 == 0 {
+            // 320 KB/s, scaled: requests take some milliseconds however small the objects.
+            env.clock.sleep(Duration::from_millis(50)).await;
+        }
+    }
+    match last {
+        Some(commit) => commit.wait(None).await,
+        None => Ok(()),
+    }
+}
+
+/// Bytes of tables and of the WAL that nobody needs.
+fn garbage(bucket: &Bucket) -> u64 {
+    let objects = bucket.objects();
+    let garbage = difference(&objects).expect("sound objects").garbage;
+    let bytes: BTreeMap<ObjectName, usize> =
+        objects.iter().map(|(name, bytes)| (*name, bytes.len())).collect();
+    let counts = |name: &&ObjectName| matches!(GcClass::of(**name), GcClass::Wal | GcClass::Tables);
+    let garbage = garbage.iter().filter(counts).filter_map(|name| bytes.get(name));
+    garbage.sum::<usize>() as u64
+}
+
+/// How often garbage is looked at.
+const SAMPLE: Duration = Duration::from_millis(50);
+
+/// What was seen of garbage.
+#[derive(Clone, Copy, Debug, Default)]
+struct Garbage {
+    /// The most there was.
+    most: u64,
+    /// For how many samples there has been more than half a MiB, and were at most.
+    over: u32,
+    longest: u32,
+}
+
+/// The garbage that there was in `rounds` overwrites of `live` bytes.
+fn garbage_of(options: Options, live: u64, rounds: u64) -> (World, Garbage) {
+    let world = World::new();
+    let most: Arc<Mutex<Garbage>> = Arc::default();
+    let (sampler, bucket, told) =
+        (world.sim.process("sampler", 0), Arc::clone(&world.bucket), Arc::clone(&most));
+    let env = world.sim.env(sampler, world.bucket.store(sampler));
+    world.sim.spawn(sampler, "sample", async move {
+        loop {
+            env.clock.sleep(SAMPLE).await;
+            let now = garbage(&bucket);
+            let mut seen = told.lock();
+            seen.most = seen.most.max(now);
+            seen.over = if now > MIB / 2 { seen.over + 1 } else { 0 };
+            seen.longest = seen.longest.max(seen.over);
+        }
+    });
+    let work = world.run(|env| async move {
+        let db = open(&env, options).await?;
+        for round in 0..rounds {
+            overwrite(&db, &env, round, live / VALUE as u64).await?;
+        }
+        std::mem::forget(db);
+        Ok(())
+    });
+    work.expect("a healthy store");
+    world.sim.kill(sampler);
+    println!("at most {:?}", world.weight.lock().at_most);
+    let most = *most.lock();
+    (world, most)
+}
+
+/// Twenty overwrites within the grace period. A compaction retires all of its inputs in one moment;
+/// but for that there is never more garbage than may stay and what is written while a round runs,
+/// scaled half a GiB. By age alone nothing of it would have gone.
+#[test]
+fn garbage_is_bounded_by_bytes_at_every_moment() {
+    let (live, rounds) = (MIB, 20);
+    let (world, seen) = garbage_of(scaled(), live, rounds);
+    println!("{seen:?}, of {live} bytes alive");
+    // What is merged into the last run is at most one and a half of it, and what came meanwhile.
+    assert!(seen.most < 2 * live + MIB / 2, "{seen:?}");
+    println!("more than half a MiB for {:?} at most", SAMPLE * seen.longest);
+    world.check();
+    let by_age = Options { max_garbage_bytes: Some(1 << 40), ..scaled() };
+    let (_, unbounded) = garbage_of(by_age, live, rounds);
+    println!("{unbounded:?} by age alone");
+    assert!(unbounded.most > 20 * live, "{unbounded:?}");
+}
+
+/// Options as they are: six overwrites, then what a user does who looks at the folder.
+#[test]
+fn compact_and_close_leave_what_is_alive() {
+    let live = 8 * MIB;
+    let options =
+        || Options { l0_sst_size_bytes: 2 << 20, flush_bytes: 1 << 20, ..Options::default() };
+    let world = World::new();
+    let weight = Arc::clone(&world.weight);
+    let sizes = world
+        .run(|env| async move {
+            let db = open(&env, options()).await?;
+            for round in 0..6 {
+                overwrite(&db, &env, round, live / VALUE as u64).await?;
+            }
+            let before = weight.lock().now();
+            db.compact().await?;
+            let compacted = weight.lock().now();
+            overwrite(&db, &env, 6, live / VALUE as u64).await?;
+            db.close().await?;
+            Ok((before, compacted))
+        })
+        .expect("a healthy store");
+    println!("{sizes:?} and {} bytes", world.weight());
+    assert!(sizes.0 > 6 * live, "{sizes:?}");
+    assert!(sizes.1 < live + live / 2, "{sizes:?}");
+    // Beside the run there is what was written since, in L0.
+    assert!(world.weight() < 2 * live + live / 2, "{} bytes", world.weight());
+    world.check();
+}
+
+/// Who opens, writes a little and closes, again and again, leaves no heap: a round comes when so
+/// many manifests have passed, whoever made them.
+#[test]
+fn short_lives_leave_no_heap() {
+    let world = World::new();
+    for round in 0..60 {
+        let age = Options { min_age: Duration::ZERO, ..scaled() };
+        let life = world.run(|env| async move {
+            let db = open(&env, age).await?;
+            overwrite(&db, &env, round, 10).await?;
+            db.close().await
+        });
+        life.expect("a healthy store");
+        let manifests = world.bucket.objects().into_iter();
+        let manifests = manifests.filter(|(name, _)| matches!(name, ObjectName::Manifest(_)));
+        assert!(manifests.count() < 100, "after {round} lives");
+    }
+}
+
+/// An idle database asks nothing, however much garbage it left: what stays for its age is waited
+/// for, once.
+#[test]
+fn a_bound_on_bytes_asks_nothing_of_an_idle_store() {
+    let world = World::new();
+    let (process, counted) = (world.sim.process("writer", 0), Arc::clone(&world.bucket));
+    let env = weighed(world.sim.env(process, world.bucket.store(process)), &world.weight);
+    let work = async move {
+        let db = open(&env, scaled()).await?;
+        for round in 0..4 {
+            overwrite(&db, &env, round, 1000).await?;
+        }
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            let before = counted.operations(process);
+            env.clock.sleep(Duration::from_secs(600)).await;
+            asked.push(counted.operations(process) - before);
+        }
+        std::mem::forget(db);
+        Ok::<_, Error>(asked)
+    };
+    let asked = world.sim.block_on(process, work).expect("it ends").expect("a healthy store");
+    println!("requests in each ten minutes of rest: {asked:?}");
+    assert!(asked.iter().skip(2).all(|asked| *asked == 0), "{asked:?}");
+}
+
+/// Not a byte is free: what nobody names goes without a write, and then there is room for the
+/// boundaries that free the rest.
+#[test]
+fn a_round_frees_a_full_store() {
+    let world = World::new();
+    world
+        .run(|env| async move {
+            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
+            for round in 0..4 {
+                overwrite(&db, &env, round, 500).await?;
+            }
+            db.compact().await?;
+            db.close().await?;
+            // What a compactor uploaded that was replaced before it could commit.
+            let mut upload = env.store.upload(ObjectName::Compacted(SstId(7))).await?;
+            upload.write(Bytes::from(vec![7; 4096])).await?;
+            upload.finish().await
+        })
+        .expect("a healthy store");
+    let full = world.weight();
+    world.weight.lock().room = Some(full);
+    let report = world.collect().expect("it needs no room at first");
+    assert!(world.weight.lock().refused > 0 && report.trouble.is_none(), "{report:?}");
+    let deleted = |class| report.classes.get(&class).map_or(0, |class| class.deleted);
+    assert!(deleted(GcClass::Wal) > 10 && deleted(GcClass::Manifests) > 3, "{report:?}");
+    assert!(world.weight() < full / 2, "{} of {full} bytes", world.weight());
+    assert_eq!(difference(&world.bucket.objects()).expect("sound objects").garbage, vec![]);
+    world.check();
+}
+
+/// Where every delete waits for a boundary, and there is no room for one, a round ends at once and
+/// says what the store said.
+#[test]
+fn a_round_that_can_free_nothing_says_why() {
+    let world = World::new();
+    world
+        .run(|env| async move {
+            let db = open(&env, Options { embedded_gc: false, ..scaled() }).await?;
+            overwrite(&db, &env, 0, 500).await?;
+            db.close().await
+        })
+        .expect("a healthy store");
+    world.weight.lock().room = Some(world.weight());
+    let before = world.sim.elapsed();
+    let error = world.collect().expect_err("no room");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("no space left"), "{error}");
+    assert!(world.sim.elapsed() - before < Duration::from_secs(10), "it waits");
+    world.check();
+}
+
+/// A disk that holds a few times what is alive: with the default grace it is full within a minute,
+/// and then garbage gives way, at any age. Nothing acknowledged is lost, and writing goes on.
+#[test]
+fn a_full_store_is_freed_of_what_is_young() {
+    let (live, rounds) = (MIB, 20);
+    let world = World::new();
+    world.weight.lock().room = Some(6 * live);
+    let rows = live / VALUE as u64;
+    world
+        .run(|env| async move {
+            let options = Options { max_garbage_bytes: Some(1 << 40), ..scaled() };
+            let db = open(&env, options).await?;
+            for round in 0..rounds {
+                overwrite(&db, &env, round, rows).await?;
+            }
+            for n in (0..rows).step_by(37) {
+                let found = db.get(&key(n))?.wait().await?;
+                assert_eq!(found.expect("a row").as_ref(), value(rounds - 1, n), "{n}");
+            }
+            std::mem::forget(db);
+            Ok(())
+        })
+        .expect("it goes on");
+    let refused = world.weight.lock().refused;
+    println!("{refused} requests found no room");
+    assert!(refused > 0);
+    world.check();
+}
