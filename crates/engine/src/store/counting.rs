@@ -35,7 +35,7 @@ pub struct RequestTotals {
     pub puts: u64,
     /// Listings.
     pub lists: u64,
-    /// Deletes.
+    /// Deletes, as requests: one may be for many names.
     pub deletes: u64,
     /// Chunks handed to uploads.
     pub upload_chunks: u64,
@@ -211,9 +211,19 @@ impl Store for CountingStore {
     }
 
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
-        self.requests.deletes.fetch_add(names.len() as u64, Relaxed);
         let deletes = self.store.delete_many(names);
-        deletes.inspect(|answers| answers.iter().for_each(|one| self.requests.note(one))).boxed()
+        deletes
+            .inspect(|answers| {
+                // Only now is it known whether the store takes many at once.
+                let requests = answers.len().div_ceil(self.store.names_a_delete().max(1));
+                self.requests.deletes.fetch_add(requests as u64, Relaxed);
+                answers.iter().for_each(|one| self.requests.note(one));
+            })
+            .boxed()
+    }
+
+    fn names_a_delete(&self) -> usize {
+        self.store.names_a_delete()
     }
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
