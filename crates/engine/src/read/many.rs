@@ -1,7 +1,7 @@
 //! Many keys at once: one pin, sorted look-ups in waves, requests joined over the keys of a wave.
 //!
-//! What is in memory is answered without a pause. What is not is fetched in waves of a bounded size,
-//! in the order of the keys, so that 100,000 keys take no more memory than 1,000:
+//! What is in memory is answered without a pause. What is not is fetched in waves of a bounded
+//! size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
 //!
 //! ```text
 //! keys in order:  [answered] [at work: what they lack is being fetched] [rest: not looked at yet]

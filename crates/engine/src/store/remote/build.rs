@@ -143,7 +143,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
             .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
             .map(|(_, value)| value.as_str())
             .peekable();
-        // What was given last wins, and anything but "no" is left to the client to judge.
+        // What was given last wins, and anything but a "no" is left to the client to judge.
         let allowed = all().filter(|(key, _)| key == allow_http).last();
         let refuses = ["false", "0", "off", "no", "n"];
         match allowed {

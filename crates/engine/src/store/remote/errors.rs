@@ -33,8 +33,8 @@ pub(super) fn status_in(text: &str) -> Option<u16> {
     after.get(..3)?.parse().ok()
 }
 
-/// The code that S3, GCS and Azure give their refusals, where the text holds one. Names stand in the
-/// same answers: what looks like a code elsewhere is none.
+/// The code that S3, GCS and Azure give their refusals, where the text holds one. Names stand in
+/// the same answers: what looks like a code elsewhere is none.
 pub(super) fn code_in(text: &str) -> Option<&str> {
     let (_, after) = text.split_once("<Code>")?;
     let (code, _) = after.split_once("</Code>")?;
