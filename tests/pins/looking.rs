@@ -111,7 +111,7 @@ fn what_is_retired_during_a_verification_is_no_problem() {
                 durable(&db, n).await;
             }
             // The manifest knows of the log's end: without that nothing there is needed.
-            drop(reader_that_sleeps(&world, true).await);
+            reader_that_sleeps(&world, true).await.close().await.unwrap();
             let progress = Progress::default();
             let verifying = verify(&world.reader_env, HOUR, &progress);
             let retiring = async {
@@ -139,7 +139,7 @@ fn what_is_missing_and_needed_is_a_problem() {
         for n in 0..6 {
             durable(&db, n).await;
         }
-        drop(reader_that_sleeps(&world, true).await);
+        reader_that_sleeps(&world, true).await.close().await.unwrap();
         let listed = world.env.store.list(prefix::WAL, None).await.unwrap();
         let lost = listed[listed.len() - 2].name;
         world.env.store.delete(lost).await.unwrap();
