@@ -49,7 +49,7 @@ fn options() -> Options {
         embedded_compactor: false,
         compaction: CompactionOptions {
             l0_max_ssts: 64,
-            l0_compaction_threshold_ssts: 64,
+            l0_compaction_threshold_ssts: 63,
             ..CompactionOptions::default()
         },
         deadline: Duration::from_secs(600),

@@ -1,6 +1,7 @@
 //! Who looks while others flush and collect: a reader that is asked to refresh, and a verification.
 
 use crate::{World, key, options, tell, value};
+use parking_lot::Mutex;
 use siltstone::verify::{Progress, verify};
 use siltstone::{Accept, Database, Options, Reader, ReaderOptions};
 use siltstone_base::name::prefix;
@@ -23,8 +24,12 @@ async fn has(reader: &Reader, n: u64) -> bool {
 }
 
 async fn reader_that_sleeps(world: &World, own_checkpoint: bool) -> Reader {
+    reader_every(world, own_checkpoint, HOUR).await
+}
+
+async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -> Reader {
     let options = Options {
-        manifest_poll_interval: HOUR,
+        manifest_poll_interval: interval,
         checkpoint_lifetime: 10 * HOUR,
         reader_checkpoint: own_checkpoint,
         ..options()
@@ -87,14 +92,14 @@ fn a_reader_that_polls_seldom_lists_each_time() {
     tell(async |world| {
         let db = world.open().await;
         durable(&db, 0).await;
-        let reader = reader_that_sleeps(&world, true).await;
+        let reader = reader_every(&world, true, Duration::from_secs(20)).await;
         for n in 1..4 {
             durable(&db, n).await;
             db.flush_memtable().await.unwrap();
         }
         gc::round(&world.env).await.unwrap();
         durable(&db, 4).await;
-        world.pause(HOUR + Duration::from_secs(10)).await;
+        world.pause(Duration::from_secs(22)).await;
         assert!(has(&reader, 4).await);
     });
 }
@@ -112,19 +117,24 @@ fn what_is_retired_during_a_verification_is_no_problem() {
             }
             // The manifest knows of the log's end: without that nothing there is needed.
             reader_that_sleeps(&world, true).await.close().await.unwrap();
-            let progress = Progress::default();
-            let verifying = verify(&world.reader_env, HOUR, &progress);
-            let retiring = async {
-                world.pause(Duration::from_millis(5 * step)).await;
-                db.flush_memtable().await.unwrap();
-                durable(&db, 12).await;
-                gc::round(&world.env).await.unwrap()
-            };
-            let (report, freed) = futures::future::join(verifying, retiring).await;
-            let report = report.unwrap();
+            let done = Arc::new(Mutex::new(None));
+            let (slot, env) = (Arc::clone(&done), world.reader_env.clone());
+            world.sim.spawn(world.reading, "verify", async move {
+                *slot.lock() = Some(verify(&env, HOUR, &Progress::default()).await.unwrap());
+            });
+            world.pause(Duration::from_millis(5 * step)).await;
+            world.sim.pause(world.reading);
+            let stopped = done.lock().is_none();
+            db.flush_memtable().await.unwrap();
+            durable(&db, 12).await;
+            let freed = gc::round(&world.env).await.unwrap();
+            world.sim.resume(world.reading);
+            world.pause(Duration::from_secs(30)).await;
+            let report = done.lock().take().expect("it has ended");
             assert!(report.problems.is_empty(), "at step {step}: {:?}", report.problems);
             assert!(report.orphans.is_empty(), "at step {step}: {:?}", report.orphans);
-            met.fetch_add(u64::from(freed > 5 && report.wal_objects < 12), Ordering::Relaxed);
+            let retired = freed > 5 && report.wal_objects < 12;
+            met.fetch_add(u64::from(stopped && retired), Ordering::Relaxed);
         });
     }
     let met = met.load(Ordering::Relaxed);

@@ -210,8 +210,8 @@ impl Reader {
 
     /// Looks for newer data now: afterwards reads see everything that was durable before the call,
     /// whatever a collector freed meanwhile. That is two listings and two reads, and one more read
-    /// for each object that is new; what the reader does by itself is cheaper. At a given checkpoint
-    /// there is nothing newer.
+    /// for each object that is new; what the reader does by itself is cheaper. At a given
+    /// checkpoint there is nothing newer.
     ///
     /// # Errors
     /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
