@@ -132,7 +132,6 @@ fn what_is_retired_during_a_verification_is_no_problem() {
             world.pause(Duration::from_secs(30)).await;
             let report = done.lock().take().expect("it has ended");
             assert!(report.problems.is_empty(), "at step {step}: {:?}", report.problems);
-            assert!(report.orphans.is_empty(), "at step {step}: {:?}", report.orphans);
             let retired = freed > 5 && report.wal_objects < 12;
             met.fetch_add(u64::from(stopped && retired), Ordering::Relaxed);
         });

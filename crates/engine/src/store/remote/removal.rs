@@ -118,7 +118,7 @@ impl Shared {
     }
 
     async fn remove_one_by_one(self: &Arc<Self>, names: &[ObjectName]) -> Vec<Result<()>> {
-        let one_by_one = names.to_vec().into_iter().map(|name| Arc::clone(self).remove(name));
+        let one_by_one = names.iter().copied().map(|name| Arc::clone(self).remove(name));
         stream::iter(one_by_one).buffered(DELETES_AT_ONCE).collect().await
     }
 
