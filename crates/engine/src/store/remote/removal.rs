@@ -118,7 +118,8 @@ impl Shared {
     }
 
     async fn remove_one_by_one(self: &Arc<Self>, names: &[ObjectName]) -> Vec<Result<()>> {
-        let one_by_one = names.iter().copied().map(|name| Arc::clone(self).remove(name));
+        let names = names.to_vec();
+        let one_by_one = names.into_iter().map(|name| Arc::clone(self).remove(name));
         stream::iter(one_by_one).buffered(DELETES_AT_ONCE).collect().await
     }
 
