@@ -10,6 +10,7 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod looking;
 mod reader;
 mod trouble;
 mod writer;

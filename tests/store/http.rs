@@ -2,125 +2,12 @@
 //! many requests it took.
 
 use crate::conformance::runtime;
-use parking_lot::Mutex;
+use crate::server::{Reply, WAL, created, part, serve, status};
 use siltstone::store::options::StoreOptions;
-use siltstone::store::{PutAnswer, Store, url};
+use siltstone::store::{PutAnswer, url};
 use siltstone_base::name::prefix;
-use siltstone_base::{ErrorKind, ManifestId, ObjectName, SstId, WalId};
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use tokio::runtime::Runtime;
-
-/// What the server does with one request.
-#[derive(Clone)]
-enum Reply {
-    /// Sends these bytes and closes.
-    Raw(String),
-    /// Closes without a word.
-    Reset,
-}
-
-struct Server {
-    store: Arc<dyn Store>,
-    requests: Arc<Mutex<Vec<String>>>,
-    runtime: Runtime,
-}
-
-const WAL: ObjectName = ObjectName::Wal(WalId(1));
-const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
-
-fn status(status: &str, body: &str) -> Reply {
-    let length = body.len();
-    Reply::Raw(format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    ))
-}
-
-/// An answer to a read: the range as the header tells it, and the body as it really is.
-fn part(range: &str, announced: usize, body: &str) -> Reply {
-    Reply::Raw(format!(
-        "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {range}\r\nETag: \"e\"\r\n\
-         Last-Modified: Tue, 14 Nov 2023 22:13:20 GMT\r\nContent-Length: {announced}\r\n\
-         Connection: close\r\n\r\n{body}"
-    ))
-}
-
-fn created() -> Reply {
-    Reply::Raw(
-        "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".into(),
-    )
-}
-
-/// Reads one request: the head, and the body that its length announces.
-fn read_request(stream: &mut TcpStream) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 65536];
-    loop {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.to_ascii_lowercase();
-            let length = length.split("content-length: ").nth(1).unwrap_or("0");
-            let length: usize = length.split("\r\n").next()?.parse().ok()?;
-            if body.len() >= length {
-                return Some(head.to_owned());
-            }
-        }
-        match stream.read(&mut buffer) {
-            Ok(0) | Err(_) => return None,
-            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-        }
-    }
-}
-
-/// A server that follows `script` and then repeats its last line.
-#[allow(clippy::disallowed_methods, reason = "a server is a thread of its own")]
-fn serve(script: Vec<Reply>) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let requests = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&requests);
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let Some(head) = read_request(&mut stream) else { continue };
-            let number = {
-                let mut seen = seen.lock();
-                seen.push(head);
-                seen.len() - 1
-            };
-            if let Reply::Raw(text) = &script[number.min(script.len() - 1)] {
-                let _ = stream.write_all(text.as_bytes());
-            }
-        }
-    });
-    let options: StoreOptions = [
-        ("endpoint", endpoint.as_str()),
-        ("allow_http", "true"),
-        ("access_key_id", "canary-id"),
-        ("secret_access_key", "canary-secret"),
-    ]
-    .into_iter()
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .collect();
-    let (runtime, effects) = runtime();
-    let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
-    Server { store, requests, runtime }
-}
-
-impl Server {
-    fn put(&self) -> PutAnswer {
-        self.runtime.block_on(self.store.put_if_absent(WAL, "body".into()))
-    }
-
-    fn get(&self, range: Option<std::ops::Range<u64>>) -> siltstone::Result<Option<bytes::Bytes>> {
-        self.runtime.block_on(self.store.get(TABLE, range))
-    }
-
-    fn requests(&self) -> usize {
-        self.requests.lock().len()
-    }
-}
+use siltstone_base::{ErrorKind, ManifestId, ObjectName};
+use std::net::TcpListener;
 
 #[test]
 fn a_create_is_conditional_and_sent_once_whatever_comes_back() {
@@ -133,6 +20,12 @@ fn a_create_is_conditional_and_sent_once_whatever_comes_back() {
         (status("404 Not Found", missing), "refused NotFound"),
         (status("501 Not Implemented", ""), "refused Unsupported"),
         (status("400 Bad Request", "<Code>ExpiredToken</Code>"), "refused Denied"),
+        (status("400 Bad Request", "<Code>InvalidBucketName</Code>"), "refused Invalid"),
+        (status("400 Bad Request", "<Code>EntityTooLarge</Code>"), "refused Invalid"),
+        (status("400 Bad Request", "<Code>RequestTimeout</Code>"), "ambiguous Unavailable"),
+        (status("403 Forbidden", "<Code>RequestTimeTooSkewed</Code>"), "refused Denied"),
+        (status("405 Method Not Allowed", ""), "refused Unsupported"),
+        (status("413 Content Too Large", ""), "refused Invalid"),
         (status("500 Internal Server Error", ""), "ambiguous Unavailable"),
         (status("503 Slow Down", ""), "ambiguous Unavailable"),
         (status("429 Too Many Requests", ""), "ambiguous Unavailable"),
@@ -283,11 +176,10 @@ fn nobody_there_is_unavailable() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         format!("http://{}", listener.local_addr().unwrap())
     };
-    let options: StoreOptions =
-        [("endpoint", endpoint.as_str()), ("allow_http", "true"), ("skip_signature", "true")]
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+    let options: StoreOptions = [("endpoint", endpoint.as_str()), ("skip_signature", "true")]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     let (runtime, effects) = runtime();
     let store = url::parse("s3://quarry/db", &options, [], &effects).unwrap();
     let error = runtime.block_on(store.get(WAL, None)).unwrap_err();

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// Blocks of one table closer than this are fetched together: at 50 MiB/s a stream, 256 KiB take
 /// 5 ms, less than the first byte of another request.
-const COALESCE_GAP_BYTES: u64 = 256 << 10;
+pub(crate) const COALESCE_GAP_BYTES: u64 = 256 << 10;
 
 /// What every read of one handle needs. A clone is another share of the same.
 #[derive(Clone)]

@@ -25,6 +25,11 @@ use std::time::Duration;
 pub(crate) const LIST_EVERY: u32 = 16;
 /// A pause of so many poll intervals counts as long: numbers may have been freed meanwhile.
 pub(crate) const LONG_PAUSE_INTERVALS: u32 = 10;
+/// So long after the last listing the next poll is one, however few polls came between. No time is
+/// shorter than every grace period, since a collector may use none: what this bounds is how far a
+/// reader that polls by itself can fall behind. It is what [`LIST_EVERY`] polls take at the usual
+/// interval; with longer intervals every poll lists, and is rare.
+pub(crate) const LONGEST_WITHOUT_LISTING: Duration = Duration::from_secs(16);
 /// Bytes of WAL rows in one memtable of a reader; whole memtables are let go once tables cover
 /// them.
 const SEGMENT_BYTES: usize = 8 << 20;
@@ -35,6 +40,15 @@ pub(crate) struct View {
     pub(crate) tree: Arc<Tree>,
     pub(crate) seq: Seq,
     pub(crate) manifest: Arc<Manifest>,
+}
+
+/// How to look for newer data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looking {
+    /// By probing, mostly: what freed slots hide is found by one of the next looks.
+    Cheaply,
+    /// So that everything is found that was durable before.
+    Thoroughly,
 }
 
 /// Where a reader stands.
@@ -51,6 +65,7 @@ pub(crate) struct Follower {
     levels: Arc<Levels>,
     last_seq: Seq,
     last_poll: Duration,
+    last_listing: Duration,
     /// The reader's own checkpoint; `None` for one without.
     hold: Option<Hold>,
     /// Whether something was applied that no view shows yet.
@@ -85,6 +100,7 @@ impl Follower {
             levels: Arc::clone(levels),
             last_seq: Seq::NONE,
             last_poll: context.env.clock.monotonic(),
+            last_listing: context.env.clock.monotonic(),
             hold: options.reader_checkpoint.then(|| Hold::new(options.checkpoint_lifetime)),
             fresh: false,
         };
@@ -100,10 +116,9 @@ impl Follower {
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
+        look: Looking,
     ) -> Result<Option<View>> {
         let now = context.env.clock.monotonic();
-        let paused = now.saturating_sub(self.last_poll);
-        let long = paused > options.manifest_poll_interval * LONG_PAUSE_INTERVALS;
         // First of all: a store that answers seldom must not cost the checkpoint.
         let due = self.hold.as_mut().is_some_and(|hold| hold.is_due(now));
         if due {
@@ -111,10 +126,10 @@ impl Follower {
         }
         // A walk that an error interrupted goes on where it was; otherwise this begins one.
         let resumed = self.machine.action() != FollowAction::Idle;
-        self.machine.poll(long);
+        self.poll(options, look, now);
         self.drive(context).await?;
         if resumed {
-            self.machine.poll(long);
+            self.poll(options, look, now);
             self.drive(context).await?;
         }
         self.last_poll = now;
@@ -125,6 +140,20 @@ impl Follower {
         self.take_up(budget).await?;
         self.fresh = false;
         Ok(self.view())
+    }
+
+    /// Begins a poll.
+    fn poll(&mut self, options: &Options, look: Looking, now: Duration) {
+        let paused = now.saturating_sub(self.last_poll);
+        let long = paused > options.manifest_poll_interval * LONG_PAUSE_INTERVALS
+            || now.saturating_sub(self.last_listing) >= LONGEST_WITHOUT_LISTING;
+        let lists = match look {
+            Looking::Cheaply => self.machine.poll(long),
+            Looking::Thoroughly => self.machine.poll_thoroughly(),
+        };
+        if lists {
+            self.last_listing = now;
+        }
     }
 
     /// Gives back what the reader holds.

@@ -6,7 +6,7 @@ use crate::cache::{BlockCache, MetadataBudget};
 use crate::counter::Asked;
 use crate::env::Env;
 use crate::fetch::{Needs, ReadContext, brought};
-use crate::follow::{Follower, View};
+use crate::follow::{Follower, Looking, View};
 use crate::given;
 use crate::hold;
 use crate::options::Options;
@@ -217,14 +217,17 @@ impl Reader {
         self.inner.shared.view.read().seq
     }
 
-    /// Looks for newer data now: afterwards reads see everything that was durable before the call.
-    /// At a given checkpoint there is nothing newer.
+    /// Looks for newer data now: afterwards reads see everything that was durable before the call,
+    /// whatever a collector freed meanwhile. That is two listings and two reads, and one more read
+    /// for each object that is new; what the reader does by itself is cheaper. At a given
+    /// checkpoint there is nothing newer.
     ///
     /// # Errors
     /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
     pub async fn refresh(&self) -> Result<()> {
         let shared = self.shared()?;
-        shared.refresh().await.map_err(|error| error.during("refresh"))
+        let refreshed = shared.refresh(Looking::Thoroughly).await;
+        refreshed.map_err(|error| error.during("refresh"))
     }
 
     /// What the reader holds and has done.
@@ -301,19 +304,19 @@ impl Shared {
         let _ = self.context.deadline(self.options.deadline, "close", work).await;
     }
 
-    async fn refresh(&self) -> Result<()> {
+    async fn refresh(&self, look: Looking) -> Result<()> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
             // What was given back must not be taken again.
             self.check_open()?;
-            self.whole(self.look_again(&mut follower)).await
+            self.whole(self.look_again(&mut follower, look)).await
         };
         self.context.deadline(self.options.deadline, "refresh", work).await
     }
 
-    async fn look_again(&self, follower: &mut Follower) -> Result<()> {
-        match follower.refresh(&self.context, &self.options, &self.budget).await {
+    async fn look_again(&self, follower: &mut Follower, look: Looking) -> Result<()> {
+        match follower.refresh(&self.context, &self.options, &self.budget, look).await {
             Ok(Some(view)) => *self.view.write() = view,
             Ok(None) => {}
             // Its checkpoint was revoked in a pause longer than its lifetime.
@@ -378,6 +381,6 @@ async fn follow(shared: Weak<Shared>) {
             return;
         }
         // What could not be read now is read at the next turn; `refresh()` tells the error.
-        let _ = shared.refresh().await;
+        let _ = shared.refresh(Looking::Cheaply).await;
     }
 }

@@ -26,6 +26,21 @@ impl Value {
         Value(Place::Block(block, range))
     }
 
+    /// Bytes of a block that it keeps alive besides its own.
+    pub(crate) fn bytes_beside(&self) -> usize {
+        match &self.0 {
+            Place::Block(block, range) => block.memory_bytes().saturating_sub(range.len()),
+            Place::Memtable(_) | Place::Owned(_) => 0,
+        }
+    }
+
+    /// Copies it out of its block.
+    pub(crate) fn own(&mut self) {
+        if let Place::Block(..) = self.0 {
+            *self = Value::of_bytes(self);
+        }
+    }
+
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Value(Place::Owned(Arc::from(bytes)))
     }

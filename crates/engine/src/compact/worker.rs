@@ -120,8 +120,12 @@ async fn merge(
             let (job, range) = (place.0.to_string(), place.1);
             process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
         }
-        // Inputs that are gone belonged to a job that ended meanwhile.
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Ended::Lost),
+        // Inputs that are gone belonged to a job that ended meanwhile; of one that goes on, or of a
+        // store that cannot be asked, that something is not found is trouble like every other.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let is_over = matches!(inputs(&process, place.0).await, Ok(None));
+            return if is_over { Ok(Ended::Lost) } else { ended };
+        }
         _ => {}
     }
     ended

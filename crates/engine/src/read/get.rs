@@ -1,6 +1,7 @@
 //! Point look-ups: a synchronous walk over what memory has, which names what it lacks.
 
 use super::Pin;
+use super::lacking::KEPT_TABLES_BYTES;
 use crate::answer::Answer;
 use crate::cache::{OpenTable, TableHandle};
 use crate::fetch::{Fill, ReadContext};
@@ -54,6 +55,25 @@ impl Hand {
             }
         }
         context.cache.get(table, block)
+    }
+
+    /// What it takes of memory.
+    pub(super) fn bytes(&self) -> usize {
+        let blocks = self.blocks.values().map(|block| block.memory_bytes());
+        blocks.sum::<usize>() + self.table_bytes()
+    }
+
+    fn table_bytes(&self) -> usize {
+        self.tables.values().map(|table| table.memory_bytes()).sum()
+    }
+
+    /// The keys that it was fetched for are answered: lets go of its blocks, and of its tables
+    /// where they take more than may be kept.
+    pub(super) fn end_wave(&mut self) {
+        self.blocks.clear();
+        if self.table_bytes() > KEPT_TABLES_BYTES {
+            self.tables.clear();
+        }
     }
 
     /// Fetches everything lacking, in one wave; blocks of one table in as few requests as their

@@ -4,6 +4,7 @@
 mod cover;
 mod get;
 mod keys;
+mod lacking;
 mod many;
 mod partition;
 mod rows;

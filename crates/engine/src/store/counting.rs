@@ -44,7 +44,7 @@ pub struct RequestTotals {
     pub puts: u64,
     /// Listings.
     pub lists: u64,
-    /// Deletes.
+    /// Deletes, as requests: one may be for many names.
     pub deletes: u64,
     /// Chunks handed to uploads.
     pub upload_chunks: u64,
@@ -273,14 +273,20 @@ impl Store for CountingStore {
     }
 
     fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
-        self.requests.deletes.fetch_add(names.len() as u64, Relaxed);
         let areas: Vec<Area> = names.iter().map(|name| Area::of(*name)).collect();
         let deletes = self.store.delete_many(names);
         let note = move |answers: &Vec<Result<()>>| {
+            // Only now is it known whether the store takes many at once.
+            let requests = answers.len().div_ceil(self.store.names_a_delete().max(1));
+            self.requests.deletes.fetch_add(requests as u64, Relaxed);
             let all = areas.iter().zip(answers);
             all.for_each(|(area, one)| self.requests.note((Verb::Delete, *area), one));
         };
         deletes.inspect(note).boxed()
+    }
+
+    fn names_a_delete(&self) -> usize {
+        self.store.names_a_delete()
     }
 
     fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {

@@ -141,6 +141,11 @@ pub trait Store: Send + Sync + fmt::Debug {
         deletes.buffered(DELETES_AT_ONCE).collect().boxed()
     }
 
+    /// Names that one request of [`Store::delete_many`] takes, as far as is known by now.
+    fn names_a_delete(&self) -> usize {
+        1
+    }
+
     /// Removes what uploads that will never be finished have left where no listing shows it, when
     /// their processes have died, or when it is as old as `cutoff` by the store's clock and a day
     /// besides. Stores that do this by a rule of their own remove nothing.

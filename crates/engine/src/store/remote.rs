@@ -11,22 +11,22 @@
 
 mod build;
 mod errors;
+mod limits;
+mod removal;
 mod upload;
 
 pub(super) use build::Provider;
 
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
-use super::{
-    DELETES_AT_ONCE, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short,
-};
+use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short};
 use crate::env::Effects;
 use crate::supervise::caught;
 use bytes::Bytes;
 use errors::Explainer;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, ready, select};
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
@@ -37,7 +37,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use upload::RemoteUpload;
 
 /// One database's objects under a path in a bucket.
@@ -48,7 +48,7 @@ pub(super) struct RemoteStore {
 struct Shared {
     /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
     client: Arc<dyn ObjectStore>,
-    /// Sends every request once: conditional creates.
+    /// Sends every request once: conditional creates, and deletes of many names.
     once: Arc<dyn ObjectStore>,
     /// Path of the database in the bucket; no slash at its ends, empty for the bucket itself.
     root: String,
@@ -56,6 +56,7 @@ struct Shared {
     is_lone: bool,
     /// Whether requests that delete many are worth trying.
     deletes_many: AtomicBool,
+    provider: Provider,
     explainer: Explainer,
     effects: Effects,
 }
@@ -92,13 +93,14 @@ impl RemoteStore {
         environment: &[(String, String)],
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
-        let clients = build::clients(provider, bucket, options, environment)?;
+        let clients = build::clients(provider, bucket, options, environment, &effects.clock)?;
         let shared = Shared {
             client: clients.repeating,
             once: clients.once,
             root: root.to_owned(),
             is_lone,
             deletes_many: AtomicBool::new(true),
+            provider,
             explainer: Explainer::new(provider, bucket, clients.redactor),
             effects,
         };
@@ -274,41 +276,6 @@ impl Shared {
         };
         Some(line(ObjectName::parse(relative)?, object))
     }
-
-    async fn remove(self: Arc<Self>, name: ObjectName) -> Result<()> {
-        self.removed(self.client.delete(&self.path(name)?).await)
-    }
-
-    fn removed<T>(&self, answer: object_store::Result<T>) -> Result<()> {
-        match answer {
-            Ok(_) => Ok(()),
-            Err(object_store::Error::NotFound { source, .. }) => self.explainer.absent(&*source),
-            Err(error) => Err(self.explainer.explain(&error)),
-        }
-    }
-
-    /// In requests for many, where the store has them. A store that has none, or that failed one
-    /// as a whole, is asked name by name: deleting twice harms nobody.
-    async fn remove_many(self: Arc<Self>, names: Vec<ObjectName>) -> Vec<Result<()>> {
-        let paths: Result<Vec<Path>> = names.iter().map(|name| self.path(*name)).collect();
-        let paths = match paths {
-            Ok(paths) => paths,
-            Err(error) => return names.iter().map(|_| Err(error.clone())).collect(),
-        };
-        if self.deletes_many.load(Relaxed) {
-            let wanted = stream::iter(paths.into_iter().map(Ok)).boxed();
-            let answers: Vec<_> = self.client.delete_stream(wanted).collect().await;
-            if answers.len() == names.len() {
-                return answers.into_iter().map(|answer| self.removed(answer)).collect();
-            }
-        }
-        let one_by_one = names.into_iter().map(|name| Arc::clone(&self).remove(name));
-        let answers: Vec<_> = stream::iter(one_by_one).buffered(DELETES_AT_ONCE).collect().await;
-        if answers.iter().all(Result::is_ok) {
-            self.deletes_many.store(false, Relaxed);
-        }
-        answers
-    }
 }
 
 fn parse_path(path: &str) -> Result<Path> {
@@ -387,6 +354,10 @@ impl Store for RemoteStore {
         let remove = Arc::clone(&self.shared).remove_many(names);
         let remove = self.shared.start("delete many", remove);
         async move { remove.await.unwrap_or_else(|over| vec![Err(over); count]) }.boxed()
+    }
+
+    fn names_a_delete(&self) -> usize {
+        self.shared.names_a_delete()
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {

@@ -201,14 +201,19 @@ impl Verify<'_> {
 
     /// The newest state as of now, and what its checkpoints pin.
     async fn named_now(&mut self) -> Result<Vec<Arc<Manifest>>> {
-        let newest = self.objects.list_manifests(ManifestId::NONE).await?.newest;
         let mut states = Vec::new();
-        let Some(newest) = self.state(newest.unwrap_or_default()).await? else { return Ok(states) };
+        let Some(newest) = self.newest_now().await? else { return Ok(states) };
         for checkpoint in &newest.checkpoints {
             states.extend(self.state(checkpoint.manifest_id).await?);
         }
         states.push(newest);
         Ok(states)
+    }
+
+    /// The newest state as of now; `None` where it cannot be read.
+    async fn newest_now(&self) -> Result<Option<Arc<Manifest>>> {
+        let newest = self.objects.list_manifests(ManifestId::NONE).await?.newest;
+        self.state(newest.unwrap_or_default()).await
     }
 
     /// A manifest that is read again, without a word about damage, which was reported before.

@@ -1,9 +1,14 @@
 //! The WAL: from every state's replay point on, by the rules that a replay goes by.
+//!
+//! A writer may flush and a collector free what a walk is about to read. So an object that is
+//! missing is a problem only when the newest manifest, read after that, still needs it: replay
+//! points only grow, so it was needed when it was missed. Otherwise the walk moves on to where the
+//! log begins now, or ends where the checkpoint that it was for is gone.
 
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
 use futures::StreamExt;
 use futures::stream;
-use siltstone_base::{Epoch, ObjectName, Result, Seq, WalId};
+use siltstone_base::{CheckpointId, Epoch, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::{KeptFence, Manifest};
 use siltstone_sst::wal::{WalBody, WalObject, WalRecord};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +37,8 @@ struct Walk {
     needed: WalId,
     /// The walk goes no further than this, where it is that of a checkpoint.
     last: Option<WalId>,
+    /// That checkpoint.
+    pinned_by: Option<CheckpointId>,
     epoch: Option<Epoch>,
     /// The last sequence number so far; those of the next object follow on it.
     seq: Option<Seq>,
@@ -56,7 +63,8 @@ impl Verify<'_> {
         for checkpoint in &newest.checkpoints {
             let pinned = self.states.iter().find(|state| state.id == checkpoint.manifest_id);
             let Some(pinned) = pinned.cloned() else { continue };
-            let walk = self.walk_of(&pinned, Some(checkpoint.wal_id_last_seen));
+            let mut walk = self.walk_of(&pinned, Some(checkpoint.wal_id_last_seen));
+            walk.pinned_by = Some(checkpoint.id);
             walks.push((checkpoint.replay_from, walk));
         }
         let mut newest_epoch = Epoch::NONE;
@@ -70,7 +78,8 @@ impl Verify<'_> {
 
     fn walk_of(&self, state: &Manifest, last: Option<WalId>) -> Walk {
         let needed = last.unwrap_or(state.wal_id_last_seen);
-        Walk { needed, last, epoch: None, seq: None, flushed: state.flushed_seq, blind: false }
+        let flushed = state.flushed_seq;
+        Walk { needed, last, pinned_by: None, epoch: None, seq: None, flushed, blind: false }
     }
 
     async fn walk(&mut self, memory: &mut Memory, from: WalId, walk: &mut Walk) -> Result<()> {
@@ -92,12 +101,34 @@ impl Verify<'_> {
                     met
                 }
             };
-            match self.step(at, met, walk) {
+            let missed = matches!(met, Met::Absent) && at <= walk.needed && !walk.blind;
+            let next = if missed { self.missed(at, walk).await? } else { self.step(at, met, walk) };
+            match next {
                 Some(next) => at = next,
                 None => break,
             }
         }
         Ok(())
+    }
+
+    /// What the walk needs is not there: missing, or retired meanwhile. Where the walk goes on, or
+    /// `None` where nothing needs it any more.
+    async fn missed(&mut self, id: WalId, walk: &mut Walk) -> Result<Option<WalId>> {
+        let Some(now) = self.newest_now().await? else {
+            return Ok(self.step(id, Met::Absent, walk));
+        };
+        let is_pinned = |of| now.checkpoints.iter().any(|checkpoint| checkpoint.id == of);
+        match walk.pinned_by {
+            Some(checkpoint) if !is_pinned(checkpoint) => Ok(None),
+            None if id < now.replay_from => {
+                // What was listed and is passed over was no orphan.
+                let retired = ObjectName::Wal(id)..ObjectName::Wal(now.replay_from);
+                self.named.extend(self.listed.range(retired).map(|(name, _)| *name));
+                *walk = self.walk_of(&now, None);
+                Ok(Some(now.replay_from))
+            }
+            _ => Ok(self.step(id, Met::Absent, walk)),
+        }
     }
 
     async fn wal_ahead(&self, from: WalId) -> Vec<(WalId, Result<Option<WalObject>>)> {
@@ -219,6 +250,7 @@ impl Verify<'_> {
                 }
             };
             let what = match met {
+                Met::Absent if !self.is_kept_now(fence).await? => continue,
                 Met::Absent => "is missing, and the manifest keeps it as a fence",
                 Met::Fence { epoch: is, next_id: goes } if (is, goes) != (epoch, next_id) => {
                     "is not the fence that the manifest keeps"
@@ -229,6 +261,11 @@ impl Verify<'_> {
             self.report.problem(name, None, what);
         }
         Ok(())
+    }
+
+    async fn is_kept_now(&self, fence: &KeptFence) -> Result<bool> {
+        let now = self.newest_now().await?;
+        Ok(now.is_none_or(|now| now.kept_fences.contains(fence)))
     }
 
     /// An epoch in the WAL that no manifest knows is damage, unless a writer came just now.

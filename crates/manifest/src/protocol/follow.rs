@@ -15,6 +15,9 @@
 //! Nor is it one where a listing shows something so far behind that it proves a hole (rule E3): the
 //! listings that a poll makes anyway, of the place and of what was met, are those of the WAL behind
 //! the reader.
+//! A *thorough* poll is a listing whose end is confirmed too, in the place of its beginning:
+//! nothing at the last id counts only once the boundary was seen below it, after the reading.
+//! Whatever was durable before such a poll began is then met, however soon ids are freed.
 //! What was met is handed out only after the boundary was seen below all of it. What an older epoch
 //! landed between a fence and its `next_id` is never read: the walk jumps over it.
 
@@ -49,8 +52,10 @@ pub struct Follow {
     first_met: WalId,
     /// Records met on this walk, not yet confirmed.
     met: Vec<WalId>,
-    /// Whether this walk is the first since the reader began, or began again.
-    begins: bool,
+    /// Whether the end of the walk is confirmed although nothing was met: of a thorough poll, and of
+    /// the first walk since the reader began, or began again. What a later poll would find out,
+    /// whoever begins is to know.
+    confirm_end: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -123,16 +128,16 @@ impl Follow {
             walk_from: WalId::NONE,
             first_met: WalId::NONE,
             met: Vec::new(),
-            begins: false,
+            confirm_end: false,
         }
     }
 
     /// Begins a poll, when idle, or after a hole: tables may hold by now what is missing, or it may
-    /// be back. `long_pause`: the last one was longer ago than the grace period,
-    /// so numbers may have been freed and the poll lists.
-    pub fn poll(&mut self, long_pause: bool) {
-        if !matches!(self.phase, Phase::Idle | Phase::Failed(Failure::Hole(_))) {
-            return;
+    /// be back. `long_pause`: the last one, or the last listing, is so long ago that numbers are
+    /// likely to have been freed, and the poll lists. Whether it does.
+    pub fn poll(&mut self, long_pause: bool) -> bool {
+        if !self.may_poll() {
+            return false;
         }
         // What a listing has shown, only a listing can show again.
         let told = self.phase != Phase::Idle;
@@ -146,6 +151,24 @@ impl Follow {
             self.cheap_polls_left = self.cheap_polls_left.saturating_sub(1);
             self.phase = Phase::Look(Look::probe(known, self.rules), false);
         }
+        due
+    }
+
+    /// As [`Follow::poll`], for a caller that is promised everything that was durable before: two
+    /// freed slots, which look like an end to a poll that probes, do not end this one. Whether it
+    /// lists.
+    pub fn poll_thoroughly(&mut self) -> bool {
+        if !self.may_poll() || !self.rules.has(Rule::ListSometimes) {
+            return self.poll(false);
+        }
+        self.cheap_polls_left = self.list_every - 1;
+        self.confirm_end = true;
+        self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), false);
+        true
+    }
+
+    fn may_poll(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Failed(Failure::Hole(_)))
     }
 
     /// While idle: a newer state that the driver learned of by a commit of its own, proven. What it
@@ -269,7 +292,7 @@ impl Follow {
                 self.known = Some(newest.clone());
                 self.at = newest.replay_from;
                 self.start_walk();
-                self.begins = true;
+                self.confirm_end = true;
                 vec![FollowEvent::StartAgain(newest)]
             }
             LookAction::Done(Some(newest)) => self.advance(newest, check_place),
@@ -316,11 +339,6 @@ impl Follow {
             self.phase = Phase::Doubt(doubt, true);
             return Vec::new();
         }
-        if std::mem::take(&mut self.begins) && self.first_met.is_none() {
-            // Nothing was met, so nothing would be listed: but what a later poll finds out, whoever
-            // begins is to know.
-            self.first_met = self.at;
-        }
         self.end_walk(Then::Idle)
     }
 
@@ -359,6 +377,9 @@ impl Follow {
     }
 
     fn end_walk(&mut self, then: Then) -> Vec<FollowEvent> {
+        if self.confirm_end && then == Then::Idle && self.first_met.is_none() {
+            self.first_met = self.at;
+        }
         if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
             return self.hand_out(then, &WalListing::default());
         }
@@ -370,6 +391,7 @@ impl Follow {
     fn hand_out(&mut self, then: Then, listing: &WalListing) -> Vec<FollowEvent> {
         let met = std::mem::take(&mut self.met);
         self.start_walk();
+        self.confirm_end &= then == Then::Walk;
         match then {
             Then::Walk => {}
             Then::Idle => {

@@ -1,12 +1,15 @@
 //! Clients from options and environment.
 
 use super::super::options::{Redactor, StoreOptions};
+use super::limits::Limits;
+use crate::env::Clock;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
-use object_store::{BackoffConfig, ObjectStore, RetryConfig};
+use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 use siltstone_base::{Error, ErrorKind, Result};
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,9 +130,51 @@ impl<K: FromStr + PartialEq> Settings<K> {
         }
     }
 
+    /// Whether the endpoint is an `http://` one that needs no leave: of this machine, where nobody
+    /// listens in between.
+    ///
+    /// # Errors
+    /// Invalid for any other one, unless `allow_http` is set: a request would fail with a text that
+    /// names neither.
+    fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
+        let all = || self.from_environment.iter().chain(&self.given);
+        let is_plain = |url: &str| url.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("http://"));
+        let mut plain = all()
+            .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
+            .map(|(_, value)| value.as_str())
+            .peekable();
+        // What was given last wins, and anything but a "no" is left to the client to judge.
+        let allowed = all().filter(|(key, _)| key == allow_http).last();
+        let refuses = ["false", "0", "off", "no", "n"];
+        match allowed {
+            Some((_, value)) if !refuses.contains(&value.to_ascii_lowercase().as_str()) => {
+                return Ok(false);
+            }
+            None if plain.peek().is_some() && plain.clone().all(is_loopback) => return Ok(true),
+            _ => {}
+        }
+        let Some(endpoint) = plain.next() else { return Ok(false) };
+        let text = "the endpoint is http://, and neither data nor requests would be encrypted: the \
+                    store option `allow_http=true` allows it, or give an https:// endpoint";
+        Err(Error::invalid(text).with("endpoint", self.redactor.clean(endpoint)))
+    }
+
     fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
         (self.from_environment.into_iter().chain(self.given), self.redactor)
     }
+}
+
+/// Whether the host of a URL is this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback());
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Builds both clients. Makes no request.
@@ -141,17 +186,19 @@ pub(super) fn clients(
     bucket: &str,
     options: &StoreOptions,
     environment: &[(String, String)],
+    clock: &Arc<dyn Clock>,
 ) -> Result<Clients> {
+    let limits = Limits::new(Arc::clone(clock));
     match provider {
-        Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?),
-        Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?),
-        Provider::Azure => azure(bucket, Settings::read(provider, options, environment)?),
+        Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?, limits),
+        Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?, limits),
+        Provider::Azure => azure(bucket, Settings::read(provider, options, environment)?, limits),
     }
 }
 
 const BUCKET_IN_URL: &str = "the bucket stands in the URL, not in a store option";
 
-fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>) -> Result<Clients> {
+fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>, limits: Limits) -> Result<Clients> {
     use AmazonS3ConfigKey as Key;
     settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
     let conditional = settings.given.iter().find(|(key, _)| *key == Key::ConditionalPut);
@@ -164,18 +211,27 @@ fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>) -> Result<Clients
     settings.keep_together(&[Key::Endpoint, Key::S3Endpoint]);
     settings.keep_together(&[Key::Region, Key::DefaultRegion]);
     settings.from_environment.retain(|(key, _)| !matches!(key, Key::Bucket | Key::ConditionalPut));
+    let may_be_plain = settings.may_be_plain(
+        &[Key::Endpoint, Key::S3Endpoint],
+        &Key::Client(ClientConfigKey::AllowHttp),
+    )?;
     let (configuration, redactor) = settings.into_parts();
-    // One name at a time: a bulk delete is one more protocol, which not every server has.
-    let mut builder =
-        AmazonS3Builder::new().with_bucket_name(bucket).with_disable_bulk_delete(true);
+    let mut builder = AmazonS3Builder::new().with_bucket_name(bucket).with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
     }
-    let build = |retry| builder.clone().with_retry(retry).build();
-    finish(redactor, build(repeating()), build(never()))
+    if may_be_plain {
+        builder = builder.with_allow_http(true);
+    }
+    let build = |retry, by_name| {
+        builder.clone().with_retry(retry).with_disable_bulk_delete(by_name).build()
+    };
+    // Deletes of one name have a request of their own, which every server knows; those of many are
+    // repeated by whoever sees what each name was answered.
+    finish(redactor, build(repeating(), true), build(never(), false))
 }
 
-fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>) -> Result<Clients> {
+fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>, limits: Limits) -> Result<Clients> {
     use GoogleConfigKey as Key;
     settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
     settings.keep_together(&[
@@ -186,7 +242,8 @@ fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>) -> Result<Clients>
     ]);
     settings.from_environment.retain(|(key, _)| *key != Key::Bucket);
     let (configuration, redactor) = settings.into_parts();
-    let mut builder = GoogleCloudStorageBuilder::new().with_bucket_name(bucket);
+    let mut builder =
+        GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
     }
@@ -194,7 +251,11 @@ fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>) -> Result<Clients>
     finish(redactor, build(repeating()), build(never()))
 }
 
-fn azure(container: &str, mut settings: Settings<AzureConfigKey>) -> Result<Clients> {
+fn azure(
+    container: &str,
+    mut settings: Settings<AzureConfigKey>,
+    limits: Limits,
+) -> Result<Clients> {
     use AzureConfigKey as Key;
     settings.refuse(&Key::ContainerName, BUCKET_IN_URL)?;
     settings.keep_together(&[
@@ -207,10 +268,16 @@ fn azure(container: &str, mut settings: Settings<AzureConfigKey>) -> Result<Clie
         Key::FederatedTokenFile,
     ]);
     settings.from_environment.retain(|(key, _)| *key != Key::ContainerName);
+    let may_be_plain =
+        settings.may_be_plain(&[Key::Endpoint], &Key::Client(ClientConfigKey::AllowHttp))?;
     let (configuration, redactor) = settings.into_parts();
-    let mut builder = MicrosoftAzureBuilder::new().with_container_name(container);
+    let mut builder =
+        MicrosoftAzureBuilder::new().with_container_name(container).with_http_connector(limits);
     for (key, value) in configuration {
         builder = builder.with_config(key, value);
+    }
+    if may_be_plain {
+        builder = builder.with_allow_http(true);
     }
     let build = |retry| builder.clone().with_retry(retry).build();
     finish(redactor, build(repeating()), build(never()))
@@ -234,6 +301,25 @@ fn finish<S: ObjectStore>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::future::BoxFuture;
+    use siltstone_base::UnixMillis;
+
+    /// Nobody looks: no request is made.
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(futures::future::pending())
+        }
+    }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -245,7 +331,8 @@ mod tests {
         environment: &[(&str, &str)],
     ) -> Result<Clients> {
         let options = pairs(options).into_iter().collect();
-        clients(provider, "quarry", &options, &pairs(environment))
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        clients(provider, "quarry", &options, &pairs(environment), &clock)
     }
 
     #[test]
@@ -275,6 +362,50 @@ mod tests {
         build(Provider::S3, &s3, &[]).unwrap();
         build(Provider::Azure, &[("account_name", "a"), ("skip_signature", "true")], &[]).unwrap();
         build(Provider::Gcs, &[("skip_signature", "true")], &[]).unwrap();
+    }
+
+    #[test]
+    fn plain_http_needs_leave_unless_it_is_this_machine() {
+        let keys = [("access_key_id", "k"), ("secret_access_key", "s")];
+        let refused = |provider, endpoint: &str, more: &[(&str, &str)], env: &[(&str, &str)]| {
+            let options = [&[("endpoint", endpoint)], more].concat();
+            build(provider, &options, env).err()
+        };
+        for endpoint in ["http://store.lan:9000", "http://10.0.0.1", "HTTP://localhost.evil.org"] {
+            let error = refused(Provider::S3, endpoint, &keys, &[]).unwrap();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = error.to_string();
+            assert!(text.contains("`allow_http=true`") && text.contains(endpoint), "{text}");
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "false")], &[]).is_some());
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "true")], &[]).is_none());
+            assert!(
+                refused(Provider::S3, endpoint, &keys, &[("AWS_ALLOW_HTTP", "true")]).is_none()
+            );
+        }
+        let azure = [("account_name", "a"), ("skip_signature", "true")];
+        assert!(refused(Provider::Azure, "http://store.lan/a", &azure, &[]).is_some());
+        assert!(refused(Provider::Azure, "http://127.0.0.1:10000/a", &azure, &[]).is_none());
+        for endpoint in [
+            "http://localhost:9000",
+            "http://127.0.0.1",
+            "http://127.9.9.9:1/x",
+            "http://[::1]:9000",
+        ] {
+            assert!(refused(Provider::S3, endpoint, &keys, &[]).is_none(), "{endpoint}");
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "off")], &[]).is_some());
+        }
+        let environment = [("AWS_ENDPOINT_URL", "http://store.lan:9000")];
+        let error = build(Provider::S3, &keys, &environment).unwrap_err().to_string();
+        assert!(error.contains("allow_http"), "{error}");
+        assert!(refused(Provider::S3, "https://store.lan", &keys, &environment).is_none());
+    }
+
+    #[test]
+    fn the_time_limit_is_an_option() {
+        build(Provider::S3, &[("timeout", "2m 30s")], &[]).unwrap();
+        let error = build(Provider::S3, &[("timeout", "soon")], &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("`timeout`"), "{error}");
     }
 
     #[test]

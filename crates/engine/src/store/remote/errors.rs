@@ -33,6 +33,14 @@ pub(super) fn status_in(text: &str) -> Option<u16> {
     after.get(..3)?.parse().ok()
 }
 
+/// The code that S3, GCS and Azure give their refusals, where the text holds one. Names stand in
+/// the same answers: what looks like a code elsewhere is none.
+pub(super) fn code_in(text: &str) -> Option<&str> {
+    let (_, after) = text.split_once("<Code>")?;
+    let (code, _) = after.split_once("</Code>")?;
+    Some(code.trim())
+}
+
 /// Signs that the credentials themselves could not be had. The texts name where they were sought.
 const NO_CREDENTIALS: [&str; 5] = [
     "/latest/api/token",
@@ -47,6 +55,10 @@ const STALE_CREDENTIALS: [&str; 3] = ["ExpiredToken", "InvalidToken", "TokenRefr
 const DENIED_BY_NAME: &str = "AccessDenied";
 /// How S3, GCS and Azure say that the bucket is missing, rather than an object in it.
 const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "bucket does not exist", "ContainerNotFound"];
+/// How S3 says that an upload in parts is not, or no longer, under way.
+const NO_UPLOAD: &str = "NoSuchUpload";
+/// How a client says that it will not speak to a store without encryption.
+const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
 
 impl Explainer {
     pub(super) fn new(provider: Provider, bucket: &str, redactor: Redactor) -> Self {
@@ -80,7 +92,7 @@ impl Explainer {
     /// An object was not found: fine, unless its whole bucket is missing.
     pub(super) fn absent(&self, error: &(dyn std::error::Error + 'static)) -> Result<()> {
         let text = self.text_of(error);
-        if NO_BUCKET.iter().any(|sign| text.contains(sign)) {
+        if is_bucket_missing(&text) {
             return Err(self.error(ErrorKind::NotFound, "the bucket does not exist", text));
         }
         Ok(())
@@ -91,9 +103,8 @@ impl Explainer {
         use object_store::Error as Client;
         let text = self.text_of(error);
         let (kind, message) = match error {
-            Client::NotFound { .. } => (ErrorKind::NotFound, "the bucket does not exist"),
             Client::PermissionDenied { .. } | Client::Unauthenticated { .. } => {
-                (ErrorKind::Denied, "the store refused the credentials or the permission")
+                denied(code_in(&text))
             }
             Client::InvalidPath { .. } => (ErrorKind::Invalid, "the store cannot have this path"),
             Client::NotSupported { .. } | Client::NotImplemented { .. } => {
@@ -102,6 +113,7 @@ impl Explainer {
             Client::UnknownConfigurationKey { .. } => {
                 (ErrorKind::Invalid, "the store does not know an option")
             }
+            Client::NotFound { .. } => missing(&text),
             _ => by_text(&text),
         };
         self.error(kind, message, text)
@@ -119,10 +131,12 @@ impl Explainer {
         }
         let explained = self.explain(error);
         let certain = match explained.kind() {
-            // A server answers 4xx before it applies anything, but for a time-out (408) and a
-            // "slow down" (429) of a proxy, which may have passed the request on.
+            // A server answers 4xx before it applies anything, but for a time-out (408, or a 400
+            // that says so) and a "slow down" (429) of a proxy, which may have passed it on.
             ErrorKind::Unavailable => {
-                let status = status_in(&error.to_string());
+                let text = error.to_string();
+                let late = code_in(&text).is_some_and(|code| code == "RequestTimeout");
+                let status = status_in(&text).filter(|_| !late);
                 status.is_some_and(|s| (400..500).contains(&s) && s != 408 && s != 429)
             }
             // A refusal, in so many words.
@@ -132,7 +146,41 @@ impl Explainer {
     }
 }
 
-fn by_text(text: &str) -> (ErrorKind, &'static str) {
+fn is_bucket_missing(text: &str) -> bool {
+    match code_in(text) {
+        Some(code) => NO_BUCKET.contains(&code),
+        None => NO_BUCKET.iter().any(|sign| text.contains(sign)),
+    }
+}
+
+/// What a refusal is worth: its kind, and what is said of it. What the store itself said goes with
+/// it as its cause.
+type Meaning = (ErrorKind, &'static str);
+
+const REFUSED: Meaning = (ErrorKind::Denied, "the store refused the credentials or the permission");
+const ELSEWHERE: Meaning =
+    (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`");
+
+fn denied(code: Option<&str>) -> Meaning {
+    match code {
+        Some("RequestTimeTooSkewed" | "RequestExpired" | "RequestInTheFuture") => {
+            let message = "the clock of this machine and the store's are too far apart: set it";
+            (ErrorKind::Denied, message)
+        }
+        _ => REFUSED,
+    }
+}
+
+/// A 404 where nobody asked for an object that may be missing.
+fn missing(text: &str) -> Meaning {
+    if text.contains(NO_UPLOAD) && !is_bucket_missing(text) {
+        // Begun again, the upload may succeed.
+        return (ErrorKind::Unavailable, "the store no longer has the parts of an upload");
+    }
+    (ErrorKind::NotFound, "the bucket does not exist")
+}
+
+fn by_text(text: &str) -> Meaning {
     if NO_CREDENTIALS.iter().any(|sign| text.contains(sign)) {
         let message = "no credentials were found, neither in the store options nor in the \
                        environment nor on this machine";
@@ -142,24 +190,81 @@ fn by_text(text: &str) -> (ErrorKind, &'static str) {
         return (ErrorKind::Denied, "the credentials have expired");
     }
     if text.contains(DENIED_BY_NAME) {
-        return (ErrorKind::Denied, "the store refused the credentials or the permission");
+        return REFUSED;
     }
     if text.contains("redirect without LOCATION") {
-        return (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`");
+        return ELSEWHERE;
+    }
+    if text.contains(NOT_ENCRYPTED) {
+        let message = "the store was reached over http://, without encryption: the store option \
+                       `allow_http=true` allows it";
+        return (ErrorKind::Invalid, message);
     }
     match status_in(text) {
-        Some(401 | 403) => {
-            (ErrorKind::Denied, "the store refused the credentials or the permission")
-        }
-        Some(404) => (ErrorKind::NotFound, "the bucket does not exist"),
-        Some(300..=399) => {
-            (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`")
-        }
+        Some(401 | 403) => denied(code_in(text)),
+        Some(404) => missing(text),
+        Some(300..=399) => ELSEWHERE,
         Some(405 | 501) => {
             (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
         }
-        Some(411 | 413 | 414) => (ErrorKind::Invalid, "the store refused the request's size"),
-        _ => (ErrorKind::Unavailable, "the store does not answer as it should"),
+        Some(411 | 413 | 414 | 431) => TOO_LARGE,
+        // Conflicts of the moment, time-outs, and orders to slow down.
+        Some(408 | 409 | 425 | 429) => NOT_NOW,
+        // One without a code comes from something on the way, whose word is not the store's. One
+        // that only its text tells from others, beyond an object's end (416), is proven elsewhere.
+        Some(400..=499) => code_in(text).map_or(NOT_NOW, by_code),
+        _ => NOT_NOW,
+    }
+}
+
+const NOT_NOW: Meaning = (ErrorKind::Unavailable, "the store does not answer as it should");
+const TOO_LARGE: Meaning = (ErrorKind::Invalid, "the store refused the request's size");
+
+/// What the store refused with a code and a status that says that the request is to blame. The
+/// same request again meets the same refusal, but for those told here.
+fn by_code(code: &str) -> Meaning {
+    match code {
+        // Bytes that came late or damaged on the way; the store had a reason that passes.
+        "RequestTimeout"
+        | "IncompleteBody"
+        | "BadDigest"
+        | "XAmzContentSHA256Mismatch"
+        | "InternalError"
+        | "OperationAborted"
+        | "SlowDown"
+        | "ServerBusy"
+        | "InvalidRange" => NOT_NOW,
+        "EntityTooLarge"
+        | "RequestBodyTooLarge"
+        | "MaxMessageLengthExceeded"
+        | "KeyTooLongError"
+        | "RequestHeaderSectionTooLarge" => TOO_LARGE,
+        "InvalidBucketName" | "InvalidResourceName" => {
+            (ErrorKind::Invalid, "the store cannot have a bucket of this name: check the URL")
+        }
+        "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException"
+        | "PermanentRedirect" => ELSEWHERE,
+        "InvalidAccessKeyId"
+        | "AuthenticationFailed"
+        | "InvalidAuthenticationInfo"
+        | "InvalidSecurity"
+        | "MissingSecurityHeader"
+        | "RequestTimeTooSkewed"
+        | "RequestExpired"
+        | "RequestInTheFuture" => denied(Some(code)),
+        // Disabled, deleted or unknown keys of encryption.
+        _ if code.starts_with("KMS.") => {
+            (ErrorKind::Denied, "the store cannot use the bucket's encryption key")
+        }
+        // Room may be made.
+        _ if code.contains("QuotaExceeded") || code.contains("StorageFull") => {
+            (ErrorKind::Unavailable, "the store has no room for more")
+        }
+        "NotImplemented" | "MethodNotAllowed" => {
+            (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
+        }
+        _ => (ErrorKind::Invalid, "the store refused the request"),
     }
 }
 
@@ -176,6 +281,11 @@ mod tests {
 
     fn generic(text: &str) -> Client {
         Client::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    fn coded(status: u16, code: &str) -> Client {
+        let body = format!("<Error><Code>{code}</Code><Resource>/NoSuchBucket</Resource></Error>");
+        generic(&format!("Server returned non-2xx status code: {status} Something: {body}"))
     }
 
     fn status(code: u16) -> Client {
@@ -197,6 +307,24 @@ mod tests {
             (status(501), ErrorKind::Unsupported),
             (status(413), ErrorKind::Invalid),
             (status(301), ErrorKind::Invalid),
+            (status(404), ErrorKind::NotFound),
+            (status(405), ErrorKind::Unsupported),
+            (status(408), ErrorKind::Unavailable),
+            (status(429), ErrorKind::Unavailable),
+            (coded(400, "InvalidBucketName"), ErrorKind::Invalid),
+            (coded(400, "AuthorizationHeaderMalformed"), ErrorKind::Invalid),
+            (coded(400, "EntityTooLarge"), ErrorKind::Invalid),
+            (coded(400, "InvalidArgument"), ErrorKind::Invalid),
+            (coded(422, "Unheard"), ErrorKind::Invalid),
+            (coded(400, "InvalidAccessKeyId"), ErrorKind::Denied),
+            (coded(400, "KMS.DisabledException"), ErrorKind::Denied),
+            (coded(400, "RequestTimeTooSkewed"), ErrorKind::Denied),
+            (coded(400, "RequestTimeout"), ErrorKind::Unavailable),
+            (coded(400, "IncompleteBody"), ErrorKind::Unavailable),
+            (coded(400, "XMinioAdminBucketQuotaExceeded"), ErrorKind::Unavailable),
+            (coded(404, "NoSuchUpload"), ErrorKind::Unavailable),
+            (coded(404, "NoSuchBucket"), ErrorKind::NotFound),
+            (generic("builder error: URL scheme is not allowed"), ErrorKind::Invalid),
             (generic("400: <Code>ExpiredToken</Code>"), ErrorKind::Denied),
             (generic("PUT http://169.254.169.254/latest/api/token"), ErrorKind::Denied),
             (generic("connection reset"), ErrorKind::Unavailable),
@@ -227,12 +355,17 @@ mod tests {
             assert_eq!(answer(&status(code)), "ambiguous", "{code}");
         }
         assert_eq!(answer(&generic("timed out")), "ambiguous");
+        assert_eq!(answer(&coded(400, "RequestTimeout")), "ambiguous");
+        assert_eq!(answer(&coded(400, "InvalidBucketName")), "refused");
     }
 
     #[test]
     fn a_missing_bucket_is_not_a_missing_object() {
         let text = |text: &str| -> Box<dyn std::error::Error> { text.to_owned().into() };
         assert!(explainer().absent(&*text("<Code>NoSuchKey</Code>")).is_ok());
+        // Names are the user's: one may read like the refusal.
+        let named = "GET /NoSuchBucket/db: <Code>NoSuchKey</Code><Key>NoSuchBucket</Key>";
+        assert!(explainer().absent(&*text(named)).is_ok());
         for sign in NO_BUCKET {
             let error = explainer().absent(&*text(sign)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound);

@@ -1,4 +1,9 @@
 //! Uploads: one PUT when small, parts in parallel when not.
+//!
+//! The end of an upload is ambiguous like every other request: where its answer is lost, a client
+//! that repeats it is told that the upload, completed meanwhile, does not exist. What counts is
+//! what stands under the name, which nobody else uses: an object of this length that begins with
+//! these bytes (an envelope, with an identity and an attempt of its own) is this one.
 
 use super::super::Upload;
 use super::Shared;
@@ -7,7 +12,10 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStoreExt, PutPayload};
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
+};
+use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{Error, ObjectName, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +35,10 @@ pub(super) struct RemoteUpload {
     /// What was written and not sent.
     pending: VecDeque<Bytes>,
     pending_bytes: usize,
+    /// What the object begins with, as far as its envelope reaches.
+    head: Vec<u8>,
+    /// Bytes handed over so far.
+    bytes: u64,
     /// Once there was too much for one PUT.
     parts: Option<Box<dyn MultipartUpload>>,
     in_flight: FuturesUnordered<BoxFuture<'static, Result<()>>>,
@@ -39,6 +51,8 @@ impl RemoteUpload {
             shared,
             pending: VecDeque::new(),
             pending_bytes: 0,
+            head: Vec::with_capacity(ENVELOPE_BYTES),
+            bytes: 0,
             parts: None,
             in_flight: FuturesUnordered::new(),
         })
@@ -88,6 +102,9 @@ impl RemoteUpload {
     }
 
     async fn take(&mut self, chunk: Bytes) -> Result<()> {
+        let missing = ENVELOPE_BYTES - self.head.len();
+        self.head.extend_from_slice(chunk.get(..missing).unwrap_or(&chunk));
+        self.bytes += chunk.len() as u64;
         self.pending_bytes += chunk.len();
         self.pending.push_back(chunk);
         loop {
@@ -103,9 +120,10 @@ impl RemoteUpload {
         let shared = Arc::clone(&self.shared);
         if self.parts.is_none() {
             let (payload, path) = (self.cut(usize::MAX), self.path.clone());
+            let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
             let put = async move {
-                let done = shared.client.put(&path, payload).await;
-                done.map(drop).map_err(|error| shared.explainer.explain(&error))
+                let Err(error) = shared.client.put(&path, payload).await else { return Ok(()) };
+                shared.settle(&path, &head, bytes, &error).await
             };
             return self.shared.start("put", put).await?;
         }
@@ -117,9 +135,16 @@ impl RemoteUpload {
         }
         let lost = || Error::internal("an upload lost its parts");
         let mut parts = self.parts.take().ok_or_else(lost)?;
+        let path = self.path.clone();
+        let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
         let complete = async move {
-            let done = parts.complete().await;
-            done.map(drop).map_err(|error| shared.explainer.explain(&error))
+            let Err(error) = parts.complete().await else { return Ok(()) };
+            let settled = shared.settle(&path, &head, bytes, &error).await;
+            if settled.is_err() {
+                // What was sent would stay, and nobody knows of it: as far as the store lets one.
+                let _ = parts.abort().await;
+            }
+            settled
         };
         self.shared.start("complete upload", complete).await?
     }
@@ -134,6 +159,36 @@ impl RemoteUpload {
         let abort =
             async move { parts.abort().await.map_err(|error| shared.explainer.explain(&error)) };
         self.shared.start("abort upload", abort).await?
+    }
+}
+
+impl Shared {
+    /// What became of an upload whose end was answered with `error`: one read of what stands under
+    /// its name.
+    ///
+    /// # Errors
+    /// `error`, where the object is not there, or not to be read.
+    async fn settle(
+        &self,
+        path: &Path,
+        head: &[u8],
+        bytes: u64,
+        error: &object_store::Error,
+    ) -> Result<()> {
+        let explained = self.explainer.explain(error);
+        if head.is_empty() {
+            return Err(explained);
+        }
+        let range = Some(GetRange::Bounded(0..head.len() as u64));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let Ok(found) = self.client.get_opts(path, options).await else { return Err(explained) };
+        if found.meta.size != bytes {
+            return Err(explained);
+        }
+        match found.bytes().await {
+            Ok(found) if found == head => Ok(()),
+            _ => Err(explained),
+        }
     }
 }
 

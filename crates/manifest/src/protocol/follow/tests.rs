@@ -112,6 +112,77 @@ fn the_first_poll_after_a_long_pause_lists() {
     assert!(matches!(follow.action(), FollowAction::Request(ManifestRequest::List { .. })));
 }
 
+/// M4: V+1 and the reader's own place are 404 for ever; one thorough poll sees past both.
+#[test]
+fn a_thorough_poll_sees_past_two_freed_slots() {
+    for (rules, sees) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ListSometimes), false)] {
+        let mut store = TinyStore::new();
+        let writer = store.open(1, 1).unwrap();
+        let mut follow = reader(&mut store, 100);
+        follow.rules = rules;
+        (2..6).for_each(|id| store.data(id, 1));
+        store.flush(&writer, 5);
+        store.free_wal();
+        store.grow(2);
+        store.free_manifests(store.newest().id.get() - 1);
+        assert_eq!(follow.poll_thoroughly(), sees);
+        let events = drive(&mut store, &mut follow);
+        assert_eq!(applied(&events), if sees { vec![5] } else { vec![] });
+    }
+}
+
+/// The same, with everything freed while the poll is under way: between its look at the manifests
+/// and its read of the WAL.
+#[test]
+fn what_is_freed_during_a_thorough_poll_is_seen() {
+    let mut store = TinyStore::new();
+    let writer = store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    (2..6).for_each(|id| store.data(id, 1));
+    follow.poll_thoroughly();
+    let mut events = Vec::new();
+    loop {
+        events.extend(match follow.action() {
+            FollowAction::Request(request) => follow.on_answer(store.serve(request)),
+            _ => break,
+        });
+    }
+    assert_eq!(follow.action(), FollowAction::ReadWal(WalId(2)));
+    store.flush(&writer, 5);
+    store.free_wal();
+    store.grow(2);
+    store.free_manifests(store.newest().id.get() - 1);
+    events.extend(drive(&mut store, &mut follow));
+    let newest = follow.manifest().map(|newest| newest.id);
+    assert_eq!((newest, applied(&events)), (Some(store.newest().id), vec![5]));
+}
+
+#[test]
+fn a_thorough_poll_that_finds_nothing_is_as_many_requests_as_a_listing() {
+    let mut store = TinyStore::new();
+    store.open(1, 1).unwrap();
+    let mut follow = reader(&mut store, 100);
+    let mut requests = |follow: &mut Follow| {
+        let mut count = 0;
+        while follow.action() != FollowAction::Idle {
+            count += 1;
+            match follow.action() {
+                FollowAction::Request(request) => follow.on_answer(store.serve(request)),
+                FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
+                FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
+                FollowAction::Idle | FollowAction::Failed(_) => panic!("not idle"),
+            };
+        }
+        count
+    };
+    follow.poll(true);
+    let listing = requests(&mut follow);
+    assert!(follow.poll_thoroughly());
+    assert_eq!(requests(&mut follow), listing);
+    follow.poll(false);
+    assert!(requests(&mut follow) < listing);
+}
+
 /// M4 (model): a reader stands on a freed id, takes a zombie's fence there, jumps into the gap of a
 /// real one, and serves a record that recovery drops.
 #[test]

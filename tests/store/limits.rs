@@ -1,0 +1,55 @@
+//! The time limit of a request grows with its length.
+
+use crate::server::{Reply, Server, TABLE, part_head, serve_by};
+use bytes::Bytes;
+use siltstone::store::PutAnswer;
+use siltstone_base::ErrorKind;
+use std::time::Duration;
+
+/// The limit of a request without bytes, as the option has it; and a pause beyond it, which 4 MiB
+/// (32 s at the slowest bandwidth) pay for many times.
+const TIMEOUT: &str = "100ms";
+const PAUSE: Duration = Duration::from_millis(400);
+const BYTES: usize = 4 << 20;
+
+fn server(reply: Reply) -> Server {
+    serve_by(&[("timeout", TIMEOUT)], move |_, _, _| reply.clone())
+}
+
+#[test]
+fn a_long_body_may_take_its_time_to_be_sent() {
+    let done = "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let server = server(Reply::Slow(String::new(), PAUSE, done.to_owned()));
+    let long = Bytes::from(vec![7; BYTES]);
+    let put = |bytes| server.runtime.block_on(server.store.put_if_absent(TABLE, bytes));
+    let answer = put(long.clone());
+    assert!(matches!(answer, PutAnswer::Created), "{answer:?}");
+    let answer = put(Bytes::from_static(b"short"));
+    assert!(matches!(answer, PutAnswer::Ambiguous(_)), "{answer:?}");
+    let sent = server.runtime.block_on(async {
+        let mut upload = server.store.upload(TABLE).await?;
+        upload.write(long).await?;
+        upload.finish().await
+    });
+    sent.unwrap();
+}
+
+#[test]
+fn a_long_body_may_take_its_time_to_come() {
+    let half = "x".repeat(BYTES / 2);
+    let head = part_head(&format!("0-{}/{BYTES}", BYTES - 1), BYTES);
+    let server = server(Reply::Slow(head + &half, PAUSE, half));
+    let got = server.get(Some(0..BYTES as u64)).unwrap().unwrap();
+    assert_eq!(got.len(), BYTES);
+    assert_eq!(server.requests(), 1);
+}
+
+#[test]
+fn what_stands_still_ends() {
+    for held in [String::new(), part_head("0-9/10", 10)] {
+        let server = server(Reply::Held(held));
+        let error = server.get(Some(0..10)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("`timeout`"), "{error}");
+    }
+}

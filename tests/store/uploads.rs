@@ -1,0 +1,93 @@
+//! The end of an upload whose answer is lost.
+
+use crate::server::{Reply, Server, TABLE, created, part, serve_by, status};
+use bytes::Bytes;
+use siltstone::Result;
+use siltstone_base::ErrorKind;
+use siltstone_base::envelope::ENVELOPE_BYTES;
+
+/// More than fits into one PUT.
+const BYTES: usize = 20 << 20;
+
+/// What stands under the upload's name once its end was answered.
+#[derive(Clone, Copy)]
+enum Stored {
+    Ours,
+    Shorter,
+    Another,
+    Nothing,
+}
+
+fn begun() -> Reply {
+    let body = "<InitiateMultipartUploadResult><Bucket>quarry</Bucket><Key>k</Key>\
+                <UploadId>u</UploadId></InitiateMultipartUploadResult>";
+    status("200 OK", body)
+}
+
+/// The first request to complete is answered with 500 whatever became of it, and all that follow
+/// with "no such upload", as S3 does of one that is complete.
+fn losing(stored: Stored) -> Server {
+    let lost = std::sync::atomic::AtomicBool::new(false);
+    serve_by(&[], move |_, head, _| {
+        let missing = |code: &str| status("404 Not Found", &format!("<Code>{code}</Code>"));
+        let to = ENVELOPE_BYTES - 1;
+        match head.split(' ').next().unwrap() {
+            "POST" if head.contains("?uploads") => begun(),
+            "POST" if !lost.swap(true, std::sync::atomic::Ordering::Relaxed) => {
+                status("500 Internal Server Error", "")
+            }
+            "POST" | "DELETE" => missing("NoSuchUpload"),
+            "PUT" => created(),
+            _ => match stored {
+                Stored::Ours => part(&format!("0-{to}/{BYTES}"), to + 1, &"a".repeat(to + 1)),
+                Stored::Shorter => part(&format!("0-{to}/{}", to + 9), to + 1, &"a".repeat(to + 1)),
+                Stored::Another => part(&format!("0-{to}/{BYTES}"), to + 1, &"b".repeat(to + 1)),
+                Stored::Nothing => missing("NoSuchKey"),
+            },
+        }
+    })
+}
+
+fn upload(server: &Server, bytes: usize) -> Result<()> {
+    server.runtime.block_on(async {
+        let mut upload = server.store.upload(TABLE).await?;
+        for _ in 0..bytes >> 20 {
+            upload.write(Bytes::from(vec![b'a'; 1 << 20])).await?;
+        }
+        upload.finish().await
+    })
+}
+
+#[test]
+fn a_lost_answer_to_the_completion_is_settled_by_reading_back() {
+    let server = losing(Stored::Ours);
+    upload(&server, BYTES).unwrap();
+    for stored in [Stored::Shorter, Stored::Another, Stored::Nothing] {
+        let server = losing(stored);
+        let error = upload(&server, BYTES).unwrap_err();
+        // Begun again it may succeed; above all the bucket is there.
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let text = error.to_string();
+        assert!(text.contains("NoSuchUpload") && !text.contains("bucket does not"), "{text}");
+    }
+}
+
+#[test]
+fn a_bucket_that_is_gone_at_the_completion_is_told() {
+    let server = serve_by(&[], |_, head, _| match head.split(' ').next().unwrap() {
+        "POST" if head.contains("?uploads") => begun(),
+        "PUT" => created(),
+        _ => status("404 Not Found", "<Code>NoSuchBucket</Code>"),
+    });
+    assert_eq!(upload(&server, BYTES).unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn a_lost_answer_to_a_small_upload_is_settled_by_reading_back() {
+    let to = ENVELOPE_BYTES - 1;
+    let server = serve_by(&[], move |_, head, _| match head.split(' ').next().unwrap() {
+        "PUT" => status("500 Internal Server Error", ""),
+        _ => part(&format!("0-{to}/{}", 1 << 20), to + 1, &"a".repeat(to + 1)),
+    });
+    upload(&server, 1 << 20).unwrap();
+}
