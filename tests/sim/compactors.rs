@@ -2,7 +2,7 @@
 //! writers' own, which take back from those that fall silent; they are stopped in the middle, and
 //! their clocks are wrong.
 
-use crate::actors::{World, excusable};
+use crate::world::{World, excusable};
 use siltstone::{
     CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Env, Error, ErrorKind,
     Options,
@@ -107,7 +107,7 @@ pub(crate) fn start(
         let works = number >= compactors;
         let name = if works { "worker" } else { "compactor" };
         let actor = actor(Arc::clone(world), env(process), rng.split(), works);
-        crate::actors::start(world, process, name, actor);
+        crate::world::start(world, process, name, actor);
         all.push(process);
     }
     all

@@ -1,6 +1,8 @@
 //! The executor: who runs next, what time it is, and what has happened.
 
 use super::env;
+use super::limits::{Limits, Stopped};
+use super::panics::PlannedPanic;
 use super::random::Rng;
 use super::timer::Sleep;
 use futures::future::BoxFuture;
@@ -13,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -33,52 +36,20 @@ impl ProcessId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TaskId(u64);
 
-/// When a run counts as hanging.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Polls of tasks in one [`SimHandle::block_on`].
-    pub steps: u64,
-    /// Virtual time in one [`SimHandle::block_on`].
-    pub time: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { steps: 2_000_000, time: Duration::from_secs(3600) }
-    }
-}
-
-/// Why a run ended without its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// Its process was killed.
-    Killed,
-    /// Nothing can run and no timer is set: somebody waits for what nobody will do.
-    Deadlock,
-    /// [`Limits::steps`] was reached: tasks run without getting anywhere.
-    TooManySteps,
-    /// [`Limits::time`] was reached: retries without an end.
-    TooLong,
-}
-
-impl Stopped {
-    /// Whether the program hangs; being killed is not its fault.
-    #[must_use]
-    pub fn is_hang(self) -> bool {
-        self != Stopped::Killed
-    }
-}
-
 struct Process {
     name: &'static str,
     alive: bool,
     paused: bool,
     skew_millis: i64,
+    /// Tasks of it that panicked as planned.
+    panics: u64,
 }
 
 struct Task {
     process: ProcessId,
     name: &'static str,
+    /// Whether the engine spawned it; the others are the test's own.
+    background: bool,
     /// Taken out while it is polled.
     future: Option<BoxFuture<'static, ()>>,
     waker: Waker,
@@ -101,14 +72,24 @@ struct State {
     processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
     ready: Vec<TaskId>,
+    /// The task whose poll is under way.
+    running: Option<TaskId>,
     timers: BTreeMap<(Duration, u64), Waker>,
     /// Numbers tasks, timers and processes.
     next_number: u64,
     /// Processes that die when the poll under way has ended.
     dying: Vec<ProcessId>,
+    /// The latest wall time that any process was shown.
+    latest_shown: UnixMillis,
     steps: u64,
     trace: u64,
     recent: VecDeque<Event>,
+}
+
+impl Process {
+    fn new(name: &'static str, skew_millis: i64) -> Process {
+        Process { name, alive: true, paused: false, skew_millis, panics: 0 }
+    }
 }
 
 impl State {
@@ -133,6 +114,14 @@ impl State {
             task.queued = true;
             self.ready.push(id);
         }
+    }
+
+    fn panicked(&mut self, id: TaskId) {
+        let Some(process) = self.tasks.get(&id).map(|task| task.process) else { return };
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.panics += 1;
+        }
+        self.note(process, "panicked", id.0);
     }
 
     /// Folds an event into the trace (FNV-1a over its numbers and its name).
@@ -162,6 +151,7 @@ impl State {
             let (process, name, waker) = (task.process, task.name, task.waker.clone());
             if let Some(future) = task.future.take() {
                 self.note(process, name, id.0);
+                self.running = Some(id);
                 return Some((id, future, waker));
             }
         }
@@ -237,7 +227,7 @@ impl Sim {
     /// An empty world.
     #[must_use]
     pub fn new(seed: u64) -> Sim {
-        let network = Process { name: "network", alive: true, paused: false, skew_millis: 0 };
+        let network = Process::new("network", 0);
         Sim(SimHandle(Arc::new(Mutex::new(State {
             seed,
             rng: Rng::new(seed),
@@ -246,9 +236,11 @@ impl Sim {
             processes: BTreeMap::from([(ProcessId::NETWORK, network)]),
             tasks: BTreeMap::new(),
             ready: Vec::new(),
+            running: None,
             timers: BTreeMap::new(),
             next_number: 0,
             dying: Vec::new(),
+            latest_shown: UnixMillis(0),
             steps: 0,
             trace: 0xcbf2_9ce4_8422_2325,
             recent: VecDeque::new(),
@@ -279,9 +271,15 @@ impl SimHandle {
     pub fn process(&self, name: &'static str, skew_millis: i64) -> ProcessId {
         let mut state = self.0.lock();
         let id = ProcessId(state.number() as u32);
-        let process = Process { name, alive: true, paused: false, skew_millis };
-        state.processes.insert(id, process);
+        state.processes.insert(id, Process::new(name, skew_millis));
         id
+    }
+
+    /// Every process that is alive, the network among them: its clock is the store's.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessId> {
+        let state = self.0.lock();
+        state.processes.iter().filter(|(_, one)| one.alive).map(|(id, _)| *id).collect()
     }
 
     /// The seam of `process` over `store`.
@@ -302,10 +300,22 @@ impl SimHandle {
         self.0.lock().now
     }
 
-    /// The world's wall clock: what a store stamps objects with.
+    /// The network's wall clock: what a store stamps objects with.
     #[must_use]
     pub fn wall_clock(&self) -> UnixMillis {
-        env::wall_clock(self.elapsed(), 0)
+        env::wall_clock(self.elapsed(), self.skew_millis(ProcessId::NETWORK))
+    }
+
+    /// The latest wall time that any process was shown: nothing that ends later can have been
+    /// dropped by anybody.
+    #[must_use]
+    pub fn latest_shown(&self) -> UnixMillis {
+        self.0.lock().latest_shown
+    }
+
+    pub(crate) fn show(&self, now: UnixMillis) {
+        let mut state = self.0.lock();
+        state.latest_shown = state.latest_shown.max(now);
     }
 
     /// Completes after `duration` of virtual time.
@@ -331,6 +341,26 @@ impl SimHandle {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
+        self.add_task(process, name, false, Box::pin(task));
+    }
+
+    /// As [`SimHandle::spawn`], for what the engine spawns itself.
+    pub(crate) fn spawn_background(
+        &self,
+        process: ProcessId,
+        name: &'static str,
+        task: BoxFuture<'static, ()>,
+    ) {
+        self.add_task(process, name, true, task);
+    }
+
+    fn add_task(
+        &self,
+        process: ProcessId,
+        name: &'static str,
+        background: bool,
+        future: BoxFuture<'static, ()>,
+    ) {
         let mut state = self.0.lock();
         if !state.is_alive(process) {
             drop(state);
@@ -338,9 +368,22 @@ impl SimHandle {
         }
         let id = TaskId(state.number());
         let waker = Waker::from(Arc::new(TaskWaker { sim: self.clone(), task: id }));
-        let future: Option<BoxFuture<'static, ()>> = Some(Box::pin(task));
-        state.tasks.insert(id, Task { process, name, future, waker, queued: false });
+        let future = Some(future);
+        state.tasks.insert(id, Task { process, name, background, future, waker, queued: false });
         state.wake(id);
+    }
+
+    /// Whether the poll that is under way is of a task that the engine spawned itself.
+    #[must_use]
+    pub fn is_in_background(&self) -> bool {
+        let state = self.0.lock();
+        state.running.and_then(|id| state.tasks.get(&id)).is_some_and(|task| task.background)
+    }
+
+    /// How many tasks of `process` have panicked as planned.
+    #[must_use]
+    pub fn panics(&self, process: ProcessId) -> u64 {
+        self.0.lock().processes.get(&process).map_or(0, |process| process.panics)
     }
 
     /// Whether the process has not been killed, nor is about to be when this step ends.
@@ -449,9 +492,23 @@ impl SimHandle {
             }
             return any;
         };
-        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut context = Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
         let mut state = self.0.lock();
         state.steps += 1;
+        state.running = None;
+        let polled = match polled {
+            Ok(polled) => polled,
+            // As a runtime does: the task is gone, the others go on.
+            Err(payload) if payload.is::<PlannedPanic>() => {
+                state.panicked(id);
+                Poll::Ready(())
+            }
+            Err(payload) => {
+                drop(state);
+                resume_unwind(payload);
+            }
+        };
         let mut ended = Some(future);
         match polled {
             Poll::Ready(()) => drop(state.tasks.remove(&id)),
