@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What the engine is known to fail stays off until it is mended; `ALL_EDGES=1` has it all the same.
+/// What the engine is known to fail stays off until it is mended; `ALL_EDGES=1` has it all the
+/// same.
 fn is_mended(mended: bool) -> bool {
     mended || std::env::var_os("ALL_EDGES").is_some()
 }
@@ -61,8 +62,9 @@ const HAS_EDGES: u32 = 600;
 const HAS_THIS_ONE: u32 = 250;
 /// Tells these dice from the bucket's.
 const DICE: u64 = 0x6564_6765_7300_0002;
-/// The largest object that is sent to a client whose limit does not grow.
-const LARGEST_SENT: u64 = 24 << 10;
+/// The largest object that a client whose limit does not grow must be able to send: some more than
+/// a piece of the log of these seeds (4 `flush_bytes`) and their largest tables.
+pub(crate) const LARGEST_SENT: u64 = 24 << 10;
 
 /// What one seed has.
 pub(crate) struct Edges {
@@ -105,8 +107,8 @@ impl Edges {
         let bytes_per_second = 4000 << rng.below(5);
         let fixed = rng.chance(500) && wal_objects_are_bounded();
         let limit = Duration::from_millis(300 + rng.below(4000));
-        // Eight bodies of the largest size side by side.
-        let longest = Duration::from_millis(8 * LARGEST_SENT * 1000 / bytes_per_second);
+        // Four bodies of the largest size side by side.
+        let longest = Duration::from_millis(4 * LARGEST_SENT * 1000 / bytes_per_second);
         let link = Link {
             bytes_per_second,
             limit: if fixed { limit + longest } else { limit },
@@ -171,7 +173,7 @@ impl Edges {
     /// Buffers that are large compared with the bandwidth.
     pub(crate) fn widen(&self, options: &mut Options) {
         if self.have(Fault::SlowLink) {
-            options.max_memtable_bytes *= 8;
+            options.max_memtable_bytes *= 16;
         }
     }
 

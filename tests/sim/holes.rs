@@ -1,6 +1,6 @@
-//! An outside hand deletes an object of the WAL: a bad backup, a rule of the bucket. That breaks the
-//! contract, so what must hold is other than in the seeds with faults of a store: whoever opens or
-//! verifies afterwards names the object, or has lost nothing. Nobody shows less in silence.
+//! An outside hand deletes an object of the WAL: a bad backup, a rule of the bucket. That breaks
+//! the contract, so what must hold is other than in the seeds with faults of a store: whoever opens
+//! or verifies afterwards names the object, or has lost nothing. Nobody shows less in silence.
 //!
 //! What proves a hole at `n` (rule E3): an object at `n + W` or later, `W` being the window of the
 //! epoch that wrote *it*, since it was sent only once everything up to `n` was there; or a manifest

@@ -16,6 +16,7 @@
 )]
 
 mod actors;
+mod backlog;
 mod compactors;
 mod edges;
 mod holes;
@@ -159,14 +160,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
     let books = Arc::clone(&bucket);
     world.edges.step_clocks(&sim, &world.stop, move || books.book(Fault::ClockStep));
 
-    let spawn_reader = |rng: &mut Rng| {
-        let process = sim.process("reader", rng.below(2000) as i64 - 1000);
-        let env = sim.env(process, bucket.store(process));
-        let reader = actors::reader(Arc::clone(&world), process, env, rng.split());
-        world::start(&world, process, "reader", reader);
-        process
-    };
-    let mut readers = vec![spawn_reader(&mut rng)];
+    let mut readers = vec![spawn_reader(&sim, &world, &mut rng)];
     collect(&sim, &world, &bucket, collecting, &mut rng);
     let mut compacting = Vec::new();
     if compactors::take_part(seed) {
@@ -175,10 +169,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
     }
     let mut paused: Vec<ProcessId> = Vec::new();
     for _ in 0..2 + rng.below(4) {
-        let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
-        let env = sim.env(process, bucket.store(process));
-        let writer = Writer { world: Arc::clone(&world), process, env, rng: rng.split() };
-        world::start(&world, process, "writer", writer.run());
+        let process = spawn_writer(&sim, &world, &mut rng);
         sim.run_for(Duration::from_millis(200 + rng.below(8000))).expect("time goes on");
         if !compacting.is_empty() {
             sim.run_for(Duration::from_millis(rng.below(10_000))).expect("time goes on");
@@ -206,7 +197,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
             && let Some(reader) = readers.pop()
         {
             kill(&sim, &world, reader);
-            readers.push(spawn_reader(&mut rng));
+            readers.push(spawn_reader(&sim, &world, &mut rng));
         }
     }
     let outcome = finish(&sim, &world, &bucket, &paused);
@@ -217,6 +208,22 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
         edges::let_hours_pass(&sim);
     }
     swept(&sim, &bucket, outcome)
+}
+
+fn spawn_reader(sim: &Sim, world: &Arc<World>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("reader", rng.below(2000) as i64 - 1000);
+    let env = sim.env(process, world.bucket.store(process));
+    let reader = actors::reader(Arc::clone(world), process, env, rng.split());
+    world::start(world, process, "reader", reader);
+    process
+}
+
+fn spawn_writer(sim: &Sim, world: &Arc<World>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
+    let env = sim.env(process, world.bucket.store(process));
+    let writer = Writer { world: Arc::clone(world), process, env, rng: rng.split() };
+    world::start(world, process, "writer", writer.run());
+    process
 }
 
 /// When all is closed and the last late request has landed, rounds with no grace leave exactly what

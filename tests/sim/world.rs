@@ -114,7 +114,7 @@ impl World {
     fn is_of_a_panic(&self, process: ProcessId, error: &Error) -> bool {
         tasks_are_supervised()
             && error.kind() == ErrorKind::Internal
-            && self.sim.panics(process) > 0
+            && !self.sim.panics(process).is_empty()
     }
 
     /// Whether the call succeeded; troubles of the store are let pass, the end of the handle is

@@ -1,19 +1,21 @@
 //! Writer processes: they open, work, are fenced, close or go on until told to stop.
 
-use crate::edges::{close_may_be_dropped, refusals_end_handles};
+use crate::edges::{close_may_be_dropped, refusals_end_handles, tasks_are_supervised};
 use crate::oracle::{Moment, Rows, view_at};
 use crate::world::{Now, World, excusable, is_over, opening, rows_of, start};
 use siltstone::{Accept, Commit, Database, Env, Error, Options, ScanRange, Seq, Snapshot};
 use siltstone_tests::faults::Fault;
 use siltstone_tests::model::Model;
-use siltstone_tests::sim::{ProcessId, Rng};
+use siltstone_tests::sim::{PlannedPanic, ProcessId, Rng};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Within what a create that is refused for good ends the handle: the answer has arrived, what it
-/// means was read back.
+/// Within what a create of the WAL that is refused for good ends the handle, once the answer has
+/// arrived: what it means is read back before, through stalls and brown-outs.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// Tasks without which a handle is none.
+const VITAL: [&str; 4] = ["wal", "flush", "pins", "pressure"];
 
 /// One writer process.
 pub(crate) struct Writer {
@@ -92,7 +94,7 @@ impl Work<'_> {
         self.check("recovered state", &snapshot, (&expected, moment)).await?;
         let mut held: Vec<Held> = Vec::new();
         while !world.stopped() {
-            self.check_refusals();
+            self.check_that_it_ended();
             match self.writer.rng.below(100) {
                 0..50 => self.write().await?,
                 50..58 => self.flush(false).await?,
@@ -283,18 +285,21 @@ impl Work<'_> {
         }
     }
 
-    /// A handle whose WAL is refused for good is not alive any more.
-    fn check_refusals(&self) {
-        if !refusals_end_handles() {
-            return;
-        }
+    /// A handle whose WAL is refused for good, or that has lost a vital task, is not alive any
+    /// more.
+    fn check_that_it_ended(&self) {
         let (world, process) = (&self.writer.world, self.writer.process);
-        let refused = world.bucket.wal_refused_at(process).filter(|at| *at > self.opened);
-        if let Some(refused) = refused
-            && world.sim.elapsed() > refused + ENDS_WITHIN
-            && self.db.snapshot().is_ok()
-        {
-            let text = format!("epoch {}: its WAL was refused, and it is alive", self.epoch);
+        let refused = world.bucket.wal_refused_at(process).filter(|_| refusals_end_handles());
+        let refused =
+            refused.is_some_and(|at| at > self.opened && world.sim.elapsed() > at + ENDS_WITHIN);
+        // The tasks of this handle were spawned when it was opened.
+        let is_ours =
+            |panic: &PlannedPanic| panic.spawned == self.opened && panic.at < world.sim.elapsed();
+        let panics = world.sim.panics(process);
+        let lost = tasks_are_supervised()
+            && panics.iter().any(|panic| is_ours(panic) && VITAL.contains(&panic.task));
+        if (refused || lost) && self.db.snapshot().is_ok() {
+            let text = format!("epoch {}: it lost its log or a task, and is alive", self.epoch);
             world.oracle.violation(text);
         }
     }

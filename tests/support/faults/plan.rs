@@ -171,8 +171,9 @@ impl FaultPlan {
         }
     }
 
-    /// A plan for one seed: each fault of [`Fault::REQUESTS`] that the contract allows is off in half of the plans, and
-    /// otherwise strikes 1 to 60 times in a thousand; the store is fast or slow.
+    /// A plan for one seed: each fault of [`Fault::REQUESTS`] that the contract allows is off in
+    /// half of the plans, and otherwise strikes 1 to 60 times in a thousand; the store is fast or
+    /// slow.
     #[must_use]
     pub fn random(rng: &mut Rng) -> FaultPlan {
         let mut plan = FaultPlan::none();

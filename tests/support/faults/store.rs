@@ -10,7 +10,7 @@ use super::bucket::{Bucket, CrashPoint, Passage};
 use super::plan::Fault;
 use super::refusal::Verb;
 use super::upload::FaultUpload;
-use crate::sim::{ProcessId, panic_as_planned};
+use crate::sim::ProcessId;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -61,7 +61,7 @@ impl FaultStore {
         }
         if self.bucket.sim().is_in_background() && self.bucket.strikes_at_the_edge(Fault::TaskPanic)
         {
-            panic_as_planned();
+            self.bucket.sim().panic_as_planned();
         }
         let passage = self.bucket.begin(self.process, verb, bytes);
         self.bucket.sim().note(self.process, what, self.bucket.operations(self.process));

@@ -2,7 +2,7 @@
 
 use super::env;
 use super::limits::{Limits, Stopped};
-use super::panics::PlannedPanic;
+use super::panics::{PlannedPanic, is_planned, panic_as_planned};
 use super::random::Rng;
 use super::timer::Sleep;
 use futures::future::BoxFuture;
@@ -41,8 +41,8 @@ struct Process {
     alive: bool,
     paused: bool,
     skew_millis: i64,
-    /// Tasks of it that panicked as planned.
-    panics: u64,
+    /// Its tasks that panicked as planned.
+    panics: Vec<PlannedPanic>,
 }
 
 struct Task {
@@ -50,6 +50,7 @@ struct Task {
     name: &'static str,
     /// Whether the engine spawned it; the others are the test's own.
     background: bool,
+    spawned: Duration,
     /// Taken out while it is polled.
     future: Option<BoxFuture<'static, ()>>,
     waker: Waker,
@@ -88,7 +89,7 @@ struct State {
 
 impl Process {
     fn new(name: &'static str, skew_millis: i64) -> Process {
-        Process { name, alive: true, paused: false, skew_millis, panics: 0 }
+        Process { name, alive: true, paused: false, skew_millis, panics: Vec::new() }
     }
 }
 
@@ -116,12 +117,14 @@ impl State {
         }
     }
 
-    fn panicked(&mut self, id: TaskId) {
-        let Some(process) = self.tasks.get(&id).map(|task| task.process) else { return };
+    fn panics(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        let panic = PlannedPanic { task: task.name, spawned: task.spawned, at: self.now };
+        let process = task.process;
         if let Some(process) = self.processes.get_mut(&process) {
-            process.panics += 1;
+            process.panics.push(panic);
         }
-        self.note(process, "panicked", id.0);
+        self.note(process, "panics", id.0);
     }
 
     /// Folds an event into the trace (FNV-1a over its numbers and its name).
@@ -359,6 +362,7 @@ impl SimHandle {
         process: ProcessId,
         name: &'static str,
         background: bool,
+        spawned: Duration,
         future: BoxFuture<'static, ()>,
     ) {
         let mut state = self.0.lock();
@@ -368,8 +372,9 @@ impl SimHandle {
         }
         let id = TaskId(state.number());
         let waker = Waker::from(Arc::new(TaskWaker { sim: self.clone(), task: id }));
-        let future = Some(future);
-        state.tasks.insert(id, Task { process, name, background, future, waker, queued: false });
+        let (future, spawned) = (Some(future), state.now);
+        let task = Task { process, name, background, spawned, future, waker, queued: false };
+        state.tasks.insert(id, task);
         state.wake(id);
     }
 
@@ -380,10 +385,21 @@ impl SimHandle {
         state.running.and_then(|id| state.tasks.get(&id)).is_some_and(|task| task.background)
     }
 
-    /// How many tasks of `process` have panicked as planned.
+    /// Panics in the task that is polled: whoever may catch it, it is in the books.
+    pub fn panic_as_planned(&self) -> ! {
+        let mut state = self.0.lock();
+        if let Some(id) = state.running {
+            state.panics(id);
+        }
+        drop(state);
+        panic_as_planned()
+    }
+
+    /// The tasks of `process` that have panicked as planned.
     #[must_use]
-    pub fn panics(&self, process: ProcessId) -> u64 {
-        self.0.lock().processes.get(&process).map_or(0, |process| process.panics)
+    pub fn panics(&self, process: ProcessId) -> Vec<PlannedPanic> {
+        let state = self.0.lock();
+        state.processes.get(&process).map(|process| process.panics.clone()).unwrap_or_default()
     }
 
     /// Whether the process has not been killed, nor is about to be when this step ends.
@@ -500,10 +516,7 @@ impl SimHandle {
         let polled = match polled {
             Ok(polled) => polled,
             // As a runtime does: the task is gone, the others go on.
-            Err(payload) if payload.is::<PlannedPanic>() => {
-                state.panicked(id);
-                Poll::Ready(())
-            }
+            Err(payload) if is_planned(&*payload) => Poll::Ready(()),
             Err(payload) => {
                 drop(state);
                 resume_unwind(payload);

@@ -3,9 +3,9 @@
 //!
 //! Tasks belong to a *process*. Of the tasks that can run, the seed picks the next; when none can,
 //! the clock jumps to the next timer. Killing a process drops its tasks and lets nothing of it run
-//! again; pausing one is what SIGSTOP is to a real process. A task that panics as planned is gone, as
-//! it would be in a runtime; any other panic ends the test. Every step is folded into a hash: equal
-//! seeds must give equal hashes, or something undetermined has slipped in.
+//! again; pausing one is what SIGSTOP is to a real process. A task that panics as planned is gone,
+//! as it would be in a runtime; any other panic ends the test. Every step is folded into a hash:
+//! equal seeds must give equal hashes, or something undetermined has slipped in.
 
 mod env;
 mod executor;
@@ -16,5 +16,5 @@ mod timer;
 
 pub use executor::{ProcessId, Sim, SimHandle};
 pub use limits::{Limits, Stopped};
-pub use panics::panic_as_planned;
+pub use panics::PlannedPanic;
 pub use random::Rng;
