@@ -2,16 +2,17 @@
 
 use super::env;
 use super::limits::{Limits, Stopped};
-use super::panics::{PlannedPanic, is_planned, panic_as_planned};
+use super::planned::{PlannedPanic, is_planned, panic_as_planned};
 use super::random::Rng;
 use super::timer::Sleep;
+use super::trace::{Event, Trace};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::Env;
 use siltstone::UnixMillis;
 use siltstone::env::Effects;
 use siltstone::store::Store;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
@@ -19,9 +20,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-
-/// Events kept for the report of a failure.
-const RECENT_EVENTS: usize = 60;
 
 /// A process of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,14 +55,6 @@ struct Task {
     queued: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Event {
-    at: Duration,
-    process: ProcessId,
-    what: &'static str,
-    detail: u64,
-}
-
 struct State {
     seed: u64,
     rng: Rng,
@@ -83,8 +73,7 @@ struct State {
     /// The latest wall time that any process was shown.
     latest_shown: UnixMillis,
     steps: u64,
-    trace: u64,
-    recent: VecDeque<Event>,
+    trace: Trace,
 }
 
 impl Process {
@@ -127,18 +116,8 @@ impl State {
         self.note(process, "panics", id.0);
     }
 
-    /// Folds an event into the trace (FNV-1a over its numbers and its name).
     fn note(&mut self, process: ProcessId, what: &'static str, detail: u64) {
-        let at = self.now;
-        let numbers = [at.as_nanos() as u64, u64::from(process.0), detail];
-        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(what.bytes());
-        for byte in bytes {
-            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        if self.recent.len() == RECENT_EVENTS {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Event { at, process, what, detail });
+        self.trace.note(Event { at: self.now, process: process.0, what, detail });
     }
 
     /// Takes one of the tasks that can run, by the seed.
@@ -245,8 +224,7 @@ impl Sim {
             dying: Vec::new(),
             latest_shown: UnixMillis(0),
             steps: 0,
-            trace: 0xcbf2_9ce4_8422_2325,
-            recent: VecDeque::new(),
+            trace: Trace::default(),
         }))))
     }
 }
@@ -473,7 +451,7 @@ impl SimHandle {
     /// The hash of everything that happened. Equal for equal seeds.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.0.lock().trace
+        self.0.lock().trace.hash()
     }
 
     /// Polls so far.
@@ -487,9 +465,9 @@ impl SimHandle {
     pub fn report(&self) -> String {
         let state = self.0.lock();
         let mut text = format!("seed {} at {:?}, {} steps\n", state.seed, state.now, state.steps);
-        for event in &state.recent {
-            let process = state.processes.get(&event.process).map_or("?", |p| p.name);
-            let number = event.process.0;
+        for event in state.trace.recent() {
+            let process = state.processes.get(&ProcessId(event.process)).map_or("?", |p| p.name);
+            let number = event.process;
             let (at, what, detail) = (event.at, event.what, event.detail);
             text.push_str(&format!("  {at:?} {process}#{number} {what} {detail:x}\n"));
         }

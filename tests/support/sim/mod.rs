@@ -10,11 +10,12 @@
 mod env;
 mod executor;
 mod limits;
-mod panics;
+mod planned;
 mod random;
 mod timer;
+mod trace;
 
 pub use executor::{ProcessId, Sim, SimHandle};
 pub use limits::{Limits, Stopped};
-pub use panics::PlannedPanic;
+pub use planned::PlannedPanic;
 pub use random::Rng;
