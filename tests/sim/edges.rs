@@ -45,12 +45,6 @@ pub(crate) fn missing_buckets_end_handles() -> bool {
     is_mended(false)
 }
 
-/// Rule E3 holds: a hole is told wherever it is proven. Off: today only those that a manifest has
-/// seen past are.
-pub(crate) fn proven_holes_are_told() -> bool {
-    is_mended(false)
-}
-
 /// Rule E1 holds: a manifest counts only beside its predecessor, and who finds itself without one
 /// ends. Off: today the old handle's commit becomes the newest of the new database.
 pub(crate) fn successors_have_predecessors() -> bool {

@@ -3,17 +3,17 @@
 //! or verifies afterwards names the object, or has lost nothing. Nobody shows less in silence.
 //!
 //! What proves a hole at `n` (rule E3): an object at `n + W` or later, `W` being the window of the
-//! epoch that wrote *it*, since it was sent only once everything up to `n` was there; or a manifest
-//! that has seen further. A hole that nothing proves may be taken for the end of the log.
+//! epoch that wrote *it*, since it was sent only once everything up to `n` was there; a fence
+//! anywhere behind; or a manifest that has seen further. A hole that nothing proves may be taken for
+//! the end of the log.
 
-use crate::edges::proven_holes_are_told;
 use crate::world::rows_of;
 use siltstone::{
     Accept, Database, Env, Error, ErrorKind, OpenOptions, Options, Reader, ReaderOptions, ScanRange,
 };
 use siltstone_base::{ManifestId, ObjectName, WalId};
 use siltstone_manifest::Manifest;
-use siltstone_sst::wal::{self, WalBody};
+use siltstone_sst::wal::{self, WalBody, WalObject};
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
 use std::collections::BTreeMap;
@@ -134,18 +134,18 @@ impl Place {
                 all.insert(id, wal::decode(bytes, id).expect("a sound object"));
             }
         }
-        let window = |epoch| {
-            let writer = state.writers.iter().find(|writer| writer.epoch == epoch);
-            writer.map_or(u64::MAX, |writer| writer.max_parallel_writes)
+        // A fence stands behind everything that its maker met.
+        let is_fence = |one: &WalObject| matches!(one.body, WalBody::Fence { .. });
+        let window = |one: &WalObject| {
+            let writer = state.writers.iter().find(|writer| writer.epoch == one.epoch);
+            let widest = writer.map_or(u64::MAX, |writer| writer.max_parallel_writes);
+            if is_fence(one) { 1 } else { widest }
         };
         let proven = |id: WalId| {
             id <= state.wal_id_last_seen
-                || proven_holes_are_told()
-                    && all.values().any(|other| other.id >= id.plus(window(other.epoch)))
+                || all.values().any(|other| other.id >= id.plus(window(other)))
         };
-        let needed = all.values().filter(|one| {
-            one.id >= state.replay_from && !matches!(one.body, WalBody::Fence { .. })
-        });
+        let needed = all.values().filter(|one| one.id >= state.replay_from && !is_fence(one));
         needed.map(|one| (one.id, proven(one.id))).collect()
     }
 
