@@ -29,7 +29,8 @@ struct Old {
     ended: Option<Error>,
 }
 
-fn options(rng: &mut Rng) -> Options {
+/// A boundary that a stale listing lacks breaks the contract: nobody collects then.
+fn options(rng: &mut Rng, collects: bool) -> Options {
     Options {
         flush_interval: Duration::from_millis(1 + rng.below(50)),
         max_parallel_writes: 1 + rng.below(4),
@@ -37,7 +38,7 @@ fn options(rng: &mut Rng) -> Options {
         l0_manifest_commit_interval: Duration::ZERO,
         gc_interval: Duration::from_millis(100 + rng.below(1000)),
         min_age: Duration::ZERO,
-        embedded_gc: rng.chance(500),
+        embedded_gc: rng.chance(500) && collects,
         deadline: Duration::from_secs(10),
         ..Options::default()
     }
@@ -194,8 +195,9 @@ fn run(seed: u64) -> Vec<String> {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 5_000_000, time: Duration::from_secs(3600) });
     let mut rng = sim.split_rng();
-    let bucket = Bucket::new(&sim, plan(&mut rng));
-    let options = options(&mut rng);
+    let plan = plan(&mut rng);
+    let options = options(&mut rng, plan.rate(Fault::ListStale) == 0);
+    let bucket = Bucket::new(&sim, plan);
     let mut place = Place { sim, bucket, rng, options, violations: Vec::new() };
 
     let (process, env) = place.process();

@@ -340,7 +340,6 @@ impl SimHandle {
         process: ProcessId,
         name: &'static str,
         background: bool,
-        spawned: Duration,
         future: BoxFuture<'static, ()>,
     ) {
         let mut state = self.0.lock();
