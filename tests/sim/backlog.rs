@@ -3,7 +3,9 @@
 
 use crate::edges::{LARGEST_SENT, wal_objects_are_bounded};
 use crate::world::rows_of;
-use siltstone::{Accept, Database, Env, Error, ErrorKind, OpenOptions, Options, ScanRange};
+use siltstone::{
+    Accept, CompactionOptions, Database, Env, Error, ErrorKind, OpenOptions, Options, ScanRange,
+};
 use siltstone_tests::faults::{Bucket, FaultPlan, Link};
 use siltstone_tests::sim::{Rng, Sim, SimHandle};
 use std::sync::Arc;
@@ -16,9 +18,16 @@ fn options(rng: &mut Rng) -> Options {
         flush_interval: Duration::from_millis(1 + rng.below(50)),
         flush_bytes: 256 + rng.below(2000) as usize,
         max_parallel_writes: 1 + rng.below(4),
-        l0_sst_size_bytes: 1024 + rng.below(6000) as usize,
-        max_memtable_bytes: 2 << 20,
+        // Tables that the client can send, and nothing that makes larger ones of them or waits for
+        // that.
+        l0_sst_size_bytes: 12 << 10,
+        max_memtable_bytes: 4 << 20,
         embedded_compactor: false,
+        compaction: CompactionOptions {
+            l0_compaction_threshold_ssts: 1000,
+            l0_max_ssts: 1000,
+            ..CompactionOptions::default()
+        },
         embedded_gc: false,
         deadline: Duration::from_secs(2 + rng.below(20)),
         ..Options::default()
@@ -35,11 +44,13 @@ async fn pile_up(
     let db = Database::open(env, OpenOptions { options, ..OpenOptions::default() }).await?;
     bucket.break_for(Duration::from_secs(5));
     let value = vec![b'v'; VALUE_BYTES];
-    for number in 0..rows {
+    let mut number = 0;
+    while number < rows {
         match db.put(format!("{number:06}").as_bytes(), &value, None)? {
-            Accept::Accepted(_) => sim.sleep(Duration::from_millis(number % 3)).await,
+            Accept::Accepted(_) => number += 1,
             Accept::Pressure(relief) => drop(relief.await),
         }
+        sim.sleep(Duration::from_millis(number % 3)).await;
     }
     let mut tries = 0;
     while let Err(error) = db.flush().await {
@@ -49,7 +60,6 @@ async fn pile_up(
         }
     }
     let rows = rows_of(db.scan(ScanRange::all())?).await?;
-    db.close().await?;
     Ok(rows.len() as u64)
 }
 

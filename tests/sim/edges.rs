@@ -45,6 +45,12 @@ pub(crate) fn missing_buckets_end_handles() -> bool {
     is_mended(false)
 }
 
+/// `verify` tells a hole that a later object proves, as openers and readers do. Off: today it goes
+/// by manifests alone.
+pub(crate) fn verify_tells_what_objects_prove() -> bool {
+    is_mended(false)
+}
+
 /// Rule E1 holds: a manifest counts only beside its predecessor, and who finds itself without one
 /// ends. Off: today the old handle's commit becomes the newest of the new database.
 pub(crate) fn successors_have_predecessors() -> bool {
