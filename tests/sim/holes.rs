@@ -4,8 +4,8 @@
 //!
 //! What proves a hole at `n` (rule E3): an object at `n + W` or later, `W` being the window of the
 //! epoch that wrote *it*, since it was sent only once everything up to `n` was there; a fence
-//! anywhere behind; or a manifest that has seen further. A hole that nothing proves may be taken for
-//! the end of the log.
+//! anywhere behind; or a manifest that has seen further. A hole that nothing proves may be taken
+//! for the end of the log.
 
 use crate::edges::verify_tells_what_objects_prove;
 use crate::world::rows_of;
