@@ -43,14 +43,13 @@ pub(crate) async fn reader(
             if world.stopped() {
                 break;
             }
-            if rng.chance(500) {
-                if let Some(refreshed) = world.patiently(&mut rng, reader.refresh()).await
-                    && let Err(error) = world.tolerate(process, refreshed)
-                {
-                    match world.may_open_anew(process, &error) {
-                        true => break,
-                        false => return Err(error),
-                    }
+            if rng.chance(500)
+                && let Some(refreshed) = world.patiently(&mut rng, reader.refresh()).await
+                && let Err(error) = world.tolerate(process, refreshed)
+            {
+                match world.may_open_anew(process, &error) {
+                    true => break,
+                    false => return Err(error),
                 }
             }
             // The scan holds its view; the number is read around it.
