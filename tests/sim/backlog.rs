@@ -25,7 +25,7 @@ fn options(rng: &mut Rng) -> Options {
         embedded_compactor: false,
         compaction: CompactionOptions {
             l0_compaction_threshold_ssts: 1000,
-            l0_max_ssts: 1000,
+            l0_max_ssts: 1001,
             ..CompactionOptions::default()
         },
         embedded_gc: false,
