@@ -2,7 +2,7 @@
 //! writers' own, which take back from those that fall silent; they are stopped in the middle, and
 //! their clocks are wrong.
 
-use crate::actors::{World, excusable};
+use crate::world::World;
 use siltstone::{
     CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Env, Error, ErrorKind,
     Options,
@@ -49,7 +49,12 @@ fn options(world: &World, rng: &mut Rng) -> Options {
 }
 
 /// A compactor, or a worker where `works`: started again and again, each time for a while.
-async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result<(), Error> {
+async fn actor(
+    world: Arc<World>,
+    process: ProcessId,
+    env: Env,
+    (mut rng, works): (Rng, bool),
+) -> Result<(), Error> {
     while !world.stopped() {
         world.sim.sleep(Duration::from_millis(rng.below(500))).await;
         let workers = rng.below(3) as usize;
@@ -65,7 +70,9 @@ async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result
         };
         let one = match CompactorProcess::open(env.clone(), how, listener).await {
             Ok(one) => one,
-            Err(error) if excusable(&error) || error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if world.excuses(process, &error) || error.kind() == ErrorKind::NotFound => {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         let (stopped, shared) = (one.clone(), Arc::clone(&world));
@@ -86,7 +93,7 @@ async fn actor(world: Arc<World>, env: Env, mut rng: Rng, works: bool) -> Result
             (false, _) => one.run().await,
         };
         match ran {
-            Err(error) if !excusable(&error) => return Err(error),
+            Err(error) if !world.excuses(process, &error) => return Err(error),
             _ => {}
         }
     }
@@ -106,8 +113,8 @@ pub(crate) fn start(
         let process = sim.process("compactor", rng.below(7_200_000) as i64 - 3_600_000);
         let works = number >= compactors;
         let name = if works { "worker" } else { "compactor" };
-        let actor = actor(Arc::clone(world), env(process), rng.split(), works);
-        crate::actors::start(world, process, name, actor);
+        let actor = actor(Arc::clone(world), process, env(process), (rng.split(), works));
+        crate::world::start(world, process, name, actor);
         all.push(process);
     }
     all

@@ -16,10 +16,16 @@
 )]
 
 mod actors;
+mod backlog;
 mod compactors;
+mod edges;
+mod holes;
 mod oracle;
+mod remade;
+mod world;
+mod writers;
 
-use actors::World;
+use edges::Edges;
 use siltstone::{CompactionOptions, Database, Options, Reader, ReaderOptions, ScanRange};
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
@@ -28,6 +34,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use world::World;
+use writers::Writer;
 
 /// What one seed came to.
 struct Outcome {
@@ -40,11 +48,20 @@ struct Outcome {
     compacted: u64,
     /// Times that a writer's compactor took the epoch back.
     taken_back: u64,
+    /// The rows in the end.
+    rows: oracle::Rows,
+}
+
+impl Outcome {
+    /// What a user would notice.
+    fn came_to(&self) -> (u64, u64, &oracle::Rows) {
+        (self.opens, self.acks, &self.rows)
+    }
 }
 
 fn plan(rng: &mut Rng, collecting: bool) -> FaultPlan {
     let mut plan = FaultPlan::none();
-    for fault in Fault::ALL {
+    for fault in Fault::REQUESTS {
         let rate = 5 + rng.below(90) as u32;
         // Few requests are deletes or uploads; a brown-out hits many requests at once.
         let rate = match fault {
@@ -122,34 +139,28 @@ fn options(rng: &mut Rng, collecting: Collecting) -> Options {
 }
 
 fn run(seed: u64) -> Outcome {
-    run_with(seed, true)
+    run_with(seed, true, Edges::draw(seed))
 }
 
 /// Without every kind of write: the histories of seeds that were found before there were others.
-fn run_with(seed: u64, every_kind: bool) -> Outcome {
+fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 20_000_000, time: Duration::from_secs(7200) });
     let mut rng = sim.split_rng();
     let collecting = Collecting::draw(&mut rng, every_kind);
-    let bucket = Bucket::new(&sim, plan(&mut rng, collecting != Collecting::Nobody));
+    let plan = edges.sharpen(plan(&mut rng, collecting != Collecting::Nobody));
+    let bucket = Bucket::new(&sim, plan);
     let mut options = options(&mut rng, collecting);
     if compactors::take_part(seed) {
         compactors::writing(&mut options, &mut rng);
     }
-    let world = World::new((*sim).clone(), options, every_kind);
+    edges.widen(&mut options);
+    let kinds = (edges, every_kind);
+    let world = World::new((*sim).clone(), Arc::clone(&bucket), options, kinds);
+    let books = Arc::clone(&bucket);
+    world.edges.step_clocks(&sim, &world.stop, move || books.book(Fault::ClockStep));
 
-    let spawn_reader = |rng: &mut Rng| {
-        let process = sim.process("reader", rng.below(2000) as i64 - 1000);
-        let env = sim.env(process, bucket.store(process));
-        actors::start(
-            &world,
-            process,
-            "reader",
-            actors::reader(Arc::clone(&world), env, rng.split()),
-        );
-        process
-    };
-    let mut readers = vec![spawn_reader(&mut rng)];
+    let mut readers = vec![spawn_reader(&sim, &world, &mut rng)];
     collect(&sim, &world, &bucket, collecting, &mut rng);
     let mut compacting = Vec::new();
     if compactors::take_part(seed) {
@@ -158,10 +169,7 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
     }
     let mut paused: Vec<ProcessId> = Vec::new();
     for _ in 0..2 + rng.below(4) {
-        let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
-        let env = sim.env(process, bucket.store(process));
-        let writer = actors::writer(Arc::clone(&world), process, env, rng.split());
-        actors::start(&world, process, "writer", writer);
+        let process = spawn_writer(&sim, &world, &mut rng);
         sim.run_for(Duration::from_millis(200 + rng.below(8000))).expect("time goes on");
         if !compacting.is_empty() {
             sim.run_for(Duration::from_millis(rng.below(10_000))).expect("time goes on");
@@ -189,11 +197,33 @@ fn run_with(seed: u64, every_kind: bool) -> Outcome {
             && let Some(reader) = readers.pop()
         {
             kill(&sim, &world, reader);
-            readers.push(spawn_reader(&mut rng));
+            readers.push(spawn_reader(&sim, &world, &mut rng));
         }
     }
     let outcome = finish(&sim, &world, &bucket, &paused);
-    if collecting == Collecting::Nobody { outcome } else { swept(&sim, &bucket, outcome) }
+    if collecting == Collecting::Nobody {
+        return outcome;
+    }
+    if world.edges.have(Fault::ClockStep) {
+        edges::let_hours_pass(&sim);
+    }
+    swept(&sim, &bucket, outcome)
+}
+
+fn spawn_reader(sim: &Sim, world: &Arc<World>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("reader", rng.below(2000) as i64 - 1000);
+    let env = sim.env(process, world.bucket.store(process));
+    let reader = actors::reader(Arc::clone(world), process, env, rng.split());
+    world::start(world, process, "reader", reader);
+    process
+}
+
+fn spawn_writer(sim: &Sim, world: &Arc<World>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
+    let env = sim.env(process, world.bucket.store(process));
+    let writer = Writer { world: Arc::clone(world), process, env, rng: rng.split() };
+    world::start(world, process, "writer", writer.run());
+    process
 }
 
 /// When all is closed and the last late request has landed, rounds with no grace leave exactly what
@@ -232,14 +262,14 @@ fn collect(
         let process = sim.process("rewriter", 0);
         let env = sim.env(process, bucket.store(process));
         let rewriter = actors::rewriter(Arc::clone(world), env, rng.split());
-        actors::start(world, process, "rewriter", rewriter);
+        world::start(world, process, "rewriter", rewriter);
     }
     if collecting == Collecting::Everybody {
         for _ in 0..1 + rng.below(2) {
             let process = sim.process("collector", rng.below(400_000) as i64 - 200_000);
             let env = sim.env(process, bucket.store(process));
             let collector = actors::collector(Arc::clone(world), env, rng.split());
-            actors::start(world, process, "collector", collector);
+            world::start(world, process, "collector", collector);
         }
     }
 }
@@ -289,24 +319,32 @@ fn finish(sim: &Sim, world: &Arc<World>, bucket: &Arc<Bucket>, paused: &[Process
     let process = sim.process("last", 0);
     let env = sim.env(process, bucket.store(process));
     let shared = Arc::clone(world);
+    let last = Arc::new(parking_lot::Mutex::new(oracle::Rows::new()));
+    let found = Arc::clone(&last);
     let ended = sim.block_on(process, async move {
         while shared.active.load(Ordering::Relaxed) > 0 {
             shared.sim.sleep(Duration::from_millis(50)).await;
         }
-        let how = actors::opening(&shared.options);
-        let db = Database::open(env.clone(), how).await?;
+        // Long enough for everything to go over a slow link.
+        let options = Options { deadline: Duration::from_secs(300), ..shared.options.clone() };
+        let db = Database::open(env.clone(), world::opening(&options)).await?;
         let snapshot = db.snapshot()?;
+        let moment = world::Now::default().look(&shared.sim, &env);
         let expected = shared.oracle.opened(db.stats().epoch, snapshot.seq());
-        let rows = actors::rows_of(snapshot.scan(ScanRange::all())).await?;
-        if rows != oracle::all_rows(&expected, snapshot.seq()) {
+        let rows = world::rows_of(snapshot.scan(ScanRange::all())).await?;
+        if !moment.fits(&expected, snapshot.seq(), &rows) {
             shared.oracle.violation("the last state is wrong".to_owned());
         }
         db.close().await?;
-        let how = ReaderOptions { options: shared.options.clone(), ..ReaderOptions::default() };
-        let reader = Reader::open(env, how).await?;
-        if actors::rows_of(reader.scan(ScanRange::all())?).await? != rows {
+        let how = ReaderOptions { options, ..ReaderOptions::default() };
+        let reader = Reader::open(env.clone(), how).await?;
+        let scan = reader.scan(ScanRange::all())?;
+        let moment = world::Now::default().look(&shared.sim, &env);
+        let rows = world::rows_of(scan).await?;
+        if !moment.fits(&expected, snapshot.seq(), &rows) {
             shared.oracle.violation("a reader does not see the last state".to_owned());
         }
+        *found.lock() = rows;
         reader.close().await
     });
     match ended {
@@ -331,7 +369,8 @@ fn finish(sim: &Sim, world: &Arc<World>, bucket: &Arc<Bucket>, paused: &[Process
     let struck = bucket.injected();
     let taken_back = world.taken_back.load(Ordering::Relaxed);
     let trace = sim.trace_hash();
-    Outcome { trace, violations, struck, opens, acks, collected, compacted, taken_back }
+    let rows = std::mem::take(&mut *last.lock());
+    Outcome { trace, violations, struck, opens, acks, collected, compacted, taken_back, rows }
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -344,8 +383,12 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
     let mut struck: BTreeMap<Fault, u64> = BTreeMap::new();
     let (mut opens, mut acks, mut collected, mut compacted, mut taken_back) = (0, 0, 0, 0, 0);
     let mut failed = Vec::new();
+    let mut having: BTreeMap<Fault, u64> = BTreeMap::new();
     for seed in first..first + seeds {
-        let outcome = run(seed);
+        let (edges, outcome) = (Edges::draw(seed), run(seed));
+        for fault in Fault::EDGES.into_iter().filter(|fault| edges.have(*fault)) {
+            *having.entry(fault).or_default() += 1;
+        }
         for (fault, times) in &outcome.struck {
             *struck.entry(*fault).or_default() += u64::from(*times > 0);
         }
@@ -370,12 +413,38 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
     );
     assert!(seeds < 200 || taken_back > seeds / 50, "{taken_back} epochs taken back");
     println!("share of seeds in which a fault changed an outcome:");
-    for fault in Fault::ALL {
+    for fault in Fault::REQUESTS {
         let share = struck.get(&fault).copied().unwrap_or(0) * 100 / seeds;
         println!("  {fault:?}: {share} %");
         assert!(seeds < 50 || share >= 20, "{fault:?} struck in {share} % of the seeds only");
     }
+    println!("seeds that have an edge, and in how many of them it struck:");
+    for (fault, having) in having {
+        let times = struck.get(&fault).copied().unwrap_or(0);
+        println!("  {fault:?}: {having}, {} %", times * 100 / having);
+        assert!(having < 20 || times * 5 >= having, "{fault:?} struck in {times} of {having}");
+    }
     assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… SEEDS=1");
+}
+
+/// What a seed comes to with an edge, and without it: all else is the same.
+#[test]
+fn each_edge_changes_what_happens() {
+    let pairs = number("PAIRS", 5);
+    let mut with: BTreeMap<u64, Outcome> = BTreeMap::new();
+    println!("pairs of runs, with and without an edge, that came to something else:");
+    for fault in Fault::EDGES {
+        let mut changed = 0;
+        let having = (1..2000).filter(|seed| Edges::draw(*seed).have(fault));
+        let seeds: Vec<u64> = having.take(pairs as usize).collect();
+        for seed in &seeds {
+            let without = run_with(*seed, true, Edges::draw(*seed).without(fault));
+            let with = with.entry(*seed).or_insert_with(|| run(*seed));
+            changed += u64::from(with.came_to() != without.came_to());
+        }
+        println!("  {fault:?}: {changed} of {}", seeds.len());
+        assert!(changed * 5 >= seeds.len() as u64, "{fault:?} changed {changed} of {pairs}");
+    }
 }
 
 /// Seeds that once found something, whatever the others are.
@@ -383,7 +452,7 @@ fn nothing_acknowledged_is_lost_and_everything_ends() {
 fn what_was_found_stays_found() {
     // A writer that was taken over uploaded under names that its successor had reserved.
     let seed = 6330;
-    let outcome = run_with(seed, false);
+    let outcome = run_with(seed, false, Edges::none());
     assert!(outcome.violations.is_empty(), "seed {seed}: {:?}", outcome.violations);
 }
 

@@ -7,6 +7,36 @@ use std::collections::BTreeMap;
 
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// When a read took place: by the clock of whoever reads, and by the clock that is furthest ahead.
+/// What ends between the two may be there or not, since others drop by their clocks (RFC 0023); an
+/// older version of it is never there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) low: UnixMillis,
+    pub(crate) high: UnixMillis,
+}
+
+impl Moment {
+    /// Whether `rows` can be what `model` shows at `seq`.
+    pub(crate) fn fits(self, model: &Model, seq: Seq, rows: &Rows) -> bool {
+        let low = all_rows(model, seq, self.low);
+        if low == *rows {
+            return true;
+        }
+        let high: BTreeMap<_, _> = all_rows(model, seq, self.high).into_iter().collect();
+        let low: BTreeMap<_, _> = low.into_iter().collect();
+        let seen: BTreeMap<_, _> = rows.iter().cloned().collect();
+        let in_order = rows.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let mut keys = low.keys().chain(high.keys()).chain(seen.keys());
+        in_order && keys.all(|key| seen.get(key) == low.get(key) || seen.get(key) == high.get(key))
+    }
+
+    /// Whether something has ended by now that had a life.
+    pub(crate) fn hides_something(self, model: &Model, seq: Seq) -> bool {
+        all_rows(model, seq, self.low) != all_rows(model, seq, UnixMillis(2))
+    }
+}
+
 /// One writer that was opened.
 #[derive(Default)]
 struct Opened {
@@ -22,7 +52,7 @@ struct Opened {
 struct Books {
     writers: BTreeMap<u64, Opened>,
     /// What readers saw, to be held against the history that won.
-    seen: Vec<(Seq, Rows)>,
+    seen: Vec<(Seq, Moment, Rows)>,
     violations: Vec<String>,
     opens: u64,
     acks: u64,
@@ -104,8 +134,8 @@ impl Oracle {
     }
 
     /// A reader saw these rows at `seq`.
-    pub(crate) fn seen(&self, seq: Seq, rows: Rows) {
-        self.0.lock().seen.push((seq, rows));
+    pub(crate) fn seen(&self, seq: Seq, moment: Moment, rows: Rows) {
+        self.0.lock().seen.push((seq, moment, rows));
     }
 
     /// Something that must not be.
@@ -122,10 +152,10 @@ impl Oracle {
         let model = model_of(&winner.history);
         let last = winner.last;
         let mut found = Vec::new();
-        for (seq, rows) in &books.seen {
+        for (seq, moment, rows) in &books.seen {
             if *seq > last {
                 found.push(format!("a reader saw {seq}; the history that won ends at {last}"));
-            } else if all_rows(&model, *seq) != *rows {
+            } else if !moment.fits(&model, *seq, rows) {
                 found.push(format!("a reader's view at {seq} is not that of the history that won"));
             }
         }
@@ -151,14 +181,14 @@ fn model_of(history: &[(Seq, Vec<u8>)]) -> Model {
     model
 }
 
-/// All of a model at `seq`.
-pub(crate) fn all_rows(model: &Model, seq: Seq) -> Rows {
-    model.scan(None, None, false, view_at(seq)).expect("appending is no error")
+/// All of a model at `seq`, at a moment.
+pub(crate) fn all_rows(model: &Model, seq: Seq, now: UnixMillis) -> Rows {
+    model.scan(None, None, false, view_at(seq, now)).expect("appending is no error")
 }
 
-/// Everything up to `seq`. What expires does so before it is written, or never.
-pub(crate) fn view_at(seq: Seq) -> View<'static> {
-    View { seq, now: UnixMillis(2), operator: Some(&Append) }
+/// Everything up to `seq` that has not ended.
+pub(crate) fn view_at(seq: Seq, now: UnixMillis) -> View<'static> {
+    View { seq, now, operator: Some(&Append) }
 }
 
 /// The built-in operator of that name, written down once more.

@@ -13,6 +13,7 @@ mod conditional;
 mod conformance;
 mod contract;
 mod counting;
+mod edges;
 mod faults;
 mod http;
 mod limits;

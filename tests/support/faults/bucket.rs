@@ -1,6 +1,9 @@
 //! The shared objects, the dice, and the books.
 
+use super::link::Traffic;
 use super::plan::{Fault, FaultPlan};
+use super::quota::Quota;
+use super::refusal::{Refusals, Verb, is_for_good};
 use super::store::FaultStore;
 use crate::sim::{ProcessId, Rng, SimHandle};
 use bytes::Bytes;
@@ -14,6 +17,8 @@ use std::time::Duration;
 
 /// How long after a flipped read an object's reads are right: longer than a read and its retries.
 const FLIP_PAUSE: Duration = Duration::from_secs(60);
+/// Tells the dice of [`Fault::EDGES`] from the others': who switches one on shifts no other draw.
+const EDGES: u64 = 0x6564_6765_0000_0001;
 
 /// At which point of a store operation the process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,8 @@ struct Object {
 struct State {
     objects: BTreeMap<ObjectName, Object>,
     rng: Rng,
+    /// For [`Fault::EDGES`].
+    edges: Rng,
     plan: FaultPlan,
     counts: BTreeMap<Fault, u64>,
     operations: BTreeMap<ProcessId, u64>,
@@ -47,6 +54,11 @@ struct State {
     down_until: Duration,
     denied: bool,
     under_way: u64,
+    traffic: Traffic,
+    refusals: Refusals,
+    quota: Quota,
+    /// When a create of the WAL of each process was last refused for good.
+    refused_wal: BTreeMap<ProcessId, Duration>,
 }
 
 /// The object store of a simulated world.
@@ -62,6 +74,10 @@ pub(super) struct Passage {
     pub(super) back: Duration,
     /// Refused whatever it is.
     pub(super) error: Option<Error>,
+    /// When the client gives up, counted from the beginning, where that is before the answer.
+    pub(super) cut: Option<Duration>,
+    /// Refused by a store that has seen the request: it is certain that nothing was done.
+    pub(super) is_certain: bool,
     /// When the process is to die in it.
     pub(super) crash: Option<CrashPoint>,
 }
@@ -81,6 +97,11 @@ impl Bucket {
             down_until: Duration::ZERO,
             denied: false,
             under_way: 0,
+            edges: Rng::new(sim.seed() ^ EDGES),
+            traffic: Traffic::default(),
+            refusals: Refusals::default(),
+            quota: Quota::default(),
+            refused_wal: BTreeMap::new(),
         };
         Arc::new(Bucket { sim: sim.clone(), state: Mutex::new(state) })
     }
@@ -95,10 +116,15 @@ impl Bucket {
         &self.sim
     }
 
-    /// Ends all faults: those that have struck stay, what is under way still lands.
+    /// Ends all faults: those that have struck stay, what is under way still lands. The link is
+    /// what it was.
     pub fn heal(&self) {
         let mut state = self.state.lock();
+        let link = state.plan.link;
         state.plan = FaultPlan::none();
+        state.plan.link = link;
+        state.refusals.lift();
+        state.quota.lift();
         state.down_until = Duration::ZERO;
         state.denied = false;
     }
@@ -160,8 +186,9 @@ impl Bucket {
         self.state.lock().objects.remove(&name).is_some()
     }
 
-    /// Opens the books for one request of `process`: its number, its way, whether it dies.
-    pub(super) fn begin(&self, process: ProcessId) -> Passage {
+    /// Opens the books for one request of `process` that sends so many bytes: its number, its way,
+    /// whether it dies.
+    pub(super) fn begin(&self, process: ProcessId, verb: Verb, bytes: u64) -> Passage {
         let now = self.sim.elapsed();
         let mut state = self.state.lock();
         let number = state.operations.entry(process).or_default();
@@ -181,19 +208,81 @@ impl Bucket {
             let (low, high) = state.plan.brown_out;
             state.down_until = now + state.rng.between(low, high);
         }
+        let transient = now < state.down_until;
         let error = if state.denied {
             Some(Error::new(ErrorKind::Denied, "the store refused the credentials"))
-        } else if now < state.down_until {
+        } else if transient {
             Some(Error::unavailable("the store is down (503)"))
         } else {
-            None
+            state.refusal(verb, bytes, now)
         };
-        Passage { there, back, error, crash }
+        let is_certain = error.is_some() && !transient;
+        there += state.body(process, (now, bytes));
+        let cut = state.cut(there + back, bytes);
+        Passage { there, back, error, crash, cut, is_certain }
     }
 
     /// Whether `fault` strikes now; books it.
     pub(super) fn strikes(&self, fault: Fault) -> bool {
         self.state.lock().strikes(fault)
+    }
+
+    /// Books a fault that has struck.
+    pub fn book(&self, fault: Fault) {
+        self.state.lock().book(fault);
+    }
+
+    /// The same for one of [`Fault::EDGES`].
+    pub(super) fn strikes_at_the_edge(&self, fault: Fault) -> bool {
+        self.state.lock().strikes_at_the_edge(fault)
+    }
+
+    /// How long `bytes` of an answer take to `process` after so long a way, and whether the client
+    /// has given up by then.
+    pub(super) fn answer(&self, process: ProcessId, passage: &mut Passage, bytes: u64) {
+        let mut state = self.state.lock();
+        passage.back += state.body(process, (self.sim.elapsed(), bytes));
+        passage.cut = state.cut(passage.there + passage.back, bytes);
+    }
+
+    /// Even or odd.
+    pub(super) fn coin(&self) -> bool {
+        self.state.lock().edges.chance(500)
+    }
+
+    /// Whether the next listing is made of pages: it counts as struck when there is a second one.
+    pub(super) fn lists_in_pages(&self) -> bool {
+        let mut state = self.state.lock();
+        let rate = state.plan.rate(Fault::ListInPages);
+        state.edges.chance(rate)
+    }
+
+    /// Names in a page of a listing, and how long the next one takes.
+    pub(super) fn page(&self) -> (usize, Duration) {
+        let mut state = self.state.lock();
+        let (low, high) = state.plan.latency;
+        (state.plan.page_names.max(1), state.edges.between(low * 2, high * 2))
+    }
+
+    pub(super) fn stage(&self, bytes: u64) {
+        self.state.lock().quota.stage(bytes);
+    }
+
+    pub(super) fn unstage(&self, bytes: u64) {
+        self.state.lock().quota.unstage(bytes);
+    }
+
+    /// A create of a WAL object of `process` was answered with this refusal.
+    pub(super) fn refused_wal(&self, process: ProcessId, error: &Error) {
+        if is_for_good(error) {
+            self.state.lock().refused_wal.insert(process, self.sim.elapsed());
+        }
+    }
+
+    /// When a create of a WAL object of `process` was last refused for good.
+    #[must_use]
+    pub fn wal_refused_at(&self, process: ProcessId) -> Option<Duration> {
+        self.state.lock().refused_wal.get(&process).copied()
     }
 
     /// The first of `faults` that strikes.
@@ -208,6 +297,11 @@ impl Bucket {
         state.under_way += 1;
         let (low, high) = state.plan.lateness;
         state.rng.between(low, high)
+    }
+
+    /// Counts as under way until [`Bucket::landed`], though its client waits no more.
+    pub(super) fn sets_out(&self) {
+        self.state.lock().under_way += 1;
     }
 
     pub(super) fn landed(&self) {
@@ -273,8 +367,76 @@ impl State {
     fn strikes(&mut self, fault: Fault) -> bool {
         let strikes = self.rng.chance(self.plan.rate(fault));
         if strikes {
-            *self.counts.entry(fault).or_default() += 1;
+            self.book(fault);
         }
         strikes
+    }
+
+    fn strikes_at_the_edge(&mut self, fault: Fault) -> bool {
+        let strikes = self.edges.chance(self.plan.rate(fault));
+        if strikes {
+            self.book(fault);
+        }
+        strikes
+    }
+
+    fn book(&mut self, fault: Fault) {
+        *self.counts.entry(fault).or_default() += 1;
+    }
+
+    /// Why the store refuses a request that has reached it.
+    fn refusal(&mut self, verb: Verb, bytes: u64, now: Duration) -> Option<Error> {
+        let (low, high) = self.plan.refusal;
+        if self.refusals.of(verb, now).is_none() {
+            if let Some(denied) = verb.denied()
+                && self.strikes_at_the_edge(denied)
+            {
+                let until = now + self.edges.between(low, high);
+                self.refusals.deny(verb, until);
+            } else if verb.is_refused() && self.strikes_at_the_edge(Fault::RefusedForGood) {
+                let until = now + self.edges.between(low, high);
+                let kind = match self.edges.below(3) {
+                    0 => ErrorKind::Unsupported,
+                    1 if self.plan.refuses_as_missing => ErrorKind::NotFound,
+                    _ => ErrorKind::Invalid,
+                };
+                self.refusals.refuse_for_good(verb, until, kind);
+            }
+        }
+        let refused = self.refusals.of(verb, now);
+        if refused.is_some() || verb != Verb::Put || self.plan.rate(Fault::DiskFull) == 0 {
+            return refused;
+        }
+        let stored = self.objects.values().map(|object| object.bytes.len() as u64).sum();
+        if !self.quota.is_set(now) && self.edges.chance(self.plan.rate(Fault::DiskFull)) {
+            let spare = self.edges.below(self.plan.spare_bytes + 1);
+            let until = now + self.edges.between(low, high);
+            self.quota.set(stored, spare, until);
+        }
+        let full = self.quota.check(stored, bytes, now).err();
+        if full.is_some() {
+            self.book(Fault::DiskFull);
+        }
+        full
+    }
+
+    /// How long a body takes over the link.
+    fn body(&mut self, process: ProcessId, (now, bytes): (Duration, u64)) -> Duration {
+        let Some(link) = self.plan.link else { return Duration::ZERO };
+        let takes = self.traffic.take(link, process, (now, bytes));
+        if takes > self.plan.latency.1 {
+            self.book(Fault::SlowLink);
+        }
+        takes
+    }
+
+    /// When the client gives up, where that is before the whole way has passed.
+    fn cut(&mut self, way: Duration, bytes: u64) -> Option<Duration> {
+        let limit = self.plan.link?.limit_of(bytes);
+        if way <= limit {
+            return None;
+        }
+        self.book(Fault::CutOff);
+        Some(limit)
     }
 }

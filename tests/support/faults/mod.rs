@@ -5,9 +5,15 @@
 //! which outlives it: a create of a process that was killed meanwhile may still land.
 
 mod bucket;
+mod link;
 mod plan;
+mod quota;
+mod refusal;
 mod store;
+mod upload;
 
 pub use bucket::{Bucket, CrashPoint};
+pub use link::Link;
 pub use plan::{Fault, FaultPlan};
+pub use refusal::is_for_good;
 pub use store::FaultStore;

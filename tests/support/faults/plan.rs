@@ -1,5 +1,6 @@
 //! Which faults there are, and how often each strikes.
 
+use super::link::Link;
 use crate::sim::Rng;
 use std::time::Duration;
 
@@ -45,11 +46,40 @@ pub enum Fault {
     UploadLate,
     /// Everything fails for a while.
     BrownOut,
+    /// A body waits for the link longer than a request's longest way ([`FaultPlan::link`]).
+    SlowLink,
+    /// The client gives a request up at its limit: what had arrived by then is done, of the rest
+    /// nobody knows.
+    CutOff,
+    /// Creates and uploads are denied for a while; all else works.
+    PutDenied,
+    /// Listings are denied for a while; all else works.
+    ListDenied,
+    /// Deletes are denied for a while; all else works.
+    DeleteDenied,
+    /// A kind of request is answered, for a while, as by a store that will never do it.
+    RefusedForGood,
+    /// What does not fit is refused, until somebody makes room.
+    DiskFull,
+    /// A listing is made of pages, each read at a moment of its own.
+    ListInPages,
+    /// A store operation in a background task of the engine panics.
+    TaskPanic,
+    /// A process's wall clock, or the store's, steps by hours.
+    ClockStep,
+    /// A caller drops the future of a call.
+    DroppedFuture,
+    /// What is written ends during the run.
+    ExpiryDue,
+    /// An outside hand deletes an object of the WAL that is needed.
+    Hole,
+    /// An outside hand deletes the database under live handles, and another is made there.
+    Remade,
 }
 
 impl Fault {
-    /// Every kind.
-    pub const ALL: [Fault; 19] = [
+    /// What may befall any single request: of these every random plan has some.
+    pub const REQUESTS: [Fault; 19] = [
         Fault::Stall,
         Fault::PutLostOnTheWay,
         Fault::PutAnswerLost,
@@ -71,17 +101,38 @@ impl Fault {
         Fault::BrownOut,
     ];
 
-    /// Whether a store that keeps the contract can do this.
+    /// The edges of the world: a seed has few of them, or none.
+    pub const EDGES: [Fault; 14] = [
+        Fault::SlowLink,
+        Fault::CutOff,
+        Fault::PutDenied,
+        Fault::ListDenied,
+        Fault::DeleteDenied,
+        Fault::RefusedForGood,
+        Fault::DiskFull,
+        Fault::ListInPages,
+        Fault::TaskPanic,
+        Fault::ClockStep,
+        Fault::DroppedFuture,
+        Fault::ExpiryDue,
+        Fault::Hole,
+        Fault::Remade,
+    ];
+
+    /// How many kinds there are.
+    const KINDS: usize = Fault::REQUESTS.len() + Fault::EDGES.len();
+
+    /// Whether a store that keeps the contract can do this, and nobody else lays hands on it.
     #[must_use]
     pub fn keeps_the_contract(self) -> bool {
-        self != Fault::ListStale
+        !matches!(self, Fault::ListStale | Fault::Hole | Fault::Remade)
     }
 }
 
 /// How often each fault strikes, in a thousand requests it can strike, and how slow the store is.
 #[derive(Clone, Debug)]
 pub struct FaultPlan {
-    rates: [u32; Fault::ALL.len()],
+    rates: [u32; Fault::KINDS],
     /// Shortest and longest way of a request, one direction.
     pub latency: (Duration, Duration),
     /// Shortest and longest delay of what lands late.
@@ -90,6 +141,16 @@ pub struct FaultPlan {
     pub brown_out: (Duration, Duration),
     /// How long an object can be missing from listings.
     pub staleness: Duration,
+    /// Bandwidth and limits of requests; `None`: there are none. Stays when the faults end.
+    pub link: Option<Link>,
+    /// Shortest and longest time that a verb is refused, or a disk full.
+    pub refusal: (Duration, Duration),
+    /// Whether a refusal for good may be that there is no such bucket.
+    pub refuses_as_missing: bool,
+    /// Most bytes that are left when a disk is about to be full.
+    pub spare_bytes: u64,
+    /// Names in a page of a listing.
+    pub page_names: usize,
 }
 
 impl FaultPlan {
@@ -97,20 +158,26 @@ impl FaultPlan {
     #[must_use]
     pub fn none() -> FaultPlan {
         FaultPlan {
-            rates: [0; Fault::ALL.len()],
+            rates: [0; Fault::KINDS],
             latency: (Duration::from_millis(1), Duration::from_millis(10)),
             lateness: (Duration::from_secs(1), Duration::from_secs(300)),
             brown_out: (Duration::from_secs(1), Duration::from_secs(20)),
             staleness: Duration::from_secs(5),
+            link: None,
+            refusal: (Duration::from_millis(200), Duration::from_secs(5)),
+            refuses_as_missing: true,
+            spare_bytes: 4096,
+            page_names: 3,
         }
     }
 
-    /// A plan for one seed: each fault that the contract allows is off in half of the plans, and
-    /// otherwise strikes 1 to 60 times in a thousand; the store is fast or slow.
+    /// A plan for one seed: each fault of [`Fault::REQUESTS`] that the contract allows is off in
+    /// half of the plans, and otherwise strikes 1 to 60 times in a thousand; the store is fast or
+    /// slow.
     #[must_use]
     pub fn random(rng: &mut Rng) -> FaultPlan {
         let mut plan = FaultPlan::none();
-        for fault in Fault::ALL {
+        for fault in Fault::REQUESTS {
             let (on, rate) = (rng.chance(500), 1 + rng.below(60) as u32);
             // A brown-out hits many requests at once.
             let rate = if fault == Fault::BrownOut { rate.div_ceil(10) } else { rate };
@@ -152,10 +219,11 @@ mod tests {
 
     #[test]
     fn every_fault_has_a_rate_of_its_own() {
-        for (position, fault) in Fault::ALL.into_iter().enumerate() {
+        let all = || Fault::REQUESTS.into_iter().chain(Fault::EDGES);
+        for (position, fault) in all().enumerate() {
             assert_eq!(fault as usize, position);
             let plan = FaultPlan::none().with(fault, 7);
-            for other in Fault::ALL {
+            for other in all() {
                 assert_eq!(plan.rate(other), if other == fault { 7 } else { 0 });
             }
         }
@@ -165,7 +233,7 @@ mod tests {
     fn random_plans_keep_the_contract_and_use_every_fault_in_time() {
         let mut rng = Rng::new(3);
         let plans: Vec<_> = (0..100).map(|_| FaultPlan::random(&mut rng)).collect();
-        for fault in Fault::ALL {
+        for fault in Fault::REQUESTS {
             let used = plans.iter().filter(|plan| plan.rate(fault) > 0).count();
             if fault.keeps_the_contract() {
                 assert!((20..80).contains(&used), "{fault:?} in {used} plans");

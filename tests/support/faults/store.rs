@@ -4,11 +4,14 @@
 //! process:  begin ──── there ────┐                     ┌──── back ──── end
 //! network:                       └─ applied, or later ─┘
 //! ```
+//! Where the client has a limit, it may give up anywhere on this way.
 
 use super::bucket::{Bucket, CrashPoint, Passage};
 use super::plan::Fault;
+use super::refusal::Verb;
+use super::upload::FaultUpload;
 use crate::sim::ProcessId;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
@@ -17,10 +20,11 @@ use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the way of a write does to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Fine,
     LostOnTheWay,
     AnswerLost,
@@ -30,7 +34,7 @@ enum Fate {
 /// One process's view of a [`Bucket`].
 #[derive(Clone)]
 pub struct FaultStore {
-    bucket: Arc<Bucket>,
+    pub(super) bucket: Arc<Bucket>,
     process: ProcessId,
 }
 
@@ -40,7 +44,7 @@ impl fmt::Debug for FaultStore {
     }
 }
 
-fn lost(what: &str) -> Error {
+pub(super) fn lost(what: &str) -> Error {
     Error::unavailable(format!("the connection was lost ({what})"))
 }
 
@@ -49,13 +53,17 @@ impl FaultStore {
         FaultStore { bucket, process }
     }
 
-    /// A request leaves, unless the process dies first.
-    async fn begin(&self, what: &'static str) -> Passage {
+    /// A request leaves, with so many bytes, unless the process dies first, or its task panics.
+    pub(super) async fn begin(&self, what: &'static str, verb: Verb, bytes: u64) -> Passage {
         if !self.bucket.sim().is_alive(self.process) {
             // The rest of the poll in which the process was killed.
             futures::future::pending::<()>().await;
         }
-        let passage = self.bucket.begin(self.process);
+        if self.bucket.sim().is_in_background() && self.bucket.strikes_at_the_edge(Fault::TaskPanic)
+        {
+            self.bucket.sim().panic_as_planned();
+        }
+        let passage = self.bucket.begin(self.process, verb, bytes);
         self.bucket.sim().note(self.process, what, self.bucket.operations(self.process));
         if passage.crash == Some(CrashPoint::Before) {
             self.die().await;
@@ -64,7 +72,7 @@ impl FaultStore {
     }
 
     /// The answer arrives, unless the process dies first.
-    async fn end(&self, passage: &Passage) {
+    pub(super) async fn end(&self, passage: &Passage) {
         match passage.crash {
             Some(CrashPoint::AnswerLost) => self.die().await,
             Some(CrashPoint::After) => {
@@ -82,13 +90,28 @@ impl FaultStore {
 
     /// Applies `change` in the network, where it does not depend on who sent it; `None` when no
     /// answer comes.
-    async fn apply<T: Send + 'static>(
+    pub(super) async fn apply<T: Send + 'static>(
         &self,
-        passage: &Passage,
+        passage: &mut Passage,
         fate: Fate,
         change: impl FnOnce(&Bucket) -> T + Send + 'static,
     ) -> Option<T> {
         let sim = self.bucket.sim();
+        if let Some(limit) = passage.cut {
+            // What has not arrived in whole may still be passed on by whoever stands between.
+            if passage.there <= limit || self.bucket.coin() {
+                self.bucket.sets_out();
+                let (network, bucket, there) =
+                    (sim.clone(), Arc::clone(&self.bucket), passage.there);
+                sim.spawn(ProcessId::NETWORK, "request", async move {
+                    network.sleep(there).await;
+                    bucket.landed();
+                    change(&bucket);
+                });
+            }
+            self.gives_up(passage, Duration::ZERO).await;
+            return None;
+        }
         if fate == Fate::LostOnTheWay {
             sim.sleep(passage.there).await;
             return None;
@@ -111,7 +134,15 @@ impl FaultStore {
         if fate == Fate::AnswerLost { None } else { answer }
     }
 
-    fn fate(&self, lost: Fault, answer_lost: Fault, late: Fault) -> Fate {
+    /// The client waits until its limit, `so_far` of it being over, and no longer.
+    async fn gives_up(&self, passage: &mut Passage, so_far: Duration) -> Error {
+        let limit = passage.cut.unwrap_or_default();
+        passage.back = Duration::ZERO;
+        self.bucket.sim().sleep(limit.saturating_sub(so_far)).await;
+        lost("the request took longer than its limit")
+    }
+
+    pub(super) fn fate(&self, lost: Fault, answer_lost: Fault, late: Fault) -> Fate {
         match self.bucket.first_to_strike(&[lost, answer_lost, late]) {
             None => Fate::Fine,
             Some(fault) if fault == lost => Fate::LostOnTheWay,
@@ -121,7 +152,10 @@ impl FaultStore {
     }
 
     /// A request that changes nothing: it travels, and may fail on the way.
-    async fn ask(&self, passage: &Passage, fault: Fault) -> Result<()> {
+    pub(super) async fn ask(&self, passage: &mut Passage, fault: Fault) -> Result<()> {
+        if passage.cut.is_some() {
+            return Err(self.gives_up(passage, Duration::ZERO).await);
+        }
         self.bucket.sim().sleep(passage.there).await;
         match &passage.error {
             Some(error) => Err(error.clone()),
@@ -136,9 +170,16 @@ impl FaultStore {
         {
             return Err(Error::invalid("an empty range was asked for"));
         }
-        let passage = self.begin("get").await;
-        let asked = self.ask(&passage, Fault::GetError).await;
-        let found = asked.and_then(|()| self.look(name, range));
+        let mut passage = self.begin("get", Verb::Get, 0).await;
+        let asked = self.ask(&mut passage, Fault::GetError).await;
+        let mut found = asked.and_then(|()| self.look(name, range));
+        if let Ok(Some(bytes)) = &found {
+            self.bucket.answer(self.process, &mut passage, bytes.len() as u64);
+            if passage.cut.is_some() {
+                let there = passage.there;
+                found = Err(self.gives_up(&mut passage, there).await);
+            }
+        }
         self.end(&passage).await;
         found
     }
@@ -157,26 +198,50 @@ impl FaultStore {
         Ok(Some(self.bucket.perhaps_flipped(name, bytes)))
     }
 
+    /// A listing in pages: each is what is there when it is read, after the last name of the page
+    /// before.
+    async fn in_pages(&self, prefix: &'static str, after: Option<ObjectName>) -> Vec<Listed> {
+        let (mut all, mut after) = (Vec::new(), after);
+        loop {
+            let (names, pause) = self.bucket.page();
+            let mut page = self.bucket.listing(prefix, after);
+            let is_last = page.len() <= names;
+            page.truncate(names);
+            after = page.last().map(|listed| listed.name).or(after);
+            all.extend(page);
+            if is_last {
+                return all;
+            }
+            self.bucket.book(Fault::ListInPages);
+            self.bucket.sim().sleep(pause).await;
+        }
+    }
+
     async fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
-        let passage = self.begin("put").await;
-        let answer = self.create_on_the_way(&passage, name, bytes).await;
+        let mut passage = self.begin("put", Verb::Put, bytes.len() as u64).await;
+        let answer = self.create_on_the_way(&mut passage, name, bytes).await;
+        if let (PutAnswer::Refused(error), ObjectName::Wal(_)) = (&answer, name) {
+            self.bucket.refused_wal(self.process, error);
+        }
         self.end(&passage).await;
         answer
     }
 
     async fn create_on_the_way(
         &self,
-        passage: &Passage,
+        passage: &mut Passage,
         name: ObjectName,
         bytes: Bytes,
     ) -> PutAnswer {
         let sim = self.bucket.sim();
-        if let Some(error) = &passage.error {
+        if let Some(error) = passage.error.clone() {
+            if passage.cut.is_some() {
+                return PutAnswer::Ambiguous(self.gives_up(passage, Duration::ZERO).await);
+            }
             sim.sleep(passage.there).await;
-            let refused = !error.kind().is_transient();
-            return match refused {
-                true => PutAnswer::Refused(error.clone()),
-                false => PutAnswer::Ambiguous(error.clone()),
+            return match passage.is_certain || !error.kind().is_transient() {
+                true => PutAnswer::Refused(error),
+                false => PutAnswer::Ambiguous(error),
             };
         }
         if self.bucket.strikes(Fault::PutFalseExists) {
@@ -194,7 +259,7 @@ impl FaultStore {
     }
 
     async fn remove(&self, name: ObjectName) -> Result<()> {
-        let passage = self.begin("delete").await;
+        let mut passage = self.begin("delete", Verb::Delete, 0).await;
         let removed = match &passage.error {
             Some(error) => {
                 self.bucket.sim().sleep(passage.there).await;
@@ -202,7 +267,8 @@ impl FaultStore {
             }
             None => {
                 let fate = self.fate(Fault::DeleteLost, Fault::DeleteAnswerLost, Fault::DeleteLate);
-                let answer = self.apply(&passage, fate, move |bucket| bucket.remove(name)).await;
+                let answer =
+                    self.apply(&mut passage, fate, move |bucket| bucket.remove(name)).await;
                 answer.map(|_| ()).ok_or_else(|| lost("no answer to a delete"))
             }
         };
@@ -230,12 +296,11 @@ impl Store for FaultStore {
 
     fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
         async move {
-            let passage = self.begin("upload").await;
-            let asked = self.ask(&passage, Fault::UploadPartError).await;
+            let mut passage = self.begin("upload", Verb::Put, 0).await;
+            let asked = self.ask(&mut passage, Fault::UploadPartError).await;
             self.end(&passage).await;
             asked?;
-            let upload: Box<dyn Upload> =
-                Box::new(FaultUpload { store: self.clone(), name, bytes: BytesMut::new() });
+            let upload: Box<dyn Upload> = Box::new(FaultUpload::new(self.clone(), name));
             Ok(upload)
         }
         .boxed()
@@ -247,9 +312,13 @@ impl Store for FaultStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         async move {
-            let passage = self.begin("list").await;
-            let asked = self.ask(&passage, Fault::ListError).await;
-            let listed = asked.map(|()| self.bucket.listing(prefix, after));
+            let mut passage = self.begin("list", Verb::List, 0).await;
+            let asked = self.ask(&mut passage, Fault::ListError).await;
+            let listed = match asked {
+                Ok(()) if self.bucket.lists_in_pages() => Ok(self.in_pages(prefix, after).await),
+                Ok(()) => Ok(self.bucket.listing(prefix, after)),
+                Err(error) => Err(error),
+            };
             self.end(&passage).await;
             listed
         }
@@ -258,55 +327,5 @@ impl Store for FaultStore {
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.remove(name).boxed()
-    }
-}
-
-struct FaultUpload {
-    store: FaultStore,
-    name: ObjectName,
-    bytes: BytesMut,
-}
-
-impl FaultUpload {
-    async fn complete(self: Box<Self>) -> Result<()> {
-        let (store, name, bytes) = (self.store.clone(), self.name, self.bytes.freeze());
-        let passage = store.begin("finish").await;
-        let finished = match &passage.error {
-            Some(error) => {
-                store.bucket.sim().sleep(passage.there).await;
-                Err(error.clone())
-            }
-            None => {
-                let fate =
-                    store.fate(Fault::UploadLost, Fault::UploadAnswerLost, Fault::UploadLate);
-                let answer =
-                    store.apply(&passage, fate, move |bucket| bucket.insert(name, bytes)).await;
-                answer.ok_or_else(|| lost("no answer to the end of an upload"))
-            }
-        };
-        store.end(&passage).await;
-        finished
-    }
-}
-
-impl Upload for FaultUpload {
-    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
-        async move {
-            let passage = self.store.begin("part").await;
-            let asked = self.store.ask(&passage, Fault::UploadPartError).await;
-            self.store.end(&passage).await;
-            asked?;
-            self.bytes.extend_from_slice(&chunk);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.complete().boxed()
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        futures::future::ready(Ok(())).boxed()
     }
 }

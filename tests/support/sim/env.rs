@@ -34,7 +34,9 @@ struct SimClock {
 
 impl Clock for SimClock {
     fn now(&self) -> UnixMillis {
-        wall_clock(self.sim.elapsed(), self.sim.skew_millis(self.process))
+        let now = wall_clock(self.sim.elapsed(), self.sim.skew_millis(self.process));
+        self.sim.show(now);
+        now
     }
 
     fn monotonic(&self) -> Duration {
@@ -61,10 +63,10 @@ struct SimSpawn {
 
 impl Spawn for SimSpawn {
     fn spawn(&self, name: &'static str, task: BoxFuture<'static, ()>) {
-        self.sim.spawn(self.process, name, task);
+        self.sim.spawn_background(self.process, name, task);
     }
 
     fn spawn_blocking(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) {
-        self.sim.spawn(self.process, name, async move { work() });
+        self.sim.spawn_background(self.process, name, Box::pin(async move { work() }));
     }
 }

@@ -1,25 +1,26 @@
 //! The executor: who runs next, what time it is, and what has happened.
 
 use super::env;
+use super::limits::{Limits, Stopped};
 use super::panics;
+use super::planned::{PlannedPanic, is_planned, panic_as_planned};
 use super::random::Rng;
 use super::timer::Sleep;
+use super::trace::{Event, Trace};
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::Env;
 use siltstone::UnixMillis;
 use siltstone::env::Effects;
 use siltstone::store::Store;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
-
-/// Events kept for the report of a failure.
-const RECENT_EVENTS: usize = 60;
 
 /// A process of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,64 +35,25 @@ impl ProcessId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TaskId(u64);
 
-/// When a run counts as hanging.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Polls of tasks in one [`SimHandle::block_on`].
-    pub steps: u64,
-    /// Virtual time in one [`SimHandle::block_on`].
-    pub time: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits { steps: 2_000_000, time: Duration::from_secs(3600) }
-    }
-}
-
-/// Why a run ended without its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// Its process was killed.
-    Killed,
-    /// Nothing can run and no timer is set: somebody waits for what nobody will do.
-    Deadlock,
-    /// [`Limits::steps`] was reached: tasks run without getting anywhere.
-    TooManySteps,
-    /// [`Limits::time`] was reached: retries without an end.
-    TooLong,
-}
-
-impl Stopped {
-    /// Whether the program hangs; being killed is not its fault.
-    #[must_use]
-    pub fn is_hang(self) -> bool {
-        self != Stopped::Killed
-    }
-}
-
 struct Process {
     name: &'static str,
     alive: bool,
     paused: bool,
     skew_millis: i64,
+    /// Its tasks that panicked as planned.
+    panics: Vec<PlannedPanic>,
 }
 
 struct Task {
     process: ProcessId,
     name: &'static str,
+    /// Whether the engine spawned it; the others are the test's own.
+    background: bool,
+    spawned: Duration,
     /// Taken out while it is polled.
     future: Option<BoxFuture<'static, ()>>,
     waker: Waker,
     queued: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Event {
-    at: Duration,
-    process: ProcessId,
-    what: &'static str,
-    detail: u64,
 }
 
 struct State {
@@ -102,6 +64,8 @@ struct State {
     processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
     ready: Vec<TaskId>,
+    /// The task whose poll is under way.
+    running: Option<TaskId>,
     timers: BTreeMap<(Duration, u64), Waker>,
     /// Numbers tasks, timers and processes.
     next_number: u64,
@@ -109,9 +73,16 @@ struct State {
     dying: Vec<ProcessId>,
     /// Whether a panic of a task is part of the test.
     panics_expected: bool,
+    /// The latest wall time that any process was shown.
+    latest_shown: UnixMillis,
     steps: u64,
-    trace: u64,
-    recent: VecDeque<Event>,
+    trace: Trace,
+}
+
+impl Process {
+    fn new(name: &'static str, skew_millis: i64) -> Process {
+        Process { name, alive: true, paused: false, skew_millis, panics: Vec::new() }
+    }
 }
 
 impl State {
@@ -138,18 +109,18 @@ impl State {
         }
     }
 
-    /// Folds an event into the trace (FNV-1a over its numbers and its name).
+    fn panics(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(&id) else { return };
+        let panic = PlannedPanic { task: task.name, spawned: task.spawned, at: self.now };
+        let process = task.process;
+        if let Some(process) = self.processes.get_mut(&process) {
+            process.panics.push(panic);
+        }
+        self.note(process, "panics", id.0);
+    }
+
     fn note(&mut self, process: ProcessId, what: &'static str, detail: u64) {
-        let at = self.now;
-        let numbers = [at.as_nanos() as u64, u64::from(process.0), detail];
-        let bytes = numbers.iter().flat_map(|number| number.to_le_bytes()).chain(what.bytes());
-        for byte in bytes {
-            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-        if self.recent.len() == RECENT_EVENTS {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(Event { at, process, what, detail });
+        self.trace.note(Event { at: self.now, process: process.0, what, detail });
     }
 
     /// Takes one of the tasks that can run, by the seed.
@@ -165,6 +136,7 @@ impl State {
             let (process, name, waker) = (task.process, task.name, task.waker.clone());
             if let Some(future) = task.future.take() {
                 self.note(process, name, id.0);
+                self.running = Some(id);
                 return Some((id, future, waker));
             }
         }
@@ -241,7 +213,7 @@ impl Sim {
     #[must_use]
     pub fn new(seed: u64) -> Sim {
         panics::count();
-        let network = Process { name: "network", alive: true, paused: false, skew_millis: 0 };
+        let network = Process::new("network", 0);
         Sim(SimHandle(Arc::new(Mutex::new(State {
             seed,
             rng: Rng::new(seed),
@@ -250,13 +222,14 @@ impl Sim {
             processes: BTreeMap::from([(ProcessId::NETWORK, network)]),
             tasks: BTreeMap::new(),
             ready: Vec::new(),
+            running: None,
             timers: BTreeMap::new(),
             next_number: 0,
             dying: Vec::new(),
             panics_expected: false,
+            latest_shown: UnixMillis(0),
             steps: 0,
-            trace: 0xcbf2_9ce4_8422_2325,
-            recent: VecDeque::new(),
+            trace: Trace::default(),
         }))))
     }
 }
@@ -289,9 +262,15 @@ impl SimHandle {
     pub fn process(&self, name: &'static str, skew_millis: i64) -> ProcessId {
         let mut state = self.0.lock();
         let id = ProcessId(state.number() as u32);
-        let process = Process { name, alive: true, paused: false, skew_millis };
-        state.processes.insert(id, process);
+        state.processes.insert(id, Process::new(name, skew_millis));
         id
+    }
+
+    /// Every process that is alive, the network among them: its clock is the store's.
+    #[must_use]
+    pub fn processes(&self) -> Vec<ProcessId> {
+        let state = self.0.lock();
+        state.processes.iter().filter(|(_, one)| one.alive).map(|(id, _)| *id).collect()
     }
 
     /// The seam of `process` over `store`.
@@ -312,10 +291,22 @@ impl SimHandle {
         self.0.lock().now
     }
 
-    /// The world's wall clock: what a store stamps objects with.
+    /// The network's wall clock: what a store stamps objects with.
     #[must_use]
     pub fn wall_clock(&self) -> UnixMillis {
-        env::wall_clock(self.elapsed(), 0)
+        env::wall_clock(self.elapsed(), self.skew_millis(ProcessId::NETWORK))
+    }
+
+    /// The latest wall time that any process was shown: nothing that ends later can have been
+    /// dropped by anybody.
+    #[must_use]
+    pub fn latest_shown(&self) -> UnixMillis {
+        self.0.lock().latest_shown
+    }
+
+    pub(crate) fn show(&self, now: UnixMillis) {
+        let mut state = self.0.lock();
+        state.latest_shown = state.latest_shown.max(now);
     }
 
     /// Completes after `duration` of virtual time.
@@ -341,6 +332,26 @@ impl SimHandle {
         name: &'static str,
         task: impl Future<Output = ()> + Send + 'static,
     ) {
+        self.add_task(process, name, false, Box::pin(task));
+    }
+
+    /// As [`SimHandle::spawn`], for what the engine spawns itself.
+    pub(crate) fn spawn_background(
+        &self,
+        process: ProcessId,
+        name: &'static str,
+        task: BoxFuture<'static, ()>,
+    ) {
+        self.add_task(process, name, true, task);
+    }
+
+    fn add_task(
+        &self,
+        process: ProcessId,
+        name: &'static str,
+        background: bool,
+        future: BoxFuture<'static, ()>,
+    ) {
         let mut state = self.0.lock();
         if !state.is_alive(process) {
             drop(state);
@@ -348,9 +359,34 @@ impl SimHandle {
         }
         let id = TaskId(state.number());
         let waker = Waker::from(Arc::new(TaskWaker { sim: self.clone(), task: id }));
-        let future: Option<BoxFuture<'static, ()>> = Some(Box::pin(task));
-        state.tasks.insert(id, Task { process, name, future, waker, queued: false });
+        let (future, spawned) = (Some(future), state.now);
+        let task = Task { process, name, background, spawned, future, waker, queued: false };
+        state.tasks.insert(id, task);
         state.wake(id);
+    }
+
+    /// Whether the poll that is under way is of a task that the engine spawned itself.
+    #[must_use]
+    pub fn is_in_background(&self) -> bool {
+        let state = self.0.lock();
+        state.running.and_then(|id| state.tasks.get(&id)).is_some_and(|task| task.background)
+    }
+
+    /// Panics in the task that is polled: whoever may catch it, it is in the books.
+    pub fn panic_as_planned(&self) -> ! {
+        let mut state = self.0.lock();
+        if let Some(id) = state.running {
+            state.panics(id);
+        }
+        drop(state);
+        panic_as_planned()
+    }
+
+    /// The tasks of `process` that have panicked as planned.
+    #[must_use]
+    pub fn panics(&self, process: ProcessId) -> Vec<PlannedPanic> {
+        let state = self.0.lock();
+        state.processes.get(&process).map(|process| process.panics.clone()).unwrap_or_default()
     }
 
     /// Whether the process has not been killed, nor is about to be when this step ends.
@@ -424,7 +460,7 @@ impl SimHandle {
     /// The hash of everything that happened. Equal for equal seeds.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.0.lock().trace
+        self.0.lock().trace.hash()
     }
 
     /// Polls so far.
@@ -438,9 +474,9 @@ impl SimHandle {
     pub fn report(&self) -> String {
         let state = self.0.lock();
         let mut text = format!("seed {} at {:?}, {} steps\n", state.seed, state.now, state.steps);
-        for event in &state.recent {
-            let process = state.processes.get(&event.process).map_or("?", |p| p.name);
-            let number = event.process.0;
+        for event in state.trace.recent() {
+            let process = state.processes.get(&ProcessId(event.process)).map_or("?", |p| p.name);
+            let number = event.process;
             let (at, what, detail) = (event.at, event.what, event.detail);
             text.push_str(&format!("  {at:?} {process}#{number} {what} {detail:x}\n"));
         }
@@ -460,10 +496,21 @@ impl SimHandle {
             return any;
         };
         let panics = panics::seen();
-        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut context = Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
         let mut state = self.0.lock();
         assert!(panics == panics::seen() || state.panics_expected, "a task panicked: see above");
         state.steps += 1;
+        state.running = None;
+        let polled = match polled {
+            Ok(polled) => polled,
+            // As a runtime does: the task is gone, the others go on.
+            Err(payload) if is_planned(&*payload) => Poll::Ready(()),
+            Err(payload) => {
+                drop(state);
+                resume_unwind(payload);
+            }
+        };
         let mut ended = Some(future);
         match polled {
             Poll::Ready(()) => drop(state.tasks.remove(&id)),
