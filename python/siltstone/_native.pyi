@@ -849,6 +849,7 @@ def gc(
     store_options: dict[str, str | int | bool],
     dry_run: bool,
     min_age: float | timedelta | None,
+    progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def run_gc(
     urls: list[str],

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -21,7 +22,7 @@ import click
 
 import siltstone
 from siltstone.cli_compaction import _options, compact, run_compactor
-from siltstone.cli_parts import _as_json, _example, _print_json, _print_table
+from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
 
 ABSENT = 3
@@ -59,12 +60,13 @@ class Session:
             merge_operator=self.merge_operator,
         )
 
-    def writer(self, *, take_over: bool) -> siltstone.Database:
-        """The writer. It makes no database, and fences nobody unless asked to."""
+    def writer(self, *, take_over: bool, create: bool = False, **named: Any) -> siltstone.Database:
+        """The writer. It makes no database, and fences nobody, unless asked to."""
         try:
             return siltstone.open(
                 self.url,
-                create=False,
+                create=create,
+                options=named,
                 take_over=take_over,
                 store_options=self.store_options,
                 merge_operator=self.merge_operator,
@@ -82,8 +84,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except siltstone.Error as error:
-            line = " ".join(str(error).split())
-            raise click.ClickException(f"{type(error).__name__}: {line}") from error
+            raise click.ClickException(_told(error)) from error
 
 
 def _in_form(command: _F) -> _F:
@@ -147,7 +148,10 @@ def _store_options(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_example(
-        "example.db put colour grey", "s3://bucket/db scan --limit 10", "example.db stats --json"
+        "example.db create",
+        "example.db put colour grey",
+        "s3://bucket/db scan --limit 10",
+        "example.db stats --json",
     ),
 )
 @click.option("--path", "url", metavar="URL", help="Where the database is.")
@@ -176,6 +180,36 @@ def main(
     context.obj = Session(url, store_options, merge_operator)
 
 
+@main.command(
+    epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
+)
+@_options
+@_as_json
+@click.pass_obj
+def create(session: Session, options: dict[str, Any], as_json: bool) -> None:
+    """Makes a database, and refuses (Conflict) where there is one.
+
+    What it is made with stays: the codec of its tables (--option compression=zstd), and the merge
+    operator.
+    """
+    there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
+    with contextlib.suppress(siltstone.NotFound):
+        siltstone.admin.manifest(session.url, store_options=session.store_options)
+        raise siltstone.Conflict(there)
+    # Another process may make it between the look and the opening: then this is not the first
+    # epoch, or is refused.
+    try:
+        with session.writer(take_over=False, create=True, **options) as db:
+            first = db.stats().epoch == 1
+    except siltstone.Conflict as conflict:
+        raise siltstone.Conflict(there) from conflict
+    if not first:
+        raise siltstone.Conflict(there)
+    if as_json:
+        made = siltstone.admin.manifest(session.url, store_options=session.store_options)
+        _print_json({"url": session.url, "database": made["database"]})
+
+
 @main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
 @click.argument("key")
 @_in_form
@@ -196,10 +230,17 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
         raise SystemExit(ABSENT)
 
 
-@main.command(epilog=_example("example.db put colour grey", "example.db put --ttl 60 session 42"))
+@main.command(
+    epilog=_example(
+        "example.db put colour grey",
+        "example.db put --ttl 60 session 42",
+        "new.db put --create colour grey",
+    )
+)
 @click.argument("key")
 @click.argument("value")
 @click.option("--ttl", type=float, help="Seconds after which the key is gone.")
+@click.option("--create", is_flag=True, help="Make the database where there is none.")
 @_take_over
 @_in_form
 @_as_json
@@ -209,13 +250,14 @@ def put(
     key: str,
     value: str,
     ttl: float | None,
+    create: bool,
     take_over: bool,
     form: str | None,
     as_json: bool,
 ) -> None:
     """Sets KEY to VALUE, durably."""
     name, data = _decode(key, form), _decode(value, form)
-    with session.writer(take_over=take_over) as db:
+    with session.writer(take_over=take_over, create=create) as db:
         commit = db.put(name, data, ttl=ttl)
         commit.wait()
     if as_json:

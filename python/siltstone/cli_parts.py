@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import signal
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Progress = Callable[[int, int], None]
+
+# Texts of the library name what a program writes. Here it is a command or an option; each of these
+# is asked of the text in turn. A test looks for every one of them in the library's sources, and for
+# names of Python's in what the commands say.
+_REMEDIES = (
+    (
+        r"check the path(, or open it with create)?",
+        "check the path, or make one with `siltstone --path URL create`",
+    ),
+    (r"; open with take_over to end it", ""),
+    (r"open the database with its merge operator", "name it with --merge-operator"),
+)
+_LINE_INTERVAL_SECONDS = 10.0
 
 
 class Place(Protocol):
@@ -71,3 +89,62 @@ def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
         else:
             table.add_row(name, Text(str(value)))
     Console().print(table)
+
+
+def _told(error: BaseException) -> str:
+    """An error of the library in a line, with the remedy that this program has."""
+    # What failed is the command that was given: the library's name for it says nothing more.
+    what = str(error).removeprefix(f"{getattr(error, 'operation', None)}: ")
+    line = " ".join(f"{type(error).__name__}: {what}".split())
+    for text, remedy in _REMEDIES:
+        line = re.sub(text, remedy, line)
+    return line
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[None]:
+    """What goes on until it is stopped: Ctrl-C and SIGTERM end it in order, with status 0."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Whoever stops it wants it stopped: no trace of where it was.
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+
+
+@contextlib.contextmanager
+def _progress(doing: str, unit: str) -> Iterator[_Progress]:
+    """How far long work is, on standard error: a bar on a terminal, elsewhere a line now and then.
+
+    :param unit: what is counted: `bytes`, or anything else by its number.
+    """
+    if not sys.stderr.isatty():
+        yield _lines_of(doing, unit)
+        return
+    # Imported here, as for tables.
+    from rich import progress as bars  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    counter = bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn()
+    columns = bars.TextColumn(doing), bars.BarColumn(), counter
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def drawn(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=max(done, total) or None)
+
+        yield drawn
+
+
+def _lines_of(doing: str, unit: str) -> _Progress:
+    last = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last < _LINE_INTERVAL_SECONDS:
+            return
+        last = time.monotonic()
+        counts = f"{done / 1e6:.1f} of {max(done, total) / 1e6:.1f} MB"
+        if unit != "bytes":
+            counts = f"{done} of {total} {unit}"
+        click.echo(f"{doing}: {counts}", err=True)
+
+    return line

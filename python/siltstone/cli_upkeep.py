@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -11,7 +10,16 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
-from siltstone.cli_parts import Place, _as_json, _example, _print_json, _print_table
+from siltstone.cli_parts import (
+    Place,
+    _as_json,
+    _example,
+    _print_json,
+    _print_table,
+    _progress,
+    _told,
+    _until_stopped,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -21,7 +29,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 @click.pass_obj
 def verify(session: Place, as_json: bool) -> None:
     """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
-    report = _verify(session)
+    with _progress("verify", "bytes") as progress:
+        report = siltstone.admin.verify(
+            session.url, store_options=session.store_options, progress=progress
+        )
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -35,26 +46,6 @@ def verify(session: Place, as_json: bool) -> None:
         _print_table("verify", counts.items())
     if not report.ok:
         raise SystemExit(1)
-
-
-def _verify(session: Place) -> siltstone.admin.Report:
-    """With a bar on standard error where that is a terminal."""
-    if not sys.stderr.isatty():
-        return siltstone.admin.verify(session.url, store_options=session.store_options)
-    # Imported here, as for tables.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn  # noqa: PLC0415
-
-    columns = TextColumn("verify"), BarColumn(), DownloadColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("verify", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=max(done, total))
-
-        return siltstone.admin.verify(
-            session.url, store_options=session.store_options, progress=progress
-        )
 
 
 _UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "h": 3600, "hours": 3600, "days": 86400, "d": 86400}
@@ -91,9 +82,14 @@ def _min_age(command: _F) -> _F:
 @click.pass_obj
 def gc(session: Place, dry_run: bool, min_age: float | None, as_json: bool) -> None:
     """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
-    report = siltstone.admin.gc(
-        session.url, dry_run=dry_run, min_age=min_age, store_options=session.store_options
-    )
+    with _progress("gc", "objects") as progress:
+        report = siltstone.admin.gc(
+            session.url,
+            dry_run=dry_run,
+            min_age=min_age,
+            store_options=session.store_options,
+            progress=progress,
+        )
     if as_json:
         _print_json(report.to_dict())
     else:
@@ -136,8 +132,9 @@ def run_gc(
 ) -> None:
     """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
 
-    One line for each round that found something, and for each trouble. Exits with 1 when there was
-    no database at one of them.
+    One line for each round that found something, and for each trouble. Ctrl-C and SIGTERM end it,
+    with status 0; so does the end of the last database. Exits with 1 when there was no database at
+    one of them.
     """
     given = [*([session.given_url] if session.given_url else []), *urls]
     if not given:
@@ -157,15 +154,14 @@ def run_gc(
              denied=total.denied, young=total.young)  # fmt: skip
 
     def on_error(url: str, error: Exception) -> None:
-        line(url, "error", text=" ".join(f"{type(error).__name__}: {error}".split()))
+        line(url, "error", text=_told(error))
 
     def on_end(url: str, why: str) -> None:
         if "gone" not in why:
             absent.append(url)
         line(url, "end", text=" ".join(why.split()))
 
-    # Whoever stops it wants it stopped: no trace of where it was.
-    with contextlib.suppress(KeyboardInterrupt):
+    with _until_stopped():
         siltstone.admin.run_gc(
             given,
             min_age=min_age,
@@ -176,4 +172,4 @@ def run_gc(
             on_end=on_end,
         )
     if absent:
-        raise SystemExit(1)
+        raise click.ClickException(f"there was no database at {', '.join(sorted(absent))}")

@@ -1,5 +1,6 @@
 //! One round: the machine says what to ask the store for, this asks.
 
+use super::Progress;
 use super::due::Seen;
 use super::now::store_time;
 use super::report::GcReport;
@@ -36,12 +37,14 @@ pub(super) struct Collector {
     /// What is proven of manifests, so that each is read once.
     known: Known,
     pub(super) seen: Seen,
+    /// Of the round under way, for who asked for one.
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Collector {
     pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), Seen::default());
-        Collector { objects, min_age, known, seen }
+        Collector { objects, min_age, known, seen, progress: Arc::default() }
     }
 
     pub(super) fn objects(&self) -> &Objects {
@@ -77,6 +80,7 @@ impl Collector {
         let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
         let mut round = Round::new(&self.objects, machine.knowing(known), database);
+        round.progress = Some(&self.progress);
         round.min_age = Some(self.min_age);
         round.drive().await?;
         let Round { mut report, machine, cutoff, .. } = round;
@@ -132,6 +136,7 @@ struct Round<'a> {
     min_age: Option<Duration>,
     cutoff: UnixMillis,
     report: GcReport,
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> Round<'a> {
@@ -149,6 +154,7 @@ impl<'a> Round<'a> {
             min_age: None,
             cutoff: UnixMillis(0),
             report: GcReport { database, ..GcReport::default() },
+            progress: None,
         }
     }
 
@@ -193,6 +199,9 @@ impl<'a> Round<'a> {
         let dead = self.listed.iter().zip(&self.fates);
         let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
         self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
+        if let Some(progress) = self.progress {
+            progress.expect(self.bytes.len());
+        }
         self.report.note_stays(&self.listed, &self.fates);
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
     }
@@ -282,6 +291,9 @@ impl<'a> Round<'a> {
         let names = self.with_prefix(names);
         let answers = self.objects.env.store.delete_many(names.clone()).await;
         let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        if let Some(progress) = self.progress {
+            progress.add(gone.len());
+        }
         // Planted: nothing is deleted behind a delete that failed.
         #[cfg(mutation = "stops_at_a_denied_delete")]
         if gone.contains(&false) {
