@@ -62,8 +62,8 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_there_is_a_page_about_spark() -> None:
-    assert [page.name for page in SPARK] == ["howto-pyspark-udfs.md"]
+def test_two_pages_are_about_spark() -> None:
+    assert [page.name for page in SPARK] == ["howto-pyspark-udfs.md", "howto-recipes.md"]
 
 
 def test_the_index_names_every_page() -> None:
