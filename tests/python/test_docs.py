@@ -1,4 +1,4 @@
-"""Every ``python`` example in README.md and docs/ runs as it stands.
+"""Every ``python`` and every ``sh`` example in README.md and docs/ runs as it stands.
 
 The blocks of one page run in order and share their names, in an empty folder. Pages about Spark run
 in an interpreter of their own, since they start a Java and change the environment.
@@ -6,7 +6,10 @@ in an interpreter of their own, since they start a Java and change the environme
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {INDEX})]
 SPARK = [page for page in PAGES if "import SparkSession" in page.read_text()]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> list[str]:
@@ -38,6 +42,25 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert examples(page.read_text()), f"{page.name} shows nothing that runs"
     run(page, {"__name__": "example"})
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SHELL.search(page.read_text())], ids=lambda p: p.name
+)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    """In an empty folder, the page's Python not run before; all of them succeed."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for block in SHELL.finditer(page.read_text()):
+        done = subprocess.run(
+            ["sh", "-eux"],
+            input=block[1],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": programs},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
