@@ -6,6 +6,7 @@ in an interpreter of their own, since they start a Java and change the environme
 
 from __future__ import annotations
 
+import codeop
 import os
 import re
 import subprocess
@@ -93,6 +94,37 @@ def test_the_index_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)]+\.md)\)", INDEX.read_text()))
     there = {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], *REFERENCE]}
     assert there <= linked
+
+
+def refused_by_a_prompt(text: str) -> list[str]:
+    """Lines of the examples that an interpreter's prompt refuses when they are pasted there: it
+    ends a block at a blank line, and at no other."""
+    refused = []
+    for block in examples(text):
+        pending: list[str] = []
+        for number, line in enumerate([*block.splitlines(), ""], 1):
+            pending.append(line)
+            try:
+                whole = codeop.compile_command("\n".join(pending), symbol="single")
+            except SyntaxError:
+                refused.append(f"{number}: {line}")
+                whole = True
+            if whole:
+                pending = []
+    return refused
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_can_be_pasted_at_a_prompt(page: Path) -> None:
+    assert refused_by_a_prompt(page.read_text()) == []
+
+
+def test_what_a_prompt_refuses_is_found() -> None:
+    loop, after = "for n in range(3):\n    print(n)\n", "print()\n"
+    assert refused_by_a_prompt(f"```python\n{loop}\n{after}```\n") == []
+    assert refused_by_a_prompt(f"```python\n{loop}{after}```\n") == ["4: print()"]
+    inner = "class A:\n    a = 1\n\n    b = 2\n"
+    assert refused_by_a_prompt(f"```python\n{inner}```\n") == ["5:     b = 2"]
 
 
 def test_a_wrong_example_is_found_with_its_line() -> None:
