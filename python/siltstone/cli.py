@@ -62,18 +62,14 @@ class Session:
 
     def writer(self, *, take_over: bool, create: bool = False, **named: Any) -> siltstone.Database:
         """The writer. It makes no database, and fences nobody, unless asked to."""
-        try:
-            return siltstone.open(
-                self.url,
-                create=create,
-                options=named,
-                take_over=take_over,
-                store_options=self.store_options,
-                merge_operator=self.merge_operator,
-            )
-        except siltstone.Conflict as conflict:
-            hint = "if no other writer is alive, give --take-over"
-            raise siltstone.Conflict(f"{conflict}; {hint}") from conflict
+        return siltstone.open(
+            self.url,
+            create=create,
+            take_over=take_over,
+            options=named,
+            store_options=self.store_options,
+            merge_operator=self.merge_operator,
+        )
 
 
 class Commands(click.Group):

@@ -24,7 +24,10 @@ _REMEDIES = (
         r"check the path(, or open it with create)?",
         "check the path, or make one with `siltstone --path URL create`",
     ),
-    (r"; open with take_over to end it", ""),
+    (r"open with take_over to end it", "if no other writer is alive, give --take-over"),
+    (r"(by opening with )?\btake_over\b(=True)?", "with --take-over"),
+    (r"\bopen_reader\b", "`siltstone get`"),
+    (r"\bmerge_operator\b", "--merge-operator"),
     (r"open the database with its merge operator", "name it with --merge-operator"),
 )
 _LINE_INTERVAL_SECONDS = 10.0
