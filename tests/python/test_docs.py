@@ -7,6 +7,7 @@ in an interpreter of their own, since they start a Java and change the environme
 from __future__ import annotations
 
 import codeop
+import inspect
 import os
 import re
 import subprocess
@@ -94,6 +95,30 @@ def test_the_index_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)]+\.md)\)", INDEX.read_text()))
     there = {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], *REFERENCE]}
     assert there <= linked
+
+
+SECTION = (ROOT / "README.md").read_text().split("## Not built yet\n")[1].split("\n## ")[0]
+NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> None:
+    """A law of the house holds the list against the texts; this holds it against what happens."""
+    found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=.*\))?", name)
+    owner, function, keyword = found.groups()
+    place = {"Database": db, "admin": siltstone.admin}.get(owner, siltstone)
+    call = getattr(place, function, None)
+    if call is None:  # an option
+        option = {function: False if function == "wal_enabled" else "x"}
+        with pytest.raises(siltstone.Unsupported, match=function):
+            siltstone.open(memory_url, options=option)
+        return
+    needed = inspect.signature(call).parameters.values()
+    needed = [one for one in needed if one.default is one.empty and one.kind < one.VAR_KEYWORD]
+    named = {one.name: b"x" for one in needed if one.kind is not one.VAR_POSITIONAL}
+    named |= {"url": memory_url} if "url" in named else {}
+    with pytest.raises(siltstone.Unsupported, match=re.escape(function)):
+        call(**named, **({keyword: True} if keyword else {}))
 
 
 def refused_by_a_prompt(text: str) -> list[str]:
