@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
-from siltstone.cli_compaction import _options, compact, run_compactor
+from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
 
@@ -45,7 +45,8 @@ class Session:
     def url(self) -> str:
         """Where the database is."""
         if self.given_url is None:
-            raise click.UsageError("Missing option '--path'.")
+            text = "Missing option '--path'. It stands before the command: siltstone --path URL …"
+            raise click.UsageError(text)
         return self.given_url
 
     def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
@@ -81,6 +82,11 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except siltstone.Error as error:
             raise click.ClickException(_told(error)) from error
+        except click.NoSuchOption as error:
+            if error.option_name in (option for one in self.params for option in one.opts):
+                text = f"{error.message} It stands before the command: siltstone --path URL …"
+                raise click.UsageError(text, error.ctx) from error
+            raise
 
 
 def _in_form(command: _F) -> _F:
@@ -179,7 +185,7 @@ def main(
 @main.command(
     epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
 )
-@_options
+@_options_as("An option, by name: compression=zstd.")
 @_as_json
 @click.pass_obj
 def create(session: Session, options: dict[str, Any], as_json: bool) -> None:

@@ -39,15 +39,18 @@ def _named_options(
     return options
 
 
-def _options(command: _F) -> _F:
+def _options_as(text: str) -> Callable[[_F], _F]:
     return click.option(
         "--option",
         "options",
         multiple=True,
         metavar="NAME=VALUE",
         callback=_named_options,
-        help="An option of compaction, by name: max_compactions=2.",
-    )(command)
+        help=text,
+    )
+
+
+_options = _options_as("An option of compaction, by name: max_compactions=2.")
 
 
 def _teller(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Exception], None]:

@@ -247,6 +247,13 @@ def test_wrong_calls_exit_with_two(run) -> None:
     assert "NAME=VALUE" in wrong.stderr
 
 
+def test_where_the_path_stands_is_said(url: str) -> None:
+    for wrong in (["get", "a"], ["get", "--path", url, "a"], ["put", "a", "b", "--path", url]):
+        done = CliRunner().invoke(main, wrong)
+        assert done.exit_code == 2
+        assert "It stands before the command: siltstone --path URL" in done.stderr
+
+
 def test_the_program_is_installed(python) -> None:
     program = """
 import importlib.metadata as m
