@@ -107,10 +107,13 @@ def _told(error: BaseException) -> str:
 @contextlib.contextmanager
 def _until_stopped() -> Iterator[None]:
     """What goes on until it is stopped: Ctrl-C and SIGTERM end it in order, with status 0."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Whoever stops it wants it stopped: no trace of where it was.
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        # Whoever stops it wants it stopped: no trace of where it was.
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 @contextlib.contextmanager
