@@ -97,6 +97,19 @@ def test_the_index_names_every_page() -> None:
     assert there <= linked
 
 
+def test_the_first_screen_is_whole() -> None:
+    """Sixty lines: what it is, how to get it, ten lines of code, a picture, three numbers that were
+    measured, when not to use it, and the two commands."""
+    screen = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert len(screen.splitlines()) <= 60
+    for part in ("Install: ", "```python", "```text", "(benches/RESULTS.md)", "**Not for you**"):
+        assert screen.count(part) == 1, part
+    numbers = re.findall(r"^\| .* \| [\d.]+ [nµ]s \|$", screen, re.MULTILINE)
+    assert len(numbers) == 3
+    targets = re.findall(r"^    make (\w+) ", screen, re.MULTILINE)
+    assert targets == ["demo", "test"]
+
+
 SECTION = (ROOT / "README.md").read_text().split("## Not built yet\n")[1].split("\n## ")[0]
 NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
 
