@@ -218,7 +218,7 @@ fn a_round_says_how_far_it_is() {
     };
     let (far, would_go) = round(true);
     assert!(would_go > 30);
-    assert_eq!(far, (0, would_go), "a dry round deletes nothing");
+    assert_eq!(far, (0, 0), "a dry round deletes nothing");
     let (far, gone) = round(false);
     assert_eq!(far, (gone, gone));
     assert_eq!(round(false), ((0, 0), 0));
