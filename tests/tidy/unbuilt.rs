@@ -55,7 +55,8 @@ fn list_of(readme: &Source) -> Option<(usize, &str)> {
 /// What refuses in a file of the library.
 fn refused_in(source: &Source) -> Vec<String> {
     let rust = source.library().is_some();
-    if !rust && !(source.is_python() && source.path.starts_with("python/siltstone/")) {
+    let python = source.is_python() && source.path.starts_with("python/siltstone/");
+    if !(rust || python) {
         return Vec::new();
     }
     let behind = |start| source.text.split(start).skip(1);
