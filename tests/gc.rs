@@ -204,6 +204,26 @@ fn what_is_left_is_what_is_reachable() {
     world.check();
 }
 
+/// Whoever watches a round sees how many objects go, and in the end that all of them went.
+#[test]
+fn a_round_says_how_far_it_is() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    let round = |dry| {
+        world.run("collector", move |env| async move {
+            let progress = Arc::default();
+            let report = siltstone::gc::once_watched(&env, &AT_ONCE, dry, &progress).await?;
+            Ok((progress.objects(), report.total().deleted))
+        })
+    };
+    let (far, would_go) = round(true);
+    assert!(would_go > 30);
+    assert_eq!(far, (0, 0), "a dry round deletes nothing");
+    let (far, gone) = round(false);
+    assert_eq!(far, (gone, gone));
+    assert_eq!(round(false), ((0, 0), 0));
+}
+
 /// A collector is killed before, after, and amid every request of a round. Nothing dangles then,
 /// and the next round leaves what is reachable.
 #[test]

@@ -1,7 +1,8 @@
 """The compiled part, as it is typed and documented. A test compares it with the built module.
 
-Keys are 1 to 65,535 bytes, values under 4 GiB; both are `bytes` or any C-contiguous buffer (copied
-unless `bytes`). A `str` is a TypeError. Durations are `timedelta` or seconds as a float.
+Keys are 1 to 65,535 bytes; key and value fit into a batch (`max_batch_bytes`: 64 MiB by default, at
+most 1 GiB). Both are `bytes` or any C-contiguous buffer (copied unless `bytes`). A `str` is a
+TypeError. Durations are `timedelta` or seconds as a float.
 
 Every call that waits gives the interpreter lock up, ends by the handle's `deadline` with `Timeout`,
 and is interrupted by Ctrl-C.
@@ -854,6 +855,7 @@ def gc(
     store_options: dict[str, str | int | bool],
     dry_run: bool,
     min_age: float | timedelta | None,
+    progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def run_gc(
     urls: list[str],

@@ -14,16 +14,16 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 import siltstone
-from siltstone.cli_compaction import _options, compact, run_compactor
-from siltstone.cli_parts import _as_json, _example, _print_json
+from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
+from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
+from siltstone.cli_upkeep import gc, run_gc, verify
 
 ABSENT = 3
 """Exit status when the key asked for is not there."""
@@ -45,7 +45,8 @@ class Session:
     def url(self) -> str:
         """Where the database is."""
         if self.given_url is None:
-            raise click.UsageError("Missing option '--path'.")
+            text = "Missing option '--path'. It stands before the command: siltstone --path URL …"
+            raise click.UsageError(text)
         return self.given_url
 
     def reader(self, *, lasting: bool = False, **named: Any) -> siltstone.Reader:
@@ -60,19 +61,16 @@ class Session:
             merge_operator=self.merge_operator,
         )
 
-    def writer(self, *, take_over: bool) -> siltstone.Database:
-        """The writer. It makes no database, and fences nobody unless asked to."""
-        try:
-            return siltstone.open(
-                self.url,
-                create=False,
-                take_over=take_over,
-                store_options=self.store_options,
-                merge_operator=self.merge_operator,
-            )
-        except siltstone.Conflict as conflict:
-            hint = "if no other writer is alive, give --take-over"
-            raise siltstone.Conflict(f"{conflict}; {hint}") from conflict
+    def writer(self, *, take_over: bool, create: bool = False, **named: Any) -> siltstone.Database:
+        """The writer. It makes no database, and fences nobody, unless asked to."""
+        return siltstone.open(
+            self.url,
+            create=create,
+            take_over=take_over,
+            options=named,
+            store_options=self.store_options,
+            merge_operator=self.merge_operator,
+        )
 
 
 class Commands(click.Group):
@@ -83,8 +81,12 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except siltstone.Error as error:
-            line = " ".join(str(error).split())
-            raise click.ClickException(f"{type(error).__name__}: {line}") from error
+            raise click.ClickException(_told(error)) from error
+        except click.NoSuchOption as error:
+            if error.option_name in (option for one in self.params for option in one.opts):
+                text = f"{error.message} It stands before the command: siltstone --path URL …"
+                raise click.UsageError(text, error.ctx) from error
+            raise
 
 
 def _in_form(command: _F) -> _F:
@@ -144,35 +146,14 @@ def _store_options(
     return options
 
 
-def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
-    """A table on a terminal, ``name<TAB>value`` lines elsewhere. A name alone is a heading."""
-    if not sys.stdout.isatty():
-        for name, value in rows:
-            if value is not None:
-                click.echo(f"{name}\t{value}")
-        return
-    # Imported here: most commands draw no table, and all should start fast.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(title=title)
-    table.add_column("name")
-    table.add_column("value", justify="right")
-    for name, value in rows:
-        if value is None:
-            table.add_section()
-            table.add_row(Text(name, style="bold"), "")
-        else:
-            table.add_row(name, Text(str(value)))
-    Console().print(table)
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_example(
-        "example.db put colour grey", "s3://bucket/db scan --limit 10", "example.db stats --json"
+        "example.db create",
+        "example.db put colour grey",
+        "s3://bucket/db scan --limit 10",
+        "example.db stats --json",
     ),
 )
 @click.option("--path", "url", metavar="URL", help="Where the database is.")
@@ -201,6 +182,36 @@ def main(
     context.obj = Session(url, store_options, merge_operator)
 
 
+@main.command(
+    epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
+)
+@_options_as("An option, by name: compression=zstd.")
+@_as_json
+@click.pass_obj
+def create(session: Session, options: dict[str, Any], as_json: bool) -> None:
+    """Makes a database, and refuses (Conflict) where there is one.
+
+    What it is made with stays: the codec of its tables (--option compression=zstd), and the merge
+    operator.
+    """
+    there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
+    with contextlib.suppress(siltstone.NotFound):
+        siltstone.admin.manifest(session.url, store_options=session.store_options)
+        raise siltstone.Conflict(there)
+    # Another process may make it between the look and the opening: then this is not the first
+    # epoch, or is refused.
+    try:
+        with session.writer(take_over=False, create=True, **options) as db:
+            first = db.stats().epoch == 1
+    except siltstone.Conflict as conflict:
+        raise siltstone.Conflict(there) from conflict
+    if not first:
+        raise siltstone.Conflict(there)
+    if as_json:
+        made = siltstone.admin.manifest(session.url, store_options=session.store_options)
+        _print_json({"url": session.url, "database": made["database"]})
+
+
 @main.command(epilog=_example("example.db get colour", "example.db get --hex 00ff"))
 @click.argument("key")
 @_in_form
@@ -221,10 +232,17 @@ def get(session: Session, key: str, form: str | None, as_json: bool) -> None:
         raise SystemExit(ABSENT)
 
 
-@main.command(epilog=_example("example.db put colour grey", "example.db put --ttl 60 session 42"))
+@main.command(
+    epilog=_example(
+        "example.db put colour grey",
+        "example.db put --ttl 60 session 42",
+        "new.db put --create colour grey",
+    )
+)
 @click.argument("key")
 @click.argument("value")
 @click.option("--ttl", type=float, help="Seconds after which the key is gone.")
+@click.option("--create", is_flag=True, help="Make the database where there is none.")
 @_take_over
 @_in_form
 @_as_json
@@ -234,13 +252,14 @@ def put(
     key: str,
     value: str,
     ttl: float | None,
+    create: bool,
     take_over: bool,
     form: str | None,
     as_json: bool,
 ) -> None:
     """Sets KEY to VALUE, durably."""
     name, data = _decode(key, form), _decode(value, form)
-    with session.writer(take_over=take_over) as db:
+    with session.writer(take_over=take_over, create=create) as db:
         commit = db.put(name, data, ttl=ttl)
         commit.wait()
     if as_json:
@@ -377,171 +396,8 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
     _print_table(f"manifest {state['id']}", shown)
 
 
-@main.command(epilog=_example("example.db verify", "example.db verify --json | jq .problems"))
-@_as_json
-@click.pass_obj
-def verify(session: Session, as_json: bool) -> None:
-    """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
-    report = _verify(session)
-    if as_json:
-        _print_json(report.to_dict())
-    else:
-        for problem in report.problems:
-            click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
-        more = report.problem_count - len(report.problems)
-        if more:
-            click.echo(f"Error: and {more} problems more", err=True)
-        counts = {**report.to_dict(), "orphans": len(report.orphans)}
-        del counts["problems"]
-        _print_table("verify", counts.items())
-    if not report.ok:
-        raise SystemExit(1)
-
-
-def _verify(session: Session) -> siltstone.admin.Report:
-    """With a bar on standard error where that is a terminal."""
-    if not sys.stderr.isatty():
-        return siltstone.admin.verify(session.url, store_options=session.store_options)
-    # Imported here, as for tables.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn  # noqa: PLC0415
-
-    columns = TextColumn("verify"), BarColumn(), DownloadColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("verify", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=max(done, total))
-
-        return siltstone.admin.verify(
-            session.url, store_options=session.store_options, progress=progress
-        )
-
-
-_UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "h": 3600, "hours": 3600, "days": 86400, "d": 86400}
-
-
-class Span(click.ParamType[float]):
-    """A length of time: seconds, or `7days 30min 10s`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """In seconds."""
-        if isinstance(value, float):
-            return value
-        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
-        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
-        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
-        if not parts or not whole or None in units:
-            self.fail(f"{value!r} is no length of time", param, ctx)
-        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
-
-
-def _min_age(command: _F) -> _F:
-    text = "What is younger stays: seconds, or 7days 30min 10s. By default 5min."
-    return click.option("--min-age", type=Span(), help=text)(command)
-
-
-@main.command(
-    epilog=_example("example.db gc --dry-run", "s3://bucket/db gc --min-age 1h --json | jq .total")
-)
-@click.option("--dry-run", is_flag=True, help="Change nothing; list what would go, and why.")
-@_min_age
-@_as_json
-@click.pass_obj
-def gc(session: Session, dry_run: bool, min_age: float | None, as_json: bool) -> None:
-    """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
-    report = siltstone.admin.gc(
-        session.url, dry_run=dry_run, min_age=min_age, store_options=session.store_options
-    )
-    if as_json:
-        _print_json(report.to_dict())
-    else:
-        for one in report.objects:
-            click.echo(f"{one.object}\t{one.bytes} bytes\t{one.age:.0f} s\t{one.why}")
-        _print_table("gc", _gc_rows(report))
-    if report.trouble is not None:
-        line = " ".join(report.trouble.split())
-        raise click.ClickException(f"some deletes did not succeed, the first: {line}")
-
-
-def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
-    verb = "would delete" if report.dry_run else "deleted"
-    for name, one in report.classes.items():
-        yield f"{name} {verb}", f"{one.deleted} ({one.bytes} bytes)"
-        if one.failed or one.denied:
-            yield f"{name} failed, denied", f"{one.failed}, {one.denied}"
-    yield "checkpoints revoked", report.revoked
-    yield "unfinished uploads removed", f"{report.swept_uploads} ({report.swept_bytes} bytes)"
-    for stays in report.stays:
-        yield f"{stays.of} stay: {stays.why}", f"{stays.objects} ({stays.bytes} bytes)"
-
-
-@main.command(
-    "run-gc",
-    epilog=_example("example.db run-gc --interval 10min")
-    + "\n  siltstone run-gc s3://bucket/one s3://bucket/two",
-)
-@click.argument("urls", nargs=-1, metavar="[URL]...")
-@click.option("--interval", type=Span(), help="Time between two looks. By default 5min.")
-@_min_age
-@_as_json
-@click.pass_obj
-def run_gc(
-    session: Session,
-    urls: tuple[str, ...],
-    interval: float | None,
-    min_age: float | None,
-    as_json: bool,
-) -> None:
-    """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
-
-    One line for each round that found something, and for each trouble. Exits with 1 when there was
-    no database at one of them.
-    """
-    given = [*([session.given_url] if session.given_url else []), *urls]
-    if not given:
-        raise click.UsageError("Missing argument 'URL...'.")
-    absent = []
-
-    def line(url: str, event: str, **facts: Any) -> None:
-        if as_json:
-            _print_json({"url": url, "event": event, **facts})
-        else:
-            click.echo("\t".join([url, event, *(f"{name} {fact}" for name, fact in facts.items())]))
-        sys.stdout.flush()
-
-    def on_round(url: str, report: siltstone.admin.GcReport) -> None:
-        total = report.total
-        line(url, "round", deleted=total.deleted, bytes=total.bytes, failed=total.failed,
-             denied=total.denied, young=total.young)  # fmt: skip
-
-    def on_error(url: str, error: Exception) -> None:
-        line(url, "error", text=" ".join(f"{type(error).__name__}: {error}".split()))
-
-    def on_end(url: str, why: str) -> None:
-        if "gone" not in why:
-            absent.append(url)
-        line(url, "end", text=" ".join(why.split()))
-
-    # Whoever stops it wants it stopped: no trace of where it was.
-    with contextlib.suppress(KeyboardInterrupt):
-        siltstone.admin.run_gc(
-            given,
-            min_age=min_age,
-            interval=interval,
-            store_options=session.store_options,
-            on_round=on_round,
-            on_error=on_error,
-            on_end=on_end,
-        )
-    if absent:
-        raise SystemExit(1)
-
-
-main.add_command(compact)
-main.add_command(run_compactor)
+for _command in (verify, compact, run_compactor, gc, run_gc):
+    main.add_command(_command)
 
 if __name__ == "__main__":
     main()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,7 +11,15 @@ from typing import Any, TypeVar
 import click
 
 from siltstone import admin
-from siltstone.cli_parts import Place, _as_json, _example, _print_json
+from siltstone.cli_parts import (
+    Place,
+    _as_json,
+    _example,
+    _print_json,
+    _progress,
+    _told,
+    _until_stopped,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -33,23 +39,26 @@ def _named_options(
     return options
 
 
-def _options(command: _F) -> _F:
+def _options_as(text: str) -> Callable[[_F], _F]:
     return click.option(
         "--option",
         "options",
         multiple=True,
         metavar="NAME=VALUE",
         callback=_named_options,
-        help="An option of compaction, by name: max_compactions=2.",
-    )(command)
+        help=text,
+    )
 
 
-def _told(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Exception], None]:
+_options = _options_as("An option of compaction, by name: max_compactions=2.")
+
+
+def _teller(as_json: bool) -> Callable[[admin.Compaction | admin.Merged | Exception], None]:
     """Prints what a compactor did: a line, or one JSON object each; troubles on standard error."""
 
     def told(what: admin.Compaction | admin.Merged | Exception) -> None:
         if isinstance(what, Exception):
-            click.echo(f"Error: {' '.join(str(what).split())}", err=True)
+            click.echo(f"Error: {_told(what)}", err=True)
             return
         if as_json:
             numbers = asdict(what)
@@ -75,13 +84,15 @@ def compact(session: Place, options: dict[str, Any], as_json: bool) -> None:
 
     A compactor that runs beside it is stopped; the writer is not.
     """
-    done = admin.compact(
-        session.url,
-        options=options,
-        store_options=session.store_options,
-        merge_operator=session.merge_operator,
-        progress=_told(as_json),
-    )
+    with _progress("compact", "bytes") as far:
+        done = admin.compact(
+            session.url,
+            options=options,
+            store_options=session.store_options,
+            merge_operator=session.merge_operator,
+            progress=_teller(as_json),
+            far=far,
+        )
     if not done and not as_json:
         click.echo("nothing to compact")
 
@@ -114,8 +125,7 @@ def run_compactor(
     """
     if worker and workers:
         raise click.UsageError("--worker and --workers exclude each other")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
+    with _until_stopped():
         admin.run_compactor(
             session.url,
             options=options,
@@ -123,5 +133,5 @@ def run_compactor(
             merge_operator=session.merge_operator,
             workers=workers,
             worker=worker,
-            progress=_told(as_json),
+            progress=_teller(as_json),
         )

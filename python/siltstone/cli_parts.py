@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_Progress = Callable[[int, int], None]
+
+# Texts of the library name what a program writes. Here it is a command or an option; each of these
+# is asked of the text in turn. A test looks for every one of them in the library's sources, and for
+# names of Python's in what the commands say.
+_REMEDIES = (
+    (
+        r"check the path(, or open it with create)?",
+        "check the path, or make one with `siltstone --path URL create`",
+    ),
+    (r"open with take_over to end it", "if no other writer is alive, give --take-over"),
+    (r"(by opening with )?\btake_over\b(=True)?", "with --take-over"),
+    (r"\bopen_reader\b", "`siltstone get`"),
+    (r"\bmerge_operator\b", "--merge-operator"),
+    (r"open the database with its merge operator", "name it with --merge-operator"),
+)
+_LINE_INTERVAL_SECONDS = 10.0
 
 
 class Place(Protocol):
@@ -17,6 +39,10 @@ class Place(Protocol):
     @property
     def url(self) -> str:
         """URL or path."""
+
+    @property
+    def given_url(self) -> str | None:
+        """The same; None where none was given, which some commands take."""
 
     @property
     def store_options(self) -> dict[str, str]:
@@ -42,3 +68,89 @@ def _plain(value: object) -> object:
 def _example(*lines: str) -> str:
     """What stands below a command's options."""
     return "\b\nExamples:\n" + "\n".join(f"  siltstone --path {line}" for line in lines)
+
+
+def _print_table(title: str, rows: Iterable[tuple[str, Any]]) -> None:
+    """A table on a terminal, ``name<TAB>value`` lines elsewhere. A name alone is a heading."""
+    if not sys.stdout.isatty():
+        for name, value in rows:
+            if value is not None:
+                click.echo(f"{name}\t{value}")
+        return
+    # Imported here: most commands draw no table, and all should start fast.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(title=title)
+    table.add_column("name")
+    table.add_column("value", justify="right")
+    for name, value in rows:
+        if value is None:
+            table.add_section()
+            table.add_row(Text(name, style="bold"), "")
+        else:
+            table.add_row(name, Text(str(value)))
+    Console().print(table)
+
+
+def _told(error: BaseException) -> str:
+    """An error of the library in a line, with the remedy that this program has."""
+    # What failed is the command that was given: the library's name for it says nothing more.
+    what = str(error).removeprefix(f"{getattr(error, 'operation', None)}: ")
+    line = " ".join(f"{type(error).__name__}: {what}".split())
+    for text, remedy in _REMEDIES:
+        line = re.sub(text, remedy, line)
+    return line
+
+
+@contextlib.contextmanager
+def _until_stopped() -> Iterator[None]:
+    """What goes on until it is stopped: Ctrl-C and SIGTERM end it in order, with status 0."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        # Whoever stops it wants it stopped: no trace of where it was.
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _progress(doing: str, unit: str) -> Iterator[_Progress]:
+    """How far long work is, on standard error: a bar on a terminal, elsewhere a line now and then.
+
+    :param unit: what is counted: `bytes`, or anything else by its number.
+    """
+    if not sys.stderr.isatty():
+        yield _lines_of(doing, unit)
+        return
+    # Imported here, as for tables.
+    from rich import progress as bars  # noqa: PLC0415
+    from rich.console import Console  # noqa: PLC0415
+
+    counter = bars.DownloadColumn() if unit == "bytes" else bars.MofNCompleteColumn()
+    columns = bars.TextColumn(doing), bars.BarColumn(), counter
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(doing, total=None)
+
+        def drawn(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=max(done, total) or None)
+
+        yield drawn
+
+
+def _lines_of(doing: str, unit: str) -> _Progress:
+    last = time.monotonic()
+
+    def line(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last < _LINE_INTERVAL_SECONDS:
+            return
+        last = time.monotonic()
+        counts = f"{done / 1e6:.1f} of {max(done, total) / 1e6:.1f} MB"
+        if unit != "bytes":
+            counts = f"{done} of {total} {unit}"
+        click.echo(f"{doing}: {counts}", err=True)
+
+    return line

@@ -116,6 +116,7 @@ def gc(
     dry_run: bool = False,
     min_age: float | timedelta | None = None,
     store_options: StoreOptionsSource | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> GcReport:
     """Deletes, once, what nobody names any more. Works beside a writer, readers, compactors and
     other collectors, and harms none of them.
@@ -124,12 +125,14 @@ def gc(
     :param min_age: grace period, in seconds: what was stored, or superseded, later than this ago by
         the store's clock stays. By default 300. With 0, readers that keep no checkpoint may lose
         the tables they read, and nobody else notices.
+    :param progress: called a few times a second with the objects deleted and the objects that go,
+        which is 0 until all of them are listed.
     :raises NotFound: there is no database here.
     :raises Denied: boundaries cannot be written. A delete that is denied does not raise: it is
         counted, and the others go on.
     :raises Invalid, Unavailable, Timeout, Corruption: as their texts say.
     """
-    return _report(_native.gc(_text(url), _store(store_options), dry_run, min_age))
+    return _report(_native.gc(_text(url), _store(store_options), dry_run, min_age, progress))
 
 
 def run_gc(

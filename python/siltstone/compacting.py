@@ -33,9 +33,14 @@ Progress = Callable[[Compaction | Merged | Exception], object]
 """Hears what a compactor did, and what it tries again."""
 
 
-def _teller(progress: Progress | None) -> Callable[[str, Any], None]:
+def _teller(
+    progress: Progress | None, far: Callable[[int, int], object] | None = None
+) -> Callable[[str, Any], None]:
     def told(kind: str, what: Any) -> None:
-        if progress is not None:
+        if kind == "bytes":
+            if far is not None:
+                far(*what)
+        elif progress is not None:
             progress(Merged(**what) if kind == "merged" else what)
 
     return told
@@ -48,6 +53,7 @@ def compact(
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
     progress: Progress | None = None,
+    far: Callable[[int, int], object] | None = None,
 ) -> list[Compaction]:
     """Merges all tables of the database at `url` into one sorted run; returns when that is done.
 
@@ -59,6 +65,8 @@ def compact(
     :param options: `Options`, or a dict of the same names: those about compaction and tables count.
     :param merge_operator: as for `open`.
     :param progress: called with each `Compaction` that ends, and with errors that are tried again.
+    :param far: called a few times a second with the bytes read and the bytes to read: an estimate,
+        as some tables may go unread.
     :returns: what was done, in order; empty when nothing was to gain.
     :raises NotFound: there is no database here.
     :raises Fenced: another compactor has taken over. What was finished is where it goes on.
@@ -74,7 +82,7 @@ def compact(
             progress(what)
 
     named, store = named_options(options), _store(store_options)
-    _native.compact(_text(url), named, store, operator, _teller(noted))
+    _native.compact(_text(url), named, store, operator, _teller(noted, far))
     return done
 
 

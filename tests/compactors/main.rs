@@ -229,6 +229,28 @@ async fn compact_once(env: Env) -> Result<bool> {
     CompactorProcess::open(env, how, |_| {}).await?.compact().await
 }
 
+/// What a bar is drawn from: bytes to read from the first moment on, and in the end all were read.
+#[test]
+fn a_compactor_says_how_far_it_is() {
+    let world = World::new();
+    world.filled();
+    let (process, env) = world.process("watched", 0);
+    let (before, after) = world
+        .sim
+        .block_on(process, async move {
+            let how = CompactorOptions { options: options(), ..CompactorOptions::default() };
+            let compactor = CompactorProcess::open(env, how, |_| {}).await?;
+            let before = compactor.bytes();
+            assert!(compactor.compact().await?, "there was something to compact");
+            Ok::<_, siltstone::Error>((before, compactor.bytes()))
+        })
+        .expect("it ends")
+        .expect("a healthy store");
+    assert!(before.0 < before.1, "{before:?}");
+    assert!(after.0 >= after.1, "{after:?}");
+    assert_eq!(before.1, after.1);
+}
+
 #[test]
 fn every_crash_of_a_compactor_without_a_writer() {
     let (mut operation, mut points, mut most) = (0, 0, 0);

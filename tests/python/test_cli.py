@@ -6,17 +6,21 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
 
 import siltstone
+from siltstone import cli_parts
 from siltstone.cli import main
 
-COMMANDS = ["get", "put", "delete", "scan", "stats", "manifest", "verify", "gc", "run-gc"]
+COMMANDS = ["create", "get", "put", "delete", "scan", "stats", "manifest", "verify", "gc", "run-gc"]
 
 
 @pytest.fixture
@@ -243,6 +247,13 @@ def test_wrong_calls_exit_with_two(run) -> None:
     assert "NAME=VALUE" in wrong.stderr
 
 
+def test_where_the_path_stands_is_said(url: str) -> None:
+    for wrong in (["get", "a"], ["get", "--path", url, "a"], ["put", "a", "b", "--path", url]):
+        done = CliRunner().invoke(main, wrong)
+        assert done.exit_code == 2
+        assert "It stands before the command: siltstone --path URL" in done.stderr
+
+
 def test_the_program_is_installed(python) -> None:
     program = """
 import importlib.metadata as m
@@ -292,3 +303,185 @@ def test_run_gc_serves_many_and_ends_with_the_last(run, url: str, tmp_path) -> N
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=30) == (b"", b"")
     assert child.returncode == 0
+
+
+def shown_examples(name: str) -> list[list[str]]:
+    """The examples in the help of a command ("": of the program), without the program's name."""
+    command = main.commands[name] if name else main
+    lines = [line.strip() for line in (command.epilog or "").splitlines()]
+    shown = [line.split(" | ")[0] for line in lines if line.startswith("siltstone ")]
+    return [shlex.split(line)[1:] for line in shown]
+
+
+def here(arguments: list[str], folder: Path) -> list[str]:
+    """The same about local databases: what is in a bucket is in `folder` instead."""
+    return [re.sub(r"^s3://bucket/", f"{folder}/", word) for word in arguments]
+
+
+def test_the_first_examples_begin_a_database(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first, *rest = [here(example, Path("example.db").parent) for example in shown_examples("")]
+    assert first[-1] == "create"
+    for arguments in [first, *rest]:
+        arguments[1] = "example.db"  # the one that the first of them made
+        done = CliRunner().invoke(main, arguments)
+        assert (done.exit_code, done.stderr) == (0, ""), arguments
+
+
+ENDLESS = ["run-gc", "run-compactor"]
+
+
+@pytest.mark.parametrize("name", sorted({*main.commands} - {*ENDLESS}))
+def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = shown_examples(name)
+    assert examples
+    for number, arguments in enumerate(here(example, tmp_path) for example in examples):
+        database = Path(arguments[1])
+        if name != "create" and "--create" not in arguments:
+            database = Path(f"{number}.db")
+            with siltstone.open(database) as db:
+                db.put_many([b"colour", b"\x00\xff", b"layer/1"], [b"grey"] * 3)
+        done = CliRunner().invoke(main, ["--path", str(database), *arguments[2:]])
+        assert (done.exit_code, done.stderr) == (0, ""), arguments
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_goes_on_until_stopped_ends_with_zero(name: str, how: int, tmp_path: Path) -> None:
+    """By the examples of its help. The first line that it says shows that it is at work."""
+    for number, example in enumerate(shown_examples(name)):
+        if "--worker" in example:
+            continue  # says nothing until somebody has work for it
+        urls = [f"{tmp_path}/{number}{place}" for place in ("one", "two", "db")]
+        small = {"l0_sst_size_bytes": 4096, "embedded_compactor": False, "embedded_gc": False}
+        small |= {"l0_manifest_commit_interval": 0}
+        for url in urls:
+            for _ in range(10):
+                with siltstone.open(url, options=small) as db:
+                    db[b"key"] = b"value"
+        there = [re.sub(r"^(s3://bucket/|example\.)", f"{tmp_path}/{number}", e) for e in example]
+        command = [sys.executable, "-m", "siltstone.cli", *there]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+            assert child.stdout.readline()
+            child.send_signal(how)
+            _, err = child.communicate(timeout=30)
+        assert (child.returncode, err) == (0, b"")
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_where_no_database_is_both_exit_with_one(name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--path", str(tmp_path / "none"), name])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: ")
+    assert str(tmp_path / "none") in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:
+    path = str(tmp_path / "new")
+    done = CliRunner().invoke(main, ["--path", path, "create", "--option", "compression=zstd"])
+    assert (done.exit_code, done.output) == (0, "")
+    state = siltstone.admin.manifest(path)
+    assert state["closed_cleanly"]
+    assert state["settings"]["codec"] == "zstd"
+    done = CliRunner().invoke(main, ["--path", path, "create", "--json"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: Conflict: there is a database at ")
+    assert done.stderr.count("\n") == 1
+    assert siltstone.admin.manifest(path)["id"] == state["id"], "the refusal wrote nothing"
+    done = CliRunner().invoke(main, ["--path", str(tmp_path / "other"), "create", "--json"])
+    made = siltstone.admin.manifest(tmp_path / "other")["database"]
+    assert json.loads(done.stdout) == {"url": str(tmp_path / "other"), "database": made}
+
+
+def test_create_takes_over_none_that_another_made_meanwhile(tmp_path: Path, monkeypatch) -> None:
+    """The look finds nothing; then another process makes it, and closes it or writes on."""
+    path = str(tmp_path / "db")
+    with siltstone.open(path) as db:
+        db[b"a"] = b"1"
+    found = siltstone.NotFound("there is no database here; check the path")
+    monkeypatch.setattr(siltstone.admin, "manifest", Mock(side_effect=found))
+    done = CliRunner().invoke(main, ["--path", path, "create"])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("Error: Conflict: there is a database at ")
+    with siltstone.open(path) as db:
+        done = CliRunner().invoke(main, ["--path", path, "create"])
+        assert done.exit_code == 1
+        assert done.stderr.startswith("Error: Conflict: there is a database at ")
+        db.put(b"a", b"2").wait()
+
+
+def test_put_makes_one_when_told_to(tmp_path: Path) -> None:
+    put = ["--path", str(tmp_path / "new"), "put", "colour", "grey"]
+    refused = CliRunner().invoke(main, put)
+    assert refused.exit_code == 1
+    assert "`siltstone --path URL create`" in refused.stderr
+    for _ in range(2):
+        assert CliRunner().invoke(main, [*put, "--create"]).exit_code == 0
+    assert CliRunner().invoke(main, [*put[:2], "get", "colour"]).stdout == "grey\n"
+
+
+PYTHONS = r"open it with|open with|take_over|open_reader|merge_operator|store_options|siltstone\.\w"
+"""What only a program can do, or spells differently."""
+
+
+def test_errors_name_the_remedies_of_this_program(run, url: str, tmp_path: Path) -> None:
+    absent, told = str(tmp_path / "absent"), []
+    for command in (["get", "a"], ["put", "a", "1"], ["delete", "a"], ["scan"], ["stats"],
+                    ["manifest"], ["verify"], ["gc"], ["compact"], ["run-compactor"]):  # fmt: skip
+        told.append(run(*command, path=absent)[2])
+        assert "make one with `siltstone --path URL create`" in told[-1]
+    with siltstone.open(url, merge_operator="append") as db:
+        db.merge(b"k", b"1").wait()
+        told.append(run("put", "a", "2")[2])
+        assert "--take-over" in told[-1]
+    folds = siltstone.MergeOperator("cli-fold", lambda _key, _base, operands: operands[0])
+    with siltstone.open(tmp_path / "folds", merge_operator=folds) as db:
+        db.merge(b"k", b"1")
+    told.append(run("get", "k", path=str(tmp_path / "folds"))[2])
+    assert "--merge-operator" in told[-1]
+    for line in told:
+        assert line.startswith("Error: ")
+        assert not re.search(PYTHONS, line), line
+
+
+def test_every_remedy_replaces_a_text_of_the_library() -> None:
+    """A text that is worded anew must be so here as well, or users are sent to Python."""
+    sources = (Path(__file__).resolve().parents[2] / "crates").glob("*/src/**/*.rs")
+    texts = re.sub(r"\\\n\s*", "", "\n".join(path.read_text() for path in sources))
+    for text, _ in cli_parts._REMEDIES:
+        assert re.search(text, texts), text
+
+
+@pytest.mark.parametrize("command", ["compact", "gc", "verify"])
+def test_long_work_says_how_far_it_is(run, url: str, command: str, monkeypatch) -> None:
+    options = {"embedded_compactor": False, "embedded_gc": False, "l0_sst_size_bytes": 1 << 20}
+    for _ in range(3):
+        with siltstone.open(url, options=options) as db:
+            db.put_many([b"%08d" % n for n in range(20_000)], [b"v" * 100] * 20_000)
+    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 0.0)
+    status, out, err = run(command)
+    assert status == 0
+    assert out
+    # Quick work may end before the first look.
+    unit = r"\d+ of \d+ objects" if command == "gc" else r"[\d.]+ of [\d.]+ MB"
+    assert all(re.fullmatch(f"{command}: {unit}", line) for line in err.splitlines())
+
+
+def test_lines_and_bars_say_the_same(monkeypatch, capsys) -> None:
+    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 0.0)
+    with cli_parts._progress("verify", "bytes") as far:
+        far(1_500_000, 3_000_000)
+    with cli_parts._progress("gc", "objects") as far:
+        far(7, 9)
+    assert capsys.readouterr().err == "verify: 1.5 of 3.0 MB\ngc: 7 of 9 objects\n"
+    monkeypatch.setattr(cli_parts, "_LINE_INTERVAL_SECONDS", 10.0)
+    with cli_parts._progress("gc", "objects") as far:
+        far(8, 9)
+    assert capsys.readouterr().err == "", "not oftener than that"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with cli_parts._progress("gc", "objects") as far:
+        far(8, 9)
+    assert "8/9" in capsys.readouterr().err

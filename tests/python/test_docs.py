@@ -1,4 +1,4 @@
-"""Every ``python`` example in README.md and docs/ runs as it stands.
+"""Every ``python`` and every ``sh`` example in README.md and docs/ runs as it stands.
 
 The blocks of one page run in order and share their names, in an empty folder. Pages about Spark run
 in an interpreter of their own, since they start a Java and change the environment.
@@ -6,7 +6,12 @@ in an interpreter of their own, since they start a Java and change the environme
 
 from __future__ import annotations
 
+import codeop
+import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +24,7 @@ REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {INDEX})]
 SPARK = [page for page in PAGES if "import SparkSession" in page.read_text()]
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples(text: str) -> list[str]:
@@ -38,6 +44,25 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     assert examples(page.read_text()), f"{page.name} shows nothing that runs"
     run(page, {"__name__": "example"})
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if SHELL.search(page.read_text())], ids=lambda p: p.name
+)
+def test_commands_run(page: Path, tmp_path: Path) -> None:
+    """In an empty folder, the page's Python not run before; all of them succeed."""
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    for block in SHELL.finditer(page.read_text()):
+        done = subprocess.run(
+            ["sh", "-eux"],
+            input=block[1],
+            cwd=tmp_path,
+            env={**os.environ, "PATH": programs},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
@@ -62,14 +87,82 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_there_is_a_page_about_spark() -> None:
-    assert [page.name for page in SPARK] == ["howto-pyspark-udfs.md"]
+def test_two_pages_are_about_spark() -> None:
+    assert [page.name for page in SPARK] == ["howto-pyspark-udfs.md", "howto-recipes.md"]
 
 
 def test_the_index_names_every_page() -> None:
     linked = set(re.findall(r"\]\(([^)]+\.md)\)", INDEX.read_text()))
     there = {page.relative_to(ROOT / "docs").as_posix() for page in [*PAGES[1:], *REFERENCE]}
     assert there <= linked
+
+
+def test_the_first_screen_is_whole() -> None:
+    """Sixty lines: what it is, how to get it, ten lines of code, a picture, three numbers that were
+    measured, when not to use it, and the two commands."""
+    screen = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert len(screen.splitlines()) <= 60
+    for part in ("Install: ", "```python", "```text", "(benches/RESULTS.md)", "**Not for you**"):
+        assert screen.count(part) == 1, part
+    numbers = re.findall(r"^\| .* \| [\d.]+ [nµ]s \|$", screen, re.MULTILINE)
+    assert len(numbers) == 3
+    targets = re.findall(r"^    make (\w+) ", screen, re.MULTILINE)
+    assert targets == ["demo", "test"]
+
+
+SECTION = (ROOT / "README.md").read_text().split("## Not built yet\n")[1].split("\n## ")[0]
+NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
+
+
+@pytest.mark.parametrize("name", NOT_BUILT)
+def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> None:
+    """A law of the house holds the list against the texts; this holds it against what happens."""
+    found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=.*\))?", name)
+    owner, function, keyword = found.groups()
+    place = {"Database": db, "admin": siltstone.admin}.get(owner, siltstone)
+    call = getattr(place, function, None)
+    if call is None:  # an option
+        option = {function: False if function == "wal_enabled" else "x"}
+        with pytest.raises(siltstone.Unsupported, match=function):
+            siltstone.open(memory_url, options=option)
+        return
+    needed = inspect.signature(call).parameters.values()
+    needed = [one for one in needed if one.default is one.empty and one.kind < one.VAR_KEYWORD]
+    named = {one.name: b"x" for one in needed if one.kind is not one.VAR_POSITIONAL}
+    named |= {"url": memory_url} if "url" in named else {}
+    with pytest.raises(siltstone.Unsupported, match=re.escape(function)):
+        call(**named, **({keyword: True} if keyword else {}))
+
+
+def refused_by_a_prompt(text: str) -> list[str]:
+    """Lines of the examples that an interpreter's prompt refuses when they are pasted there: it
+    ends a block at a blank line, and at no other."""
+    refused = []
+    for block in examples(text):
+        pending: list[str] = []
+        for number, line in enumerate([*block.splitlines(), ""], 1):
+            pending.append(line)
+            try:
+                whole = codeop.compile_command("\n".join(pending), symbol="single")
+            except SyntaxError:
+                refused.append(f"{number}: {line}")
+                whole = True
+            if whole:
+                pending = []
+    return refused
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_can_be_pasted_at_a_prompt(page: Path) -> None:
+    assert refused_by_a_prompt(page.read_text()) == []
+
+
+def test_what_a_prompt_refuses_is_found() -> None:
+    loop, after = "for n in range(3):\n    print(n)\n", "print()\n"
+    assert refused_by_a_prompt(f"```python\n{loop}\n{after}```\n") == []
+    assert refused_by_a_prompt(f"```python\n{loop}{after}```\n") == ["4: print()"]
+    inner = "class A:\n    a = 1\n\n    b = 2\n"
+    assert refused_by_a_prompt(f"```python\n{inner}```\n") == ["5:     b = 2"]
 
 
 def test_a_wrong_example_is_found_with_its_line() -> None:

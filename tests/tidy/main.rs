@@ -8,6 +8,7 @@ mod mask;
 mod papers;
 mod size;
 mod text;
+mod unbuilt;
 
 use house::{Broken, Source, read_house};
 use std::path::PathBuf;
@@ -88,6 +89,8 @@ laws! {
     rfcs_are_in_the_index: papers::rfcs;
     /// RFC 0002 and the parser agree on object names.
     object_names_parse: papers::object_names;
+    /// README's list of what is not built is what refuses as such.
+    readme_names_what_is_not_built: unbuilt::unbuilt;
     /// Links lead to files.
     links_lead_somewhere: |sources: &[Source]| papers::links(&root(), sources);
 }

@@ -1,7 +1,7 @@
 //! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
 //! replay what recovery met, start the background tasks.
 
-use crate::admin::no_database;
+use crate::admin::no_database_to_write;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::compact;
 use crate::counter::Asked;
@@ -97,7 +97,7 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
     let newest = match look(&objects, None).await? {
         Some(newest) => newest,
         None if how.create => creation::database(&objects, settings.clone()).await?,
-        None => return Err(no_database(&env)),
+        None => return Err(no_database_to_write(&env)),
     };
     newest.settings.check(&settings)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;

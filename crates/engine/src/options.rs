@@ -233,7 +233,7 @@ impl Options {
             return match value {
                 OptionValue::Bool(true) => Ok(()),
                 OptionValue::Bool(false) => Err(Error::unsupported(
-                    "writing without the WAL is not built yet; leave wal_enabled at true",
+                    "`wal_enabled` off is not built yet: no write goes past the WAL; leave it on",
                 )),
                 _ => Err(Error::invalid("wal_enabled takes true or false")),
             };

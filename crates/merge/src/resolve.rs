@@ -56,7 +56,7 @@ impl<'a> Resolve<'a> {
     /// Takes the next older version of the key. One that is newer than the view is passed over.
     ///
     /// # Errors
-    /// Invalid for an operand without an operator; Unsupported for a range delete; what the
+    /// Invalid for an operand without an operator; Internal for a range delete; what the
     /// operator answers.
     pub fn push(&mut self, entry: Entry<'_>) -> Result<Flow> {
         if entry.seq > self.view.seq {

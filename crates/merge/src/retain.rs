@@ -121,7 +121,7 @@ impl<C: Cursor> Retain<C> {
     /// block is there; after `End` it answers `End` again.
     ///
     /// # Errors
-    /// What the cursor answers; what the operator answers; Unsupported for a range delete. An error
+    /// What the cursor answers; what the operator answers; Internal for a range delete. An error
     /// is final: every later call answers it again.
     pub fn advance(&mut self) -> Result<Step> {
         self.leave();

@@ -91,7 +91,7 @@ impl<C: Cursor> Visible<C> {
     /// called again once the block is there; after `End` it answers `End` again.
     ///
     /// # Errors
-    /// What the cursor answers; Invalid for operands without an operator; Unsupported for a range
+    /// What the cursor answers; Invalid for operands without an operator; Internal for a range
     /// delete; what the operator answers. An error is final: every later call answers it again.
     pub fn advance(&mut self) -> Result<Step> {
         self.each(|_, _| Ok(false))

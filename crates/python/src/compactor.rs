@@ -23,7 +23,8 @@ const STOP_GRACE: Duration = Duration::from_millis(700);
 /// What was heard and not told yet.
 type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
-/// Merges everything into one sorted run. `told` is called with what was done.
+/// Merges everything into one sorted run. `told` is called with what was done, and a few times a
+/// second with `"bytes"`, and those read and those to read.
 #[pyfunction]
 #[pyo3(signature = (url, named, store_options, merge_operator, told))]
 pub(crate) fn compact(
@@ -38,7 +39,8 @@ pub(crate) fn compact(
     let (process, compactor, heard) = open(py, url, how, store_options)?;
     let work = compactor.clone();
     let work = process.run(async move { work.compact().await });
-    drive(py, process, &compactor, (&heard, told), work)
+    let far = || told.call1(("bytes", compactor.bytes())).map(drop);
+    drive(py, process, &compactor, (&heard, told, &far), work)
 }
 
 /// Compacts until it is interrupted, or works for a compactor that runs elsewhere.
@@ -59,7 +61,7 @@ pub(crate) fn run_compactor(
     let work = compactor.clone();
     let work =
         process.run(async move { if worker { work.work().await } else { work.run().await } });
-    drive(py, process, &compactor, (&heard, told), work)
+    drive(py, process, &compactor, (&heard, told, &|| Ok(())), work)
 }
 
 fn how(
@@ -86,12 +88,13 @@ fn open(
     Ok((process, compactor, heard))
 }
 
-/// Waits for `work`, tells what is heard meanwhile, and ends it in order on a signal.
+/// Waits for `work`, tells what is heard meanwhile and how far it is, and ends it in order on a
+/// signal.
 fn drive<T: Send>(
     py: Python<'_>,
     process: &'static Process,
     compactor: &CompactorProcess,
-    (heard, told): (&Heard, &Bound<'_, PyAny>),
+    (heard, told, far): (&Heard, &Bound<'_, PyAny>, &dyn Fn() -> PyResult<()>),
     work: impl Future<Output = Result<T>> + Send,
 ) -> PyResult<T> {
     let mut work = pin!(work);
@@ -103,7 +106,9 @@ fn drive<T: Send>(
                 return done.map_err(|error| exception(py, &error));
             }
             Polled::Over => return Err(over(py)),
-            Polled::Later => py.check_signals().and_then(|()| tell(heard, told)),
+            Polled::Later => {
+                py.check_signals().and_then(|()| tell(heard, told)).and_then(|()| far())
+            }
         };
         if let Err(interrupted) = interrupted {
             compactor.stop();

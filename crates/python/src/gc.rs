@@ -1,16 +1,16 @@
 //! Collecting garbage without a writer.
 
 use crate::duration::duration;
-use crate::error::exception;
+use crate::error::{Raise, exception};
 use crate::open::{env, text_of};
 use crate::options::options;
 use crate::process::{Process, over};
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport};
+use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport, Progress};
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The options' defaults, and what was given.
@@ -30,7 +30,8 @@ fn gc_options(
     })
 }
 
-/// One round over the database at `url`; with `dry_run` it only tells.
+/// One round over the database at `url`; with `dry_run` it only tells. `progress` is called with
+/// objects deleted and objects that go, a few times a second.
 #[pyfunction]
 pub(crate) fn gc<'py>(
     py: Python<'py>,
@@ -38,12 +39,23 @@ pub(crate) fn gc<'py>(
     store_options: &Bound<'py, PyDict>,
     dry_run: bool,
     min_age: Option<&Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let process = Process::current(py)?;
     let how = gc_options(py, min_age, None)?;
     let env = env(py, process, url, &text_of(store_options)?)?;
-    let found = wait(py, process, siltstone::gc::once(&env, &how, dry_run))?;
-    report(py, &found)
+    let done = Arc::<Progress>::default();
+    let mut work = pin!(siltstone::gc::once_watched(&env, &how, dry_run, &done));
+    loop {
+        match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
+            Polled::Done(found) => return report(py, &found.raise(py)?),
+            Polled::Later => py.check_signals()?,
+            Polled::Over => return Err(over(py)),
+        }
+        if let Some(progress) = progress {
+            progress.call1(done.objects())?;
+        }
+    }
 }
 
 /// Rounds over all of `urls` until each database is gone. `tell` is called with a URL and what

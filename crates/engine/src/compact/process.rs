@@ -83,6 +83,8 @@ pub(super) struct Process {
     manifests: ManifestClient,
     context: ReadContext,
     compactor: Compactor,
+    /// Bytes of all tables when it was opened.
+    bytes: u64,
     /// Ends what waits for the store, once it is stopped.
     life: Arc<Durability>,
     stopped: AtomicBool,
@@ -127,12 +129,14 @@ impl CompactorProcess {
         });
         check_settings(&newest, &context)?;
         let pressure = Pressure::new(&options);
+        let bytes = newest.tables().map(|table| table.object_bytes).sum();
         let process = Arc::new(Process {
             env,
             workers: how.workers,
             manifests: ManifestClient::new(objects, newest, &life, (&news, &pressure, None)),
             context,
             compactor: Compactor::default(),
+            bytes,
             life,
             stopped: AtomicBool::new(false),
             news,
@@ -166,6 +170,14 @@ impl CompactorProcess {
     /// As [`crate::Database::compact`].
     pub async fn compact(&self) -> Result<bool> {
         self.carry_out(Wanted::Major).await
+    }
+
+    /// Bytes that were read from the store so far, and the bytes of all tables when it was opened:
+    /// how far [`CompactorProcess::compact`] is. An estimate, since some tables go unread, and
+    /// manifests are read too.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.process.context.requests.totals().bytes_read, self.process.bytes)
     }
 
     /// Carries out a plan made by hand, as [`crate::Database::submit`], and gives the epoch up.

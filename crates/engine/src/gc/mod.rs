@@ -28,6 +28,8 @@ use crate::env::Env;
 use crate::objects::Objects;
 use round::Collector;
 use siltstone_base::Result;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How a collector without a writer works.
@@ -46,6 +48,30 @@ fn around(env: &Env, pause: Duration) -> Duration {
     env.jittered(pause / 3 * 2)
 }
 
+/// How far a round is. Looked at from anywhere while it runs.
+#[derive(Debug, Default)]
+pub struct Progress {
+    done: AtomicU64,
+    total: AtomicU64,
+}
+
+impl Progress {
+    /// Objects that were deleted, those included whose delete failed, and objects that go: 0 until
+    /// everything is listed and judged.
+    #[must_use]
+    pub fn objects(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, objects: usize) {
+        self.done.fetch_add(objects as u64, Ordering::Relaxed);
+    }
+
+    fn expect(&self, objects: usize) {
+        self.total.store(objects as u64, Ordering::Relaxed);
+    }
+}
+
 /// One round. `dry` changes nothing: the report lists what would go, and why. It goes by this
 /// machine's clock then, since asking the store's takes an object.
 ///
@@ -54,8 +80,22 @@ fn around(env: &Env, pause: Duration) -> Duration {
 /// Timeout, Corruption. What was deleted before an error was dead for good. A delete that fails is
 /// no error: it stands in the report.
 pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport> {
+    once_watched(env, options, dry, &Arc::default()).await
+}
+
+/// [`once`], with `progress` kept up to date for whoever looks at it.
+///
+/// # Errors
+/// As [`once`].
+pub async fn once_watched(
+    env: &Env,
+    options: &GcOptions,
+    dry: bool,
+    progress: &Arc<Progress>,
+) -> Result<GcReport> {
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let mut collector = Collector::new(objects, options.min_age);
+    collector.progress = Arc::clone(progress);
     let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
     if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
 }

@@ -1,5 +1,6 @@
 //! One round: the machine says what to ask the store for, this asks.
 
+use super::Progress;
 use super::due::Seen;
 use super::now::store_time;
 use super::report::GcReport;
@@ -43,12 +44,14 @@ pub(super) struct Collector {
     pub(super) seen: Seen,
     /// What the last round left for its age, and its bytes.
     pub(super) young: Vec<(ObjectName, u64)>,
+    /// Of the round under way, for who asked for one.
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Collector {
     pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), Seen::default());
-        Collector { objects, min_age, known, seen, young: Vec::new() }
+        Collector { objects, min_age, known, seen, young: Vec::new(), progress: Arc::default() }
     }
 
     pub(super) fn objects(&self) -> &Objects {
@@ -155,6 +158,7 @@ impl Collector {
         let known = std::mem::take(&mut self.known);
         let machine = machine.knowing(known).leaving(allowance);
         let mut round = Round::new(&self.objects, machine, database);
+        round.progress = Some(&self.progress);
         round.min_age = Some(self.min_age);
         round.drive().await?;
         self.young = round.young();
@@ -211,6 +215,7 @@ struct Round<'a> {
     min_age: Option<Duration>,
     cutoff: UnixMillis,
     report: GcReport,
+    progress: Option<&'a Progress>,
 }
 
 impl<'a> Round<'a> {
@@ -228,6 +233,7 @@ impl<'a> Round<'a> {
             min_age: None,
             cutoff: UnixMillis(0),
             report: GcReport { database, ..GcReport::default() },
+            progress: None,
         }
     }
 
@@ -272,6 +278,9 @@ impl<'a> Round<'a> {
         let dead = self.listed.iter().zip(&self.fates);
         let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
         self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
+        if let Some(progress) = self.progress {
+            progress.expect(self.bytes.len());
+        }
         self.report.note_stays(&self.listed, &self.fates);
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
     }
@@ -366,6 +375,9 @@ impl<'a> Round<'a> {
         let names = self.with_prefix(names);
         let answers = self.objects.env.store.delete_many(names.clone()).await;
         let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        if let Some(progress) = self.progress {
+            progress.add(gone.len());
+        }
         // Planted: nothing is deleted behind a delete that failed.
         #[cfg(mutation = "stops_at_a_denied_delete")]
         if gone.contains(&false) {

@@ -1,0 +1,175 @@
+"""Commands that look after a database: whether all of it is there, and what may go."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+import siltstone
+from siltstone.cli_parts import (
+    Place,
+    _as_json,
+    _example,
+    _print_json,
+    _print_table,
+    _progress,
+    _told,
+    _until_stopped,
+)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@click.command(epilog=_example("example.db verify", "example.db verify --json | jq .problems"))
+@_as_json
+@click.pass_obj
+def verify(session: Place, as_json: bool) -> None:
+    """Reads and checks every byte; prints each problem, and exits with 1 when there is one."""
+    with _progress("verify", "bytes") as progress:
+        report = siltstone.admin.verify(
+            session.url, store_options=session.store_options, progress=progress
+        )
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        for problem in report.problems:
+            click.echo(f"Error: {' '.join(str(problem).split())}", err=True)
+        more = report.problem_count - len(report.problems)
+        if more:
+            click.echo(f"Error: and {more} problems more", err=True)
+        counts = {**report.to_dict(), "orphans": len(report.orphans)}
+        del counts["problems"]
+        _print_table("verify", counts.items())
+    if not report.ok:
+        raise SystemExit(1)
+
+
+_UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "h": 3600, "hours": 3600, "days": 86400, "d": 86400}
+
+
+class Span(click.ParamType[float]):
+    """A length of time: seconds, or `7days 30min 10s`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """In seconds."""
+        if isinstance(value, float):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
+        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
+        if not parts or not whole or None in units:
+            self.fail(f"{value!r} is no length of time", param, ctx)
+        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
+
+
+def _min_age(command: _F) -> _F:
+    text = "What is younger stays: seconds, or 7days 30min 10s. By default 5min."
+    return click.option("--min-age", type=Span(), help=text)(command)
+
+
+@click.command(
+    epilog=_example("example.db gc --dry-run", "s3://bucket/db gc --min-age 1h --json | jq .total")
+)
+@click.option("--dry-run", is_flag=True, help="Change nothing; list what would go, and why.")
+@_min_age
+@_as_json
+@click.pass_obj
+def gc(session: Place, dry_run: bool, min_age: float | None, as_json: bool) -> None:
+    """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
+    with _progress("gc", "objects") as progress:
+        report = siltstone.admin.gc(
+            session.url,
+            dry_run=dry_run,
+            min_age=min_age,
+            store_options=session.store_options,
+            progress=progress,
+        )
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        for one in report.objects:
+            click.echo(f"{one.object}\t{one.bytes} bytes\t{one.age:.0f} s\t{one.why}")
+        _print_table("gc", _gc_rows(report))
+    if report.trouble is not None:
+        line = " ".join(report.trouble.split())
+        raise click.ClickException(f"some deletes did not succeed, the first: {line}")
+
+
+def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
+    verb = "would delete" if report.dry_run else "deleted"
+    for name, one in report.classes.items():
+        yield f"{name} {verb}", f"{one.deleted} ({one.bytes} bytes)"
+        if one.failed or one.denied:
+            yield f"{name} failed, denied", f"{one.failed}, {one.denied}"
+    yield "checkpoints revoked", report.revoked
+    yield "unfinished uploads removed", f"{report.swept_uploads} ({report.swept_bytes} bytes)"
+    for stays in report.stays:
+        yield f"{stays.of} stay: {stays.why}", f"{stays.objects} ({stays.bytes} bytes)"
+
+
+@click.command(
+    "run-gc",
+    epilog=_example("example.db run-gc --interval 10min")
+    + "\n  siltstone run-gc s3://bucket/one s3://bucket/two",
+)
+@click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option("--interval", type=Span(), help="Time between two looks. By default 5min.")
+@_min_age
+@_as_json
+@click.pass_obj
+def run_gc(
+    session: Place,
+    urls: tuple[str, ...],
+    interval: float | None,
+    min_age: float | None,
+    as_json: bool,
+) -> None:
+    """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
+
+    One line for each round that found something, and for each trouble. Ctrl-C and SIGTERM end it,
+    with status 0; so does the end of the last database. Exits with 1 when there was no database at
+    one of them.
+    """
+    given = [*([session.given_url] if session.given_url else []), *urls]
+    if not given:
+        raise click.UsageError("Missing argument 'URL...'.")
+    absent = []
+
+    def line(url: str, event: str, **facts: Any) -> None:
+        if as_json:
+            _print_json({"url": url, "event": event, **facts})
+        else:
+            click.echo("\t".join([url, event, *(f"{name} {fact}" for name, fact in facts.items())]))
+        sys.stdout.flush()
+
+    def on_round(url: str, report: siltstone.admin.GcReport) -> None:
+        total = report.total
+        line(url, "round", deleted=total.deleted, bytes=total.bytes, failed=total.failed,
+             denied=total.denied, young=total.young)  # fmt: skip
+
+    def on_error(url: str, error: Exception) -> None:
+        line(url, "error", text=_told(error))
+
+    def on_end(url: str, why: str) -> None:
+        if "gone" not in why:
+            absent.append(url)
+        line(url, "end", text=" ".join(why.split()))
+
+    with _until_stopped():
+        siltstone.admin.run_gc(
+            given,
+            min_age=min_age,
+            interval=interval,
+            store_options=session.store_options,
+            on_round=on_round,
+            on_error=on_error,
+            on_end=on_end,
+        )
+    if absent:
+        raise click.ClickException(f"there was no database at {', '.join(sorted(absent))}")
