@@ -78,7 +78,7 @@ def sized(length: int) -> bytes:
         (lambda db: db["k"], TypeError, "encode"),
         (lambda db: "k" in db, TypeError, "encode"),
         (lambda db: db.get_many(["k"]), TypeError, "encode"),
-        (lambda db: db.get_many(b"keys"), TypeError, "int"),
+        (lambda db: db.get_many(b"keys"), TypeError, "list of keys"),
         (lambda db: db.get_many(7), TypeError, "iter"),
         (lambda db: db.put(b"k", memoryview(b"abcdef")[::2]), BufferError, "contiguous"),
         (lambda db: db.put(b"k", b"v", ttl=0), siltstone.Invalid, "ttl"),

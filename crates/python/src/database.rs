@@ -4,13 +4,14 @@ use crate::batch::WriteBatch;
 use crate::error::{Raise, closed};
 use crate::held::Held;
 use crate::process::Process;
+use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
 use crate::unbuilt::unbuilt;
 use crate::wait::wait;
 use pyo3::prelude::*;
-use siltstone::{Error, Result, ScanRange};
+use siltstone::{Error, ErrorKind, Result, ScanRange};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,7 +69,11 @@ impl Drop for Opened {
     }
 }
 
-/// The one writer of a database.
+/// The one writer of a database, from `siltstone.open`.
+///
+/// Its own reads see what it has accepted, durable or not. As a context manager it closes at the
+/// end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
+/// child every call raises Closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
@@ -90,6 +95,17 @@ impl Database {
 
     pub(crate) fn held(&self) -> &Held<siltstone::Database> {
         self.opened.held()
+    }
+
+    /// In a word: whether it can be used.
+    fn state(&self) -> &'static str {
+        let Some(engine) = self.held().peek() else { return "of the process before a fork" };
+        match engine.ended().map(|why| why.kind()) {
+            None => "open",
+            Some(ErrorKind::Closed) => "closed",
+            Some(ErrorKind::Fenced) => "fenced",
+            Some(_) => "failed",
+        }
     }
 
     /// Begins to close, as [`Opened::close`].
@@ -121,7 +137,11 @@ impl Database {
         wait(py, held.process(), held.get(py)?.flush())
     }
 
-    /// Merges everything into one sorted run, and waits for it.
+    /// Merges everything into one sorted run, and returns when that is done: a major compaction.
+    /// What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
+    /// still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+    ///
+    /// :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held();
         let engine = held.get(py)?.clone();
@@ -135,25 +155,31 @@ impl Database {
         Ok(Snapshot::new(held.process(), snapshot))
     }
 
-    /// A batch that is committed when its `with` block ends well.
+    /// A batch for a `with` block: committed when the block ends well, discarded on an
+    /// exception. Then `batch.commit` is the Commit.
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
     }
 
-    /// What the handle holds and has done.
+    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
+    /// store; cheap enough for every second.
+    ///
+    /// :raises Closed: in a forked child (a reader: when it was closed).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
         stats::stats(py, &engine.stats(), &Compacted { entries, error })
     }
 
-    /// The figures of `stats` by name, as floats.
+    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
+    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Twice is fine.
+    /// Makes everything durable, records a clean close, and ends the handle. Doing it twice is
+    /// fine.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));
@@ -176,8 +202,19 @@ impl Database {
         self.close(py)
     }
 
-    fn __repr__(&self) -> String {
-        format!("<siltstone.Database {:?}>", self.place)
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.place)?, self.state()))
+    }
+
+    /// What a notebook shows: where it is, in which state, and its first figures.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, database) = (slf.py(), slf.get());
+        let figures = match database.held().peek() {
+            Some(_) => database.stats(py)?,
+            None => py.None().into_bound(py),
+        };
+        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        shown.call1((&database.place, database.state(), figures))
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

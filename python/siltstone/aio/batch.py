@@ -33,7 +33,7 @@ class WriteBatch:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         """
         self._open().put(key, value, ttl=ttl)
 
