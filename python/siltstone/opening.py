@@ -191,9 +191,9 @@ def place_of(url: Url) -> str:
     :raises Invalid: nothing, a home folder that nobody has, and ``:memory:``, which is a file's
         name here and a database in memory elsewhere.
     """
-    text = os.fspath(url)
+    text = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(text, str):
-        raise TypeError(f"a URL or path is str or os.PathLike[str], not {type(url).__name__}")
+        raise TypeError(f"url: a URL or path is str or os.PathLike[str], not {type(url).__name__}")
     if not text:
         raise Invalid("the path is empty; '.' is the working folder")
     if text == ":memory:":

@@ -273,7 +273,7 @@ def test_urls_that_name_no_store_are_invalid(wrong: str) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes"])
 def test_a_url_is_text(wrong) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^url: "):
         siltstone.open(wrong)
 
 

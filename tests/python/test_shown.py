@@ -117,7 +117,15 @@ def test_a_scan_that_is_awaited_tells_the_same(memory_url: str) -> None:
             await commit
             assert repr(commit) == "<siltstone.aio.Commit seq=2, durable>"
             Tags(db._repr_html_())
-            assert db.snapshot() is not None
+            assert repr(db.scan().to_arrow()) == (
+                "<siltstone.aio.RecordBatches of "
+                "<siltstone.aio.Scan of keys and values, every key, ascending>>"
+            )
+            async with db.batch() as batch:
+                batch.put(b"b", b"1")
+                operations = f"of 1 operations, {batch.nbytes} bytes"
+                assert repr(batch) == f"<siltstone.aio.WriteBatch {operations}>"
+            assert repr(batch) == "<siltstone.aio.WriteBatch, committed>"
 
     asyncio.run(work())
 

@@ -97,4 +97,7 @@ class WriteBatch:
         return self._batch
 
     def __repr__(self) -> str:
-        return f"<siltstone.aio.WriteBatch of {len(self._batch)}>"
+        if self._ended:
+            state = "discarded" if self._commit is None else "committed"
+            return f"<siltstone.aio.WriteBatch, {state}>"
+        return repr(self._batch).replace("<siltstone.", "<siltstone.aio.", 1)
