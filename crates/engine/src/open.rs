@@ -1,7 +1,7 @@
 //! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
 //! replay what recovery met, start the background tasks.
 
-use crate::admin::no_database;
+use crate::admin::no_database_to_write;
 use crate::cache::{BlockCache, MetadataBudget};
 use crate::compact;
 use crate::counter::Asked;
@@ -92,7 +92,7 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
             let database = DatabaseId(env.random_u128());
             found(&objects, Manifest::new_database(database, settings.clone())).await?
         }
-        None => return Err(no_database(&env)),
+        None => return Err(no_database_to_write(&env)),
     };
     newest.settings.check(&settings)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
