@@ -2,7 +2,8 @@
 
 - Whatever happens by itself is waited for (`until`), never slept for.
 - A bound on time is held by the quickest of several tries (`quickest`): a busy machine only adds
-  to each of them, and what has no bound misses it every time.
+  to each of them, and what has no bound misses it every time. What never ends fails the first, by
+  `PATIENCE`.
 - What must happen before something ends is done again, with more time, where the machine stalled
   for too long (`in_time`).
 """
@@ -48,6 +49,6 @@ def in_time(attempt: Callable[[float], T], seconds: float, tries: int = 8) -> T:
         if time.monotonic() - begun < seconds / 2:
             if failed is not None:
                 raise failed
-            return answer  # type: ignore[return-value]
+            return answer
         seconds *= 2
     raise AssertionError(f"the machine stalls for longer than {seconds} s")

@@ -29,7 +29,7 @@ async def fenced_over_waits(url: str) -> bool:
     commits = [await old.put(b"%d" % i, b"v") for i in range(10)]
     waits = [asyncio.create_task(commit.wait()) for commit in commits]
     await asyncio.sleep(0)
-    async with aio.open(url) as new:
+    async with aio.open(url, take_over=True) as new:
         ended = await asyncio.gather(*waits, return_exceptions=True)
         in_time = None not in ended
         assert not in_time or [type(error) for error in ended] == [siltstone.Fenced] * 10

@@ -41,7 +41,7 @@ class Tags(html.parser.HTMLParser):
 def test_a_database_tells_its_place_and_state(memory_url: str) -> None:
     db = siltstone.open(memory_url)
     assert repr(db) == f"<siltstone.Database '{memory_url}', open>"
-    with siltstone.open(memory_url) as newer:
+    with siltstone.open(memory_url, take_over=True) as newer:
         newer.put(b"a", b"1").wait()
         with pytest.raises(siltstone.Fenced):
             db.put(b"a", b"2").wait()

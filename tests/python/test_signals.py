@@ -24,7 +24,9 @@ url, endpoint = sys.argv[1:]
 def slow():
     options = {"endpoint": endpoint, "allow_http": True, "region": "r",
                "access_key_id": "a", "secret_access_key": "s"}
-    return siltstone.open_reader("s3://bucket/db", store_options=options)
+    # It does not end by itself before whoever waits for it gives up.
+    patient = {"deadline": 3600}
+    return siltstone.open_reader("s3://bucket/db", store_options=options, options=patient)
 db = siltstone.open(url)
 db.put_many([b"%06d" % i for i in range(200_000)], [b"v"] * 200_000)
 def forever(call):

@@ -190,15 +190,15 @@ def everything(place: Any) -> list[Callable[[], object]]:
 
 
 def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path / "house"))
     monkeypatch.chdir(tmp_path)
     with siltstone.open("~/db") as db:
         db.put(b"a", b"1").wait()
-        assert repr(db) == f"<siltstone.Database '{tmp_path}/home/db', open>"
+        assert repr(db) == f"<siltstone.Database '{tmp_path}/house/db', open>"
         with siltstone.open_reader(Path("~") / "db") as reader:
             assert reader[b"a"] == b"1"
-    assert (tmp_path / "home" / "db" / "manifest").is_dir()
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert (tmp_path / "house" / "db" / "manifest").is_dir()
+    assert [path.name for path in tmp_path.iterdir()] == ["house"]
     assert admin.verify("~/db").ok
     with lsm.SstWriter("~/rows.sst") as writer:
         writer.add(b"a", b"1")
@@ -281,10 +281,8 @@ def damaged(folder: Path) -> list[Callable[[], object]]:
     return calls
 
 
-def mistakes(db: siltstone.Database, folder: Path) -> list[Callable[[], object]]:
+def wrong_places_and_settings(folder: Path) -> list[Callable[[], object]]:
     absent = folder / "absent"
-    table = lsm.SstWriter(io.BytesIO(), sort=False)
-    table.add(b"b", b"")
     wrong_options: list[dict[str, Any]] = [
         {"flush_interval": "soon"},
         {"flush_interval": None},
@@ -337,6 +335,13 @@ def mistakes(db: siltstone.Database, folder: Path) -> list[Callable[[], object]]
         lambda: admin.verify(absent),
         lambda: admin.gc(absent),
         lambda: admin.compact(absent),
+    ]
+
+
+def wrong_calls(db: siltstone.Database) -> list[Callable[[], object]]:
+    table = lsm.SstWriter(io.BytesIO(), sort=False)
+    table.add(b"b", b"")
+    return [
         lambda: db.put(b"", b""),
         lambda: db.put(b"k" * 65_536, b""),
         lambda: db.put(b"k", bytes(65 << 20)),
@@ -369,7 +374,7 @@ def mistakes(db: siltstone.Database, folder: Path) -> list[Callable[[], object]]
 def test_no_text_shows_how_rust_writes_its_values(db, tmp_path: Path) -> None:
     siltstone.open(tmp_path / "other").close()
     odd, seen = [], 0
-    for call in [*mistakes(db, tmp_path), *damaged(tmp_path)]:
+    for call in [*wrong_places_and_settings(tmp_path), *wrong_calls(db), *damaged(tmp_path)]:
         error = raised(call)
         seen += 1
         facts = getattr(error, "context", {})
