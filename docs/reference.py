@@ -140,7 +140,9 @@ def methods(node: ast.ClassDef) -> Iterator[str]:
             shown = f"{name}: {ast.unparse(nodes[0].returns or ast.Constant(...))}"
         else:
             static = is_marked(nodes[0], "staticmethod")
-            shown = "\n".join(signature(name, one, method=not static) for one in nodes)
+            # What stands behind overloads has types that say less.
+            typed = [one for one in nodes if is_marked(one, "overload")] or nodes
+            shown = "\n".join(signature(name, one, method=not static) for one in typed)
         if text or name not in NOTATIONS:
             yield f"#### {name}\n\n```text\n{shown}\n```\n\n{markdown(text)}"
 

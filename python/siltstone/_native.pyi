@@ -112,7 +112,8 @@ class _Lookups:
         """The value of `key`, or `default`.
 
         :raises Invalid: an empty or oversized key.
-        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        :raises Closed, Fenced: the handle is of no use any more.
+        :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
         """
     @overload
     def get(self, key: _Bytes, default: _T) -> bytes | _T: ...
@@ -122,10 +123,13 @@ class _Lookups:
         """Whether `key` is there. Its value is not copied."""
     @overload
     def get_many(self, keys: _Array) -> _Array:
-        """The values of `keys`, in their order, all of one moment; None where a key is absent.
+        """The values of `keys`, in their order, all of one moment; None where a key is
+        absent.
 
-        An Arrow array of binary or text gives an Arrow array of binary, of the same library where
-        that is pyarrow or arro3. A null key gives a null.
+        An Arrow array of binary or text gives an Arrow array of binary, of the same
+        library where that is pyarrow or arro3. A null key gives a null.
+
+        :raises TypeError: one key in place of a list; what is no key, naming its row.
         """
     @overload
     def get_many(self, keys: Iterable[_Bytes]) -> list[bytes | None]: ...
@@ -140,8 +144,8 @@ class _Lookups:
         reverse: bool = False,
         limit: int | None = None,
     ) -> Scan[tuple[bytes, bytes]]:
-        """Iterates over keys and values of `[start, end)`, or of the keys with `prefix`, as they
-        are now.
+        """Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
+        as they are now.
 
         :param reverse: from the greatest key down.
         :param limit: at most so many rows.
@@ -221,10 +225,10 @@ class Database(_Reads):
         """Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
         or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
 
-        :param ttl: the key is gone after this long.
+        :param ttl: the key is gone after this long, rounded up to milliseconds.
         :param if_absent: not built yet.
         :param if_seq: not built yet.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None:
@@ -253,8 +257,9 @@ class Database(_Reads):
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
-        :param ttl: the keys are gone after this long.
-        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`.
+        :param ttl: as for `put`, of all of them.
+        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
+        :raises TypeError: one key or value in place of a list; what is none, naming its row.
         """
     @overload
     def put_many(
@@ -304,6 +309,8 @@ class Database(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where it is, in which state, and its first figures."""
     def transaction(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
     def checkpoint(self, *_arguments: Any, **_named: Any) -> NoReturn:
@@ -457,7 +464,7 @@ class WriteBatch:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         """
     def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
         """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
@@ -580,7 +587,7 @@ class MemTable(_Lookups):
         """Sets `key` to `value`, and answers the sequence number.
 
         :param ttl: the key is gone after this long, counted from now.
-        :raises Invalid: an empty or oversized key or value; a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
         """
     def delete(self, key: _Bytes) -> int:
         """Deletes `key`, and answers the sequence number of the tombstone."""
@@ -625,6 +632,20 @@ class SstWriter:
 
     A context manager: leaving it completes the table, leaving it by an exception discards it. What
     is at the target stays until then, and is replaced whole; nothing half-written is left there.
+
+    :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
+        binary file object, which keeps what a discarded table wrote to it, and stays open.
+    :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
+        `siltstone.Options` or a dict; the others have no effect.
+    :param store_options: what the store is reached with.
+    :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
+    :param duplicates: "error", or "last": of rows with one key the one added last counts.
+    :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
+        is more goes through files in `scratch`, and takes its size there once more.
+    :param scratch: an existing local folder (by default that of `tempfile`).
+    :raises NotFound: the folder of the file does not exist.
+    :raises Invalid: a target or an option.
+    :raises Denied, Unavailable: as their texts say.
     """
 
     def __new__(
@@ -637,23 +658,7 @@ class SstWriter:
         duplicates: str = "error",
         sort_memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
-    ) -> Self:
-        """A writer of the table at `target`.
-
-        :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
-            binary file object, which keeps what a discarded table wrote to it, and stays open.
-        :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
-            `siltstone.Options` or a dict; the others have no effect.
-        :param store_options: what the store is reached with.
-        :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
-        :param duplicates: "error", or "last": of rows with one key the one added last counts.
-        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
-            is more goes through files in `scratch`, and takes its size there once more.
-        :param scratch: an existing local folder (by default that of `tempfile`).
-        :raises NotFound: the folder of the file does not exist.
-        :raises Invalid: a target or an option.
-        :raises Denied, Unavailable: as their texts say.
-        """
+    ) -> Self: ...
     def add(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
         """Adds a row.
 
@@ -698,9 +703,17 @@ class SstWriter:
 @final
 class SstReader(_Lookups):
     """Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
+    Opening it reads its length, its filter and its index.
 
     It pickles (URL and options travel, store options come from the environment or the provider at
     the other end), and opens itself anew after a fork.
+
+    :param source: a path, a URL whose path is the object's, or the file's bytes.
+    :param options: `block_cache_bytes` and `deadline`; the others have no effect.
+    :param store_options: what the store is reached with.
+    :raises NotFound: there is no such file.
+    :raises Corruption: it is no table, or a damaged one.
+    :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
     """
 
     def __new__(
@@ -709,16 +722,7 @@ class SstReader(_Lookups):
         *,
         options: Options | Mapping[str, Any] | None = None,
         store_options: StoreOptionsSource | None = None,
-    ) -> Self:
-        """Opens the table at `source`: its length, its filter and its index are read.
-
-        :param source: a path, a URL whose path is the object's, or the file's bytes.
-        :param options: `block_cache_bytes` and `deadline`; the others have no effect.
-        :param store_options: what the store is reached with.
-        :raises NotFound: there is no such file.
-        :raises Corruption: it is no table, or a damaged one.
-        :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
-        """
+    ) -> Self: ...
     @property
     def info(self) -> SstInfo:
         """What the table says of itself."""
@@ -754,16 +758,16 @@ class SstReader(_Lookups):
 
 @final
 class BloomFilter:
-    """Says which keys are certainly not in a set: the filter that tables carry. Immutable."""
+    """Says which keys are certainly not in a set: the filter that tables carry. Immutable.
+
+    :param keys: of the set. Nulls of an Arrow array are passed over.
+    :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys that
+        are not there.
+    """
 
     def __new__(
         cls, keys: Iterable[_Bytes] | _ArrowData, *, bits_per_key: int | None = None
-    ) -> Self:
-        """The filter over `keys`. Nulls of an Arrow array are passed over.
-
-        :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys
-            that are not there.
-        """
+    ) -> Self: ...
     @staticmethod
     def from_bytes(data: _Bytes) -> BloomFilter:
         """The filter that `to_bytes` gave.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
-from siltstone import _native
+from siltstone import _native, showing
 from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
@@ -100,7 +100,7 @@ class Orphan:
     """Its length."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """What `verify` found."""
 
@@ -143,6 +143,26 @@ class Report:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return self.problem_count == 0
+
+    def __repr__(self) -> str:
+        word = "ok" if self.ok else f"{self.problem_count} problems, first: {self.problems[0]}"
+        return showing.line("admin.Report", word, **self._key_numbers())
+
+    def _key_numbers(self) -> dict[str, object]:
+        return {
+            "manifest_id": self.manifest_id,
+            "tables": self.tables,
+            "entries": self.entries,
+            "wal_objects": self.wal_objects,
+            "bytes_read": showing.binary(self.bytes_read),
+            "orphans": len(self.orphans),
+        }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: whether all is well, the first numbers, and what is wrong."""
+        rows: list[tuple[object, object]] = [("ok", self.ok), *self._key_numbers().items()]
+        rows += [("problem", problem) for problem in self.problems]
+        return showing.page("siltstone.admin.Report", rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types, and `ok`."""

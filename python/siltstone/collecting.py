@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
-from siltstone import _native
+from siltstone import _native, showing
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
 
 __all__ = ["Collected", "GcObject", "GcReport", "Stays", "gc", "run_gc"]
@@ -60,7 +60,7 @@ class GcObject:
     """Why it is dead."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class GcReport:
     """What one round of the collector did; of a dry run, what it would do."""
 
@@ -93,6 +93,23 @@ class GcReport:
         """Sums over all classes."""
         sums = [sum(column) for column in zip(*map(_counts, self.classes.values()), strict=True)]
         return Collected(*sums)
+
+    def __repr__(self) -> str:
+        total, words = self.total, ["dry run"] * self.dry_run + ["overtaken"] * self.overtaken
+        words += [f"trouble: {self.trouble}"] if self.trouble else []
+        deleted = f"{total.deleted} ({showing.binary(total.bytes)})"
+        figures = {"young": total.young, "alive": total.alive, "failed": total.failed}
+        return showing.line("admin.GcReport", *words, deleted=deleted, **figures)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a row for each class."""
+        did = "would delete" if self.dry_run else "deleted"
+        heads = ("class", did, "bytes", "failed", "denied", "young", "alive")
+        classes = {**self.classes, "total": self.total}
+        rows = ((name, *_counts(one)) for name, one in classes.items())
+        trouble = f"; trouble: {self.trouble}" if self.trouble else ""
+        title = f"siltstone.admin.GcReport of manifest {self.manifest_id}{trouble}"
+        return showing.grid(title, heads, rows)
 
     def to_dict(self) -> dict[str, Any]:
         """The same in plain types, and the sums as `total`."""

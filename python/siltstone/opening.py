@@ -10,7 +10,7 @@ from typing import Any
 
 from siltstone import _native
 from siltstone._native import Database, Reader
-from siltstone.exceptions import Unsupported
+from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
 from siltstone.providers import called, name_of, resolve
@@ -19,7 +19,7 @@ __all__ = ["clone", "destroy", "open", "open_reader"]
 
 Url = str | os.PathLike[str]
 """``s3://bucket/path``, ``gs://…``, ``az://…``, ``file:///…``, ``memory://name`` (shared in the
-process), or a path of a local folder."""
+process), or a path of a local folder, where ``~`` is the home folder."""
 StoreOptions = Mapping[str, str | int | bool]
 """Credentials, endpoint, region, as the object store's client names them. Environment variables
 work too. They are never shown in texts, logs or pickles."""
@@ -176,10 +176,38 @@ def _not_built(feature: str) -> Unsupported:
 
 
 def _text(url: Url) -> str:
-    text = os.fspath(url)
+    """Where a database is or will be.
+
+    :raises Invalid: a path that names no folder.
+    """
+    place = place_of(url)
+    if "://" not in place and Path(place).is_file():
+        text = "this is a file, and a database is a folder; give the folder, or a path of its own"
+        raise Invalid(text, context={"path": place})
+    return place
+
+
+def place_of(url: Url) -> str:
+    """A URL as it is; a path with the home folder in place of ``~``.
+
+    :raises Invalid: nothing, a home folder that nobody has, and ``:memory:``, which is a file's
+        name here and a database in memory elsewhere.
+    """
+    text = os.fspath(url) if isinstance(url, str | os.PathLike) else None
     if not isinstance(text, str):
-        raise TypeError(f"a URL or path is str or os.PathLike[str], not {type(url).__name__}")
-    return text
+        raise TypeError(f"url: a URL or path is str or os.PathLike[str], not {type(url).__name__}")
+    if not text:
+        raise Invalid("the path is empty; '.' is the working folder")
+    if text == ":memory:":
+        meant = "a database in memory has a name, by which others in this process open it, too"
+        raise Invalid(f"{meant}: memory://name")
+    if not text.startswith("~"):
+        return text
+    try:
+        return str(Path(text).expanduser())
+    except RuntimeError:
+        home = "there is no such home folder; a folder whose name begins with ~ is written ./~name"
+        raise Invalid(home, context={"path": text}) from None
 
 
 def _store(options: StoreOptionsSource | None) -> dict[str, str | int | bool]:

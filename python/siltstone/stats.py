@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from siltstone import _native
+from siltstone import _native, showing
 
 __all__ = ["Compaction", "Figure", "Stats"]
 
@@ -37,7 +37,7 @@ class Figure(NamedTuple):
         if self.unit in _FRACTIONS:
             return f"{self.value:,.{_FRACTIONS[self.unit]}f}"
         if self.unit == "bytes" and self.value >= _KIB:
-            return f"{self.value:,} ({_binary(self.value)})"
+            return f"{self.value:,} ({showing.binary(self.value)})"
         return f"{self.value:,}"
 
 
@@ -82,7 +82,7 @@ class Compaction:
 class Stats:
     """What a handle holds and has done. Counters count since it was opened.
 
-    Iterating gives a `Figure` each, with unit and meaning; as text and in notebooks it is a table.
+    Iterating gives a `Figure` each, with unit and meaning; printed and in notebooks it is a table.
     `dataclasses.asdict` makes a dict of it. Taking it asks nothing of the store.
 
         with siltstone.open("memory://figures") as db:
@@ -266,6 +266,10 @@ class Stats:
         return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
+        shown = showing.key_figures(self)
+        return showing.line("Stats", epoch=self.epoch, **shown)
+
+    def __str__(self) -> str:
         lines, group = ["<siltstone.Stats"], ""
         for figure in self:
             if figure.group != group:
@@ -308,11 +312,3 @@ def _label(name: str) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
-def _binary(count: float) -> str:
-    for unit in ("KiB", "MiB", "GiB"):
-        count /= _KIB
-        if count < _KIB:
-            return f"{count:.1f} {unit}"
-    return f"{count / _KIB:.1f} TiB"

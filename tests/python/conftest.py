@@ -10,8 +10,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import siltstone
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 def pytest_configure() -> None:
@@ -55,7 +60,7 @@ def cold(url: str):
 def python():
     """Runs a program in another interpreter: exit status, standard output, standard error."""
 
-    def run(program: str, *arguments: str, timeout: float = 60.0, **environment: str):
+    def run(program: str, *arguments: str, timeout: float = 300.0, **environment: str):
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", "-c", program, *arguments],
             capture_output=True,

@@ -244,7 +244,7 @@ def check(path: Path, logs: Path, recovered: int, writers: int, result: ctypes.A
     jobs = there - going - tables(before)
     if jobs:
         child = fork(until_resumed, path, logs=logs)
-        timer = threading.Timer(30, os.kill, (child, signal.SIGKILL))
+        timer = threading.Timer(300, os.kill, (child, signal.SIGKILL))
         timer.start()
         status = os.waitpid(child, 0)[1]
         timer.cancel()

@@ -93,7 +93,10 @@ def test_a_call_that_waits_wakes_the_loop_once(url: str) -> None:
         db = await once(lambda: opened(aio.open(url, options=small)))
         await db.put_many(keys, keys)
         await once(db.close)
-        for _ in range(5):
+        # The quicker the work is beside the loop, the fewer wakes there are to be counted.
+        for _ in range(200):
+            if total > 20:
+                break
             async with aio.open(url, options=small) as db:
                 commit = await db.put(b"x", b"y")
                 for call, expected in (
@@ -140,7 +143,9 @@ def test_a_scan_wakes_once_a_refill_and_a_stream_once_a_batch(cold) -> None:
 
 def test_commits_that_become_durable_together_wake_the_loop_together(url: str) -> None:
     async def work() -> None:
-        async with aio.open(url, options={"flush_interval": 3600}) as db:
+        # A rate, so that how many objects there are does not depend on how quick the store is.
+        options = {"flush_interval": 3600, "max_wal_puts_per_second": 50}
+        async with aio.open(url, options=options) as db:
             await (await db.put(b"first", b"v"))
 
             async def durably(i: int) -> None:
@@ -151,7 +156,7 @@ def test_commits_that_become_durable_together_wake_the_loop_together(url: str) -
                 await asyncio.gather(*(durably(i) for i in range(1000)))
             objects = (await db.stats()).put_requests - before
             assert 1 <= wakes[0] <= objects
-            # They share objects; how many there are depends on how quick the store is.
+            # They share objects.
             assert objects < 500
             assert len(await rows(db.keys())) == 1001
 
@@ -224,22 +229,36 @@ def test_cancelling_a_wait_cancels_no_write(url: str, factory) -> None:
     async def work() -> None:
         async with aio.open(url, options=SLOW) as db:
             await (await db.put(b"first", b"v"))
-            commit = await db.put(b"a", b"1")
-            task = asyncio.create_task(commit.wait())
-            await asyncio.sleep(0.01)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
+
+            async def cancelled(commit: aio.Commit) -> None:
+                task = asyncio.create_task(commit.wait())
+                await asyncio.sleep(0.01)
+                task.cancel()
                 await task
-            with pytest.raises(TimeoutError):
+
+            async def in_a_block(commit: aio.Commit) -> None:
                 async with asyncio.timeout(0.01):
                     await commit
-            with pytest.raises(siltstone.Timeout):
-                await commit.wait(0.01)
-            with pytest.raises(asyncio.TimeoutError):
-                await asyncio.wait_for(commit, 0.01)
-            assert not commit.durable
-            assert await db.get(b"a") == b"1"
+
+            for ways, kind in (
+                (cancelled, asyncio.CancelledError),
+                (in_a_block, TimeoutError),
+                (lambda commit: commit.wait(0.01), siltstone.Timeout),
+                (lambda commit: asyncio.wait_for(commit, 0.01), asyncio.TimeoutError),
+            ):
+                # Again with the next one, where the machine stalled until it was durable.
+                for _ in range(100):
+                    commit = await db.put(b"a", b"1")
+                    with contextlib.suppress(kind):
+                        await ways(commit)
+                        continue
+                    if not commit.durable:
+                        break
+                else:
+                    raise AssertionError(f"never {kind}")
+                assert await db.get(b"a") == b"1"
             await commit
+            assert commit.durable
 
     run(work(), factory)
     with siltstone.open(url, take_over=False) as db:

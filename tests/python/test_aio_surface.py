@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 
 import siltstone
-from aio_for_tests import SLOW, at_once, rows, run
+from aio_for_tests import at_once, rows, run
 from siltstone import aio
+from siltstone.aio import scan as scanning
 
 ITEM_OPERATORS = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__len__"}
 
@@ -151,29 +152,27 @@ def test_scans_are_one_shot_pinned_and_can_be_left(memory_url: str) -> None:
     run(work())
 
 
-def test_two_tasks_cannot_share_a_scan(url: str) -> None:
+def test_two_tasks_cannot_share_a_scan(memory_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
-        """A scan whose rows wait for something."""
-
-        def __init__(self, commit) -> None:
-            self.commit = commit
+        """A scan whose rows wait until nobody wants them any more."""
 
         def begin_rows(self):
-            return self.commit.wait()
+            return asyncio.get_running_loop().create_future()
 
     async def work() -> None:
-        async with aio.open(url, options=SLOW) as db:
-            await (await db.put(b"a", b"v"))
-            commit = await db.put(b"b", b"v")
+        async with aio.open(memory_url) as db:
+            await db.put_many([b"a", b"b"], [b"v", b"v"])
             scan = db.keys()
-            quick, scan._scan = scan._scan, Slow(commit)
-            first = asyncio.create_task(anext(scan))
-            await asyncio.sleep(0)
-            with pytest.raises(siltstone.Invalid, match="one task"):
-                await anext(scan)
-            first.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await first
+            quick, scan._scan = scan._scan, Slow()
+            with monkeypatch.context() as patch:
+                patch.setattr(scanning, "Pending", asyncio.Future)
+                first = asyncio.create_task(anext(scan))
+                await asyncio.sleep(0)
+                with pytest.raises(siltstone.Invalid, match="one task"):
+                    await anext(scan)
+                first.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await first
             scan._scan = quick
             assert await rows(scan) == [b"a", b"b"]
 

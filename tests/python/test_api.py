@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import siltstone
+from pace_for_tests import until
 from siltstone import _native
 from siltstone.options import OptionValues
 
@@ -265,9 +266,7 @@ def test_a_reader_follows_by_itself(url: str) -> None:
         options = siltstone.Options(manifest_poll_interval=0.02)
         with siltstone.open_reader(url, options=options) as reader:
             db.put(b"a", b"1").wait()
-            until = time.monotonic() + 5
-            while b"a" not in reader and time.monotonic() < until:
-                time.sleep(0.02)
+            until(lambda: b"a" in reader)
             assert reader.get(b"a") == b"1"
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import siltstone
+from pace_for_tests import until
 
 BINARY = [
     pa.binary(),
@@ -97,10 +97,7 @@ def test_a_long_scan_may_be_left_in_the_middle(long_url: str) -> None:
             assert next(stream).num_rows == 1000
             del stream
     # A thread that nobody listens to ends with its next batch.
-    deadline = time.monotonic() + 10
-    while scan_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert scan_threads() == 0
+    until(lambda: scan_threads() == 0)
 
 
 def scan_threads() -> int:

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
+from pace_for_tests import PATIENCE
 from siltstone import cli_parts
 from siltstone.cli import main
 
@@ -112,7 +113,7 @@ def test_a_reader_that_stops_reading_is_no_error(url: str) -> None:
         assert program.stdout.readline().startswith(b"00000000\t")
         program.stdout.close()
         assert program.stderr.read() == b""
-        assert program.wait(30) != 0
+        assert program.wait(PATIENCE) != 0
 
 
 @pytest.mark.parametrize("colourless", [True, False])
@@ -133,7 +134,7 @@ def test_tables_on_a_terminal(url: str, colourless: bool) -> None:
             while part := os.read(ours, 65536):
                 shown += part
         os.close(ours)
-        assert program.wait(30) == 0
+        assert program.wait(PATIENCE) == 0
     text = shown.decode()
     assert "table_rows" in text
     assert "caches" in text
@@ -301,7 +302,7 @@ def test_run_gc_serves_many_and_ends_with_the_last(run, url: str, tmp_path) -> N
     with subprocess.Popen(interrupted, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout.readline().startswith(f"{url}\tround\tdeleted ".encode())
         child.send_signal(signal.SIGINT)
-        assert child.communicate(timeout=30) == (b"", b"")
+        assert child.communicate(timeout=PATIENCE) == (b"", b"")
     assert child.returncode == 0
 
 

@@ -78,7 +78,7 @@ def sized(length: int) -> bytes:
         (lambda db: db["k"], TypeError, "encode"),
         (lambda db: "k" in db, TypeError, "encode"),
         (lambda db: db.get_many(["k"]), TypeError, "encode"),
-        (lambda db: db.get_many(b"keys"), TypeError, "int"),
+        (lambda db: db.get_many(b"keys"), TypeError, "list of keys"),
         (lambda db: db.get_many(7), TypeError, "iter"),
         (lambda db: db.put(b"k", memoryview(b"abcdef")[::2]), BufferError, "contiguous"),
         (lambda db: db.put(b"k", b"v", ttl=0), siltstone.Invalid, "ttl"),
@@ -274,7 +274,7 @@ def test_urls_that_name_no_store_are_invalid(wrong: str) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes"])
 def test_a_url_is_text(wrong) -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match=r"^url: "):
         siltstone.open(wrong)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 
 import pytest
 
 import siltstone
+from pace_for_tests import until
 from siltstone import aio
 
 WRITES = """
@@ -73,10 +73,7 @@ def test_a_database_that_was_forgotten_is_closed(url: str) -> None:
     db[b"a"] = b"1"
     del db
     gc.collect()
-    until = time.monotonic() + 10
-    while not siltstone.admin.manifest(url)["closed_cleanly"]:
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(lambda: siltstone.admin.manifest(url)["closed_cleanly"])
     with siltstone.open(url, take_over=False) as db:
         assert db[b"a"] == b"1"
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 import siltstone
+from pace_for_tests import PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here"),
@@ -178,7 +179,7 @@ def test_pools_of_processes(url: str, method: str) -> None:
 def test_a_worker_that_leaves_normally_flushes(url: str, method: str) -> None:
     worker = multiprocessing.get_context(method).Process(target=write_and_leave, args=(url,))
     worker.start()
-    worker.join(30)
+    worker.join(PATIENCE)
     assert worker.exitcode == 0
     with siltstone.open(url, take_over=False) as db:
         assert db[b"left"] == b"open"

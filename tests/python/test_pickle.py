@@ -16,6 +16,7 @@ import pytest
 
 import providers_for_tests
 import siltstone
+from pace_for_tests import PATIENCE
 
 CANARY = "cAnArY0123456789secret"
 
@@ -171,7 +172,7 @@ def bucket():
         yield endpoint
     finally:
         server.stdin.close()
-        server.wait(10)
+        server.wait(PATIENCE)
         server.stdout.close()
 
 

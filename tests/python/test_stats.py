@@ -9,6 +9,7 @@ import time
 import pytest
 
 import siltstone
+from pace_for_tests import until
 from siltstone import _native
 
 TABLE = _native.stat_table()
@@ -46,9 +47,8 @@ def test_writes_show_in_memory_and_then_in_tables(url: str) -> None:
         assert stored.unflushed_wal_objects > held.unflushed_wal_objects
         db.put_many([b"%03d" % n for n in range(100)], [b"v" * 100] * 100)
         db.delete(b"absent").wait()
-        until = time.monotonic() + 10
-        while not (flushed := db.stats()).tables and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: db.stats().tables)
+        flushed = db.stats()
         assert flushed.l0_entries == flushed.l0_tables == flushed.tables == 1
         assert flushed.l0_rows == flushed.table_rows >= 100
         assert flushed.l0_bytes == flushed.table_bytes > 10_000
@@ -81,7 +81,9 @@ def test_reads_are_counted_where_they_are_answered(cold) -> None:
 def test_the_block_cache_tells_what_it_holds(url: str) -> None:
     with siltstone.open(url) as db:
         db.put_many([b"%05d" % n for n in range(2000)], [b"v" * 50] * 2000)
-    with siltstone.open_reader(url, options={"block_cache_bytes": 1 << 20}) as reader:
+    # Nothing is asked of the store but what reads ask.
+    quiet = {"reader_checkpoint": False, "manifest_poll_interval": 3600}
+    with siltstone.open_reader(url, options={"block_cache_bytes": 1 << 20, **quiet}) as reader:
         assert reader.get(b"00000") == b"v" * 50
         cold = reader.stats()
         assert cold.block_cache_misses > 0
@@ -102,18 +104,26 @@ def test_open_snapshots_and_scans_are_counted(db) -> None:
 
 
 def test_time_goes_on(db) -> None:
+    around = time.monotonic()
     first = db.stats().uptime_seconds
+    between = time.monotonic()
     time.sleep(0.05)
-    assert first + 0.04 < db.stats().uptime_seconds < first + 30
+    slept = time.monotonic() - between
+    passed = db.stats().uptime_seconds - first
+    assert slept * 0.8 < passed < (time.monotonic() - around) * 1.25
 
 
 def test_taking_them_asks_nothing_of_the_store(cold) -> None:
     cold.get(b"key00001")
-    before = cold.stats()
-    for _ in range(100):
-        after = cold.stats()
-    assert after.get_requests == before.get_requests
-    assert after.list_requests == before.list_requests
+
+    def requests() -> tuple[int, int]:
+        for _ in range(100):
+            stats = cold.stats()
+        return stats.get_requests, stats.list_requests
+
+    # What the handle asks by itself, now and then, is not asked by this.
+    before = requests()
+    assert any(before == (before := requests()) for _ in range(20))
 
 
 def test_a_handle_closed_tells_its_last_figures(url: str) -> None:
@@ -130,7 +140,7 @@ def test_a_handle_closed_tells_its_last_figures(url: str) -> None:
 def test_they_are_shown_as_tables(db) -> None:
     db[b"a"] = b"1" * 5000
     stats = db.stats()
-    text = repr(stats)
+    text = str(stats)
     groups = list(dict.fromkeys(group for _, group, *_ in TABLE))
     assert [
         line.strip() for line in text.splitlines() if line.startswith("  ") and line[2] != " "
@@ -181,9 +191,7 @@ def test_compactions_show_in_figures_and_in_the_log(url: str) -> None:
         for number in range(6):
             db.put_many([b"%03d" % n for n in range(100)], [b"%050d" % number] * 100)
             db.flush()
-        until = time.monotonic() + 10
-        while db.stats().flushes < 6 and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: db.stats().flushes >= 6)
         full = db.stats()
         assert (full.l0_entries, full.read_amplification) == (6, 6)
         assert full.pending_compaction_bytes == full.table_bytes == full.flushed_bytes
@@ -233,7 +241,8 @@ def test_requests_have_a_price(url: str) -> None:
 
 def test_prometheus_reads_every_figure(db) -> None:
     db[b"a"] = b"1"
-    text = db.stats().to_prometheus({"database": 'a "quoted"\\\n', "role": "writer"})
+    stats = db.stats()
+    text = stats.to_prometheus({"database": 'a "quoted"\\\n', "role": "writer"})
     lines = text.splitlines()
     assert len(lines) == 3 * len(TABLE)
     for at, (name, _, _, meaning, grows) in enumerate(TABLE):
@@ -242,8 +251,8 @@ def test_prometheus_reads_every_figure(db) -> None:
         assert lines[3 * at + 1] == f"# TYPE {full} {'counter' if grows else 'gauge'}"
         sample, value = lines[3 * at + 2].rsplit(" ", 1)
         assert sample == full + r'{database="a \"quoted\"\\\n",role="writer"}'
-        assert float(value) == getattr(db.stats(), name) or grows or name.endswith("seconds")
-    assert "siltstone_epoch 1\n" in db.stats().to_prometheus()
+        assert float(value) == getattr(stats, name)
+    assert "siltstone_epoch 1\n" in stats.to_prometheus()
     with pytest.raises(ValueError, match="no name of a label"):
         db.stats().to_prometheus({"a b": "c"})
 
@@ -257,9 +266,7 @@ def test_the_collector_of_the_writer_is_counted(url: str) -> None:
         db.compact()
         # The four tables, of some 5 KB each, go by bytes: objects of the log and manifests, which
         # are deleted before they are, count as objects too.
-        until = time.monotonic() + 10
-        while db.stats().gc_deleted_bytes < 4 * 5000 and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: db.stats().gc_deleted_bytes >= 4 * 5000)
         stats = db.stats()
         assert stats.gc_rounds >= 1
         assert stats.gc_deleted_objects >= 4

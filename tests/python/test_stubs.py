@@ -72,6 +72,38 @@ def test_everything_public_is_documented(name: str) -> None:
     assert {member for member in public if not member.startswith("_")} <= documented
 
 
+TYPED = """
+from typing import assert_type
+import siltstone
+from siltstone import aio
+
+async def awaited(db: aio.Database, reader: aio.Reader, snapshot: aio.Snapshot) -> None:
+    for each in (db, reader, snapshot):
+        assert_type(await each.get(b"k"), bytes | None)
+    assert_type(await db.get(b"k", None), bytes | None)
+    assert_type(await db.get(b"k", b"d"), bytes)
+    assert_type(await db.get(b"k", 7), bytes | int)
+    assert_type(await db.get_many([b"k"]), list[bytes | None])
+
+def waited(db: siltstone.Database) -> None:
+    assert_type(db.get(b"k"), bytes | None)
+    assert_type(db.get(b"k", 7), bytes | int)
+    assert_type(db.get_many([b"k"]), list[bytes | None])
+"""
+
+
+def test_answers_have_the_types_they_say(tmp_path: Path) -> None:
+    (tmp_path / "typed.py").write_text(TYPED)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "typed.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_stubtest_agrees(tmp_path: Path) -> None:
     done = subprocess.run(
         [

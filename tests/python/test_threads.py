@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 import siltstone
+from pace_for_tests import PATIENCE
 
 
 def test_one_database_from_many_threads(url: str) -> None:
@@ -111,7 +112,7 @@ def test_closing_wakes_those_who_wait(memory_url: str) -> None:
         thread.start()
     db.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert outcomes == ["Closed"] * 4
 
 

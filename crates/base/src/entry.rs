@@ -4,10 +4,30 @@ use crate::error::{Error, Result};
 use crate::id::Seq;
 use crate::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use std::cmp::Ordering;
+use std::time::Duration;
 
 /// Absolute time in milliseconds since the Unix epoch, UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixMillis(pub u64);
+
+impl UnixMillis {
+    /// When something that is written now and lives for `life` ends: rounded up to milliseconds, so
+    /// that nothing ends before its time. Every way to write goes by this.
+    ///
+    /// # Errors
+    /// Invalid for no life at all, and for an end beyond what 64 bits of milliseconds hold.
+    pub fn after(self, life: Duration) -> Result<UnixMillis> {
+        if life.is_zero() {
+            return Err(Error::invalid(
+                "the time to live (ttl) must be above 0; to remove a key, delete it",
+            ));
+        }
+        let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok();
+        let at = millis.and_then(|millis| self.0.checked_add(millis));
+        let too_long = || Error::invalid("the time to live (ttl) is too long");
+        at.map(UnixMillis).ok_or_else(too_long)
+    }
+}
 
 /// What an entry does to its key. The numbers are stored; they never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,11 +139,25 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn newest_version_of_a_key_comes_first() {
         assert_eq!(compare_internal(b"a", Seq(2), b"a", Seq(1)), Ordering::Less);
         assert_eq!(compare_internal(b"a", Seq(1), b"b", Seq(9)), Ordering::Less);
+    }
+
+    #[test]
+    fn what_lives_ends_after_its_time_and_never_before() {
+        let now = UnixMillis(1_000);
+        for (nanos, end) in [(1, 1_001), (1_000_000, 1_001), (1_000_001, 1_002)] {
+            assert_eq!(now.after(Duration::from_nanos(nanos)).unwrap(), UnixMillis(end));
+        }
+        let longest = Duration::from_millis(u64::MAX - 1_000);
+        assert_eq!(now.after(longest).unwrap(), UnixMillis(u64::MAX));
+        for refused in [Duration::ZERO, longest + Duration::from_nanos(1), Duration::MAX] {
+            assert_eq!(now.after(refused).unwrap_err().kind(), ErrorKind::Invalid, "{refused:?}");
+        }
     }
 
     #[test]

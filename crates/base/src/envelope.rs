@@ -18,6 +18,7 @@ use crate::bytes_io::Reader;
 use crate::checksum::crc32c;
 use crate::error::{Error, Result};
 use crate::id::{AttemptId, DatabaseId, ObjectId};
+use std::fmt;
 
 /// Bytes of an envelope.
 pub const ENVELOPE_BYTES: usize = 72;
@@ -46,6 +47,20 @@ pub enum ObjectKind {
     Ingest = 6,
     /// The store probe's record or scratch.
     Probe = 7,
+}
+
+impl fmt::Display for ObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ObjectKind::Manifest => "manifest",
+            ObjectKind::Wal => "WAL object",
+            ObjectKind::Table => "table",
+            ObjectKind::Boundary => "boundary",
+            ObjectKind::Compactions => "compaction record",
+            ObjectKind::Ingest => "ingest manifest",
+            ObjectKind::Probe => "probe",
+        })
+    }
 }
 
 impl ObjectKind {
@@ -152,8 +167,8 @@ impl Envelope {
             .ok_or_else(|| Error::corruption("unknown object kind").with("kind", kind))?;
         if kind != expected {
             return Err(Error::corruption("an object of another kind stands under this name")
-                .with("expected", format_args!("{expected:?}"))
-                .with("found", format_args!("{kind:?}")));
+                .with("expected", expected)
+                .with("found", kind));
         }
         Ok(Envelope { kind, compatible, incompatible, database, object: object_id, attempt })
     }

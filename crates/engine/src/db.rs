@@ -75,6 +75,13 @@ impl Database {
         Ok(writer)
     }
 
+    /// Why calls are refused from now on: Closed, Fenced, or what ended the writer; `None` while it
+    /// is open.
+    #[must_use]
+    pub fn ended(&self) -> Option<Error> {
+        self.writer().err()
+    }
+
     /// The value of `key`.
     ///
     /// # Errors
@@ -106,7 +113,7 @@ impl Database {
     /// Sets `key` to `value`, for `expires_in` where given (rounded up to milliseconds).
     ///
     /// # Errors
-    /// Invalid for a bad key or value; Closed, Fenced.
+    /// Invalid for a bad key or value, and as [`Database::expiry`]; Closed, Fenced.
     pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<Accept> {
         let bytes = encode_one(Kind::Put, key, value, self.expiry(expires_in)?)?;
         self.writer()?.accept(bytes, 1)
@@ -173,13 +180,9 @@ impl Database {
     /// The moment at which something written now with this life time expires.
     ///
     /// # Errors
-    /// Invalid when it lies beyond what 64 bits of milliseconds hold.
+    /// Invalid, as [`UnixMillis::after`] has it.
     pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
-        let Some(life) = expires_in else { return Ok(None) };
-        let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok();
-        let at = millis.and_then(|life| self.inner.writer.context.now().0.checked_add(life));
-        let at = at.ok_or_else(|| Error::invalid("the time to live is too long"))?;
-        Ok(Some(UnixMillis(at)))
+        expires_in.map(|life| self.inner.writer.context.now().after(life)).transpose()
     }
 
     /// Returns once every write accepted before it is durable.

@@ -9,6 +9,7 @@ use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::OptionLine;
 use siltstone_sst::{Codec, TableOptions};
+use std::fmt;
 use std::time::Duration;
 
 /// How a database handle behaves. Every field is described in [`Options::TABLE`].
@@ -123,6 +124,18 @@ pub enum OptionValue {
     Text(String),
     /// "None": no limit.
     Nothing,
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Seconds(number) => number.fmt(f),
+            OptionValue::Int(number) => number.fmt(f),
+            OptionValue::Bool(on) => on.fmt(f),
+            OptionValue::Text(text) => write!(f, "'{text}'"),
+            OptionValue::Nothing => f.write_str("none"),
+        }
+    }
 }
 
 /// What kind of value an option takes.
@@ -378,7 +391,7 @@ fn codec(value: &OptionValue) -> Result<Codec> {
         OptionValue::Text(name) => Codec::parse(name),
         _ => None,
     }
-    .ok_or_else(|| Error::invalid("compression takes \"none\", \"lz4\" or \"zstd\""))
+    .ok_or_else(|| Error::invalid("compression takes none, lz4 or zstd"))
 }
 
 /// The value as a number within the range; 0 for a name.
@@ -386,7 +399,7 @@ fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
     let wrong = |what: &str| {
         Err(Error::invalid(what)
             .with("option", info.name)
-            .with("given", format_args!("{value:?}"))
+            .with("given", value)
             .with("range", info.range()))
     };
     let number = match (info.kind, value) {

@@ -125,7 +125,7 @@ pub(crate) fn unseal(bytes: &[u8], kind: ObjectKind) -> Result<(Envelope, u64, &
     let mut reader = Reader::new(bytes);
     let guarded = reader.take(covered)?;
     if reader.u32()? != bound(envelope.object, 0, guarded) {
-        return Err(Error::corruption("checksum mismatch").with("kind", format_args!("{kind:?}")));
+        return Err(Error::corruption("checksum mismatch").with("kind", kind));
     }
     let mut reader = Reader::new(guarded);
     reader.take(ENVELOPE_BYTES)?;

@@ -3,7 +3,7 @@
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::database::Database;
-use crate::duration::duration;
+use crate::duration::{duration, seconds};
 use crate::error::{self, Raise};
 use crate::write::accept_batch;
 use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use siltstone::{Batch, Error, UnixMillis};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Operations collected for one atomic commit.
+/// Operations for one atomic commit, in their order. One thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct WriteBatch {
     state: Mutex<State>,
@@ -71,7 +71,10 @@ impl WriteBatch {
         WriteBatch { state: Mutex::new(state), database: None }
     }
 
-    /// Sets `key` to `value`, for `ttl` where given (counted from now).
+    /// Sets `key` to `value`.
+    ///
+    /// :param ttl: the key is gone after this long, counted from now.
+    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
     #[pyo3(signature = (key, value, *, ttl=None))]
     fn put(
         &self,
@@ -84,7 +87,9 @@ impl WriteBatch {
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
-    /// Adds a merge operand to `key`, for `ttl` where given (counted from now).
+    /// Adds a merge operand to `key`. The commit is Invalid without a merge operator.
+    ///
+    /// :param ttl: as for `put`.
     #[pyo3(signature = (key, operand, *, ttl=None))]
     fn merge(
         &self,
@@ -103,6 +108,8 @@ impl WriteBatch {
     }
 
     /// Deletes every key of `[start, end)`; what the batch does after it stays.
+    ///
+    /// :raises Invalid: an empty or oversized bound, a start that is not below the end.
     fn delete_range(&self, py: Python<'_>, start: BytesArg<'_>, end: BytesArg<'_>) -> PyResult<()> {
         self.add(py, |batch| batch.delete_range(start.as_ref(), end.as_ref()))
     }
@@ -121,7 +128,7 @@ impl WriteBatch {
         Ok(self.lock(py)?.batch.as_bytes().len())
     }
 
-    /// The commit, once the `with` block of a batch from `Database.batch()` ended well.
+    /// The Commit, once the `with` block of a batch from `Database.batch()` ended well.
     #[getter]
     fn commit(&self, py: Python<'_>) -> PyResult<Option<Py<Commit>>> {
         Ok(self.lock(py)?.commit.as_ref().map(|commit| commit.clone_ref(py)))
@@ -165,23 +172,38 @@ impl WriteBatch {
 
     fn __repr__(&self) -> String {
         match self.state.try_lock() {
-            Some(state) => format!("<siltstone.WriteBatch of {}>", state.batch.ops()),
-            None => "<siltstone.WriteBatch in use>".to_owned(),
+            Some(state) if state.commit.is_some() => "<siltstone.WriteBatch, committed>".to_owned(),
+            Some(state) if state.ended => "<siltstone.WriteBatch, discarded>".to_owned(),
+            Some(state) => {
+                let (operations, bytes) = (state.batch.ops(), state.batch.as_bytes().len());
+                format!("<siltstone.WriteBatch of {operations} operations, {bytes} bytes>")
+            }
+            None => "<siltstone.WriteBatch, in use>".to_owned(),
         }
     }
 }
 
-/// The time to live that the argument says, if it is given.
+/// The time to live that the argument says, if it is given. How long it may be says the engine.
 ///
 /// # Errors
 /// TypeError for what is no duration; Invalid for one that is not above zero.
 pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
     let Some(ttl) = ttl else { return Ok(None) };
-    let life = duration(&ttl, "ttl")?;
-    if life.is_zero() {
-        return Err(error::invalid(ttl.py(), "ttl must be above 0; to remove a key, delete it"));
+    let py = ttl.py();
+    let refused = |seconds: f64| {
+        let text = "the time to live (ttl) must be above 0, and have an end; to remove a key, \
+                    delete it";
+        let error = Error::invalid(text).with("seconds", seconds);
+        error::exception(py, &error)
+    };
+    match seconds(&ttl)? {
+        // Less than a nanosecond is rounded up to a millisecond, as everything below one is.
+        Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds)
+            .map(|life| Some(life.max(Duration::from_nanos(1))))
+            .map_err(|_| refused(seconds)),
+        Some(seconds) => Err(refused(seconds)),
+        None => duration(&ttl, "ttl").map(Some),
     }
-    Ok(Some(life))
 }
 
 /// When something with this time to live expires that is written now, outside of any database.
@@ -200,7 +222,5 @@ pub(crate) fn expires_at(
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
 fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let at = now.checked_add(life).map(|at| at.as_nanos().div_ceil(1_000_000));
-    let at = at.and_then(|at| u64::try_from(at).ok());
-    at.map(UnixMillis).ok_or_else(|| Error::invalid("the time to live is too long"))
+    UnixMillis(now.as_millis() as u64).after(life)
 }

@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyMemoryView, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
 
 /// A key or a value that the caller gave: `bytes` borrowed for the call, any other C-contiguous
 /// buffer copied, since its owner may change it meanwhile.
@@ -30,6 +30,51 @@ impl<'a, 'py> FromPyObject<'a, 'py> for BytesArg<'a> {
             Err(_) => copy(&object).map(BytesArg::Copied),
         }
     }
+}
+
+/// The byte string at `position` of the sequence that the argument `name` is.
+///
+/// # Errors
+/// TypeError and BufferError, naming both.
+pub(crate) fn row<'a>(
+    object: &'a Bound<'_, PyAny>,
+    name: &str,
+    position: usize,
+) -> PyResult<BytesArg<'a>> {
+    object.extract::<BytesArg<'_>>().map_err(|error| placed(object.py(), error, name, position))
+}
+
+/// `error` with the place that it is about in front of its text; what a buffer's own code raised
+/// stays as it is.
+#[cold]
+fn placed(py: Python<'_>, error: PyErr, name: &str, position: usize) -> PyErr {
+    let text = format!("{name}[{position}]: {}", error.value(py));
+    if error.get_type(py).is(py.get_type::<PyTypeError>()) {
+        PyTypeError::new_err(text)
+    } else if error.get_type(py).is(py.get_type::<PyBufferError>()) {
+        PyBufferError::new_err(text)
+    } else {
+        error
+    }
+}
+
+/// Refuses one byte string, or one text, where a sequence of them is expected: taken as a sequence
+/// it would give numbers, or letters.
+///
+/// # Errors
+/// TypeError that names the argument and what was meant.
+pub(crate) fn refuse_one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> {
+    let one = object.is_instance_of::<PyBytes>()
+        || object.is_instance_of::<PyString>()
+        || object.is_instance_of::<PyByteArray>()
+        || object.is_instance_of::<PyMemoryView>();
+    if !one {
+        return Ok(());
+    }
+    let (given, kind) = (name.strip_suffix('s').unwrap_or(name), object.get_type().name()?);
+    Err(PyTypeError::new_err(format!(
+        "{name}: this is one {given}, of type {kind}; pass a list of {name}, as in [{given}]"
+    )))
 }
 
 fn copy(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {

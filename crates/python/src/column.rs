@@ -26,12 +26,14 @@ pub(crate) struct Column {
 }
 
 impl Column {
+    /// The column that the argument `name` is.
+    ///
     /// # Errors
     /// TypeError for a column that holds no byte strings.
-    pub(crate) fn from_python(object: &Bound<'_, PyAny>) -> PyResult<Column> {
+    pub(crate) fn from_python(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Column> {
         let (chunks, _) = object.extract::<AnyArray>()?.into_chunked_array()?.into_inner();
         for chunk in &chunks {
-            check_type(chunk.data_type())?;
+            check_type(chunk.data_type(), name)?;
         }
         Ok(Column { chunks })
     }
@@ -61,14 +63,14 @@ impl Column {
     }
 }
 
-/// Calls `row` with every key and value of a table, record batch or stream that has the columns
-/// `key` and `value`.
+/// Calls `row` with the position, the key and the value of every row of a table, record batch or
+/// stream that has the columns `key` and `value`.
 ///
 /// # Errors
 /// Invalid for missing columns and nulls; TypeError for other types; those of `row`.
 pub(crate) fn each_row(
     table: &Bound<'_, PyAny>,
-    mut row: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
+    mut row: impl FnMut(usize, (&[u8], &[u8])) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = table.py();
     let reader = table.extract::<AnyRecordBatch>()?.into_reader()?;
@@ -76,7 +78,8 @@ pub(crate) fn each_row(
     for name in ["key", "value"] {
         if schema.column_with_name(name).is_none() {
             let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let text = format!("a column {name:?} is missing; the columns are {known:?}");
+            let known = known.join(", ");
+            let text = format!("the column {name} is missing; the columns are: {known}");
             return Err(error::invalid(py, text));
         }
     }
@@ -87,7 +90,7 @@ pub(crate) fn each_row(
         for (key, value) in rows(keys).zip(rows(values)) {
             let key = key.ok_or_else(|| null(py, "key", position))?;
             let value = value.ok_or_else(|| null(py, "value", position))?;
-            row(key, value)?;
+            row(position, (key, value))?;
             position += 1;
         }
     }
@@ -101,12 +104,12 @@ pub(crate) fn null(py: Python<'_>, column: &str, position: usize) -> PyErr {
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<&'a ArrayRef> {
     let found = batch.column_by_name(name);
-    let column = found.ok_or_else(|| PyTypeError::new_err(format!("no column {name:?}")))?;
-    check_type(column.data_type())?;
+    let column = found.ok_or_else(|| PyTypeError::new_err(format!("no column {name}")))?;
+    check_type(column.data_type(), name)?;
     Ok(column)
 }
 
-fn check_type(data_type: &DataType) -> PyResult<()> {
+fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
     match data_type {
         DataType::Binary
         | DataType::LargeBinary
@@ -116,7 +119,7 @@ fn check_type(data_type: &DataType) -> PyResult<()> {
         | DataType::LargeUtf8
         | DataType::Utf8View => Ok(()),
         other => Err(PyTypeError::new_err(format!(
-            "an Arrow column of keys or values holds binary or text, not {other}: cast it"
+            "{name}: an Arrow column of keys or values holds binary or text, not {other}: cast it"
         ))),
     }
 }

@@ -19,9 +19,14 @@ impl Commit {
     }
 }
 
+/// Whether a commit is durable, in words.
+pub(crate) fn durability(durable: bool) -> &'static str {
+    if durable { "durable" } else { "not durable yet" }
+}
+
 #[pymethods]
 impl Commit {
-    /// Its place in the database's one history.
+    /// Sequence number of the write's last operation: its place in the one history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
@@ -33,7 +38,12 @@ impl Commit {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Returns once the write is durable, or raises.
+    /// Returns once the write is durable; has it sent at once if it was not.
+    ///
+    /// :param timeout: None: the handle's deadline.
+    /// :raises Timeout: the write goes on, and may still become durable.
+    /// :raises Fenced, Closed: it will not be acknowledged.
+    /// :raises Denied: the store refuses the credentials; the write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<()> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;
@@ -46,6 +56,6 @@ impl Commit {
 
     fn __repr__(&self) -> String {
         let durable = self.held.peek().is_some_and(siltstone::Commit::is_durable);
-        format!("<siltstone.Commit {}{}>", self.seq, if durable { " durable" } else { "" })
+        format!("<siltstone.Commit seq={}, {}>", self.seq, durability(durable))
     }
 }

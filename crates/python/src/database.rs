@@ -4,6 +4,7 @@ use crate::batch::WriteBatch;
 use crate::error::{Raise, closed};
 use crate::held::Held;
 use crate::process::Process;
+use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
@@ -136,7 +137,11 @@ impl Drop for Opened {
     }
 }
 
-/// The one writer of a database.
+/// The one writer of a database, from `siltstone.open`.
+///
+/// Its own reads see what it has accepted, durable or not. As a context manager it closes at the
+/// end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
+/// child every call raises Closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
@@ -162,6 +167,17 @@ impl Database {
     /// As [`Opened::closed`].
     pub(crate) fn closed(&self) -> Option<Result<()>> {
         self.opened.closed()
+    }
+
+    /// In a word: whether it can be used.
+    fn state(&self) -> &'static str {
+        let Some(engine) = self.held().peek() else { return "of the process before a fork" };
+        match engine.ended().map(|why| why.kind()) {
+            None => "open",
+            Some(ErrorKind::Closed) => "closed",
+            Some(ErrorKind::Fenced) => "fenced",
+            Some(_) => "failed",
+        }
     }
 
     /// Begins to close, as [`Opened::close`].
@@ -193,7 +209,11 @@ impl Database {
         wait(py, held.process(), held.get(py)?.flush())
     }
 
-    /// Merges everything into one sorted run, and waits for it.
+    /// Merges everything into one sorted run, and returns when that is done: a major compaction.
+    /// What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
+    /// still needs it. Interrupting it loses nothing: the next compaction goes on where it was.
+    ///
+    /// :raises Fenced: another compactor has taken over; this handle goes on reading and writing.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held();
         let engine = held.get(py)?.clone();
@@ -207,13 +227,17 @@ impl Database {
         Ok(Snapshot::new(held.process(), snapshot))
     }
 
-    /// A batch that is committed when its `with` block ends well.
+    /// A batch for a `with` block: committed when the block ends well, discarded on an
+    /// exception. Then `batch.commit` is the Commit.
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
     }
 
-    /// What the handle holds and has done.
+    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
+    /// store; cheap enough for every second.
+    ///
+    /// :raises Closed: in a forked child (a reader: when it was closed).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.held().get(py)?;
         let (entries, error) = (engine.compaction_log(), engine.compaction_error());
@@ -221,7 +245,8 @@ impl Database {
         stats::stats(py, &engine.stats(), &Compacted { entries, error, gc_error })
     }
 
-    /// The figures of `stats` by name, as floats.
+    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
+    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
@@ -253,8 +278,19 @@ impl Database {
         self.close(py)
     }
 
-    fn __repr__(&self) -> String {
-        format!("<siltstone.Database {:?}>", self.opened.place)
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<siltstone.Database {}, {}>", quoted(py, &self.opened.place)?, self.state()))
+    }
+
+    /// What a notebook shows: where it is, in which state, and its first figures.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, database) = (slf.py(), slf.get());
+        let figures = match database.held().peek() {
+            Some(_) => database.stats(py)?,
+            None => py.None().into_bound(py),
+        };
+        let shown = py.import("siltstone.showing")?.getattr("database")?;
+        shown.call1((&database.opened.place, database.state(), figures))
     }
 
     fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {

@@ -86,7 +86,7 @@ pub(crate) fn error_kinds() -> Vec<&'static str> {
 #[pyfunction]
 pub(crate) fn error_of_kind(py: Python<'_>, kind: &str, text: &str) -> PyResult<Py<PyAny>> {
     let found = ErrorKind::ALL.into_iter().find(|candidate| candidate.name() == kind);
-    let kind = found.ok_or_else(|| PyValueError::new_err(format!("no error kind {kind:?}")))?;
+    let kind = found.ok_or_else(|| PyValueError::new_err(format!("no error kind '{kind}'")))?;
     let error = Error::new(kind, text).during("example").with("kind", kind.name());
     Ok(exception(py, &error).into_value(py).into_any())
 }

@@ -1,7 +1,7 @@
 //! `get_many`: keys packed into one buffer, one call, values as a list or an Arrow array.
 
 use crate::array;
-use crate::bytes::BytesArg;
+use crate::bytes::{refuse_one, row};
 use crate::column::{Column, is_arrow};
 use crate::error::Raise;
 use crate::source::{Readable, Source};
@@ -21,7 +21,7 @@ pub(crate) fn get_many<'py, S: Source>(
     keys: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if is_arrow(keys)? {
-        let column = Column::from_python(keys)?;
+        let column = Column::from_python(keys, "keys")?;
         // A null key has no value; the others are asked for without it.
         let values = look_up(py, source, column.packed_keys())?;
         return array::answer(py, keys, column.nulls_kept(values));
@@ -38,6 +38,9 @@ const HOLD: usize = 32;
 
 /// The keys, packed into one buffer.
 pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
+    if !keys.is_exact_instance_of::<PyList>() {
+        refuse_one(keys, "keys")?;
+    }
     let mut packed = Keys::with_capacity(keys.len().unwrap_or(0));
     let mut held = Vec::with_capacity(HOLD);
     if let Ok(list) = keys.cast_exact::<PyList>() {
@@ -62,7 +65,7 @@ fn pack_from<'py>(
             return Ok(());
         }
         for key in held.drain(..) {
-            packed.push(key.extract::<BytesArg<'_>>()?.as_ref());
+            packed.push(row(&key, "keys", packed.len())?.as_ref());
         }
     }
 }

@@ -19,6 +19,7 @@
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
+//! | `shown` | how handles show themselves |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 
 #![forbid(unsafe_code)]
@@ -51,6 +52,7 @@ mod put;
 mod range;
 mod reader;
 mod scan;
+mod shown;
 mod snapshot;
 mod source;
 mod stats;

@@ -111,7 +111,7 @@ pub(crate) fn text_of(named: &Bound<'_, PyDict>) -> PyResult<StoreOptions> {
             number.to_string()
         } else {
             let kind = value.get_type().name()?;
-            let text = format!("store option {name:?} takes text, a number or a bool, not {kind}");
+            let text = format!("store option '{name}' takes text, a number or a bool, not {kind}");
             return Err(PyTypeError::new_err(text));
         };
         Ok((name, text))

@@ -24,8 +24,8 @@ pub(crate) fn operator(
     if let Ok(name) = described.cast::<PyString>() {
         let name = name.to_cow()?;
         let found = built_in_operator(&name).ok_or_else(|| {
-            let names: Vec<_> = built_in_operators().collect();
-            Error::invalid(format!("no merge operator of that name; built in are {names:?}"))
+            let names = built_in_operators().collect::<Vec<_>>().join(", ");
+            Error::invalid(format!("no merge operator of that name; built in are {names}"))
                 .with("merge_operator", name)
         });
         return found.raise(described.py()).map(Some);

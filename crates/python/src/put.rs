@@ -13,7 +13,14 @@ use siltstone::Accept;
 
 #[pymethods]
 impl Database {
-    /// Sets `key` to `value`. Visible at once, durable later.
+    /// Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
+    /// or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
+    ///
+    /// :param ttl: the key is gone after this long, rounded up to milliseconds.
+    /// :param if_absent: not built yet.
+    /// :param if_seq: not built yet.
+    /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
     #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_seq=None))]
     fn put(
         &self,
@@ -39,7 +46,11 @@ impl Database {
         self.accept(py, |database| database.delete(key.as_ref()))
     }
 
-    /// Adds a merge operand to `key`: a read folds it into the value.
+    /// Adds a merge operand to `key`: reads fold it into the value by the merge operator that
+    /// the database was opened with.
+    ///
+    /// :param ttl: after this long the operand is gone, and with it what it was added to.
+    /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
     #[pyo3(signature = (key, operand, *, ttl=None))]
     fn merge(
         &self,
@@ -52,7 +63,10 @@ impl Database {
         self.accept(py, |database| database.merge(key.as_ref(), operand.as_ref(), life))
     }
 
-    /// Deletes every key of `[start, end)`.
+    /// Deletes every key of `[start, end)` by one entry, however many there are: what is written
+    /// later stays. Compactions leave tables that it covers unread.
+    ///
+    /// :raises Invalid: an empty or oversized bound, a start that is not below the end.
     fn delete_range(
         &self,
         py: Python<'_>,

@@ -4,6 +4,7 @@ use crate::error::closed;
 use crate::held::Held;
 use crate::open::{env, shown};
 use crate::process::Process;
+use crate::shown::quoted;
 use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
 use crate::wait::wait;
@@ -39,7 +40,11 @@ impl Place {
     }
 }
 
-/// A reader of a database.
+/// A reader, from `siltstone.open_reader`: sees whole writes in commit order, as far as they are
+/// durable.
+///
+/// It pickles, and opens itself anew after a fork. URL and options travel; store options come from
+/// the environment at the other end, or from the provider that it was opened with.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Reader {
     place: Place,
@@ -102,18 +107,22 @@ reads!(Reader);
 
 #[pymethods]
 impl Reader {
-    /// Looks for newer data now, rather than at the next poll.
+    /// Looks for newer data now, rather than at the next `manifest_poll_interval`.
     fn refresh(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.held(py)?;
         wait(py, held.process(), held.get(py)?.refresh())
     }
 
-    /// What the handle holds and has done.
+    /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
+    /// store; cheap enough for every second.
+    ///
+    /// :raises Closed: in a forked child (a reader: when it was closed).
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::stats(py, &self.held(py)?.get(py)?.stats(), &Compacted::default())
     }
 
-    /// The figures of `stats` by name, as floats.
+    /// The figures of `stats` by name, as floats: what a monitoring system takes. Units stand in
+    /// `Stats`; names with `_bytes`, `_seconds`, `_requests`, `_rows` carry them.
     fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         stats::metrics(py, &self.held(py)?.get(py)?.stats())
     }
@@ -144,8 +153,13 @@ impl Reader {
         self.close(py)
     }
 
-    fn __repr__(&self) -> String {
-        format!("<siltstone.Reader {:?}>", shown(&self.place.url))
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let state = match (&*self.held.lock(), self.place.checkpoint) {
+            (None, _) => "closed".to_owned(),
+            (Some(_), Some(id)) => format!("at checkpoint {id}"),
+            (Some(_), None) => "following".to_owned(),
+        };
+        Ok(format!("<siltstone.Reader {}, {state}>", quoted(py, &shown(&self.place.url))?))
     }
 
     /// URL, options, the checkpoint and the name of a provider travel; store options do not: they

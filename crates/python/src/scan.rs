@@ -4,6 +4,7 @@ use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
+use crate::shown;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
 use crate::wait::wait;
@@ -30,6 +31,17 @@ pub(crate) enum Yields {
     Items,
     Keys,
     Values,
+}
+
+impl Yields {
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Yields::Items => "keys and values",
+            Yields::Keys => "keys",
+            Yields::Values => "values",
+        }
+    }
 }
 
 /// Where rows come from.
@@ -80,7 +92,7 @@ impl Pull {
     }
 }
 
-/// A one-shot iteration, pinned when it was made.
+/// A one-shot iteration, pinned when it was made. One thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
     yields: Yields,
@@ -90,6 +102,8 @@ pub(crate) struct Scan {
 struct State {
     /// `None` once it is over: ended, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
+    /// What it was of, once it is over.
+    was: Option<ScanRange>,
     /// What comes next, made already: a short refill makes the objects straight from the blocks.
     made: VecDeque<Py<PyAny>>,
     /// What comes after that. Long refills leave the interpreter alone and fill columns; `None`
@@ -121,7 +135,7 @@ impl Scan {
         };
         let scan = Some(Held::new(process, scan));
         let (made, rows, deleted) = (VecDeque::new(), None, Vec::new());
-        let state = State { scan, made, rows, deleted, next: 0, refill_rows };
+        let state = State { scan, was: None, made, rows, deleted, next: 0, refill_rows };
         Scan { yields, state: Mutex::new(state) }
     }
 
@@ -137,14 +151,35 @@ impl Scan {
             let text = "rows of this scan were iterated already; begin another scan for Arrow";
             return Err(error::invalid(py, text));
         }
+        if let Some(Pull::Scan(scan)) = state.scan.as_ref().and_then(Held::peek) {
+            state.was = Some(scan.range().clone());
+        }
         Ok(ArrowStream::new(state.scan.take(), batch_rows))
     }
 }
 
 impl State {
+    /// Lets go of what is read.
+    fn let_go(&mut self) {
+        if let Some(mut held) = self.scan.take()
+            && let Some(Pull::Scan(scan)) = held.take()
+        {
+            self.was = Some(scan.into_range());
+        }
+    }
+
+    /// What it is of, in words.
+    fn range(&self) -> String {
+        match (self.scan.as_ref().and_then(Held::peek), &self.was) {
+            (Some(Pull::Scan(scan)), _) => shown::range(scan.range()),
+            (_, Some(range)) => shown::range(range),
+            _ => "a merge".to_owned(),
+        }
+    }
+
     /// Lets go of everything.
     fn end(&mut self) {
-        self.scan = None;
+        self.let_go();
         self.made = VecDeque::new();
         self.rows = None;
         self.next = 0;
@@ -198,7 +233,7 @@ impl State {
         self.deleted = pull.take_deleted();
         if filled == Fill::End {
             // What it reads is let go of; the rows at hand are copies.
-            self.scan = None;
+            self.let_go();
         }
         Ok(self.has_rows())
     }
@@ -278,7 +313,10 @@ impl Scan {
         state.take(py, self.yields)
     }
 
-    /// The rows as a stream of Arrow record batches with the columns `key` and `value`.
+    /// The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.
+    ///
+    /// :param batch_rows: rows of a batch at most (65,536 by default). Batches also end at 64 MiB.
+    /// :raises Invalid: rows were read but not yet iterated; `batch_rows` below 1.
     #[pyo3(signature = (batch_rows=None))]
     pub(crate) fn to_arrow(
         &self,
@@ -301,7 +339,7 @@ impl Scan {
         self.to_arrow(py, None)?.capsule(py, requested_schema)
     }
 
-    /// Lets go of what the scan pins; iterating after it ends at once.
+    /// Lets go of what the scan holds; it yields nothing more.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         state.end();
@@ -332,11 +370,12 @@ impl Scan {
     }
 
     fn __repr__(&self) -> String {
-        let yields = match self.yields {
-            Yields::Items => "keys and values",
-            Yields::Keys => "keys",
-            Yields::Values => "values",
+        let yields = self.yields.name();
+        let Some(state) = self.state.try_lock() else {
+            return format!("<siltstone.Scan of {yields}, in use>");
         };
-        format!("<siltstone.Scan of {yields}>")
+        let over = state.scan.is_none() && !state.has_rows();
+        let closed = if over { ", closed" } else { "" };
+        format!("<siltstone.Scan of {yields}, {}{closed}>", state.range())
     }
 }

@@ -9,7 +9,8 @@ use pyo3::prelude::*;
 use siltstone::{Result, ScanRange};
 use std::sync::Arc;
 
-/// The database as it was when the snapshot was made.
+/// A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
+/// after the database is closed.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Snapshot {
     seq: u64,
@@ -47,7 +48,7 @@ impl Snapshot {
         self.seq
     }
 
-    /// Lets go of what it pins. Scans that it made go on.
+    /// Lets go of what it holds. Scans that it made go on.
     fn close(&self) {
         let held = self.held.lock().take();
         drop(held);
@@ -68,7 +69,8 @@ impl Snapshot {
     }
 
     fn __repr__(&self) -> String {
-        format!("<siltstone.Snapshot at {}>", self.seq)
+        let closed = if self.held.lock().is_none() { ", closed" } else { "" };
+        format!("<siltstone.Snapshot seq={}{closed}>", self.seq)
     }
 
     fn __reduce__(&self) -> PyResult<()> {

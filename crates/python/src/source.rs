@@ -57,6 +57,10 @@ macro_rules! lookups {
         #[pymethods]
         impl $class {
             /// The value of `key`, or `default`.
+            ///
+            /// :raises Invalid: an empty or oversized key.
+            /// :raises Closed, Fenced: the handle is of no use any more.
+            /// :raises Unavailable, Timeout, Denied, Corruption: as their texts say.
             #[pyo3(signature = (key, default=None))]
             fn get<'py>(
                 &self,
@@ -84,7 +88,13 @@ macro_rules! lookups {
                 $crate::get::find(py, self, key.as_ref()).map(|value| value.is_some())
             }
 
-            /// The values of `keys`, in their order.
+            /// The values of `keys`, in their order, all of one moment; None where a key is
+            /// absent.
+            ///
+            /// An Arrow array of binary or text gives an Arrow array of binary, of the same
+            /// library where that is pyarrow or arro3. A null key gives a null.
+            ///
+            /// :raises TypeError: one key in place of a list; what is no key, naming its row.
             fn get_many<'py>(
                 &self,
                 py: Python<'py>,
@@ -93,7 +103,12 @@ macro_rules! lookups {
                 $crate::get_many::get_many(py, self, keys)
             }
 
-            /// Iterates over keys and values of a range.
+            /// Iterates over keys and values of `[start, end)`, or of the keys with `prefix`,
+            /// as they are now.
+            ///
+            /// :param reverse: from the greatest key down.
+            /// :param limit: at most so many rows.
+            /// :raises Invalid: `prefix` together with a bound; a negative limit.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn scan(
                 &self,
@@ -123,7 +138,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::Yields::Items)
             }
 
-            /// Iterates over the keys of a range.
+            /// As `scan`, of the keys alone.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn keys(
                 &self,
@@ -138,7 +153,7 @@ macro_rules! lookups {
                 $crate::scan::open(py, self, range, $crate::scan::Yields::Keys)
             }
 
-            /// Iterates over the values of a range.
+            /// As `scan`, of the values alone.
             #[pyo3(signature = (start=None, end=None, *, prefix=None, reverse=false, limit=None))]
             fn values(
                 &self,

@@ -1,7 +1,7 @@
 //! `write` and `put_many`: many operations as one atomic batch.
 
 use crate::batch::{WriteBatch, time_to_live};
-use crate::bytes::BytesArg;
+use crate::bytes::{refuse_one, row};
 use crate::column::{Column, each_row, is_arrow, null};
 use crate::commit::Commit;
 use crate::database::Database;
@@ -15,13 +15,20 @@ pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
 
 #[pymethods]
 impl Database {
-    /// Commits a WriteBatch, or an Arrow table or record batch with the columns `key` and `value`,
-    /// as one atomic batch.
+    /// Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
+    /// one atomic batch.
+    ///
+    /// :raises Invalid: missing columns, nulls, more than `max_batch_bytes`.
     fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<Commit> {
         with_rows(py, self, batch, |batch| accept_batch(py, self, batch))
     }
 
-    /// Sets every key to the value beside it, as one atomic batch.
+    /// Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
+    /// Arrow arrays of binary or text.
+    ///
+    /// :param ttl: as for `put`, of all of them.
+    /// :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
+    /// :raises TypeError: one key or value in place of a list; what is none, naming its row.
     #[pyo3(signature = (keys, values, *, ttl=None))]
     fn put_many(
         &self,
@@ -50,11 +57,11 @@ pub(crate) fn with_rows<T>(
     if !is_arrow(data)? {
         let name = data.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
-            "expected a WriteBatch or Arrow data with the columns key and value, not {name}"
+            "batch: expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
     let mut growing = Growing::for_database(py, database, None)?;
-    each_row(data, |key, value| growing.put(py, key, value))?;
+    each_row(data, |position, row| growing.put(py, position, row))?;
     work(&growing.batch)
 }
 
@@ -72,7 +79,8 @@ pub(crate) fn beside(
     let mut growing = Growing::for_database(py, database, ttl)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
-            growing.columns(py, &Column::from_python(keys)?, &Column::from_python(values)?)?
+            let keys = Column::from_python(keys, "keys")?;
+            growing.columns(py, &keys, &Column::from_python(values, "values")?)?;
         }
         (false, false) => growing.sequences(keys, values)?,
         _ => {
@@ -105,8 +113,14 @@ impl Growing {
         Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
     }
 
-    fn put(&mut self, py: Python<'_>, key: &[u8], value: &[u8]) -> PyResult<()> {
-        self.batch.put(key, value, self.expires_at).raise(py)?;
+    fn put(
+        &mut self,
+        py: Python<'_>,
+        position: usize,
+        (key, value): (&[u8], &[u8]),
+    ) -> PyResult<()> {
+        let added = self.batch.put(key, value, self.expires_at);
+        added.map_err(|error| error.with("row", position)).raise(py)?;
         if self.batch.as_bytes().len() > self.max_bytes {
             let text = format!(
                 "the data is over max_batch_bytes ({} bytes): write it in several batches, or use \
@@ -125,13 +139,15 @@ impl Growing {
         for (position, (key, value)) in keys.rows().zip(values.rows()).enumerate() {
             let key = key.ok_or_else(|| null(py, "key", position))?;
             let value = value.ok_or_else(|| null(py, "value", position))?;
-            self.put(py, key, value)?;
+            self.put(py, position, (key, value))?;
         }
         Ok(())
     }
 
     fn sequences(&mut self, keys: &Bound<'_, PyAny>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = keys.py();
+        refuse_one(keys, "keys")?;
+        refuse_one(values, "values")?;
         let (mut keys, mut values) = (keys.try_iter()?, values.try_iter()?);
         let mut rows = 0;
         loop {
@@ -148,11 +164,8 @@ impl Growing {
                     ));
                 }
             };
-            self.put(
-                py,
-                key.extract::<BytesArg<'_>>()?.as_ref(),
-                value.extract::<BytesArg<'_>>()?.as_ref(),
-            )?;
+            let (key, value) = (row(&key, "keys", rows)?, row(&value, "values", rows)?);
+            self.put(py, rows, (key.as_ref(), value.as_ref()))?;
             rows += 1;
         }
     }

@@ -33,7 +33,7 @@ class WriteBatch:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         """
         self._open().put(key, value, ttl=ttl)
 
@@ -97,4 +97,7 @@ class WriteBatch:
         return self._batch
 
     def __repr__(self) -> str:
-        return f"<siltstone.aio.WriteBatch of {len(self._batch)}>"
+        if self._ended:
+            state = "discarded" if self._commit is None else "committed"
+            return f"<siltstone.aio.WriteBatch, {state}>"
+        return repr(self._batch).replace("<siltstone.", "<siltstone.aio.", 1)

@@ -30,7 +30,11 @@ class _Reads:
 
     _handle: Any
 
-    async def get(self, key: _Bytes, default: _T = None) -> bytes | _T:  # type: ignore[assignment]
+    @overload
+    async def get(self, key: _Bytes, default: None = None) -> bytes | None: ...
+    @overload
+    async def get(self, key: _Bytes, default: _T) -> bytes | _T: ...
+    async def get(self, key: _Bytes, default: Any = None) -> Any:
         """The value of `key`, or `default`. Waits only for what memory lacks.
 
         :raises Invalid: an empty or oversized key.
@@ -39,7 +43,7 @@ class _Reads:
         answer = self._handle._begin_get(key, default)
         if isinstance(answer, Pending):
             answer = await answer
-        return answer  # type: ignore[no-any-return]
+        return answer
 
     @overload
     async def get_many(self, keys: _Array) -> _Array: ...
@@ -132,6 +136,11 @@ class _Reads:
     def __repr__(self) -> str:
         return repr(self._handle).replace("<siltstone.", "<siltstone.aio.", 1)
 
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows; None where the text does."""
+        shown = getattr(self._handle, "_repr_html_", None)
+        return shown() if shown else None
+
     def __reduce__(self) -> NoReturn:
         name = type(self).__name__
         raise TypeError(
@@ -168,10 +177,10 @@ class Database(_Reads):
         when the Commit has been awaited. Waits only while `max_memtable_bytes` are unflushed; one
         that is cancelled in that wait may have been accepted or not.
 
-        :param ttl: the key is gone after this long.
+        :param ttl: the key is gone after this long, rounded up to milliseconds.
         :param if_absent: not built yet.
         :param if_seq: not built yet.
-        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
         answer = self._handle._begin_put(key, value, ttl, if_absent, if_seq)
@@ -219,8 +228,9 @@ class Database(_Reads):
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
-        :param ttl: the keys are gone after this long.
-        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`.
+        :param ttl: as for `put`, of all of them.
+        :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
+        :raises TypeError: one key or value in place of a list; what is none, naming its row.
         """
         answer = self._handle._begin_put_many(keys, values, ttl)
         if isinstance(answer, Pending):

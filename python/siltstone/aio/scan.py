@@ -142,3 +142,6 @@ class RecordBatches(AsyncIterator[ArrowArray]):
         if batch is None:
             raise StopAsyncIteration
         return batch
+
+    def __repr__(self) -> str:
+        return f"<siltstone.aio.RecordBatches of {self._scan!r}>"

@@ -192,12 +192,16 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
     folders.contains(&prefix)
 }
 
+/// A range of bytes, for people.
+pub(crate) fn span(range: &Range<u64>) -> String {
+    format!("bytes {} to {}", range.start, range.end)
+}
+
 /// Refuses a range that asks for nothing.
 pub(crate) fn check_range(range: Option<&Range<u64>>) -> Result<()> {
     match range {
         Some(range) if range.start >= range.end => {
-            Err(Error::invalid("an empty range was asked for")
-                .with("range", format_args!("{range:?}")))
+            Err(Error::invalid("an empty range was asked for").with("range", span(range)))
         }
         _ => Ok(()),
     }
@@ -207,6 +211,6 @@ pub(crate) fn check_range(range: Option<&Range<u64>>) -> Result<()> {
 pub(crate) fn too_short(name: ObjectName, range: &Range<u64>, bytes: u64) -> Error {
     Error::corruption("the object is shorter than what is asked of it")
         .with("object", name)
-        .with("range", format_args!("{range:?}"))
+        .with("range", span(range))
         .with("bytes", bytes)
 }

@@ -1,5 +1,6 @@
 //! Joins neighbouring byte ranges into fewer requests, and cuts the answers apart again. Pure.
 
+use super::span;
 use bytes::Bytes;
 use siltstone_base::{Error, Result};
 use std::ops::Range;
@@ -27,7 +28,7 @@ impl Group {
                 Ok(fetched.slice(start as usize..end as usize))
             }
             _ => Err(Error::corruption("a read came back shorter than asked for")
-                .with("range", format_args!("{member:?}"))
+                .with("range", span(member))
                 .with("bytes", fetched.len())),
         }
     }

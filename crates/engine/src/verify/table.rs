@@ -3,6 +3,7 @@
 use super::{CHUNK_BYTES, Progress, Report, is_damage};
 use crate::objects::Objects;
 use crate::store::retry::{limit_of, with_retries};
+use crate::store::span;
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{
@@ -125,8 +126,9 @@ fn damaged(id: SstId, mut report: Report, error: &Error) -> Checked {
 
 async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<Option<Bytes>> {
     if range.start >= range.end {
-        return Err(Error::corruption("a part of the table lies nowhere")
-            .with("range", format_args!("{range:?}")));
+        return Err(
+            Error::corruption("a part of the table lies nowhere").with("range", span(&range))
+        );
     }
     let get = || objects.env.store.get(name, Some(range.clone()));
     let limit = limit_of(objects.limit, range.end - range.start);

@@ -1,6 +1,7 @@
 //! `siltstone.aio.Commit`: a write that was accepted; awaited, it is durable.
 
 use crate::aio::pending::{Finish, First, Pending, Waits};
+use crate::commit::durability;
 use crate::duration::duration;
 use crate::held::Held;
 use crate::process::Process;
@@ -8,7 +9,7 @@ use futures::FutureExt;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// A write that was accepted. Dropping it cancels nothing.
+/// A write that was accepted. Awaited, it is durable. Dropping it cancels nothing.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct AsyncCommit {
     held: Held<siltstone::Commit>,
@@ -35,7 +36,7 @@ impl AsyncCommit {
 
 #[pymethods]
 impl AsyncCommit {
-    /// Its place in the database's one history.
+    /// Sequence number of the write's last operation: its place in the one history.
     #[getter]
     fn seq(&self) -> u64 {
         self.seq
@@ -47,7 +48,12 @@ impl AsyncCommit {
         Ok(self.held.get(py)?.is_durable())
     }
 
-    /// Awaited, it ends once the write is durable.
+    /// Awaited, returns once the write is durable; has it sent at once if it was not.
+    ///
+    /// :param timeout: None: the handle's deadline.
+    /// :raises Timeout: the write goes on, and may still become durable.
+    /// :raises Fenced, Closed: it will not be acknowledged.
+    /// :raises Denied: the store refuses the credentials; the write is tried again.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<Bound<'_, PyAny>>) -> PyResult<Pending> {
         let limit = timeout.map(|timeout| duration(&timeout, "timeout")).transpose()?;
@@ -60,6 +66,6 @@ impl AsyncCommit {
 
     fn __repr__(&self) -> String {
         let durable = self.held.peek().is_some_and(siltstone::Commit::is_durable);
-        format!("<siltstone.aio.Commit {}{}>", self.seq, if durable { " durable" } else { "" })
+        format!("<siltstone.aio.Commit seq={}, {}>", self.seq, durability(durable))
     }
 }

@@ -56,7 +56,8 @@ enum State {
     Over,
 }
 
-/// A call that waits. Awaited once.
+/// A call of `siltstone.aio` that waits. Awaited once; `asyncio.create_task` takes it too.
+/// Dropping it, as a cancelled task does, ends the wait.
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct Pending {
     process: &'static Process,
@@ -153,12 +154,12 @@ impl Pending {
         }
     }
 
-    /// As a coroutine's: what is sent means nothing.
+    /// One step of the wait.
     fn send(&self, py: Python<'_>, _value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
         self.__next__(py)
     }
 
-    /// As a coroutine's: ends the wait with an exception.
+    /// Ends the wait with an exception.
     #[pyo3(signature = (kind, value=None, _trace=None))]
     fn throw(
         &self,
@@ -175,7 +176,7 @@ impl Pending {
         Err(PyErr::from_value(error))
     }
 
-    /// As a coroutine's: ends the wait.
+    /// Ends the wait.
     fn close(&self) {
         self.stop();
     }

@@ -44,7 +44,7 @@ fn begin_get_many<'py, S: Source>(
     source: &S,
     keys: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let column = if is_arrow(keys)? { Some(Column::from_python(keys)?) } else { None };
+    let column = is_arrow(keys)?.then(|| Column::from_python(keys, "keys")).transpose()?;
     let packed = match &column {
         Some(column) => column.packed_keys(),
         None => pack(keys)?,

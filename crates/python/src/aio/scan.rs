@@ -10,6 +10,7 @@ use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
 use crate::scan::Yields;
+use crate::shown::range;
 use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
 use pyo3::prelude::*;
@@ -212,7 +213,14 @@ impl AsyncScan {
         class.clone()
     }
 
-    fn __repr__(&self) -> &'static str {
-        "<siltstone.aio scan>"
+    fn __repr__(&self) -> String {
+        let yields = self.yields.name();
+        let Some(state) = self.shared.peek().and_then(|shared| shared.try_lock()) else {
+            return format!("<siltstone.aio.Scan of {yields}, in use>");
+        };
+        match &state.scan {
+            Some(scan) => format!("<siltstone.aio.Scan of {yields}, {}>", range(scan.range())),
+            None => format!("<siltstone.aio.Scan of {yields}, closed>"),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `BloomFilter`.
 
 use crate::array;
-use crate::bytes::BytesArg;
+use crate::bytes::{BytesArg, refuse_one, row};
 use crate::column::{Column, is_arrow};
 use crate::error::{self, exception};
 use crate::range::count;
@@ -17,7 +17,11 @@ const DEFAULT_BITS_PER_KEY: u32 = 10;
 /// Most bits per key that have an effect.
 const MAX_BITS_PER_KEY: u32 = 64;
 
-/// A filter over keys, as tables have one.
+/// Says which keys are certainly not in a set: the filter that tables carry. Immutable.
+///
+/// :param keys: of the set. Nulls of an Arrow array are passed over.
+/// :param bits_per_key: 1 to 64; 10 by default, which says "perhaps" to about 1 % of the keys that
+///     are not there.
 #[pyclass(frozen, module = "siltstone.lsm")]
 pub(crate) struct BloomFilter {
     bloom: Bloom,
@@ -45,11 +49,12 @@ impl BloomFilter {
         };
         let mut builder = BloomBuilder::new(bits);
         if is_arrow(keys)? {
-            let column = Column::from_python(keys)?;
+            let column = Column::from_python(keys, "keys")?;
             py.detach(|| column.rows().flatten().for_each(|key| builder.add(key_hash(key))));
         } else {
-            for key in keys.try_iter()? {
-                builder.add(key_hash(key?.extract::<BytesArg<'_>>()?.as_ref()));
+            refuse_one(keys, "keys")?;
+            for (position, key) in keys.try_iter()?.enumerate() {
+                builder.add(key_hash(row(&key?, "keys", position)?.as_ref()));
             }
         }
         let encoded = py.detach(|| builder.finish());
@@ -57,6 +62,8 @@ impl BloomFilter {
     }
 
     /// The filter that `to_bytes` gave.
+    ///
+    /// :raises Corruption: bytes that are none.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: BytesArg<'_>) -> PyResult<Self> {
         let bloom = Bloom::decode(data.as_ref()).map_err(|error| {
@@ -66,12 +73,12 @@ impl BloomFilter {
         Ok(BloomFilter { bloom })
     }
 
-    /// The stored form.
+    /// The stored form, which tables carry too.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.bloom.encode())
     }
 
-    /// Whether `key` may have been added; `False` is certain.
+    /// Whether `key` may have been added; False is certain.
     fn may_contain(&self, key: BytesArg<'_>) -> bool {
         self.bloom.may_contain(key_hash(key.as_ref()))
     }
@@ -81,20 +88,23 @@ impl BloomFilter {
     }
 
     /// `may_contain` of every key, in their order.
+    ///
+    /// An Arrow array of keys gives an Arrow array of bool, with a null for a null.
     fn may_contain_many<'py>(
         &self,
         py: Python<'py>,
         keys: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         if is_arrow(keys)? {
-            let column = Column::from_python(keys)?;
+            let column = Column::from_python(keys, "keys")?;
             let ask = |key: Option<&[u8]>| key.map(|key| self.bloom.may_contain(key_hash(key)));
             let answers: BooleanArray = py.detach(|| column.rows().map(ask).collect());
             return array::wrap(py, keys, Arc::new(answers));
         }
         let answers = PyList::empty(py);
-        for key in keys.try_iter()? {
-            answers.append(self.may_contain(key?.extract()?))?;
+        refuse_one(keys, "keys")?;
+        for (position, key) in keys.try_iter()?.enumerate() {
+            answers.append(self.may_contain(row(&key?, "keys", position)?))?;
         }
         Ok(answers.into_any())
     }

@@ -16,7 +16,10 @@ use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
 /// Batches up to so many bytes are inserted with the interpreter lock held.
 const BYTES_WITH_LOCK: usize = 64 << 10;
 
-/// A sorted buffer of writes in memory, with a history of its own.
+/// A sorted buffer of writes in memory, with a history of its own: the first operation has
+/// sequence number 1. Every version is kept. Any thread reads, one at a time writes.
+///
+/// Reads see the newest version of each key.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct MemTable {
     held: Held<MemoryTable>,
@@ -75,7 +78,10 @@ impl MemTable {
         Ok(MemTable { held: Held::new(process, MemoryTable::new(effects(process))) })
     }
 
-    /// Sets `key` to `value`; answers its sequence number.
+    /// Sets `key` to `value`, and answers the sequence number.
+    ///
+    /// :param ttl: the key is gone after this long, counted from now.
+    /// :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
     #[pyo3(signature = (key, value, *, ttl=None))]
     fn put(
         &self,
@@ -88,14 +94,16 @@ impl MemTable {
         self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Deletes `key`; answers the sequence number of the tombstone.
+    /// Deletes `key`, and answers the sequence number of the tombstone.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<u64> {
         let mut batch = Batch::new();
         batch.delete(key.as_ref()).raise(py)?;
         self.insert(py, &batch)
     }
 
-    /// Sets every key to the value beside it; answers the last sequence number.
+    /// Sets every key to the value beside it, all at once, and answers the last sequence number.
+    ///
+    /// :raises Invalid: lengths that differ, nulls, and as `put`; nothing is written then.
     fn put_many<'py>(
         &self,
         py: Python<'py>,
@@ -122,7 +130,7 @@ impl MemTable {
         self.insert(py, &batch)
     }
 
-    /// Writes the operations of a batch; answers the last sequence number.
+    /// Writes the operations of a batch, all at once, and answers the last sequence number.
     fn write(&self, py: Python<'_>, batch: &WriteBatch) -> PyResult<u64> {
         batch.with(py, |batch| self.insert(py, batch))
     }
@@ -135,7 +143,9 @@ impl MemTable {
         self.delete(py, key).map(drop)
     }
 
-    /// What was there when `seq` was the last operation; what is there now for `None`.
+    /// What was there when `seq` was the last operation; what is there now for None.
+    ///
+    /// :raises Invalid: a number that was not given out yet.
     #[pyo3(signature = (seq=None))]
     fn snapshot(
         &self,
@@ -156,7 +166,7 @@ impl MemTable {
         Ok(self.held.get(py)?.last_seq().get())
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory it takes, about.
     #[getter]
     fn nbytes(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.held.get(py)?.bytes())
@@ -173,7 +183,7 @@ impl MemTable {
     }
 }
 
-/// What a `MemTable` held at one moment.
+/// What a `MemTable` held at one moment. It keeps the memtable's memory.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct MemTableSnapshot {
     held: Held<View>,

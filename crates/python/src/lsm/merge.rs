@@ -12,7 +12,13 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::parts::{MergeInput, Merged};
 
-/// Merges tables and memtables, newest first.
+/// Reads several tables and memtables as one, in key order. Of a key that is in more than one
+/// the reader that was named first counts: name the newest first.
+///
+/// :param tombstones: give keys that were deleted, or have expired, with None for their value;
+///     otherwise they are left out. In Arrow such a value is null.
+/// :raises Unsupported: tables that hold merge operands.
+/// :raises Corruption, Unavailable, Timeout, Denied: while it is read.
 #[pyfunction]
 #[pyo3(signature = (readers, *, start=None, end=None, prefix=None, limit=None, tombstones=false))]
 pub(crate) fn merge_sorted(

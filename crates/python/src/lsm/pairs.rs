@@ -1,6 +1,6 @@
 //! Keys and values side by side: two Arrow columns, or two sequences.
 
-use crate::bytes::BytesArg;
+use crate::bytes::{self, refuse_one};
 use crate::column::{Column, is_arrow, null};
 use crate::error;
 use pyo3::exceptions::PyTypeError;
@@ -23,7 +23,8 @@ impl<'py> Pairs<'py> {
         match (is_arrow(&keys)?, is_arrow(&values)?) {
             (false, false) => Ok(Pairs::Sequences(keys, values)),
             (true, true) => {
-                let (keys, values) = (Column::from_python(&keys)?, Column::from_python(&values)?);
+                let keys = Column::from_python(&keys, "keys")?;
+                let values = Column::from_python(&values, "values")?;
                 if keys.len() != values.len() {
                     return Err(lengths_differ(py, Some((keys.len(), values.len()))));
                 }
@@ -51,20 +52,24 @@ pub(super) fn each_of_sequences(
     mut row: impl FnMut(&[u8], &[u8]) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = keys.py();
+    refuse_one(keys, "keys")?;
+    refuse_one(values, "values")?;
     if let (Ok(keys), Ok(values)) = (keys.len(), values.len())
         && keys != values
     {
         return Err(lengths_differ(py, Some((keys, values))));
     }
     let (mut keys, mut values) = (keys.try_iter()?, values.try_iter()?);
+    let mut rows = 0;
     loop {
         let (key, value) = match (keys.next().transpose()?, values.next().transpose()?) {
             (Some(key), Some(value)) => (key, value),
             (None, None) => return Ok(()),
             _ => return Err(lengths_differ(py, None)),
         };
-        let (key, value) = (key.extract::<BytesArg<'_>>()?, value.extract::<BytesArg<'_>>()?);
+        let (key, value) = (bytes::row(&key, "keys", rows)?, bytes::row(&value, "values", rows)?);
         row(key.as_ref(), value.as_ref())?;
+        rows += 1;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
 use crate::scan::{self, Yields};
+use crate::shown::quoted;
 use crate::source::{Source, lookups};
 use crate::stream::ArrowStream;
 use crate::wait::wait;
@@ -17,7 +18,18 @@ use siltstone::parts::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 
-/// A table that stands alone.
+/// Reads a table in a file of its own: one of `SstWriter` or of a database. From any thread.
+/// Opening it reads its length, its filter and its index.
+///
+/// It pickles (URL and options travel, store options come from the environment or the provider at
+/// the other end), and opens itself anew after a fork.
+///
+/// :param source: a path, a URL whose path is the object's, or the file's bytes.
+/// :param options: `block_cache_bytes` and `deadline`; the others have no effect.
+/// :param store_options: what the store is reached with.
+/// :raises NotFound: there is no such file.
+/// :raises Corruption: it is no table, or a damaged one.
+/// :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
     place: Place,
@@ -101,7 +113,7 @@ impl SstReader {
         info(py, self.place.shown().as_deref(), &self.table_info(py)?)
     }
 
-    /// Entries of all kinds, all versions.
+    /// Entries of all kinds and versions, tombstones included.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.table_info(py)?.entries)
@@ -131,7 +143,9 @@ impl SstReader {
         ))
     }
 
-    /// Reads every byte and checks all of it; answers how many there were.
+    /// Reads every byte and checks all of it; answers how many bytes there were.
+    ///
+    /// :raises Corruption: saying what is wrong.
     fn verify(&self, py: Python<'_>) -> PyResult<u64> {
         let held = self.held(py)?;
         let table = held.get(py)?;
@@ -144,7 +158,7 @@ impl SstReader {
         wait(py, held.process(), verified)
     }
 
-    /// All rows as a stream of Arrow record batches with the columns `key` and `value`.
+    /// All rows as Arrow record batches, as `Scan.to_arrow`.
     #[pyo3(signature = (batch_rows=None))]
     fn to_arrow(
         &self,
@@ -182,11 +196,13 @@ impl SstReader {
         self.close();
     }
 
-    fn __repr__(&self) -> String {
-        match self.place.shown() {
-            Some(url) => format!("<siltstone.lsm.SstReader {url:?}>"),
-            None => "<siltstone.lsm.SstReader of bytes>".to_owned(),
-        }
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let place = match self.place.shown() {
+            Some(url) => quoted(py, &url)?,
+            None => "of bytes".to_owned(),
+        };
+        let closed = if self.held.lock().is_none() { ", closed" } else { "" };
+        Ok(format!("<siltstone.lsm.SstReader {place}{closed}>"))
     }
 
     /// URL (or bytes), options and the name of a provider travel; store options do not: they come

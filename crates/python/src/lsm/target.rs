@@ -23,21 +23,19 @@ use std::sync::Arc;
 /// again, after a fork or a pickle, may be so in another working directory.)
 ///
 /// # Errors
-/// TypeError for a path of bytes.
+/// TypeError for a path of bytes; Invalid as `siltstone.opening.place_of`.
 pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
     let is_text = object.is_instance_of::<PyString>();
     if !is_text && !object.hasattr("__fspath__")? {
         return Ok(None);
     }
-    let path = object.py().import("os")?.call_method1("fspath", (object,))?;
-    match path.extract::<String>() {
-        Ok(url) if url.is_empty() || url.contains("://") => Ok(Some(url)),
-        Ok(path) => {
-            let module = object.py().import("os.path")?;
-            module.call_method1("abspath", (path,))?.extract().map(Some)
-        }
-        Err(_) => Err(PyTypeError::new_err("a URL or path is str or os.PathLike[str]")),
+    let place = object.py().import("siltstone.opening")?.call_method1("place_of", (object,))?;
+    let place: String = place.extract()?;
+    if place.contains("://") {
+        return Ok(Some(place));
     }
+    let module = object.py().import("os.path")?;
+    module.call_method1("abspath", (place,))?.extract().map(Some)
 }
 
 /// Options as `siltstone.Options` or a dict of the same names give them, and as they were named.

@@ -10,6 +10,7 @@ use crate::error::{self, Raise, closed};
 use crate::held::{Held, stale};
 use crate::process::Process;
 use crate::range::count;
+use crate::shown::quoted;
 use crate::wait::wait;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
@@ -27,7 +28,24 @@ const MAX_SORT_MEMORY_BYTES: u64 = 64 << 30;
 /// Rows of sequences between two looks for signals.
 const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 
-/// Writes one table.
+/// Writes one sorted table into a file of its own. One thread at a time.
+///
+/// A context manager: leaving it completes the table, leaving it by an exception discards it. What
+/// is at the target stays until then, and is replaced whole; nothing half-written is left there.
+///
+/// :param target: a path; a URL whose path is the object's (`s3://bucket/rows.sst`); or a
+///     binary file object, which keeps what a discarded table wrote to it, and stays open.
+/// :param options: `block_bytes`, `compression` and `filter_bits_per_key`, as
+///     `siltstone.Options` or a dict; the others have no effect.
+/// :param store_options: what the store is reached with.
+/// :param sort: rows come in any order. Otherwise they must ascend, and take no memory.
+/// :param duplicates: "error", or "last": of rows with one key the one added last counts.
+/// :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what
+///     is more goes through files in `scratch`, and takes its size there once more.
+/// :param scratch: an existing local folder (by default that of `tempfile`).
+/// :raises NotFound: the folder of the file does not exist.
+/// :raises Invalid: a target or an option.
+/// :raises Denied, Unavailable: as their texts say.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstWriter {
     url: Option<String>,
@@ -172,6 +190,11 @@ impl SstWriter {
     }
 
     /// Adds a row.
+    ///
+    /// :param ttl: the row is gone after this long, counted from now.
+    /// :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
+    ///     naming both rows, counted from 0. The writer is as before then.
+    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
     #[pyo3(signature = (key, value, *, ttl=None))]
     fn add(
         &self,
@@ -184,12 +207,15 @@ impl SstWriter {
         self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
     }
 
-    /// Adds a tombstone.
+    /// Adds a tombstone: a row that says that `key` is gone, wherever the table is merged.
     fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
         self.push(py, Kind::Delete, key.as_ref(), &[], None)
     }
 
-    /// Adds many rows.
+    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    ///
+    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
+    ///     some of the rows added the table can only be discarded.
     #[pyo3(signature = (keys, values, *, ttl=None))]
     fn add_many<'py>(
         &self,
@@ -220,7 +246,10 @@ impl SstWriter {
         })
     }
 
-    /// Completes the table.
+    /// Completes the table, and answers what it is. Doing it twice is fine.
+    ///
+    /// :raises Invalid: no rows; rows with one key, naming both, counted from 0.
+    /// :raises Denied, Unavailable: as their texts say. There is no table then.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.lock(py)?;
         if let State::Finished(table) = &*state {
@@ -238,7 +267,7 @@ impl SstWriter {
         told
     }
 
-    /// Gives the table up: nothing is left of it.
+    /// Gives the table up, unless it is finished.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
         if matches!(*state, State::Finished(_)) {
@@ -254,7 +283,7 @@ impl SstWriter {
         }
     }
 
-    /// How many rows were added.
+    /// How many rows were added; once it is finished, how many are in the table.
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match &*self.lock(py)? {
@@ -282,11 +311,21 @@ impl SstWriter {
         if is_open { self.finish(py).map(drop) } else { Ok(()) }
     }
 
-    fn __repr__(&self) -> String {
-        match &self.url {
-            Some(url) => format!("<siltstone.lsm.SstWriter {url:?}>"),
-            None => "<siltstone.lsm.SstWriter into a file object>".to_owned(),
-        }
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let place = match &self.url {
+            Some(url) => quoted(py, url)?,
+            None => "into a file object".to_owned(),
+        };
+        let state = match self.state.try_lock().as_deref() {
+            Some(State::Writing(held)) => match held.peek() {
+                Some(writer) => format!("{} rows", writer.rows()),
+                None => "of the process before a fork".to_owned(),
+            },
+            Some(State::Finished(table)) => format!("finished, {} rows", table.entries),
+            Some(State::Discarded) => "discarded".to_owned(),
+            None => "in use".to_owned(),
+        };
+        Ok(format!("<siltstone.lsm.SstWriter {place}, {state}>"))
     }
 }
 
@@ -294,7 +333,7 @@ fn duplicates(py: Python<'_>, name: &str) -> PyResult<Duplicates> {
     match name {
         "error" => Ok(Duplicates::Refuse),
         "last" => Ok(Duplicates::KeepLast),
-        _ => Err(error::invalid(py, format!("duplicates is \"error\" or \"last\", not {name:?}"))),
+        _ => Err(error::invalid(py, format!("duplicates is 'error' or 'last', not '{name}'"))),
     }
 }
 

@@ -1,0 +1,35 @@
+//! How handles show themselves: texts as Python quotes them, ranges of keys in a few words.
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use siltstone::ScanRange;
+
+/// Bytes of a key that are shown: a line holds two such keys.
+const KEY_BYTES: usize = 32;
+
+/// The text as Python would quote it.
+pub(crate) fn quoted(py: Python<'_>, text: &str) -> PyResult<String> {
+    Ok(PyString::new(py, text).repr()?.to_string())
+}
+
+/// A key as Python would write it, cut where it is long.
+fn key(key: &[u8]) -> String {
+    let shown = key.get(..KEY_BYTES).unwrap_or(key);
+    let more = if shown.len() < key.len() { "…" } else { "" };
+    format!("b'{}'{more}", shown.escape_ascii())
+}
+
+/// Bounds, direction and limit of a scan.
+pub(crate) fn range(range: &ScanRange) -> String {
+    let mut shown = match (&range.start, &range.end) {
+        (None, None) => "every key".to_owned(),
+        (Some(start), None) => format!("from {}", key(start)),
+        (None, Some(end)) => format!("below {}", key(end)),
+        (Some(start), Some(end)) => format!("[{}, {})", key(start), key(end)),
+    };
+    shown.push_str(if range.reverse { ", descending" } else { ", ascending" });
+    if let Some(limit) = range.limit {
+        shown.push_str(&format!(", limit {limit}"));
+    }
+    shown
+}
