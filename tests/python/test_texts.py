@@ -397,7 +397,7 @@ def test_what_looks_like_debug_text_is_found() -> None:
 # --- What only `open` can offer -------------------------------------------------------------------
 
 
-def test_create_is_offered_only_where_one_can(tmp_path: Path) -> None:
+def test_making_one_is_offered_only_where_one_can(tmp_path: Path) -> None:
     absent = tmp_path / "absent"
     assert "create" in str(raised(lambda: siltstone.open(absent, create=False)))
     for call in (

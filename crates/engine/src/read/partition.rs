@@ -15,6 +15,18 @@ const ANCHORS_PER_PART: u64 = 8;
 const MAX_TABLES_OPENED: usize = 64;
 
 impl Scan {
+    /// What it is of, as it was asked for.
+    #[must_use]
+    pub fn range(&self) -> &ScanRange {
+        &self.range
+    }
+
+    /// [`Scan::range`] of a scan that is given up.
+    #[must_use]
+    pub fn into_range(mut self) -> ScanRange {
+        std::mem::take(&mut self.range)
+    }
+
     /// The same rows as scans of their own, in order: the rows of one part come before those of
     /// the next. All read the moment that this scan is pinned to. Parts hold about `part_bytes` of
     /// stored data in tables; rows that are only in memtables fall where they belong and do not

@@ -369,18 +369,6 @@ impl Scan {
         })
     }
 
-    /// What it is of, as it was asked for.
-    #[must_use]
-    pub fn range(&self) -> &ScanRange {
-        &self.range
-    }
-
-    /// [`Scan::range`] of a scan that is given up.
-    #[must_use]
-    pub fn into_range(mut self) -> ScanRange {
-        std::mem::take(&mut self.range)
-    }
-
     /// How many more rows it gives at most: what is left of its limit, 2^64 - 1 without one.
     #[must_use]
     pub fn rows_left(&self) -> u64 {
