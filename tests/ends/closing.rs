@@ -45,7 +45,7 @@ fn a_close_that_is_given_up_ends_without_its_handle() {
 
 /// That nobody needs to be fenced.
 async fn closed_cleanly(world: &World) {
-    let how = OpenOptions { take_over: false, options: quiet(), ..OpenOptions::default() };
+    let how = OpenOptions { take_over: Some(false), options: quiet(), ..OpenOptions::default() };
     let next = siltstone::Database::open(world.env.clone(), how).await.expect("a clean close");
     assert!(get(&next, "a").await.is_some());
     next.close().await.expect("a healthy store");

@@ -20,41 +20,41 @@ fn is_mended(mended: bool) -> bool {
 /// A task that panics ends its handle, and all who wait for it. Off: today it leaves a handle that
 /// looks alive, and whoever waits for it waits for ever.
 pub(crate) fn tasks_are_supervised() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// A close may be dropped, and the next one ends. Off: today the next one waits for ever.
 pub(crate) fn close_may_be_dropped() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// A WAL object has a largest size, so that a client with a fixed limit can send every one. Off:
 /// today all that is buffered becomes one object, which such a client can never send.
 pub(crate) fn wal_objects_are_bounded() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// A create of the WAL that is refused for good ends the handle. Off: today it is repeated.
 pub(crate) fn refusals_end_handles() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// A bucket that is not there ends a handle. Off: today a flush whose commit meets that begins anew
 /// with the commit's outcome open, and is refused what it had committed itself (`Invalid`).
 pub(crate) fn missing_buckets_end_handles() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// `verify` tells a hole that a later object proves, as openers and readers do. Off: today it goes
 /// by manifests alone.
 pub(crate) fn verify_tells_what_objects_prove() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// Rule E1 holds: a manifest counts only beside its predecessor, and who finds itself without one
 /// ends. Off: today the old handle's commit becomes the newest of the new database.
 pub(crate) fn successors_have_predecessors() -> bool {
-    is_mended(false)
+    is_mended(true)
 }
 
 /// So often in a thousand a seed has edges at all, and then each of them.

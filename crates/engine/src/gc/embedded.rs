@@ -46,6 +46,7 @@ impl Embedded {
             deleted: none(),
             deleted_bytes: none(),
             failed: none(),
+            error: Mutex::default(),
         }
     }
 

@@ -77,9 +77,19 @@ impl Verify<'_> {
     }
 
     fn walk_of(&self, state: &Manifest, last: Option<WalId>) -> Walk {
-        let needed = last.unwrap_or(state.wal_id_last_seen);
+        let needed = last.unwrap_or_else(|| state.wal_id_last_seen.max(self.proven(state)));
         let flushed = state.flushed_seq;
         Walk { needed, last, pinned_by: None, epoch: None, seq: None, flushed, blind: false }
+    }
+
+    /// How far the objects that were listed prove the log to have come: what stands at n + W or
+    /// later was sent once n was committed (rule E3).
+    fn proven(&self, state: &Manifest) -> WalId {
+        let ids = self.listed.keys().filter_map(|name| match name {
+            ObjectName::Wal(id) => Some(*id),
+            _ => None,
+        });
+        ids.max().unwrap_or_default().minus(state.widest_window)
     }
 
     async fn walk(&mut self, memory: &mut Memory, from: WalId, walk: &mut Walk) -> Result<()> {
