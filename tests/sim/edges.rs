@@ -94,7 +94,7 @@ impl Edges {
             let per_mille = match fault {
                 // Few of them are needed for a seed to meet one.
                 Fault::PutDenied | Fault::RefusedForGood => 4 + rng.below(12),
-                Fault::TaskPanic => 1 + rng.below(4),
+                Fault::TaskPanic => 2 + rng.below(8),
                 Fault::DiskFull => 15 + rng.below(40),
                 Fault::ListDenied => 10 + rng.below(40),
                 Fault::DeleteDenied => 100 + rng.below(300),

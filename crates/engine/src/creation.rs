@@ -14,9 +14,10 @@ use crate::gc::now::store_time;
 use crate::manifest_client::found;
 use crate::objects::Objects;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
 use siltstone_manifest::protocol::run_end;
 use siltstone_manifest::{Manifest, Settings};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Numbers that a database has for each millisecond of its life before the next one's begin: some
@@ -64,44 +65,46 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
 
 /// Manifests without those before them: a process that did not know yet that its database was
 /// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
-/// covered by a new one. It is a database's if anything is there that it names.
+/// covered by a new one: its collector would delete the rest. It counts as a database if all that
+/// the newest manifest needs is there.
 async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
     let (ids, boundary) = objects.manifests_listed().await?;
-    let Some(newest) = ids.last().copied() else { return Ok(()) };
     if run_end(&ids, boundary) > boundary {
         // Somebody was quicker, and made one.
         return Ok(());
     }
+    let left = Error::corruption(
+        "what is left of a database stands here, and its manifests are not: if it was deleted, \
+         delete the rest as well; if not, put them back, from the store's older versions or a backup",
+    );
+    if !boundary.is_none() {
+        // Nothing may be created at or below it, and nobody can tell what comes above.
+        return Err(left.with("object", ObjectName::ManifestBoundary(boundary)));
+    }
+    let Some(newest) = ids.last().copied() else { return Ok(()) };
     let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
-    let Some(left) = what_is_left_of(objects, &state).await? else { return Ok(()) };
-    Err(Error::corruption(
-        "what is left of a database stands here, without the manifests before its newest: if it \
-         was deleted, delete the rest as well; if not, put them back, from the store's older \
-         versions or a backup",
-    )
-    .with("manifest", newest)
-    .with("missing", ObjectName::Manifest(newest.minus(1).max(ManifestId::FIRST)))
-    .with("what it names and is there", left))
+    match what_is_left_of(objects, &state).await? {
+        Some(there) => Err(left.with("manifest", newest).with("object", there)),
+        None => Ok(()),
+    }
 }
 
-/// An object that `state` names and that is there.
+/// An object that `state` names, where all of them are there: its tables, or, where it has none,
+/// the log from its beginning.
 async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
+    let tables: HashSet<SstId> = state.tables().map(|table| table.id).collect();
+    if tables.is_empty() {
+        let first = objects.wal(state.replay_from).await?;
+        let of_this = first.is_some_and(|object| object.envelope.database == state.database);
+        return Ok(of_this.then_some(ObjectName::Wal(state.replay_from)));
+    }
     let listed = objects.list(prefix::COMPACTED).await?;
-    let tables: std::collections::HashSet<_> = state.tables().map(|table| table.id).collect();
-    let table = listed
+    let there = listed
         .into_iter()
         .map(|object| object.name)
-        .find(|name| matches!(name, ObjectName::Compacted(id) if tables.contains(id)));
-    if table.is_some() {
-        return Ok(table);
-    }
-    for id in objects.list_wal(state.replay_from.minus(1)).await?.later {
-        let of = objects.wal(id).await?;
-        if of.is_some_and(|object| object.envelope.database == state.database) {
-            return Ok(Some(ObjectName::Wal(id)));
-        }
-    }
-    Ok(None)
+        .filter(|name| matches!(name, ObjectName::Compacted(id) if tables.contains(id)));
+    let there: Vec<ObjectName> = there.collect();
+    Ok(there.first().copied().filter(|_| there.len() == tables.len()))
 }
 
 #[cfg(test)]

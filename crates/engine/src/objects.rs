@@ -70,6 +70,7 @@ impl Objects {
         drop(remembered(&self.env, Some(listing)));
         if let Some(apart) = ids.into_iter().find(|id| *id > end)
             && end > boundary
+            && listing.stands
         {
             self.refuse_a_gap(end, apart).await?;
         }
@@ -134,10 +135,15 @@ impl Objects {
     /// The database of the manifest under this number, by its head alone; `None` when there is
     /// none.
     pub(crate) async fn owner_of(&self, id: ManifestId) -> Result<Option<DatabaseId>> {
-        let get = || self.env.store.get(ObjectName::Manifest(id), Some(0..ENVELOPE_BYTES as u64));
+        let name = ObjectName::Manifest(id);
+        let get = || self.env.store.get(name, Some(0..ENVELOPE_BYTES as u64));
         let head = with_retries(&self.env, self.limit, "read", get).await?;
         let decode = |head: Bytes| Envelope::decode(&head, ObjectKind::Manifest);
-        Ok(head.map(decode).transpose()?.map(|head| head.database))
+        match head.map(decode).transpose() {
+            Ok(head) => Ok(head.map(|head| head.database)),
+            // Damaged on the way, or for good: the whole object tells.
+            Err(_) => Ok(self.manifest(id).await?.map(|manifest| manifest.database)),
+        }
     }
 
     /// The WAL's boundary.

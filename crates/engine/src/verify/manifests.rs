@@ -46,7 +46,9 @@ impl Verify<'_> {
         let mut expected = boundary.next();
         for id in &present {
             self.holes(expected, *id).await?;
-            expected = id.next();
+            // What follows the first one stands in it.
+            let first = if *id == ManifestId::FIRST { self.state(*id).await? } else { None };
+            expected = first.map_or(id.next(), |first| first.next_id());
         }
         self.holes(expected, newest.id).await?;
         let mut before: Option<Arc<Manifest>> = None;

@@ -6,12 +6,15 @@
 //! log begins now, or ends where the checkpoint that it was for is gone.
 
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
+use crate::objects::seen;
 use futures::StreamExt;
 use futures::stream;
 use siltstone_base::{CheckpointId, Epoch, ObjectName, Result, Seq, WalId};
+use siltstone_manifest::protocol::Hole;
 use siltstone_manifest::{KeptFence, Manifest};
 use siltstone_sst::wal::{WalBody, WalObject, WalRecord};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// What is remembered of an object: walks from several replay points meet the same ones.
@@ -77,19 +80,29 @@ impl Verify<'_> {
     }
 
     fn walk_of(&self, state: &Manifest, last: Option<WalId>) -> Walk {
-        let needed = last.unwrap_or_else(|| state.wal_id_last_seen.max(self.proven(state)));
+        let needed = last.unwrap_or(state.wal_id_last_seen);
         let flushed = state.flushed_seq;
         Walk { needed, last, pinned_by: None, epoch: None, seq: None, flushed, blind: false }
     }
 
-    /// How far the objects that were listed prove the log to have come: what stands at n + W or
-    /// later was sent once n was committed (rule E3).
-    fn proven(&self, state: &Manifest) -> WalId {
-        let ids = self.listed.keys().filter_map(|name| match name {
-            ObjectName::Wal(id) => Some(*id),
-            _ => None,
-        });
-        ids.max().unwrap_or_default().minus(state.widest_window)
+    /// Whether an object that was listed behind `id`, where nothing was found, proves that something
+    /// was there (rule E3).
+    async fn is_proven(&self, id: WalId) -> Result<bool> {
+        let newest = self.states.iter().max_by_key(|state| state.id).cloned();
+        let Some(newest) = newest else { return Ok(false) };
+        let behind = (Bound::Excluded(ObjectName::Wal(id)), Bound::Unbounded);
+        for name in self.listed.range(behind).rev().map(|(name, _)| *name) {
+            let ObjectName::Wal(later) = name else { continue };
+            let object = match self.objects.wal(later).await {
+                Err(error) if !is_damage(error.kind()) => return Err(error),
+                found => found.ok().flatten(),
+            };
+            let seen = object.map(|object| seen(&object, self.report.database));
+            if seen.is_some_and(|seen| Hole::before(id, (later, seen), &newest).is_some()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn walk(&mut self, memory: &mut Memory, from: WalId, walk: &mut Walk) -> Result<()> {
@@ -111,7 +124,11 @@ impl Verify<'_> {
                     met
                 }
             };
-            let missed = matches!(met, Met::Absent) && at <= walk.needed && !walk.blind;
+            let absent = matches!(met, Met::Absent) && !walk.blind;
+            if absent && at > walk.needed && walk.last.is_none() && self.is_proven(at).await? {
+                walk.needed = at;
+            }
+            let missed = absent && at <= walk.needed;
             let next = if missed { self.missed(at, walk).await? } else { self.step(at, met, walk) };
             match next {
                 Some(next) => at = next,

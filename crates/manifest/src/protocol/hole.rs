@@ -68,8 +68,14 @@ impl Hole {
         hole.then_some(Hole { id, witness: Witness::Manifest { id: manifest, last_seen } })
     }
 
-    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
-    pub(super) fn before(
+    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing. `known`
+    /// says how many objects each writer had under way.
+    #[must_use]
+    pub fn before(id: WalId, (later, seen): (WalId, WalSeen), known: &Manifest) -> Option<Hole> {
+        Hole::beyond(id, (later, seen), known, Rules::ALL)
+    }
+
+    fn beyond(
         id: WalId,
         (later, seen): (WalId, WalSeen),
         known: &Manifest,
@@ -135,7 +141,7 @@ impl Doubt {
             };
         }
         let Some(later) = self.later.pop() else { return Doubted::End };
-        match Hole::before(self.id, (later, seen), known, rules) {
+        match Hole::beyond(self.id, (later, seen), known, rules) {
             Some(hole) if rules.has(Rule::ReadAgainBeforeHole) => {
                 self.hole = Some(hole);
                 Doubted::Goes
