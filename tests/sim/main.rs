@@ -174,7 +174,7 @@ fn run_with(seed: u64, every_kind: bool, edges: Edges) -> Outcome {
         if !compacting.is_empty() {
             sim.run_for(Duration::from_millis(rng.below(10_000))).expect("time goes on");
         }
-        if !compacting.is_empty() && rng.chance(600) {
+        if !compacting.is_empty() && rng.chance(900) {
             for_a_while_none(&sim, &world, &mut compacting, &mut rng);
             let env = |process| sim.env(process, bucket.store(process));
             compacting = compactors::start(&sim, &world, &mut rng, env);
@@ -279,7 +279,7 @@ fn for_a_while_none(sim: &Sim, world: &Arc<World>, compacting: &mut Vec<ProcessI
     for process in compacting.drain(..) {
         kill(sim, world, process);
     }
-    sim.run_for(Duration::from_millis(rng.below(30_000))).expect("time goes on");
+    sim.run_for(Duration::from_millis(10_000 + rng.below(30_000))).expect("time goes on");
 }
 
 /// Kills one of the processes at times, or pauses it, which is answered.
