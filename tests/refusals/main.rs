@@ -11,6 +11,7 @@
 )]
 
 mod compactor;
+mod conditions;
 mod lengths;
 mod log;
 mod store;

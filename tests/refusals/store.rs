@@ -40,6 +40,8 @@ pub(crate) enum Refusal {
     AnswerLost(Error),
     /// No answer comes.
     Silence,
+    /// The request is done, and its condition is not looked at: a create replaces what is there.
+    ConditionIgnored,
 }
 
 /// What is refused: asked for what, of which name or prefix.
@@ -121,7 +123,7 @@ impl Shaped {
     async fn may(&self, ask: Ask, name: String) -> Result<()> {
         match self.ask(ask, name).await {
             Some(Refusal::Plain(error) | Refusal::AnswerLost(error)) => Err(error),
-            Some(Refusal::Silence) | None => Ok(()),
+            Some(Refusal::Silence | Refusal::ConditionIgnored) | None => Ok(()),
         }
     }
 }
@@ -159,6 +161,10 @@ impl Store for Client {
                 Some(Refusal::AnswerLost(error)) => {
                     self.0.store.put_if_absent(name, bytes).await;
                     PutAnswer::Ambiguous(error)
+                }
+                Some(Refusal::ConditionIgnored) => {
+                    self.0.store.delete(name).await.expect("memory deletes");
+                    self.0.store.put_if_absent(name, bytes).await
                 }
                 Some(Refusal::Silence) | None => self.0.store.put_if_absent(name, bytes).await,
             }

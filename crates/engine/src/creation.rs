@@ -1,9 +1,9 @@
 //! Making a database: its first manifest, and the numbers that all later ones count from (RFC 0004,
 //! rule E1).
 //!
-//! Where a place may be emptied under processes that do not know it yet, what those still send, and
-//! what they still delete, goes by the numbers of the database that was deleted. So a new one counts
-//! from the time of its creation, by the store's clock: beyond all that an older one came to.
+//! Where a place may be emptied under processes that do not know it yet, what those still send and
+//! delete goes by the numbers of the database that was deleted. So a new one counts from the time of
+//! its creation, by the store's clock: beyond all that an older one came to.
 //!
 //! ```text
 //! manifest/1 ─ decides who makes the database, and says where it counts from: n
@@ -75,7 +75,8 @@ async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
     }
     let left = Error::corruption(
         "what is left of a database stands here, and its manifests are not: if it was deleted, \
-         delete the rest as well; if not, put them back, from the store's older versions or a backup",
+         delete the rest as well; if not, put them back, from the store's older versions or a \
+         backup",
     );
     if !boundary.is_none() {
         // Nothing may be created at or below it, and nobody can tell what comes above.

@@ -112,10 +112,25 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
         merge_operator: settings.merge_operator.clone(),
     };
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
-    let version = claimed_version(&objects, &recovered, pin).await?;
+    let proof = prove_conditions(&env, &recovered);
+    let version = claimed_version(&objects, &recovered, pin);
+    let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
     let found = Found { recovered, version, presence };
     start(env, requests, how, objects, found, &bodies)
+}
+
+/// That the store refuses a fence where this opening's stands, before anything is acknowledged. A
+/// folder and memory decide by themselves.
+async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
+    if env.store.is_near() {
+        return Ok(());
+    }
+    let KeptFence { id, epoch, next_id } = recovered.fence;
+    let (object, attempt) = (ObjectId(env.random_u128()), AttemptId(env.random_u128()));
+    let envelope = Envelope::new(ObjectKind::Wal, recovered.manifest.database, object, attempt);
+    let again = encode_fence(envelope, epoch, id, next_id);
+    conditional::prove(env, ObjectName::Wal(id), again, attempt).await
 }
 
 /// What opening came to.

@@ -128,7 +128,9 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         };
         let done = done.unwrap_or_else(|panicked| {
             // What it knew may be half changed: the next round goes by nothing.
-            *working = None;
+            let mut fresh = new_collector(&writer);
+            fresh.seen = Seen::default();
+            *working = Some(fresh);
             Err(panicked)
         });
         drop(working);

@@ -79,6 +79,39 @@ fn false_conflict() -> Error {
     Error::unavailable("the store reports a conflict, and has no object by that name")
 }
 
+/// Proves that the store refuses to create what is there, by creating `name`, which was created
+/// just now, a second time: `bytes` hold `attempt`, another one than the first, and else the same.
+/// Where they take the name all the same nothing is lost, since they say the same.
+///
+/// # Errors
+/// Unsupported for a store that ignores the condition: two writers would overwrite each other's
+/// log.
+pub(crate) async fn prove(
+    env: &Env,
+    name: ObjectName,
+    bytes: Bytes,
+    attempt: AttemptId,
+) -> Result<()> {
+    let taken = match env.store.put_if_absent(name, bytes).await {
+        PutAnswer::Created => true,
+        PutAnswer::Exists => false,
+        // Refused some other way, or lost: what stands there tells, as far as it can be read.
+        PutAnswer::Refused(_) | PutAnswer::Ambiguous(_) => {
+            let found = read_back(env, name, kind_of(name), attempt, false).await;
+            matches!(found, Ok(Found::Ours))
+        }
+    };
+    if !taken {
+        return Ok(());
+    }
+    Err(Error::unsupported(
+        "the store creates objects that are there already: it ignores the condition of a create \
+         (If-None-Match), and two writers would overwrite each other's log; use a store, or a \
+         version of it, that knows conditional writes",
+    )
+    .with("object", name))
+}
+
 enum Found {
     Ours,
     Another(Bytes),

@@ -134,15 +134,23 @@ impl Verify<'_> {
                     self.report.manifests += u64::from(!counted);
                     self.states.push(manifest);
                 }
-                Ok(None) => {
+                Ok(None) if self.is_pinned_now(id).await? => {
                     self.report.problem(name, None, "a checkpoint pins it, and it is missing");
                 }
+                // It went with its checkpoint.
+                Ok(None) => {}
                 Err(error) if is_damage(error.kind()) && counted => {}
                 Err(error) if is_damage(error.kind()) => self.report.problem(name, None, error),
                 Err(error) => return Err(error),
             }
         }
         Ok(())
+    }
+
+    /// Whether a checkpoint that is present as of now pins the manifest `id`.
+    async fn is_pinned_now(&self, id: ManifestId) -> Result<bool> {
+        let now = self.newest_now().await?;
+        Ok(now.is_none_or(|now| now.checkpoints.iter().any(|one| one.manifest_id == id)))
     }
 
     fn manifest_boundary(&self) -> ManifestId {

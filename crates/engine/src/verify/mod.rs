@@ -101,17 +101,24 @@ impl Verify<'_> {
 
     /// The newest manifest, or `None` when it cannot be read: then there is nothing to go by.
     async fn newest(&mut self) -> Result<Option<Arc<Manifest>>> {
-        let listing = self.objects.list_manifests(ManifestId::NONE).await?;
-        let Some(id) = listing.newest else {
-            return Err(no_database(&self.objects.env));
-        };
-        self.report.manifest_id = id;
-        self.named.insert(ObjectName::Manifest(id));
-        let Some(newest) = self.manifest(id).await? else {
-            let name = ObjectName::Manifest(id);
-            let what = "the newest manifest cannot be read: what it names was not checked";
-            self.report.problem(name, None, what);
-            return Ok(None);
+        let mut listing = self.objects.list_manifests(ManifestId::NONE).await?;
+        let newest = loop {
+            let Some(id) = listing.newest else {
+                return Err(no_database(&self.objects.env));
+            };
+            self.report.manifest_id = id;
+            self.named.insert(ObjectName::Manifest(id));
+            if let Some(newest) = self.manifest(id).await? {
+                break newest;
+            }
+            // Perhaps freed since it was listed: there are newer ones then.
+            listing = self.objects.list_manifests(ManifestId::NONE).await?;
+            if listing.newest == Some(id) {
+                let name = ObjectName::Manifest(id);
+                let what = "the newest manifest cannot be read: what it names was not checked";
+                self.report.problem(name, None, what);
+                return Ok(None);
+            }
         };
         self.report.database = newest.database;
         self.states.push(Arc::clone(&newest));

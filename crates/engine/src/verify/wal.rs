@@ -85,8 +85,8 @@ impl Verify<'_> {
         Walk { needed, last, pinned_by: None, epoch: None, seq: None, flushed, blind: false }
     }
 
-    /// Whether an object that was listed behind `id`, where nothing was found, proves that something
-    /// was there (rule E3).
+    /// Whether an object that was listed behind `id`, where nothing was found, proves that
+    /// something was there (rule E3).
     async fn is_proven(&self, id: WalId) -> Result<bool> {
         let newest = self.states.iter().max_by_key(|state| state.id).cloned();
         let Some(newest) = newest else { return Ok(false) };

@@ -52,8 +52,8 @@ pub struct Follow {
     first_met: WalId,
     /// Records met on this walk, not yet confirmed.
     met: Vec<WalId>,
-    /// Whether the end of the walk is confirmed although nothing was met: of a thorough poll, and of
-    /// the first walk since the reader began, or began again. What a later poll would find out,
+    /// Whether the end of the walk is confirmed although nothing was met: of a thorough poll, and
+    /// of the first walk since the reader began, or began again. What a later poll would find out,
     /// whoever begins is to know.
     confirm_end: bool,
 }

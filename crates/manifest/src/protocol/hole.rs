@@ -68,8 +68,8 @@ impl Hole {
         hole.then_some(Hole { id, witness: Witness::Manifest { id: manifest, last_seen } })
     }
 
-    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing. `known`
-    /// says how many objects each writer had under way.
+    /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
+    /// `known` says how many objects each writer had under way.
     #[must_use]
     pub fn before(id: WalId, (later, seen): (WalId, WalSeen), known: &Manifest) -> Option<Hole> {
         Hole::beyond(id, (later, seen), known, Rules::ALL)
