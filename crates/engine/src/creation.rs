@@ -2,8 +2,8 @@
 //! rule E1).
 //!
 //! Where a place may be emptied under processes that do not know it yet, what those still send and
-//! delete goes by the numbers of the database that was deleted. So a new one counts from the time of
-//! its creation, by the store's clock: beyond all that an older one came to.
+//! delete goes by the numbers of the database that was deleted. So a new one counts from the time
+//! of its creation, by the store's clock: beyond all that an older one came to.
 //!
 //! ```text
 //! manifest/1 ─ decides who makes the database, and says where it counts from: n
