@@ -37,7 +37,7 @@ def size(folder: Path) -> dict[str, int]:
         part = Path(path).relative_to(folder).parts[:1]
         for name in names:
             try:
-                found = os.stat(os.path.join(path, name)).st_size
+                found = (Path(path) / name).stat().st_size
             except FileNotFoundError:
                 continue
             key = part[0] if part else ""
@@ -119,10 +119,13 @@ def main() -> None:
     most = sum(sampler.most.values())
     rate = written * (KEY_BYTES + VALUE_BYTES) / seconds / 1e6
     parts = ", ".join(f"{name} {bytes_ / MIB:.0f}" for name, bytes_ in sorted(sampler.most.items()))
-    print(f"{rate:.1f} MB/s over {seconds:.0f} s: {turn} passes over {live / MIB:.0f} MiB")
-    print(f"at most {most / MIB:.0f} MiB ({parts}), of {sampler.samples} samples")
-    print(f"of twice the live bytes and 1 GiB: {most / (2 * live + SLACK):.3f}")
-    print(f"after close: {left / MIB:.0f} MiB, {left / live:.2f} times the live bytes")
+    lines = [
+        f"{rate:.1f} MB/s over {seconds:.0f} s: {turn} passes over {live / MIB:.0f} MiB",
+        f"at most {most / MIB:.0f} MiB ({parts}), of {sampler.samples} samples",
+        f"of twice the live bytes and 1 GiB: {most / (2 * live + SLACK):.3f}",
+        f"after close: {left / MIB:.0f} MiB, {left / live:.2f} times the live bytes",
+    ]
+    print("\n".join(lines))  # noqa: T201
 
 
 if __name__ == "__main__":

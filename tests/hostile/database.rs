@@ -63,6 +63,7 @@ async fn write(db: &Database, round: u8, salt: u8, states: &mut Vec<Vec<Row>>) -
 pub(crate) fn made(salt: u8) -> Made {
     let sim = Sim::new(u64::from(salt) + 3);
     let bucket = Bucket::new(&sim, FaultPlan::none());
+    bucket.stays();
     let mut states = vec![Vec::new()];
     for rounds in [0..4u8, 4..6] {
         let process = sim.process("maker", 0);

@@ -233,15 +233,15 @@ def test_true_ends_a_process_that_hangs(url: str) -> None:
 
 def test_awaited_openings_are_refused_alike(url: str) -> None:
     async def work() -> None:
-        async with aio.open(url) as db:
-            with pytest.raises(siltstone.Conflict, match="this process"):
-                await aio.open(url)
-            async with aio.open(url, take_over=True) as newer:
-                await (await newer.put(b"a", b"1"))
-            with pytest.raises(siltstone.Fenced):
-                await (await db.put(b"a", b"2"))
-            with pytest.raises(siltstone.Fenced):
-                await db.close()
+        db = await aio.open(url)
+        with pytest.raises(siltstone.Conflict, match="this process"):
+            await aio.open(url)
+        async with aio.open(url, take_over=True) as newer:
+            await (await newer.put(b"a", b"1"))
+        with pytest.raises(siltstone.Fenced):
+            await (await db.put(b"a", b"2"))
+        with pytest.raises(siltstone.Fenced):
+            await db.close()
 
     import asyncio  # noqa: PLC0415
 

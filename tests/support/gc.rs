@@ -9,6 +9,7 @@ use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, Record
 use siltstone_manifest::compaction::{Append, AppendAction, Compactions};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest, run_end,
+    run_starts,
 };
 use siltstone_manifest::{Edit, Manifest, Rules};
 use std::sync::Arc;
@@ -120,6 +121,13 @@ async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, 
                 }
             }
             let mut end = run_end(&ids, boundary);
+            for start in run_starts(&ids, boundary) {
+                let found = env.store.get(ObjectName::Manifest(start), None).await?;
+                let begins = found.map(|bytes| Manifest::decode(&bytes)).transpose()?;
+                if end == boundary && begins.is_some_and(|(_, state)| state.begins_the_count()) {
+                    end = run_end(&ids, start);
+                }
+            }
             if end == ManifestId::FIRST
                 && let Some(first) = env.store.get(ObjectName::Manifest(end), None).await?
             {

@@ -16,14 +16,10 @@ use crate::objects::Objects;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
 use siltstone_manifest::protocol::run_end;
+use siltstone_manifest::state::NUMBERS_A_MILLI;
 use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// Numbers that a database has for each millisecond of its life before the next one's begin: some
-/// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the
-/// 53 bits that every reader of JSON keeps.
-const NUMBERS_A_MILLI: u64 = 1 << 12;
 
 /// Makes a database where there is none; somebody else's when that came first.
 ///

@@ -12,7 +12,7 @@ use siltstone_base::{
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
-use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end};
+use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end, run_starts};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,6 +99,16 @@ impl Objects {
         boundary: ManifestId,
     ) -> Result<Option<ManifestId>> {
         let mut end = run_end(ids, boundary);
+        if end == boundary {
+            // A boundary of a database that stood here before, and perhaps manifests of it: this
+            // one counts from beyond all that.
+            for first in run_starts(ids, boundary).into_iter().rev() {
+                if self.manifest(first).await?.is_some_and(|first| first.begins_the_count()) {
+                    end = run_end(ids, first);
+                    break;
+                }
+            }
+        }
         while !cfg!(mutation = "listing_trusted") {
             let next = match end {
                 ManifestId::FIRST if boundary < end => match self.manifest(end).await? {

@@ -20,6 +20,11 @@ use siltstone_base::{
     SstDescriptor, SstId, UnixMillis, WalId,
 };
 
+/// Numbers that a database has for each millisecond of its life before the next one's begin: some
+/// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the
+/// 53 bits that every reader of JSON keeps.
+pub const NUMBERS_A_MILLI: u64 = 1 << 12;
+
 /// Writer records that are kept: enough that a claim whose outcome is not known finds itself
 /// again. A claim that fell off the end has been overtaken that many times, and ends as fenced
 /// with or without its record.
@@ -327,6 +332,14 @@ impl Manifest {
             return counts_from;
         }
         self.id.next()
+    }
+
+    /// Whether its number is the one that its database counts from, other than its first: the
+    /// replay point does not move before, and a moment's first number is told by its last bits.
+    #[must_use]
+    pub fn begins_the_count(&self) -> bool {
+        let first_of_a_milli = self.id.get().is_multiple_of(NUMBERS_A_MILLI);
+        first_of_a_milli && self.replay_from.get() == self.id.get()
     }
 
     /// Every layer with its tables, from the newest to the oldest: L0 by order, then the runs.

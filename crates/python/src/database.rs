@@ -251,8 +251,12 @@ impl Database {
         stats::metrics(py, &self.held().get(py)?.stats())
     }
 
-    /// Makes everything durable, records a clean close, and ends the handle. Twice is fine: every
-    /// close tells the same.
+    /// Makes everything durable, records a clean close, and ends the handle. Once begun it goes
+    /// on, also where the wait is interrupted. Doing it twice is fine: every close of a handle
+    /// waits for the same end and tells the same.
+    ///
+    /// :raises Fenced, Timeout, Denied, Unavailable: the handle is closed all the same, and what
+    ///     was acknowledged is durable; the next opening recovers the rest as far as it can.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.held().is_stale() {
             return Err(closed(py, "only the process that opened the database can close it"));

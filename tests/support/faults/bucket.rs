@@ -40,6 +40,8 @@ struct Object {
 }
 
 struct State {
+    /// Whether its stores say that the place may be emptied under a handle.
+    may_be_emptied: bool,
     objects: BTreeMap<ObjectName, Object>,
     rng: Rng,
     /// For [`Fault::EDGES`].
@@ -95,6 +97,7 @@ impl Bucket {
             crash: None,
             flipped: BTreeMap::new(),
             down_until: Duration::ZERO,
+            may_be_emptied: true,
             denied: false,
             under_way: 0,
             edges: Rng::new(sim.seed() ^ EDGES),
@@ -132,6 +135,16 @@ impl Bucket {
     /// Other faults from now on.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.state.lock().plan = plan;
+    }
+
+    /// From now on its stores say that nobody empties the place, as a folder does: databases that
+    /// are made here count from 1.
+    pub fn stays(&self) {
+        self.state.lock().may_be_emptied = false;
+    }
+
+    pub(super) fn may_be_emptied(&self) -> bool {
+        self.state.lock().may_be_emptied
     }
 
     /// Refuses every request for want of permission, or stops doing so.

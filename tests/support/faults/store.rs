@@ -279,7 +279,7 @@ impl FaultStore {
 
 impl Store for FaultStore {
     fn may_be_emptied(&self) -> bool {
-        true
+        self.bucket.may_be_emptied()
     }
 
     fn get(

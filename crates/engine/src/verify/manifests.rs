@@ -97,7 +97,7 @@ impl Verify<'_> {
         if from >= to {
             return Ok(());
         }
-        let boundary = self.objects.list_manifests(ManifestId::NONE).await?.boundary;
+        let boundary = self.manifests().await?.boundary;
         if to.minus(1) > boundary {
             let first = ObjectName::Manifest(from.max(boundary.next()));
             let last = to.minus(1);

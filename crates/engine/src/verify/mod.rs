@@ -30,6 +30,7 @@ use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::protocol::Listing;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +102,7 @@ impl Verify<'_> {
 
     /// The newest manifest, or `None` when it cannot be read: then there is nothing to go by.
     async fn newest(&mut self) -> Result<Option<Arc<Manifest>>> {
-        let mut listing = self.objects.list_manifests(ManifestId::NONE).await?;
+        let mut listing = self.manifests().await?;
         let newest = loop {
             let Some(id) = listing.newest else {
                 return Err(no_database(&self.objects.env));
@@ -112,7 +113,7 @@ impl Verify<'_> {
                 break newest;
             }
             // Perhaps freed since it was listed: there are newer ones then.
-            listing = self.objects.list_manifests(ManifestId::NONE).await?;
+            listing = self.manifests().await?;
             if listing.newest == Some(id) {
                 let name = ObjectName::Manifest(id);
                 let what = "the newest manifest cannot be read: what it names was not checked";
@@ -217,9 +218,22 @@ impl Verify<'_> {
         Ok(states)
     }
 
+    /// The newest manifest, and the boundary. Where one is missing before it, which is told as what
+    /// it is, whoever opens is refused; what is there is checked all the same.
+    async fn manifests(&self) -> Result<Listing> {
+        match self.objects.list_manifests(ManifestId::NONE).await {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let (ids, boundary) = self.objects.manifests_listed().await?;
+                let newest = ids.last().copied().unwrap_or_default();
+                Ok(Listing::ending(newest, boundary, ManifestId::NONE))
+            }
+            listing => listing,
+        }
+    }
+
     /// The newest state as of now; `None` where it cannot be read.
     async fn newest_now(&self) -> Result<Option<Arc<Manifest>>> {
-        let newest = self.objects.list_manifests(ManifestId::NONE).await?.newest;
+        let newest = self.manifests().await?.newest;
         self.state(newest.unwrap_or_default()).await
     }
 

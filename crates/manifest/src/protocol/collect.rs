@@ -96,6 +96,10 @@ pub enum CollectAction {
     Done(CollectReport),
 }
 
+/// Manifests that may come between a listing and the look for the newest; more are numbers that a
+/// database skips.
+const MOST_UNLISTED: u64 = 1 << 16;
+
 /// Most names in one [`CollectAction::Delete`]: what stores take in one request.
 pub const DELETE_BATCH: usize = 1000;
 
@@ -349,8 +353,7 @@ impl Collect {
         let have = |id: ManifestId| self.evidence.pinned.iter().any(|version| version.id == id);
         let pins = newest.checkpoints.iter().map(|one| one.manifest_id).filter(|id| !have(*id));
         let Some(above) = between(&self.evidence.listed, boundary.max(through), newest.id) else {
-            // Nothing but the first manifest was listed, and there are more by now: the next round
-            // knows what follows it.
+            // What follows the first manifest was not listed yet: the next round knows it.
             self.give_up();
             return;
         };
@@ -442,24 +445,32 @@ impl Collect {
 }
 
 /// Where a round leaves the boundary of the manifests.
-/// Every manifest above `from` and below `newest`. Each number follows on the one before, but for
-/// those behind the first manifest's, which may stand apart from it: they begin with the smallest
-/// that was listed. `None` where that cannot be told.
+/// Every manifest above `from` and below `newest`: from the smallest that was listed on, each number
+/// follows on the one before, but for those behind a database's first manifest, which may stand
+/// apart from it. `None` where that cannot be told.
 fn between(
     listed: &[ListedObject],
     from: ManifestId,
     newest: ManifestId,
 ) -> Option<Vec<ManifestId>> {
-    if from > ManifestId::FIRST || newest <= ManifestId::FIRST {
-        return Some((from.get() + 1..newest.get()).map(ManifestId).collect());
-    }
-    let behind_first = listed.iter().filter_map(|object| match object.name {
-        ObjectName::Manifest(id) if id > ManifestId::FIRST => Some(id),
+    let manifests = listed.iter().filter_map(|object| match object.name {
+        ObjectName::Manifest(id) if from < id && id < newest => Some(id),
         _ => None,
     });
-    let next = behind_first.min()?;
-    let first = Some(ManifestId::FIRST).filter(|first| from < *first);
-    Some(first.into_iter().chain((next.get()..newest.get()).map(ManifestId)).collect())
+    let mut above: Vec<ManifestId> = manifests.collect();
+    above.sort_unstable();
+    let numbers = |first: u64| (first..newest.get()).map(ManifestId).collect::<Vec<_>>();
+    match above.as_slice() {
+        // All of them came after the listing, or there are none.
+        [] if newest.get() - from.get() > MOST_UNLISTED => None,
+        [] => Some(numbers(from.get() + 1)),
+        [ManifestId::FIRST] if newest != ManifestId::FIRST.next() => None,
+        [ManifestId::FIRST, next, ..] => {
+            let all = std::iter::once(ManifestId::FIRST).chain(numbers(next.get()));
+            Some(all.collect())
+        }
+        [first, ..] => Some(numbers(first.get())),
+    }
 }
 
 fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {

@@ -172,7 +172,13 @@ impl Commit {
             self.phase = Phase::Failed(Conflict::OtherDatabase.into());
             return;
         }
-        self.phase = listing.newest.map_or(Phase::Find, Phase::Read);
+        // The first manifest of a place in which everything below is freed already, and nothing is
+        // above: what was deleted here still has a collector.
+        let nowhere = self.base.is_none() && listing.boundary >= ManifestId::FIRST;
+        self.phase = match listing.newest {
+            None if nowhere => Phase::Failed(Conflict::OtherDatabase.into()),
+            newest => newest.map_or(Phase::Find, Phase::Read),
+        };
     }
 
     /// Whether what was asked for is still part of something.

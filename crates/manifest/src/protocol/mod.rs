@@ -108,6 +108,19 @@ impl Listing {
     }
 }
 
+/// The ids above `from`, in `ids`, ascending, that follow on none.
+#[must_use]
+pub fn run_starts(ids: &[ManifestId], from: ManifestId) -> Vec<ManifestId> {
+    let (mut before, mut starts) = (from, Vec::new());
+    for id in ids.iter().copied().skip_while(|id| *id <= from) {
+        if id != before.next() {
+            starts.push(id);
+        }
+        before = id;
+    }
+    starts
+}
+
 /// Where the run of numbers without a gap that follows `from` ends in `ids`, ascending; `from`
 /// where none does.
 #[must_use]
