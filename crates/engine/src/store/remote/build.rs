@@ -157,7 +157,7 @@ impl<K: FromStr + PartialEq> Settings<K> {
         let text = "the endpoint is http://, and neither data nor requests would be encrypted: the \
                     store option `allow_http=true` allows it, or give an https:// endpoint";
         // Without a name and a password in it, whatever else is wrong with it.
-        let shown = endpoint.rsplit_once('@').map_or(endpoint.as_str(), |(_, place)| place);
+        let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
         Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
     }
 
