@@ -222,13 +222,13 @@ impl Verify<'_> {
     /// it is, whoever opens is refused; what is there is checked all the same.
     async fn manifests(&self) -> Result<Listing> {
         match self.objects.list_manifests(ManifestId::NONE).await {
-            Err(error) if error.kind() == ErrorKind::Corruption => {
-                let (ids, boundary) = self.objects.manifests_listed().await?;
-                let newest = ids.last().copied().unwrap_or_default();
-                Ok(Listing::ending(newest, boundary, ManifestId::NONE))
-            }
-            listing => listing,
+            Ok(listing) if listing.newest.is_some() => return Ok(listing),
+            Err(error) if error.kind() != ErrorKind::Corruption => return Err(error),
+            _ => {}
         }
+        let (ids, boundary) = self.objects.manifests_listed().await?;
+        let newest = ids.last().copied().unwrap_or_default();
+        Ok(Listing::ending(newest, boundary, ManifestId::NONE))
     }
 
     /// The newest state as of now; `None` where it cannot be read.

@@ -445,9 +445,9 @@ impl Collect {
 }
 
 /// Where a round leaves the boundary of the manifests.
-/// Every manifest above `from` and below `newest`: from the smallest that was listed on, each number
-/// follows on the one before, but for those behind a database's first manifest, which may stand
-/// apart from it. `None` where that cannot be told.
+/// Every manifest above `from` and below `newest`: from the smallest that was listed on, each
+/// number follows on the one before, but for those behind a database's first manifest, which may
+/// stand apart from it. `None` where that cannot be told.
 fn between(
     listed: &[ListedObject],
     from: ManifestId,
