@@ -15,7 +15,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What one request may count on of a link, in bytes a second: one megabit. The largest WAL object
 /// that the options' defaults make, 16 MiB, has 128 s besides the limit then; four of them under
-/// way at once, and four parts of an upload beside them, arrive in time over 1 MiB/s.
+/// way at once, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB part
+/// of an upload has 64 s, also where a dozen requests share a link of 13 Mbit/s.
 pub const SLOWEST_BYTES_PER_SECOND: u64 = 128 << 10;
 
 /// How long a request may take that moves so many bytes, where one that moves none may take

@@ -11,6 +11,7 @@
 //! bytes have bought, and is a trouble of the connection like every other.
 
 use crate::env::Clock;
+use crate::store::retry::limit_of;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -26,10 +27,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// What one request may count on of a link, in bytes a second: one megabit. An 8 MiB part of an
-/// upload has 64 s besides `timeout` then, also where a dozen requests share a link of 13 Mbit/s.
-const SLOWEST_BYTES_PER_SECOND: u64 = 128 << 10;
 
 /// Makes clients whose requests are limited.
 pub(super) struct Limits {
@@ -78,11 +75,6 @@ impl fmt::Debug for Limited {
     }
 }
 
-/// What `bytes` buy.
-fn time_for(bytes: u64) -> Duration {
-    Duration::from_millis(bytes.saturating_mul(1000) / SLOWEST_BYTES_PER_SECOND)
-}
-
 impl HttpService for Limited {
     fn call<'a, 'b>(&'a self, request: HttpRequest) -> CallFuture<'b>
     where
@@ -91,7 +83,7 @@ impl HttpService for Limited {
     {
         async move {
             let sent = request.body().content_length() as u64;
-            let limit = self.base.saturating_add(time_for(sent));
+            let limit = limit_of(self.base, sent);
             let answer = select(self.client.execute(request).boxed(), self.clock.sleep(limit));
             let (head, body) = match answer.await {
                 Either::Left((answer, _)) => answer?.into_parts(),
@@ -142,7 +134,7 @@ impl Body for LimitedBody {
             return Poll::Ready(frame);
         }
         while this.until.get_mut().poll_unpin(context).is_ready() {
-            let limit = this.base.saturating_add(time_for(this.came));
+            let limit = limit_of(this.base, this.came);
             let took = this.clock.monotonic().saturating_sub(this.since);
             if took >= limit {
                 return Poll::Ready(Some(Err(too_long(limit))));
@@ -185,6 +177,7 @@ mod tests {
 
     #[test]
     fn bytes_buy_time() {
+        let time_for = |bytes| limit_of(Duration::ZERO, bytes);
         assert_eq!(time_for(0), Duration::ZERO);
         assert_eq!(time_for(8 << 20), Duration::from_secs(64));
         assert_eq!(time_for(190 << 20), Duration::from_secs(1520));
