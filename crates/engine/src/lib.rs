@@ -24,55 +24,32 @@
 
 #![forbid(unsafe_code)]
 
-pub mod admin;
-mod answer;
-mod bounds;
-mod buffers;
+mod api;
 mod cache;
-mod close;
 mod compact;
-mod counter;
-mod create;
-mod creation;
-mod db;
-pub mod env;
-mod fetch;
-mod flush;
-mod follow;
-mod gates;
+mod follower;
 pub mod gc;
-mod given;
-mod hold;
-mod manifest_client;
-mod objects;
-mod open;
+mod io;
+mod manifests;
 mod options;
-pub mod parts;
-mod pins;
 mod read;
-mod reader;
-mod replay;
-mod rules;
-mod slots;
-mod stats;
-pub mod store;
-mod supervise;
-pub mod task;
-mod tree;
-mod value;
+mod readahead;
+pub mod tables;
 pub mod verify;
-mod write;
 mod writer;
 
-pub use answer::{Accept, Answer};
+pub use api::admin;
+pub use api::db::Database;
+pub use api::reader::{Reader, ReaderOptions};
+pub use api::stats::{StatInfo, Stats};
 pub use compact::log::CompactionEntry;
 pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
-pub use db::Database;
-pub use env::Env;
-pub use open::OpenOptions;
+pub use io::env::Env;
+pub use io::{env, store, task};
 pub use options::{OptionInfo, OptionKind, OptionValue, Options};
-pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Snapshot};
-pub use reader::{Reader, ReaderOptions};
+pub use read::answer::Answer;
+pub use read::value::Value;
+pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange};
 pub use siltstone_base::{
     Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
     UnixMillis, WalId,
@@ -80,6 +57,7 @@ pub use siltstone_base::{
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;
-pub use stats::{StatInfo, Stats};
-pub use value::Value;
-pub use write::Commit;
+pub use writer::accept::Accept;
+pub use writer::commit::Commit;
+pub use writer::open::OpenOptions;
+pub use writer::snapshot::Snapshot;

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
-use siltstone::parts::Merged;
+use siltstone::tables::Merged;
 use siltstone::{Fill, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 

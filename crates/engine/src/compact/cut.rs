@@ -2,7 +2,7 @@
 //! say that the bytes are.
 
 use super::host::{Host, KnownTables};
-use crate::cache::{MetadataBudget, TableHandle};
+use crate::cache::metadata::{MetadataBudget, TableHandle};
 use bytes::Bytes;
 use siltstone_base::{Result, SstDescriptor};
 use siltstone_manifest::compaction::{Anchor, KeyRange, Work};

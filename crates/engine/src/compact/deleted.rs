@@ -1,7 +1,7 @@
 //! What range deletes say of tables that need not be read.
 
 use super::host::Host;
-use crate::cache::{MetadataBudget, TableHandle};
+use crate::cache::metadata::{MetadataBudget, TableHandle};
 use siltstone_base::{Cover, Result, Seq, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Facts;

@@ -2,14 +2,11 @@
 
 use super::Compactor;
 use super::event::CompactorEvent;
-use super::job::either;
-use crate::cache::TableHandle;
-use crate::env::Env;
-use crate::fetch::ReadContext;
-use crate::manifest_client::ManifestClient;
+use crate::cache::fetch::ReadContext;
+use crate::cache::metadata::TableHandle;
+use crate::io::env::Env;
+use crate::manifests::client::ManifestClient;
 use crate::options::Options;
-use crate::write::commit::closed;
-use crate::writer::Writer;
 use futures::future::BoxFuture;
 use siltstone_base::{Epoch, Result, Seq, SstId};
 use siltstone_manifest::Manifest;
@@ -22,11 +19,11 @@ pub(crate) type KnownTables = HashMap<SstId, Arc<TableHandle>>;
 
 /// What every host has.
 pub(crate) struct Parts<'h> {
-    pub(super) env: &'h Env,
-    pub(super) options: &'h Options,
-    pub(super) manifests: &'h ManifestClient,
-    pub(super) context: &'h ReadContext,
-    pub(super) compactor: &'h Compactor,
+    pub(crate) env: &'h Env,
+    pub(crate) options: &'h Options,
+    pub(crate) manifests: &'h ManifestClient,
+    pub(crate) context: &'h ReadContext,
+    pub(crate) compactor: &'h Compactor,
 }
 
 /// The process of a compactor.
@@ -80,78 +77,4 @@ pub(crate) trait Host: Send + Sync {
     fn take_up(&self) -> BoxFuture<'_, Result<()>>;
     /// Hears what there is to tell.
     fn tell(&self, event: CompactorEvent);
-}
-
-impl Host for Writer {
-    fn parts(&self) -> Parts<'_> {
-        Parts {
-            env: &self.env,
-            options: &self.options,
-            manifests: &self.manifests,
-            context: &self.context,
-            compactor: &self.compactor,
-        }
-    }
-
-    fn writer(&self) -> Option<Epoch> {
-        Some(self.epoch)
-    }
-
-    fn check_open(&self) -> Result<()> {
-        if self.is_open() {
-            return Ok(());
-        }
-        Err(self.dead().unwrap_or_else(closed))
-    }
-
-    /// The snapshots of this process are all that may read the new tables below their newest entry:
-    /// they were flushed, so whoever begins to read later, here or in another process, reads at or
-    /// above everything in them; and whoever began earlier elsewhere reads the old tables.
-    fn retention(&self, _: &Manifest) -> (Seq, Option<Vec<Seq>>) {
-        let held = match cfg!(mutation = "snapshots_ignored") {
-            true => Vec::new(),
-            false => self.held_seqs(),
-        };
-        (self.floor(), Some(held))
-    }
-
-    fn known_tables(&self) -> KnownTables {
-        let tree = self.tree();
-        let handles = tree.levels.handles();
-        handles.map(|handle| (handle.descriptor.id, Arc::clone(handle))).collect()
-    }
-
-    fn codec(&self, _: &Manifest) -> String {
-        self.options.compression.as_str().to_owned()
-    }
-
-    fn workers(&self) -> usize {
-        0
-    }
-
-    fn needs_compaction(&self) -> bool {
-        let unflushed = self.tail.lock().unflushed_bytes();
-        self.pressure.needs_compaction(unflushed)
-    }
-
-    fn nudge(&self) {
-        self.compact_nudge.notify_one();
-    }
-
-    /// A flush, the end of a job, and the end of the handle wake it.
-    fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
-        Box::pin(async move {
-            let nudged = self.compact_nudge.notified();
-            let Some(until) = until else { return nudged.await };
-            let left = until.saturating_sub(self.env.clock.monotonic());
-            either(nudged, self.env.clock.sleep(left)).await;
-        })
-    }
-
-    /// At once, rather than with the next flush.
-    fn take_up(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.commit_pins())
-    }
-
-    fn tell(&self, _: CompactorEvent) {}
 }

@@ -7,7 +7,7 @@ use super::host::Host;
 use super::log::CompactionEntry;
 use super::range::{Ended, Layers, RangeWorker};
 use super::start::{commit, retire};
-use crate::supervise::caught;
+use crate::io::supervise::caught;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
@@ -235,7 +235,7 @@ impl JobWork<'_> {
 pub(super) const LOOKS_A_TIMEOUT: u32 = 15;
 
 /// The output of `work`, or `None` when `limit` ends first.
-pub(super) async fn either<T>(
+pub(crate) async fn either<T>(
     work: impl Future<Output = T>,
     limit: impl Future<Output = ()>,
 ) -> Option<T> {

@@ -8,7 +8,7 @@
 //! waits for its end: in the order of asking, so that no range starves. Nothing is saved up while
 //! nobody asks: after a rest there is no burst.
 
-use crate::env::Clock;
+use crate::io::env::Clock;
 use parking_lot::Mutex;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! What was merged into what: totals, the last entries, and a line each (RFC 0022). The same from
 //! every process that compacts.
 
-use crate::env::Clock;
+use crate::io::env::Clock;
 use parking_lot::Mutex;
 use siltstone_base::{Epoch, Error, ErrorKind, SstDescriptor, UnixMillis};
 use siltstone_manifest::compaction::{Layer, Why};

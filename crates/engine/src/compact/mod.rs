@@ -25,13 +25,12 @@
 
 mod cut;
 mod deleted;
-mod event;
-mod host;
-mod job;
+pub(crate) mod event;
+pub(crate) mod host;
+pub(crate) mod job;
 mod limit;
 pub(crate) mod log;
 mod merging;
-pub(crate) mod named;
 mod opening;
 pub(crate) mod pending;
 mod process;
@@ -46,10 +45,10 @@ mod worker;
 pub use event::{CompactorEvent, RangeMerged};
 pub use process::{CompactorOptions, CompactorProcess};
 
-use crate::buffers::Buffers;
-use crate::manifest_client::ManifestClient;
-use crate::parts::inputs;
-use crate::supervise::caught;
+use crate::io::supervise::caught;
+use crate::manifests::client::ManifestClient;
+use crate::readahead::buffers::Buffers;
+use crate::readahead::inputs;
 use host::Host;
 use limit::Limit;
 use log::CompactionLog;

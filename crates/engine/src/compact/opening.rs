@@ -4,8 +4,8 @@
 use super::host::Host;
 use super::merging::{Ends, Merging};
 use super::range::SLICE_BYTES;
-use crate::cache::{MetadataBudget, TableHandle};
-use crate::parts::inputs::{Ahead, Inputs};
+use crate::cache::metadata::{MetadataBudget, TableHandle};
+use crate::readahead::inputs::{Ahead, Inputs};
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{Error, Result, Seq, SstDescriptor};
 use siltstone_manifest::compaction::{Job, JobFacts, JobRange};

@@ -5,22 +5,20 @@ use super::event::CompactorEvent;
 use super::host::{Host, KnownTables, Parts};
 use super::job::either;
 use super::{Compactor, Wanted, compact, schedule, worker};
-use crate::admin::no_database;
-use crate::cache::BlockCache;
-use crate::counter::Asked;
-use crate::env::Env;
-use crate::fetch::{Needs, ReadContext, brought};
-use crate::manifest_client::{ManifestClient, look};
-use crate::objects::Objects;
-use crate::open::check_settings;
+use crate::cache::blocks::BlockCache;
+use crate::cache::fetch::{Needs, ReadContext, brought};
+use crate::io::counter::Asked;
+use crate::io::env::Env;
+use crate::io::store::counting::count;
+use crate::io::supervise::closed;
+use crate::manifests::client::{ManifestClient, Observer, look};
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::store::counting::count;
-use crate::write::commit::closed;
-use crate::write::durability::Durability;
-use crate::write::pressure::Pressure;
+use crate::read::settings::check_settings;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use siltstone_base::{Epoch, MergeOperator, Result, Seq};
+use siltstone_base::{Epoch, Error, MergeOperator, Result, Seq};
 use siltstone_manifest::{Edit, Manifest};
 use siltstone_sst::Codec;
 use std::fmt;
@@ -85,12 +83,28 @@ pub(super) struct Process {
     compactor: Compactor,
     /// Bytes of all tables when it was opened.
     bytes: u64,
-    /// Ends what waits for the store, once it is stopped.
-    life: Arc<Durability>,
-    stopped: AtomicBool,
-    news: Arc<Notify>,
+    life: Arc<Life>,
     pace: Mutex<Pace>,
     listener: Listener,
+}
+
+/// What its manifest client is told and asks.
+#[derive(Default)]
+struct Life {
+    /// Once it is set no commit is tried again.
+    stopped: AtomicBool,
+    /// Heard by whoever waits for something to do.
+    news: Notify,
+}
+
+impl Observer for Life {
+    fn learns(&self, _: &Arc<Manifest>) {
+        self.news.notify_one();
+    }
+
+    fn ended(&self) -> Option<Error> {
+        self.stopped.load(Ordering::Acquire).then(closed)
+    }
 }
 
 /// How often it looks.
@@ -116,7 +130,7 @@ impl CompactorProcess {
         let (env, requests) = count(env);
         let objects = Objects { env: env.clone(), limit: options.deadline };
         let newest = look(&objects, None).await?.ok_or_else(|| no_database(&env))?;
-        let (life, news) = (Arc::new(Durability::new(Seq::NONE)), Arc::new(Notify::new()));
+        let life = Arc::new(Life::default());
         let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,
@@ -128,18 +142,15 @@ impl CompactorProcess {
             writer: None,
         });
         check_settings(&newest, &context)?;
-        let pressure = Pressure::new(&options);
         let bytes = newest.tables().map(|table| table.object_bytes).sum();
         let process = Arc::new(Process {
             env,
             workers: how.workers,
-            manifests: ManifestClient::new(objects, newest, &life, (&news, &pressure, None)),
+            manifests: ManifestClient::new(objects, newest, Arc::<Life>::clone(&life)),
             context,
             compactor: Compactor::default(),
             bytes,
             life,
-            stopped: AtomicBool::new(false),
-            news,
             pace: Mutex::new(Pace { pause: options.compactor_poll_interval, looks: 0 }),
             options,
             listener: Box::new(listener),
@@ -205,9 +216,8 @@ impl CompactorProcess {
 
     /// Ends [`CompactorProcess::run`], [`CompactorProcess::work`] and what is under way, soon.
     pub fn stop(&self) {
-        self.process.stopped.store(true, Ordering::Release);
-        self.process.life.fail(closed());
-        self.process.news.notify_one();
+        self.process.life.stopped.store(true, Ordering::Release);
+        self.process.life.news.notify_one();
     }
 
     /// Tells the others that nobody holds the epoch. That it fails is no harm: the next compactor
@@ -226,7 +236,7 @@ impl CompactorProcess {
 impl Process {
     /// Waits for `pause`, or until something happens here.
     pub(super) async fn rests(&self, pause: Duration) {
-        either(self.news.notified(), self.env.clock.sleep(pause)).await;
+        either(self.life.news.notified(), self.env.clock.sleep(pause)).await;
     }
 
     /// The pause before the next look, longer than the one before; short again after news.
@@ -273,7 +283,7 @@ impl Host for Process {
     }
 
     fn check_open(&self) -> Result<()> {
-        if self.stopped.load(Ordering::Acquire) { Err(closed()) } else { Ok(()) }
+        self.life.ended().map_or(Ok(()), Err)
     }
 
     /// Who reads where is known to the writer alone: every version above its floor is kept.
@@ -301,7 +311,7 @@ impl Host for Process {
     }
 
     fn nudge(&self) {
-        self.news.notify_one();
+        self.life.news.notify_one();
     }
 
     /// A newer manifest, the end of a job and the end of the process wake it.

@@ -2,9 +2,9 @@
 //! the store for, this asks. One change of a process at a time, so that its ranges and jobs do not
 //! race each other for the next number.
 
-use crate::create::Creating;
-use crate::manifest_client::ManifestClient;
-use crate::rules;
+use crate::manifests::client::ManifestClient;
+use crate::manifests::create::Creating;
+use crate::manifests::rules;
 use parking_lot::RwLock;
 use siltstone_base::{AttemptId, Error, JobId, ObjectId, ObjectName, Result};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};

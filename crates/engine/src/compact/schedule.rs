@@ -6,7 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::start::{Started, Starter, Wishes};
 use super::{Wanted, job, leftovers, silence};
-use crate::supervise::caught;
+use crate::io::supervise::caught;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use tokio::sync::OwnedRwLockReadGuard;
 /// Pause after a compaction that failed; it doubles from one failure to the next.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs until its process stops it or, in a process of its own, another compactor has taken over.
 ///
 /// # Errors
 /// In a process of its own Fenced, NotFound, Invalid, Unsupported; and what the store refuses from
 /// the beginning for as long as the deadline, a permission at once.
-pub(super) async fn run(host: &Arc<dyn Host>) -> Result<()> {
+pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
     let clock = &host.env().clock;
     // Until the store has taken something: whoever has just started it should hear that it cannot
@@ -133,18 +133,8 @@ fn spawn(
     host.env().spawn.spawn("compact", Box::pin(task));
 }
 
-/// The task of the writer's process.
-pub(crate) async fn embedded(writer: Arc<crate::writer::Writer>) {
-    let host: Arc<dyn Host> = writer;
-    // Fenced: what stopped it stands in the compactor, and whoever compacts by hand is told.
-    while let Err(panicked) = caught("compactor", run(&host)).await {
-        host.compactor().died(&panicked);
-        rest(&host, LONGEST_PAUSE).await;
-    }
-}
-
 /// Waits for about `pause`; less when the handle ends.
-async fn rest(host: &Arc<dyn Host>, pause: Duration) {
+pub(crate) async fn rest(host: &Arc<dyn Host>, pause: Duration) {
     let until = host.env().clock.monotonic() + host.env().jittered(pause);
     while host.check_open().is_ok() && host.env().clock.monotonic() < until {
         host.idle(Some(until)).await;

@@ -1,9 +1,9 @@
 //! Chunks of a table on their way to the store, while the next ones are made; and the end of an
 //! upload, while the next table is made.
 
-use crate::env::{Env, Spawn};
-use crate::store::Upload;
-use crate::supervise::caught;
+use crate::io::env::{Env, Spawn};
+use crate::io::store::Upload;
+use crate::io::supervise::caught;
 use bytes::Bytes;
 use futures::channel::{mpsc, oneshot};
 use futures::{SinkExt, StreamExt};

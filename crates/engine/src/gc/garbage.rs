@@ -6,8 +6,8 @@
 //! added it to the last that names it, so a checkpoint on one of those pins it. The WAL is counted
 //! as it is written: by the next flush it is garbage. A round then tells what really stayed.
 
+use crate::io::store::counting::Requests;
 use crate::options::Options;
-use crate::store::counting::Requests;
 use parking_lot::Mutex;
 use siltstone_base::{ManifestId, ObjectName, SstId};
 use siltstone_manifest::Manifest;
@@ -33,7 +33,7 @@ pub(crate) struct Garbage {
     allowed: Allowance,
     known: Mutex<Known>,
     /// Heard by the collector: there is more than is allowed.
-    pub(super) too_much: Notify,
+    pub(crate) too_much: Notify,
 }
 
 #[derive(Default)]
@@ -68,12 +68,12 @@ impl Garbage {
     }
 
     /// What a round leaves: half of what is allowed, so that the next one has something to do.
-    pub(super) fn leaves(&self) -> Allowance {
+    pub(crate) fn leaves(&self) -> Allowance {
         self.allowed.halved()
     }
 
     /// As [`Garbage::leaves`], of a round when work ends.
-    pub(super) fn leaves_at_rest(&self) -> Allowance {
+    pub(crate) fn leaves_at_rest(&self) -> Allowance {
         let Allowance { least, percent } = AT_REST.halved();
         Allowance { least: least.min(self.leaves().least), percent }
     }
@@ -104,13 +104,13 @@ impl Garbage {
     }
 
     /// Whether a round cannot wait.
-    pub(super) fn is_too_much(&self) -> bool {
+    pub(crate) fn is_too_much(&self) -> bool {
         let known = self.known.lock();
         known.bytes(&self.requests) > self.allowed.of(known.live)
     }
 
     /// Whether a round is worth its requests when work ends.
-    pub(super) fn is_worth_at_rest(&self) -> bool {
+    pub(crate) fn is_worth_at_rest(&self) -> bool {
         let known = self.known.lock();
         let newest = known.newest.as_ref().map_or(ManifestId::NONE, |newest| newest.id);
         let nth = |id: ManifestId| id.get() / MANIFESTS_AT_REST;
@@ -118,12 +118,12 @@ impl Garbage {
     }
 
     /// A round begins: what the WAL had written by then.
-    pub(super) fn round_begins(&self) -> u64 {
+    pub(crate) fn round_begins(&self) -> u64 {
         self.requests.wal_bytes()
     }
 
     /// A round that began with `wal_before` ended, and left `young` for its age.
-    pub(super) fn round_ended(&self, wal_before: u64, young: &[(ObjectName, u64)]) {
+    pub(crate) fn round_ended(&self, wal_before: u64, young: &[(ObjectName, u64)]) {
         let mut known = self.known.lock();
         let stays: HashMap<SstId, u64> = young.iter().filter_map(table).collect();
         known.retain_pinned_or(&stays);

@@ -12,20 +12,18 @@
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
-mod due;
-pub(crate) mod embedded;
+pub(crate) mod due;
 pub(crate) mod garbage;
-pub(crate) mod now;
-mod report;
-mod round;
+pub(crate) mod report;
+pub(crate) mod round;
 mod serve;
 
 pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
 pub use serve::{Ended, GcEvent, run};
 
-use crate::admin::no_database;
-use crate::env::Env;
-use crate::objects::Objects;
+use crate::io::env::Env;
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
 use round::Collector;
 use siltstone_base::Result;
 use std::sync::Arc;
@@ -44,7 +42,7 @@ pub struct GcOptions {
 }
 
 /// Around `pause`, so that many collectors do not stay in step: two thirds to four thirds of it.
-fn around(env: &Env, pause: Duration) -> Duration {
+pub(crate) fn around(env: &Env, pause: Duration) -> Duration {
     env.jittered(pause / 3 * 2)
 }
 

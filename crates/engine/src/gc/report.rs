@@ -1,6 +1,6 @@
 //! What a round did, by kinds of objects.
 
-use crate::store::{Listed, Swept};
+use crate::io::store::{Listed, Swept};
 use siltstone_base::{DatabaseId, Error, ErrorKind, ManifestId, ObjectName, Result, UnixMillis};
 use siltstone_manifest::gc::Fate;
 use std::collections::BTreeMap;

@@ -2,14 +2,14 @@
 
 use super::Progress;
 use super::due::Seen;
-use super::now::store_time;
 use super::report::GcReport;
-use crate::create::Creating;
-use crate::manifest_client::{ManifestRequests, look};
-use crate::objects::Objects;
-use crate::rules;
-use crate::store::Listed;
-use crate::store::full::is_full;
+use crate::io::store::Listed;
+use crate::io::store::full::is_full;
+use crate::manifests::client::{ManifestRequests, look};
+use crate::manifests::create::Creating;
+use crate::manifests::now::store_time;
+use crate::manifests::objects::Objects;
+use crate::manifests::rules;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
 use siltstone_base::{
@@ -36,25 +36,25 @@ const NEVER: UnixMillis = UnixMillis(0);
 const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
 
 /// The collector of one database, from one round to the next.
-pub(super) struct Collector {
+pub(crate) struct Collector {
     objects: Objects,
     min_age: Duration,
     /// What is proven of manifests, so that each is read once.
     known: Known,
-    pub(super) seen: Seen,
+    pub(crate) seen: Seen,
     /// What the last round left for its age, and its bytes.
-    pub(super) young: Vec<(ObjectName, u64)>,
+    pub(crate) young: Vec<(ObjectName, u64)>,
     /// Of the round under way, for who asked for one.
-    pub(super) progress: Arc<Progress>,
+    pub(crate) progress: Arc<Progress>,
 }
 
 impl Collector {
-    pub(super) fn new(objects: Objects, min_age: Duration) -> Collector {
+    pub(crate) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), Seen::default());
         Collector { objects, min_age, known, seen, young: Vec::new(), progress: Arc::default() }
     }
 
-    pub(super) fn objects(&self) -> &Objects {
+    pub(crate) fn objects(&self) -> &Objects {
         &self.objects
     }
 
@@ -62,7 +62,7 @@ impl Collector {
     ///
     /// # Errors
     /// The store's; Corruption.
-    pub(super) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
+    pub(crate) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
         // A database that was made anew in place of this one begins with small numbers again: only
         // a look from the start finds that out, and where nothing is known there is nothing newer.
         let newest = look(&self.objects, None).await?;
@@ -74,7 +74,7 @@ impl Collector {
     ///
     /// # Errors
     /// See [`super::once`].
-    pub(super) async fn round(
+    pub(crate) async fn round(
         &mut self,
         newest: Arc<Manifest>,
         allowance: Option<Allowance>,
@@ -106,7 +106,7 @@ impl Collector {
     /// # Errors
     /// See [`super::once`]; what the store says where not even a boundary finds room, and nothing
     /// goes without.
-    pub(super) async fn relieve(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+    pub(crate) async fn relieve(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
         let full = match self.round_without_time(&newest, ALWAYS).await {
             Err(error) if is_full(&error) => error,
             ended => return ended,
@@ -177,7 +177,7 @@ impl Collector {
     ///
     /// # Errors
     /// See [`super::once`].
-    pub(super) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
+    pub(crate) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
         let now = self.objects.env.clock.now();
         let (rules, cutoff) = (rules::in_force(), before(now, self.min_age));
         let machine = Collect::dry(newest.database, now, cutoff, rules);

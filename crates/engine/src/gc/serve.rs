@@ -4,8 +4,8 @@
 use super::report::GcReport;
 use super::round::Collector;
 use super::{GcOptions, around, no_database};
-use crate::env::Env;
-use crate::objects::Objects;
+use crate::io::env::Env;
+use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use siltstone_base::{Error, ErrorKind, Result};

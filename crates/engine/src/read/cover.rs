@@ -1,7 +1,7 @@
 //! The range deletes that a scan sees, of all its sources.
 
 use super::scan::Scan;
-use crate::cache::OpenTable;
+use crate::cache::metadata::OpenTable;
 use siltstone_base::{Cover, RangeDelete};
 use std::sync::Arc;
 

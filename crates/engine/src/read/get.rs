@@ -1,12 +1,12 @@
 //! Point look-ups: a synchronous walk over what memory has, which names what it lacks.
 
 use super::Pin;
-use super::lacking::KEPT_TABLES_BYTES;
-use crate::answer::Answer;
-use crate::cache::{OpenTable, TableHandle};
-use crate::fetch::{Fill, ReadContext};
-use crate::gates::RUNS_AT_ONCE;
-use crate::value::Value;
+use super::answer::Answer;
+use super::missing::KEPT_TABLES_BYTES;
+use super::value::Value;
+use crate::cache::fetch::{Fill, ReadContext};
+use crate::cache::filters::RUNS_AT_ONCE;
+use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
 use siltstone_base::{BlockAddr, Kind, Result, Seq, SstId};

@@ -1,30 +1,31 @@
-//! Reading: point look-ups, many at once, scans, snapshots (RFC 0006). All of it works on a
-//! [`Pin`]: a tree and a sequence number that stay what they are however long the read takes.
+//! Reading: point look-ups, batch gets, scans (RFC 0006). All of it works on a [`Pin`]: a tree and a sequence number that stay what they are however long the read takes.
 
+pub(crate) mod answer;
+mod batch_get;
+mod batch_probe;
 mod cover;
 mod get;
 mod keys;
-mod lacking;
-mod many;
+mod missing;
 mod partition;
 mod rows;
-mod scan;
+pub(crate) mod scan;
 mod scan_table;
-mod snapshot;
-mod wave;
+pub(crate) mod settings;
+pub(crate) mod tree;
+pub(crate) mod value;
 
+pub(crate) use batch_get::get_many;
 pub(crate) use get::get;
 pub use keys::Keys;
-pub(crate) use many::get_many;
 pub use rows::{Column, Rows};
 pub use scan::{Fill, Scan, ScanRange};
-pub use snapshot::Snapshot;
 
-use crate::fetch::ReadContext;
-use crate::tree::Tree;
+use crate::cache::fetch::ReadContext;
 use siltstone_base::{Seq, UnixMillis};
 use siltstone_merge::ReadView;
 use std::sync::Arc;
+use tree::Tree;
 
 /// A consistent moment of the database.
 #[derive(Clone)]

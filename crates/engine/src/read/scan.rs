@@ -2,9 +2,9 @@
 //! they lack.
 
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
-use super::{Pin, Rows, Snapshot};
-use crate::cache::{OpenTable, TableHandle};
-use crate::fetch::{self, ReadContext};
+use super::{Pin, Rows};
+use crate::cache::fetch::{self, ReadContext};
+use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
 use siltstone_base::entry::prefix_end;
 use siltstone_base::{
@@ -13,6 +13,7 @@ use siltstone_base::{
 use siltstone_memtable::MemCursor;
 use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, Table};
+use std::any::Any;
 use std::fmt;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -60,6 +61,9 @@ pub enum Fill {
     End,
 }
 
+/// What a scan keeps alive, whatever that is to its maker.
+pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
+
 /// A one-shot iteration over a range at one moment. It holds what it reads until it is dropped.
 pub struct Scan {
     pub(super) context: ReadContext,
@@ -69,7 +73,7 @@ pub struct Scan {
     state: State,
     left: u64,
     /// Counts for the writer's floor while the scan lives.
-    pub(super) held: Option<Snapshot>,
+    pub(super) held: Option<Guard>,
 }
 
 enum State {
@@ -274,7 +278,7 @@ impl Scan {
         context: ReadContext,
         pin: Pin,
         range: ScanRange,
-        held: Option<Snapshot>,
+        held: Option<Guard>,
     ) -> Scan {
         context.asked.scans.add(1);
         let blocks = Arc::new(ScanBlocks::new(&context.cache));

@@ -2,8 +2,9 @@
 //! whose metadata is not in memory is opened when the scan comes to it, so that a short scan over a
 //! long run costs what it reads. And the blocks that a scan's cursors see.
 
-use crate::cache::{BlockCache, OpenTable, TableHandle};
-use crate::fetch::{self, ReadContext};
+use crate::cache::blocks::BlockCache;
+use crate::cache::fetch::{self, ReadContext};
+use crate::cache::metadata::{OpenTable, TableHandle};
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Error, Result, Seq, Step};
 use siltstone_sst::{Block, BlockSource, Table, TableCursor};

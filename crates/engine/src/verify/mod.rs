@@ -21,9 +21,9 @@ mod wal;
 
 pub use report::{Orphan, Problem, Progress, Report};
 
-use crate::admin::no_database;
-use crate::env::Env;
-use crate::objects::Objects;
+use crate::io::env::Env;
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream;
 use siltstone_base::name::prefix;

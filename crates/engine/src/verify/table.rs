@@ -1,9 +1,9 @@
 //! A table: every byte of the object, once.
 
 use super::{CHUNK_BYTES, Progress, Report, is_damage};
-use crate::objects::Objects;
-use crate::store::retry::{limit_of, with_retries};
-use crate::store::span;
+use crate::io::store::retry::{limit_of, with_retries};
+use crate::io::store::span;
+use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{

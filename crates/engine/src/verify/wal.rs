@@ -6,7 +6,7 @@
 //! log begins now, or ends where the checkpoint that it was for is gone.
 
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
-use crate::objects::seen;
+use crate::manifests::objects::seen;
 use futures::StreamExt;
 use futures::stream;
 use siltstone_base::{CheckpointId, Epoch, ObjectName, Result, Seq, WalId};

@@ -9,7 +9,7 @@ use arrow_array::BooleanArray;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use siltstone::Error;
-use siltstone::parts::{Bloom, BloomBuilder, key_hash};
+use siltstone::tables::{Bloom, BloomBuilder, key_hash};
 use std::sync::Arc;
 
 /// Bits per key unless the caller says otherwise: about 1 % of false answers.

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::UnixMillis;
-use siltstone::parts::TableInfo;
+use siltstone::tables::TableInfo;
 
 /// The `SstInfo` of a table at `url`, or of one that has no URL.
 pub(super) fn info<'py>(

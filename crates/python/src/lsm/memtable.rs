@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::range::count;
 use crate::source::{Source, lookups, reads};
 use pyo3::prelude::*;
-use siltstone::parts::{MemoryTable, View};
+use siltstone::tables::{MemoryTable, View};
 use siltstone::{Batch, Result, ScanRange, Seq, UnixMillis};
 
 /// Batches up to so many bytes are inserted with the interpreter lock held.

@@ -10,7 +10,7 @@ use crate::range::range;
 use crate::scan::{Pull, Scan, Yields};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use siltstone::parts::{MergeInput, Merged};
+use siltstone::tables::{MergeInput, Merged};
 
 /// Reads several tables and memtables as one, in key order. Of a key that is in more than one
 /// the reader that was named first counts: name the newest first.

@@ -18,7 +18,7 @@ mod target;
 pub(crate) mod writer;
 
 use crate::source::Readable;
-use siltstone::parts::{MemoryTable, TableFile, View};
+use siltstone::tables::{MemoryTable, TableFile, View};
 use siltstone::{Answer, Keys, Result, Value};
 
 impl Readable for View {

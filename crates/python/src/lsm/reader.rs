@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
-use siltstone::parts::{TableFile, TableInfo};
+use siltstone::tables::{TableFile, TableInfo};
 use siltstone::{Error, Options, Result, ScanRange};
 use std::sync::Arc;
 

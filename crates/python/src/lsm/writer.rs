@@ -14,8 +14,8 @@ use crate::shown::quoted;
 use crate::wait::wait;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
-use siltstone::parts::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::store::Upload;
+use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
 use std::path::PathBuf;
 

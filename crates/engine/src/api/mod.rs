@@ -1,0 +1,6 @@
+//! What a user holds.
+
+pub mod admin;
+pub(crate) mod db;
+pub(crate) mod reader;
+pub(crate) mod stats;

@@ -1,0 +1,360 @@
+//! Figures of one handle. One table tells name, unit, group and meaning, and serves Rust, Python,
+//! the command line and the documentation alike.
+//!
+//! Taking them is cheap: a few loads, one short look at each lock, and a walk over the tables'
+//! descriptors, which are in memory. Nothing is asked of the store.
+
+use crate::cache::fetch::ReadContext;
+use crate::compact::log::CompactionTotals;
+use crate::compact::pending::pending_bytes;
+use crate::options::Options;
+use crate::read::tree::Tree;
+use crate::writer::pressure::Cause;
+use crate::writer::state::Writer;
+use siltstone_base::UnixMillis;
+use siltstone_manifest::Manifest;
+use std::sync::atomic::Ordering;
+
+/// One line of the table of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatInfo {
+    /// Flat name.
+    pub name: &'static str,
+    /// What the figure belongs to: a word for a heading.
+    pub group: &'static str,
+    /// What is counted: "bytes", "rows", "seconds", …
+    pub unit: &'static str,
+    /// Whether it only grows while the handle is open, as a counter does.
+    pub grows: bool,
+    /// Whether it is a whole number.
+    pub whole: bool,
+    /// Meaning.
+    pub doc: &'static str,
+}
+
+macro_rules! grows {
+    (counter) => {
+        true
+    };
+    (gauge) => {
+        false
+    };
+}
+
+macro_rules! whole {
+    (u64) => {
+        true
+    };
+    (f64) => {
+        false
+    };
+}
+
+macro_rules! stats {
+    ($($group:literal {
+        $($flow:ident $name:ident: $kind:ident, $unit:literal, $doc:literal;)*
+    })*) => {
+        /// What a handle holds and has done. Counters count since it was opened.
+        #[derive(Clone, Copy, Debug, Default, PartialEq)]
+        pub struct Stats {
+            $($(#[doc = $doc] pub $name: $kind,)*)*
+        }
+
+        impl Stats {
+            /// Every figure.
+            pub const TABLE: &'static [StatInfo] = &[
+                $($(StatInfo {
+                    name: stringify!($name),
+                    group: $group,
+                    unit: $unit,
+                    grows: grows!($flow),
+                    whole: whole!($kind),
+                    doc: $doc,
+                },)*)*
+            ];
+
+            /// Every figure with its name, in the order of [`Stats::TABLE`].
+            #[must_use]
+            pub fn to_pairs(&self) -> Vec<(&'static str, f64)> {
+                vec![$($((stringify!($name), self.$name as f64),)*)*]
+            }
+        }
+    };
+}
+
+stats! {
+    "history" {
+        gauge epoch: u64, "number", "Epoch of the writer; 0 for a reader.";
+        gauge manifest_id: u64, "number", "Number of the manifest that reads work on.";
+        gauge visible_seq: u64, "sequence number", "Newest visible operation.";
+        gauge durable_seq: u64, "sequence number", "Newest durable operation.";
+        gauge flushed_seq: u64, "sequence number", "Newest operation that is in a table.";
+        counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
+    }
+    "memory" {
+        gauge memtable_entries: u64, "rows", "Entries of all memtables, older versions included.";
+        gauge memtable_bytes: u64, "bytes", "Memory of all memtables.";
+        gauge frozen_memtables: u64, "memtables", "Memtables that wait to be flushed.";
+        gauge frozen_entries: u64, "rows", "Entries of the memtables that wait to be flushed.";
+        gauge frozen_bytes: u64, "bytes", "Memory of the memtables that wait to be flushed.";
+        gauge wal_buffered_bytes: u64, "bytes", "Accepted writes that wait to be sent to the WAL.";
+        gauge unflushed_wal_objects: u64, "objects",
+            "WAL objects that the next opener would replay.";
+        gauge snapshots: u64, "handles", "Snapshots and scans of this writer that are open.";
+    }
+    "back-pressure" {
+        gauge pressure: f64, "ratio",
+            "How near writes are to being stopped: 0 where none is slowed, 1 where all wait.";
+        counter slowed_writes: u64, "writes", "Times that a write waited because of the rate.";
+        counter stopped_writes: u64, "writes", "Times that a write waited for room.";
+        counter waited_for_memory_seconds: f64, "seconds",
+            "Time that writes waited because of max_memtable_bytes, all together.";
+        counter waited_for_l0_seconds: f64, "seconds",
+            "Time that writes waited because of l0_max_ssts, all together.";
+        counter waited_for_compaction_seconds: f64, "seconds",
+            "Time that writes waited because of max_pending_compaction_bytes, all together.";
+    }
+    "tables" {
+        gauge l0_entries: u64, "flushes",
+            "Entries of L0: each is one flush, and one more place to look.";
+        gauge l0_tables: u64, "tables", "Tables of L0.";
+        gauge l0_rows: u64, "rows", "Rows in L0, older versions and tombstones included.";
+        gauge l0_bytes: u64, "bytes", "Size of the tables of L0 in the store.";
+        gauge sorted_runs: u64, "runs", "Sorted runs below L0.";
+        gauge tables: u64, "tables", "Tables of all levels.";
+        gauge table_rows: u64, "rows", "Rows in tables, older versions and tombstones included.";
+        gauge table_tombstones: u64, "rows", "Tombstones in tables.";
+        gauge table_bytes: u64, "bytes", "Size of all tables in the store.";
+        gauge read_amplification: u64, "layers",
+            "Places that a look-up of an absent key asks: layers of L0 and sorted runs.";
+        gauge space_amplification: f64, "ratio",
+            "Bytes of all tables by those of the oldest layer: what is stored for what is live, \
+             at most.";
+    }
+    "compaction" {
+        counter flushes: u64, "flushes", "Memtables that became tables.";
+        counter flushed_bytes: u64, "bytes", "Bytes of the tables that flushes wrote.";
+        gauge pending_compaction_bytes: u64, "bytes",
+            "Bytes that the scheduler would have merged now.";
+        gauge compactions_running: u64, "compactions", "Compactions under way in this process.";
+        counter compactions: u64, "compactions", "Compactions that this process has ended.";
+        counter compaction_failures: u64, "compactions",
+            "Runs of the compactor that failed, and are tried again.";
+        counter compactor_takeovers: u64, "times",
+            "Times that this process took the compactor's epoch back from one that was silent.";
+        gauge compactor_silent_seconds: f64, "seconds",
+            "How long the compactor that stopped this process's has been seen to do nothing while \
+             it was needed; 0 where there is none.";
+        counter compaction_moved_tables: u64, "tables",
+            "Tables that came to their run unread, as they were.";
+        counter compaction_dropped_tables: u64, "tables", "Tables that went unread.";
+        counter compaction_read_bytes: u64, "bytes", "Bytes of the tables that compactions merged.";
+        counter compaction_written_bytes: u64, "bytes",
+            "Bytes of the tables that compactions wrote.";
+        counter compaction_read_rows: u64, "rows", "Rows of the tables that compactions merged.";
+        counter compaction_written_rows: u64, "rows", "Rows of the tables that compactions wrote.";
+        counter compaction_seconds: f64, "seconds",
+            "Time that compactions took, failed ones included.";
+        gauge write_amplification: f64, "ratio",
+            "Bytes of tables written by bytes of tables flushed, since opening.";
+    }
+    "collection" {
+        counter gc_rounds: u64, "rounds", "Rounds of the collector of this process.";
+        counter gc_deleted_objects: u64, "objects", "Objects that they deleted.";
+        counter gc_deleted_bytes: u64, "bytes", "Bytes of the objects that they deleted.";
+        counter gc_failed_deletes: u64, "objects", "Deletes that failed, and are tried again.";
+    }
+    "caches" {
+        gauge block_cache_bytes: u64, "bytes", "Decoded blocks in memory.";
+        gauge block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
+        counter block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
+        counter block_cache_misses: u64, "look-ups", "Look-ups that did not.";
+        gauge metadata_bytes: u64, "bytes", "Indexes and filters of tables in memory.";
+        gauge metadata_capacity: u64, "bytes", "What indexes and filters may take.";
+    }
+    "reads" {
+        counter gets: u64, "keys", "Keys asked for by `get`, `in` and `db[key]`.";
+        counter get_many_keys: u64, "keys", "Keys asked for by `get_many`.";
+        counter scans: u64, "scans", "Scans begun.";
+    }
+    "store" {
+        counter get_requests: u64, "requests", "GETs.";
+        counter put_requests: u64, "requests", "PUTs, and uploads that were finished.";
+        counter upload_chunks: u64, "requests", "Pieces of uploads.";
+        counter list_requests: u64, "requests", "LISTs.";
+        counter delete_requests: u64, "requests", "DELETEs.";
+        counter failed_requests: u64, "requests", "Requests that ended with an error.";
+        counter transient_failures: u64, "requests",
+            "Failed requests of a kind that is tried again.";
+        counter bytes_read: u64, "bytes", "Bytes read from the store.";
+        counter bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
+        counter request_price: f64, "price", "Price of the requests, by the options of prices.";
+        gauge storage_price_per_month: f64, "price", "Price of keeping the tables for a month.";
+    }
+}
+
+impl Stats {
+    pub(crate) fn of_writer(writer: &Writer) -> Stats {
+        let tree = writer.tree();
+        let manifest = writer.manifests.newest_known();
+        let silent = writer.compactor.silent_for(writer.env.clock.monotonic()).unwrap_or_default();
+        Stats {
+            epoch: writer.epoch.0,
+            manifest_id: manifest.id.0,
+            visible_seq: writer.visible().0,
+            durable_seq: writer.durability.durable().0,
+            flushed_seq: manifest.flushed_seq.0,
+            wal_buffered_bytes: wal_buffered_bytes(writer),
+            unflushed_wal_objects: writer.unflushed_wal.lock().len() as u64,
+            metadata_bytes: writer.budget.used() as u64,
+            metadata_capacity: writer.options.metadata_cache_bytes as u64,
+            snapshots: writer.snapshots() as u64,
+            gc_rounds: writer.collector.rounds.load(Ordering::Relaxed),
+            gc_deleted_objects: writer.collector.deleted.load(Ordering::Relaxed),
+            gc_deleted_bytes: writer.collector.deleted_bytes.load(Ordering::Relaxed),
+            gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
+            flushes: writer.flushed.tables.load(Ordering::Relaxed),
+            flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
+            compactor_silent_seconds: silent.as_secs_f64(),
+            ..Stats::of_reads(&tree, &writer.context)
+        }
+        .with_manifest(&manifest, &writer.options, writer.env.clock.now())
+        .with_compactions(&writer.compactor.log.totals())
+        .with_pressure(writer)
+        .with_prices(&writer.options)
+    }
+
+    /// What the manifest tells of the work that is left.
+    pub(crate) fn with_manifest(
+        mut self,
+        manifest: &Manifest,
+        options: &Options,
+        now: UnixMillis,
+    ) -> Stats {
+        self.pending_compaction_bytes = pending_bytes(manifest, options, now);
+        self
+    }
+
+    fn with_pressure(self, writer: &Writer) -> Stats {
+        let pressure = &writer.pressure;
+        let load = pressure.load(writer.tail.lock().unflushed_bytes());
+        let waited = |cause| pressure.waited(cause).as_secs_f64();
+        Stats {
+            pressure: pressure.limits.pressure(&load).0,
+            slowed_writes: pressure.slowed.load(Ordering::Relaxed),
+            stopped_writes: pressure.stopped.load(Ordering::Relaxed),
+            waited_for_memory_seconds: waited(Cause::Memory),
+            waited_for_l0_seconds: waited(Cause::L0),
+            waited_for_compaction_seconds: waited(Cause::Pending),
+            ..self
+        }
+    }
+
+    fn with_compactions(self, totals: &CompactionTotals) -> Stats {
+        let written = (self.flushed_bytes + totals.bytes_out) as f64;
+        Stats {
+            compactions_running: totals.running,
+            compactions: totals.ended,
+            compaction_failures: totals.failed,
+            compactor_takeovers: totals.takeovers,
+            compaction_moved_tables: totals.moved,
+            compaction_dropped_tables: totals.dropped,
+            compaction_read_bytes: totals.bytes_in,
+            compaction_written_bytes: totals.bytes_out,
+            compaction_read_rows: totals.rows_in,
+            compaction_written_rows: totals.rows_out,
+            compaction_seconds: totals.seconds,
+            write_amplification: ratio(written, self.flushed_bytes as f64),
+            ..self
+        }
+    }
+
+    /// What stores bill.
+    pub(crate) fn with_prices(mut self, options: &Options) -> Stats {
+        let puts = (self.put_requests + self.list_requests + self.upload_chunks) as f64;
+        let gets = self.get_requests as f64;
+        self.request_price = puts / 1000.0 * options.price_per_1000_puts
+            + gets / 1000.0 * options.price_per_1000_gets;
+        let gib = (1u64 << 30) as f64;
+        self.storage_price_per_month = self.table_bytes as f64 / gib * options.price_per_gib_month;
+        self
+    }
+
+    /// What writers and readers have in common; the rest is 0.
+    pub(crate) fn of_reads(tree: &Tree, context: &ReadContext) -> Stats {
+        let (asked, cache) = (&context.asked, &context.cache);
+        let uptime = context.env.clock.monotonic().saturating_sub(asked.opened);
+        Stats {
+            uptime_seconds: uptime.as_secs_f64(),
+            memtable_entries: tree.memtables().map(|memtable| memtable.len() as u64).sum(),
+            memtable_bytes: tree
+                .memtables()
+                .map(|memtable| (memtable.bytes() + memtable.laid_bytes()) as u64)
+                .sum(),
+            frozen_memtables: tree.frozen.len() as u64,
+            frozen_entries: tree.frozen.iter().map(|memtable| memtable.len() as u64).sum(),
+            frozen_bytes: tree.frozen.iter().map(|memtable| memtable.bytes() as u64).sum(),
+            block_cache_bytes: cache.bytes(),
+            block_cache_capacity: cache.capacity(),
+            block_cache_hits: cache.hits(),
+            block_cache_misses: cache.misses(),
+            gets: asked.gets.sum(),
+            get_many_keys: asked.get_many_keys.sum(),
+            scans: asked.scans.sum(),
+            ..Stats::default()
+        }
+        .with_tables(tree)
+        .with_requests(context)
+    }
+
+    fn with_tables(mut self, tree: &Tree) -> Stats {
+        let levels = &tree.levels;
+        self.l0_entries = levels.l0 as u64;
+        self.sorted_runs = (levels.runs.len() - levels.l0) as u64;
+        self.read_amplification = levels.runs.len() as u64;
+        let mut oldest = 0;
+        for (at, run) in levels.runs.iter().enumerate() {
+            oldest = 0;
+            for table in run.tables.iter().map(|handle| &handle.descriptor) {
+                self.tables += 1;
+                self.table_rows += table.entries;
+                self.table_tombstones += table.tombstones;
+                self.table_bytes += table.object_bytes;
+                oldest += table.object_bytes;
+                if at < levels.l0 {
+                    self.l0_tables += 1;
+                    self.l0_rows += table.entries;
+                    self.l0_bytes += table.object_bytes;
+                }
+            }
+        }
+        self.space_amplification = ratio(self.table_bytes as f64, oldest as f64);
+        self
+    }
+
+    fn with_requests(self, context: &ReadContext) -> Stats {
+        let requests = context.requests.totals();
+        Stats {
+            get_requests: requests.gets,
+            put_requests: requests.puts,
+            upload_chunks: requests.upload_chunks,
+            list_requests: requests.lists,
+            delete_requests: requests.deletes,
+            failed_requests: requests.failed,
+            transient_failures: requests.transient,
+            bytes_read: requests.bytes_read,
+            bytes_written: requests.bytes_written,
+            ..self
+        }
+    }
+}
+
+/// `part / whole`; 1 where there is nothing yet to compare with.
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 1.0 }
+}
+
+/// What the next WAL object holds by now. An empty one has a head, which is nothing to wait for.
+fn wal_buffered_bytes(writer: &Writer) -> u64 {
+    writer.tail.lock().wal.len_bytes() as u64
+}

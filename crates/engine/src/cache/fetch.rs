@@ -1,0 +1,246 @@
+//! Brings metadata and blocks from the store into memory.
+
+use super::blocks::BlockCache;
+use super::metadata::{OpenTable, TableHandle};
+use crate::io::counter::Asked;
+use crate::io::env::Env;
+use crate::io::store::counting::Requests;
+use crate::io::store::ranges::coalesce;
+use crate::io::store::retry::{limit_of, with_retries};
+use crate::io::store::troubles::explained;
+use crate::manifests::client::look;
+use crate::manifests::objects::Objects;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use siltstone_base::{
+    BlockAddr, Epoch, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
+    UnixMillis,
+};
+use siltstone_sst::{Block, Table};
+use std::ops::{Deref, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Blocks of one table closer than this are fetched together: at 50 MiB/s a stream, 256 KiB take
+/// 5 ms, less than the first byte of another request.
+pub(crate) const COALESCE_GAP_BYTES: u64 = 256 << 10;
+
+/// What every read of one handle needs. A clone is another share of the same.
+#[derive(Clone)]
+pub(crate) struct ReadContext(Arc<Needs>);
+
+/// See [`ReadContext`].
+pub(crate) struct Needs {
+    pub(crate) env: Env,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) asked: Arc<Asked>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
+    /// The latest time that a read or write of this handle took for now.
+    pub(crate) latest: AtomicU64,
+    pub(crate) deadline: Duration,
+    /// The epoch of the writer whose reads these are; `None` for others'.
+    pub(crate) writer: Option<Epoch>,
+}
+
+impl From<Needs> for ReadContext {
+    fn from(needs: Needs) -> Self {
+        ReadContext(Arc::new(needs))
+    }
+}
+
+impl Deref for ReadContext {
+    type Target = Needs;
+
+    fn deref(&self) -> &Needs {
+        &self.0
+    }
+}
+
+/// Whether fetched blocks stay in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fill {
+    Keep,
+    PassBy,
+}
+
+impl Needs {
+    /// The merge operator: the one that was brought, or the built-in one that the database records.
+    pub(crate) fn operator(&self) -> Option<&Arc<dyn MergeOperator>> {
+        self.operator.get()
+    }
+
+    /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the
+    /// clock be set back.
+    pub(crate) fn now(&self) -> UnixMillis {
+        let now = self.env.clock.now();
+        let latest = self.latest.load(Ordering::Relaxed);
+        if now.0 > latest {
+            self.latest.fetch_max(now.0, Ordering::Relaxed);
+            return now;
+        }
+        UnixMillis(latest)
+    }
+}
+
+/// The place of an operator that was brought, or is still to be found by its recorded name.
+pub(crate) fn brought(
+    operator: Option<Arc<dyn MergeOperator>>,
+) -> OnceLock<Arc<dyn MergeOperator>> {
+    operator.map(OnceLock::from).unwrap_or_default()
+}
+
+impl ReadContext {
+    /// `work`, or Timeout after `limit`, caused by what the store refused meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work`; Timeout.
+    pub(crate) async fn deadline<T>(
+        &self,
+        limit: Duration,
+        operation: &'static str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let troubles = self.requests.troubles();
+        let began = troubles.moment();
+        let done = self.env.deadline(limit, operation, work).await;
+        done.map_err(|error| explained(error, troubles.since(began)))
+    }
+
+    /// The bytes of `range` of a table, whole.
+    ///
+    /// # Errors
+    /// Corruption for a range outside the object; why a table is gone; the store's.
+    pub(crate) async fn read(
+        &self,
+        descriptor: &SstDescriptor,
+        range: Range<u64>,
+    ) -> Result<Bytes> {
+        let name = ObjectName::Compacted(descriptor.id);
+        if range.start >= range.end || range.end > descriptor.object_bytes {
+            return Err(Error::corruption("a block lies outside its table").with("table", name));
+        }
+        let get = || self.env.store.get(name, Some(range.clone()));
+        let found = match self.env.store.get_now(name, Some(range.clone())) {
+            Some(Ok(found)) => found,
+            _ => {
+                let limit = limit_of(self.deadline, range.end - range.start);
+                with_retries(&self.env, limit, "read table", get).await?
+            }
+        };
+        match found {
+            Some(bytes) => Ok(bytes),
+            None => Err(self.gone().await.with("object", name)),
+        }
+    }
+
+    /// Why a table is gone. In a reader, whose view may be old, NotFound. In the writer, whose
+    /// checkpoint keeps what it reads, Corruption; but its checkpoint goes with its close and with
+    /// the next writer's claim, while its scans may live on: one look tells.
+    async fn gone(&self) -> Error {
+        let Some(epoch) = self.writer else {
+            return Error::new(ErrorKind::NotFound, "a table that the manifest names is gone");
+        };
+        let objects = Objects { env: self.env.clone(), limit: self.deadline };
+        match look(&objects, None).await {
+            Ok(Some(newest)) if newest.writer_epoch == epoch && !newest.closed_cleanly() => {
+                Error::corruption("a table that the manifest names is gone")
+            }
+            Ok(Some(newest)) if newest.writer_epoch != epoch => Error::new(
+                ErrorKind::Fenced,
+                "a newer writer has taken over, and a table that this read needs was collected",
+            )
+            .with("by epoch", newest.writer_epoch),
+            Ok(_) => Error::new(
+                ErrorKind::Expired,
+                "the handle was closed, and a table that this read needs was collected; open the \
+                 database again",
+            ),
+            Err(error) => error,
+        }
+    }
+
+    /// The metadata of a table: one GET when it is not in memory.
+    pub(crate) async fn table(&self, handle: &Arc<TableHandle>) -> Result<Arc<OpenTable>> {
+        if let Some(table) = handle.table() {
+            return Ok(table);
+        }
+        let range = Table::tail_range(&handle.descriptor);
+        let open = |tail| Table::open(handle.descriptor.clone(), tail);
+        let table = match open(self.read(&handle.descriptor, range.clone()).await?) {
+            // One re-read: bytes may be damaged on the way, not only at rest.
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                open(self.read(&handle.descriptor, range).await?).map_err(|error| {
+                    error.with("object", ObjectName::Compacted(handle.descriptor.id))
+                })?
+            }
+            opened => opened?,
+        };
+        let table = Arc::new(OpenTable::new(table));
+        handle.install(Arc::clone(&table));
+        Ok(table)
+    }
+
+    /// Blocks of one table, in ascending order, neighbours in one request, requests in parallel.
+    pub(crate) async fn blocks(
+        &self,
+        table: &Arc<Table>,
+        blocks: &[u32],
+        fill: Fill,
+    ) -> Result<Vec<(BlockAddr, Arc<Block>)>> {
+        let outside = || Error::corruption("no such block in the table");
+        let ranges = blocks
+            .iter()
+            .map(|block| table.block_range(*block).ok_or_else(outside))
+            .collect::<Result<Vec<_>>>()?;
+        let groups = coalesce(&ranges, COALESCE_GAP_BYTES);
+        let fetched = groups.iter().map(|group| async {
+            let bytes = self.read(table.descriptor(), group.range.clone()).await?;
+            let mut decoded = Vec::with_capacity(group.members.len());
+            for member in group.members.clone() {
+                let (Some(block), Some(range)) = (blocks.get(member), ranges.get(member)) else {
+                    return Err(outside());
+                };
+                let part = group.slice(&bytes, range)?;
+                let part = if fill == Fill::Keep { own(part, &bytes) } else { part };
+                decoded.push(self.decode(table, *block, part, range, fill).await?);
+            }
+            Ok(decoded)
+        });
+        Ok(try_join_all(fetched).await?.into_iter().flatten().collect())
+    }
+
+    async fn decode(
+        &self,
+        table: &Arc<Table>,
+        block: u32,
+        bytes: Bytes,
+        range: &Range<u64>,
+        fill: Fill,
+    ) -> Result<(BlockAddr, Arc<Block>)> {
+        let addr = BlockAddr { sst: table.descriptor().id, block };
+        let decoded = match table.decode_block(block, bytes) {
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                let again = self.read(table.descriptor(), range.clone()).await?;
+                table.decode_block(block, again).map_err(|error| {
+                    error
+                        .with("object", ObjectName::Compacted(addr.sst))
+                        .with("offset", range.start)
+                })?
+            }
+            decoded => decoded?,
+        };
+        let decoded = Arc::new(decoded);
+        if fill == Fill::Keep {
+            self.cache.insert(addr, Arc::clone(&decoded));
+        }
+        Ok((addr, decoded))
+    }
+}
+
+/// A part of a joined read to keep: a block may live in the cache for long, and as a slice would
+/// keep all of the read alive.
+fn own(part: Bytes, read: &Bytes) -> Bytes {
+    if part.len() < read.len() { Bytes::copy_from_slice(&part) } else { part }
+}

@@ -1,0 +1,223 @@
+//! What keeps most keys from most tables: bounds, then filters, of many runs side by side.
+//!
+//! ```text
+//! bounds   run ─► the one table of it that may hold the key      numbers in a row
+//! gates    table ─► where its filter's blocks lie, how many      one entry of an array
+//! filter   ─► one line of 64 bytes                               waits for memory
+//! ```
+//! A key that is in one table of fourteen, or in none, is told no by the others, and each no is a
+//! line that lies in no cache. So all of those lines are loaded before the first is looked at: they
+//! wait together. Nothing else stands on the way: no lock, no count and no pointer a table.
+//!
+//! A gate holds a share of the filter that the table's metadata holds. The budget for metadata
+//! takes both back at once ([`MetadataBudget`]).
+
+use super::bounds::{Bounds, Sought};
+use super::metadata::{MetadataBudget, TableHandle};
+use parking_lot::{RwLock, RwLockReadGuard};
+use siltstone_bloom::{Bloom, Marks};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Runs that are asked at once: a wave of so many lines is in flight together, and a bit each
+/// fits a register.
+pub(crate) const RUNS_AT_ONCE: usize = 32;
+
+/// The gates of a tree's tables.
+#[derive(Debug, Default)]
+pub(crate) struct Gates {
+    bounds: Bounds,
+    gates: RwLock<Box<[Gate]>>,
+    /// Tells how late it is for those that choose what was unused for longest.
+    budget: Option<Arc<MetadataBudget>>,
+}
+
+/// What is known of one table.
+#[derive(Debug, Default)]
+struct Gate {
+    filter: Known,
+    /// The budget's tick when it was asked last.
+    used: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+enum Known {
+    /// The metadata was not in memory when it was looked for last.
+    #[default]
+    Nothing,
+    /// The table is to be asked whatever its filter says: it has range deletes.
+    Asks,
+    Filter(Bloom),
+}
+
+/// The tables of some runs that are to be asked for a key.
+pub(crate) struct Asked {
+    /// Bit n: table n of these.
+    left: u32,
+    /// The runs' candidates.
+    tables: [usize; RUNS_AT_ONCE],
+}
+
+impl Asked {
+    /// By their numbers among all tables, newest first.
+    #[inline]
+    pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
+        let mut left = self.left;
+        std::iter::from_fn(move || {
+            // 32 where none is left, which is no place.
+            let next = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            self.tables.get(next).copied()
+        })
+    }
+}
+
+impl Gates {
+    /// Of the tables of these runs, newest first.
+    pub(crate) fn new<'a>(runs: impl Iterator<Item = &'a [Arc<TableHandle>]>) -> Arc<Self> {
+        let bounds = Bounds::new(runs);
+        let tables = bounds.tables();
+        let budget = tables.first().map(|table| Arc::clone(table.budget()));
+        let gates = RwLock::new(tables.iter().map(|_| Gate::default()).collect());
+        let gates = Arc::new(Gates { gates, budget, bounds });
+        if let Some(budget) = &gates.budget {
+            budget.shares_with(&gates);
+        }
+        gates
+    }
+
+    /// The bounds of the tables.
+    #[inline]
+    pub(crate) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// One of the tables.
+    #[inline]
+    pub(crate) fn table(&self, at: usize) -> Option<&Arc<TableHandle>> {
+        self.bounds.tables().get(at)
+    }
+
+    /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
+    /// the ones whose filter may know it, or is not in memory, or that have range deletes.
+    pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> Asked {
+        let mut asked = Asked { left: 0, tables: [0; RUNS_AT_ONCE] };
+        let runs = from..self.bounds.runs().min(from + RUNS_AT_ONCE);
+        let candidates = runs.filter_map(|run| self.bounds.candidate(run, sought));
+        let mut count = 0;
+        for (at, place) in candidates.zip(&mut asked.tables) {
+            *place = at;
+            asked.left |= 1 << count;
+            count += 1;
+        }
+        let candidates = asked.tables.get(..count).unwrap_or_default();
+        let look = self.look();
+        look.touch(candidates.iter().map(|at| (*at, marks.hash())));
+        let mut unknown = false;
+        for (n, at) in candidates.iter().enumerate() {
+            match look.says(*at, |filter| filter.may_contain_marked(marks)) {
+                Says::No => asked.left &= !(1 << n),
+                Says::Perhaps | Says::Asks => {}
+                Says::Nothing => unknown = true,
+            }
+        }
+        if unknown {
+            drop(look);
+            self.fill(asked.tables());
+        }
+        asked
+    }
+
+    /// All gates, for as long as they are looked at. Short: whoever fills one waits.
+    pub(crate) fn look(&self) -> Look<'_> {
+        let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
+        Look { gates: self.gates.read_recursive(), tick }
+    }
+
+    /// Takes up the filters of those `tables` whose metadata came into memory meanwhile.
+    #[cold]
+    pub(crate) fn fill(&self, tables: impl Iterator<Item = usize>) {
+        let mut gates = self.gates.write();
+        for at in tables {
+            // Under the lock: what the budget lets go of after this, it takes from the gate too.
+            let open = self.table(at).and_then(|handle| handle.table());
+            let (Some(gate), Some(open)) = (gates.get_mut(at), open) else { continue };
+            gate.filter = if open.range_deletes().is_empty() {
+                Known::Filter(open.filter().clone())
+            } else {
+                Known::Asks
+            };
+        }
+    }
+
+    /// Tells the tables when they were used last.
+    pub(crate) fn report_use(&self) {
+        for (gate, handle) in self.gates.read().iter().zip(self.bounds.tables()) {
+            handle.used_at(gate.used.load(Relaxed));
+        }
+    }
+
+    /// Lets go of the filter of a table.
+    pub(crate) fn forget(&self, handle: &Arc<TableHandle>) {
+        let at = self.bounds.tables().iter().position(|table| Arc::ptr_eq(table, handle));
+        let mut gates = self.gates.write();
+        if let Some(gate) = at.and_then(|at| gates.get_mut(at)) {
+            gate.filter = Known::Nothing;
+        }
+    }
+}
+
+/// What a gate says of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Says {
+    /// It is not in the table.
+    No,
+    /// It may be in the table.
+    Perhaps,
+    /// The table has range deletes: it is to be asked, its filter then.
+    Asks,
+    /// The gate knows nothing: fill it.
+    Nothing,
+}
+
+/// All gates of a tree.
+pub(crate) struct Look<'a> {
+    gates: RwLockReadGuard<'a, Box<[Gate]>>,
+    tick: u64,
+}
+
+impl Look<'_> {
+    /// Loads what [`Look::says`] will look at for each of these tables and hashes: in a loop of
+    /// its own, and a short one, since loads wait together as far as the processor looks ahead,
+    /// which is some two hundred instructions.
+    #[inline]
+    pub(crate) fn touch(&self, asked: impl Iterator<Item = (usize, u64)>) {
+        let line =
+            |(table, hash): (usize, u64)| match self.gates.get(table).map(|gate| &gate.filter) {
+                Some(Known::Filter(filter)) => filter.touch(hash),
+                _ => 0,
+            };
+        // Nothing comes of the sum; without it the compiler would leave the loads out.
+        black_box(asked.fold(0, |near, one| near ^ line(one)));
+    }
+
+    /// What the gate of a table says; `knows` asks its filter.
+    #[inline]
+    pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> Says {
+        let Some(gate) = self.gates.get(table) else { return Says::Nothing };
+        // Written once a tick only: a line that every reader writes is one that all wait for.
+        if gate.used.load(Relaxed) != self.tick {
+            gate.used.store(self.tick, Relaxed);
+        }
+        match &gate.filter {
+            Known::Filter(filter) if knows(filter) => Says::Perhaps,
+            Known::Filter(_) => Says::No,
+            Known::Asks => Says::Asks,
+            Known::Nothing => Says::Nothing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

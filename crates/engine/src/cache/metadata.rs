@@ -1,0 +1,176 @@
+//! Tables as a process knows them, and their metadata (index and filter), pinned a table within a
+//! budget of the handle.
+
+use super::filters::Gates;
+use super::slots::Slots;
+use parking_lot::{Mutex, RwLock};
+use siltstone_base::SstDescriptor;
+use siltstone_sst::Table;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+/// What all pinned metadata of one database handle may take.
+#[derive(Debug)]
+pub(crate) struct MetadataBudget {
+    limit: usize,
+    used: AtomicUsize,
+    tick: AtomicU64,
+    pinned: Mutex<Vec<Weak<TableHandle>>>,
+    /// The gates that hold shares of the filters.
+    gates: Mutex<Vec<Weak<Gates>>>,
+}
+
+impl MetadataBudget {
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(MetadataBudget {
+            limit,
+            used: AtomicUsize::new(0),
+            tick: AtomicU64::new(1),
+            pinned: Mutex::new(Vec::new()),
+            gates: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Time, counted in tables whose metadata came into memory.
+    #[inline]
+    pub(crate) fn tick(&self) -> u64 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// `gates` will hold shares of filters, and must be told when one is let go of.
+    pub(crate) fn shares_with(&self, gates: &Arc<Gates>) {
+        let mut all = self.gates.lock();
+        all.retain(|gates| gates.strong_count() > 0);
+        all.push(Arc::downgrade(gates));
+    }
+
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn pin(&self, handle: &Arc<TableHandle>, bytes: usize) {
+        let mut used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut pinned = self.pinned.lock();
+        pinned.push(Arc::downgrade(handle));
+        if used <= self.limit {
+            return;
+        }
+        // Over the budget: let go of those unused for longest, never of the one just needed.
+        let gates: Vec<_> = self.gates.lock().iter().filter_map(Weak::upgrade).collect();
+        gates.iter().for_each(|gates| gates.report_use());
+        pinned.retain(|handle| handle.strong_count() > 0);
+        pinned.sort_by_key(|handle| handle.upgrade().map(|h| h.last_used.load(Ordering::Relaxed)));
+        // It may not be the last in the row: others are in use at the same time.
+        pinned.retain(|old| {
+            let Some(old) = old.upgrade() else { return false };
+            if used <= self.limit || Arc::ptr_eq(&old, handle) {
+                return true;
+            }
+            // A statement of its own: who fills a gate waits for the handle, and here the handle
+            // must not wait for a gate.
+            let taken = old.table.write().take();
+            if let Some(table) = taken {
+                used = used.saturating_sub(table.memory_bytes());
+                self.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
+                gates.iter().for_each(|gates| gates.forget(&old));
+            }
+            false
+        });
+    }
+}
+
+/// A table whose metadata is in memory, and where its blocks are.
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    pub(crate) table: Arc<Table>,
+    pub(crate) slots: Slots,
+}
+
+impl OpenTable {
+    pub(crate) fn new(table: Table) -> Self {
+        OpenTable { slots: Slots::new(table.block_count()), table: Arc::new(table) }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes() + self.slots.memory_bytes()
+    }
+}
+
+impl Deref for OpenTable {
+    type Target = Table;
+
+    fn deref(&self) -> &Table {
+        &self.table
+    }
+}
+
+/// One table of the tree, as this process knows it: its descriptor, and its metadata once loaded.
+pub(crate) struct TableHandle {
+    pub(crate) descriptor: SstDescriptor,
+    table: RwLock<Option<Arc<OpenTable>>>,
+    last_used: AtomicU64,
+    budget: Arc<MetadataBudget>,
+}
+
+impl TableHandle {
+    pub(crate) fn new(descriptor: SstDescriptor, budget: &Arc<MetadataBudget>) -> Arc<Self> {
+        Arc::new(TableHandle {
+            descriptor,
+            table: RwLock::new(None),
+            last_used: AtomicU64::new(0),
+            budget: Arc::clone(budget),
+        })
+    }
+
+    /// The metadata, when it is in memory.
+    pub(crate) fn table(&self) -> Option<Arc<OpenTable>> {
+        let table = self.table.read().clone();
+        if table.is_some() {
+            self.used_at(self.budget.tick());
+        }
+        table
+    }
+
+    /// The budget that its metadata counts for.
+    pub(crate) fn budget(&self) -> &Arc<MetadataBudget> {
+        &self.budget
+    }
+
+    /// Notes that the metadata was in use at a tick of the budget. Written only where that is news:
+    /// a line that every reader writes is one that all wait for.
+    pub(crate) fn used_at(&self, tick: u64) {
+        if self.last_used.load(Ordering::Relaxed) < tick {
+            self.last_used.store(tick, Ordering::Relaxed);
+        }
+    }
+
+    /// Keeps the metadata, within the budget.
+    pub(crate) fn install(self: &Arc<Self>, table: Arc<OpenTable>) {
+        let bytes = table.memory_bytes();
+        let tick = self.budget.tick.fetch_add(1, Ordering::Relaxed);
+        self.last_used.store(tick, Ordering::Relaxed);
+        let mut slot = self.table.write();
+        if slot.is_some() {
+            return;
+        }
+        *slot = Some(table);
+        drop(slot);
+        self.budget.pin(self, bytes);
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.get_mut().take() {
+            self.budget.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableHandle").field("id", &self.descriptor.id).finish_non_exhaustive()
+    }
+}

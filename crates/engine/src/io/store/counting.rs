@@ -1,0 +1,332 @@
+//! Counts requests and bytes on their way to a store: what `stats()` shows.
+
+use super::full::is_full;
+use super::presence::Presence;
+use super::troubles::{Area, Troubles, Verb};
+use super::{Listed, PutAnswer, Store, Swept, Upload};
+use crate::io::env::Env;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use tokio::sync::Notify;
+
+/// Figures since the store was wrapped. Counted at this seam: what a store repeats below it does
+/// not show, and one upload is its chunks and one PUT, however the store sends them.
+#[derive(Debug, Default)]
+pub struct Requests {
+    gets: AtomicU64,
+    puts: AtomicU64,
+    lists: AtomicU64,
+    deletes: AtomicU64,
+    upload_chunks: AtomicU64,
+    failed: AtomicU64,
+    transient: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    troubles: Troubles,
+    /// Bytes of WAL objects that were created.
+    wal_bytes: AtomicU64,
+    /// Heard by the collector: the store had no room for something.
+    full: Notify,
+}
+
+/// [`Requests`] at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestTotals {
+    /// Reads.
+    pub gets: u64,
+    /// Conditional creates, and uploads that were finished.
+    pub puts: u64,
+    /// Listings.
+    pub lists: u64,
+    /// Deletes, as requests: one may be for many names.
+    pub deletes: u64,
+    /// Chunks handed to uploads.
+    pub upload_chunks: u64,
+    /// Requests of all kinds that ended with an error.
+    pub failed: u64,
+    /// Those among them that time may cure, and that are tried again therefore.
+    pub transient: u64,
+    /// Bytes that reads brought.
+    pub bytes_read: u64,
+    /// Bytes given to creates and uploads, failed ones included.
+    pub bytes_written: u64,
+}
+
+impl Requests {
+    /// The figures now.
+    #[must_use]
+    pub fn totals(&self) -> RequestTotals {
+        RequestTotals {
+            gets: self.gets.load(Relaxed),
+            puts: self.puts.load(Relaxed),
+            lists: self.lists.load(Relaxed),
+            deletes: self.deletes.load(Relaxed),
+            upload_chunks: self.upload_chunks.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            transient: self.transient.load(Relaxed),
+            bytes_read: self.bytes_read.load(Relaxed),
+            bytes_written: self.bytes_written.load(Relaxed),
+        }
+    }
+
+    /// What the store refused last, and has not taken since.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        &self.troubles
+    }
+
+    /// Bytes of WAL objects that were created.
+    pub(crate) fn wal_bytes(&self) -> u64 {
+        self.wal_bytes.load(Relaxed)
+    }
+
+    /// Completes when the store has had no room for something.
+    pub(crate) async fn full(&self) {
+        self.full.notified().await;
+    }
+
+    fn read(&self, name: ObjectName, found: &Result<Option<Bytes>>) {
+        self.gets.fetch_add(1, Relaxed);
+        if let Ok(Some(bytes)) = found {
+            self.bytes_read.fetch_add(bytes.len() as u64, Relaxed);
+        }
+        self.note((Verb::Read, Area::of(name)), found);
+    }
+
+    fn read_into(&self, name: ObjectName, found: &Result<bool>, bytes: usize) {
+        self.gets.fetch_add(1, Relaxed);
+        if let Ok(true) = found {
+            self.bytes_read.fetch_add(bytes as u64, Relaxed);
+        }
+        self.note((Verb::Read, Area::of(name)), found);
+    }
+
+    fn note<T>(&self, (verb, area): Asked, answer: &Result<T>) {
+        match answer {
+            Ok(_) => self.troubles.clear(verb, area),
+            Err(error) => self.failed((verb, area), error),
+        }
+    }
+
+    fn failed(&self, (verb, area): Asked, error: &Error) {
+        self.failed.fetch_add(1, Relaxed);
+        if error.kind().is_transient() {
+            self.transient.fetch_add(1, Relaxed);
+        }
+        if is_full(error) {
+            self.full.notify_one();
+        }
+        self.troubles.note(verb, area, error);
+    }
+
+    /// The future of `request`, with how it ends noted.
+    fn noting<'a, T: Send + 'a>(
+        self: &Arc<Self>,
+        asked: Asked,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let requests = Arc::clone(self);
+        request.inspect(move |answer| requests.note(asked, answer)).boxed()
+    }
+
+    /// As [`Requests::noting`], for a step on the way to what is asked: it proves nothing of it
+    /// when it ends well.
+    fn noting_step<'a, T: Send + 'a>(
+        self: &Arc<Self>,
+        asked: Asked,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        let requests = Arc::clone(self);
+        let note = move |answer: &Result<T>| {
+            if let Err(error) = answer {
+                requests.failed(asked, error);
+            }
+        };
+        request.inspect(note).boxed()
+    }
+}
+
+/// What a request asks for, of which objects.
+type Asked = (Verb, Area);
+
+/// Puts a counter between an environment and its store.
+#[must_use]
+pub fn count(env: Env) -> (Env, Arc<Requests>) {
+    let (store, requests) = CountingStore::wrap(Arc::clone(&env.store));
+    (Env { store, ..env }, requests)
+}
+
+/// A store that counts.
+pub struct CountingStore {
+    store: Arc<dyn Store>,
+    requests: Arc<Requests>,
+}
+
+impl CountingStore {
+    /// Wraps `store`; the second part tells the figures.
+    #[must_use]
+    pub fn wrap(store: Arc<dyn Store>) -> (Arc<dyn Store>, Arc<Requests>) {
+        let requests = Arc::new(Requests::default());
+        let counting = CountingStore { store, requests: Arc::clone(&requests) };
+        (Arc::new(counting), requests)
+    }
+}
+
+impl fmt::Debug for CountingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl Store for CountingStore {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let get = self.store.get(name, range);
+        async move {
+            let found = get.await;
+            self.requests.read(name, &found);
+            found
+        }
+        .boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        let found = self.store.get_now(name, range)?;
+        self.requests.read(name, &found);
+        Some(found)
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        let found = self.store.get_now_into(name, range, buffer)?;
+        self.requests.read_into(name, &found, buffer.len());
+        Some(found)
+    }
+
+    fn may_be_emptied(&self) -> bool {
+        self.store.may_be_emptied()
+    }
+
+    fn is_near(&self) -> bool {
+        self.store.is_near()
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        self.requests.puts.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(bytes.len() as u64, Relaxed);
+        let wal_bytes = if matches!(name, ObjectName::Wal(_)) { bytes.len() as u64 } else { 0 };
+        let put = self.store.put_if_absent(name, bytes);
+        let area = Area::of(name);
+        put.inspect(move |answer| match answer {
+            PutAnswer::Refused(error) | PutAnswer::Ambiguous(error) => {
+                self.requests.failed((Verb::Create, area), error);
+            }
+            PutAnswer::Created => {
+                self.requests.wal_bytes.fetch_add(wal_bytes, Relaxed);
+                self.requests.troubles.clear(Verb::Create, area);
+            }
+            PutAnswer::Exists => {}
+        })
+        .boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let asked = (Verb::Upload, Area::of(name));
+        let begin = self.requests.noting_step(asked, self.store.upload(name));
+        async move {
+            let upload = begin.await?;
+            let requests = Arc::clone(&self.requests);
+            let counting: Box<dyn Upload> = Box::new(CountingUpload { upload, requests, asked });
+            Ok(counting)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.requests.lists.fetch_add(1, Relaxed);
+        self.requests.noting((Verb::List, Area::under(prefix)), self.store.list(prefix, after))
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.requests.deletes.fetch_add(1, Relaxed);
+        self.requests.noting((Verb::Delete, Area::of(name)), self.store.delete(name))
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let areas: Vec<Area> = names.iter().map(|name| Area::of(*name)).collect();
+        let deletes = self.store.delete_many(names);
+        let note = move |answers: &Vec<Result<()>>| {
+            // Only now is it known whether the store takes many at once.
+            let requests = answers.len().div_ceil(self.store.names_a_delete().max(1));
+            self.requests.deletes.fetch_add(requests as u64, Relaxed);
+            let all = areas.iter().zip(answers);
+            all.for_each(|(area, one)| self.requests.note((Verb::Delete, *area), one));
+        };
+        deletes.inspect(note).boxed()
+    }
+
+    fn names_a_delete(&self) -> usize {
+        self.store.names_a_delete()
+    }
+
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+        self.store.sweep(cutoff)
+    }
+
+    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        self.store.occupy(database, take_over)
+    }
+}
+
+struct CountingUpload {
+    upload: Box<dyn Upload>,
+    requests: Arc<Requests>,
+    asked: Asked,
+}
+
+impl Upload for CountingUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.requests.upload_chunks.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
+        self.requests.noting_step(self.asked, self.upload.write(chunk))
+    }
+
+    fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
+        let written = self.upload.write_now(chunk)?;
+        self.requests.upload_chunks.fetch_add(1, Relaxed);
+        self.requests.bytes_written.fetch_add(chunk.len() as u64, Relaxed);
+        if let Err(error) = &written {
+            self.requests.failed(self.asked, error);
+        }
+        Some(written)
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.requests.puts.fetch_add(1, Relaxed);
+        self.requests.noting(self.asked, self.upload.finish())
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.upload.abort()
+    }
+}

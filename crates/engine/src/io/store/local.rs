@@ -1,0 +1,301 @@
+//! Objects as files in a local folder.
+//!
+//! Our own, rather than a general store over a file system: an acknowledged object must survive a
+//! power cut (file and folder are synced before the answer), a cold read must cost one system call
+//! (files stay open and are read at offsets), and a process that dies must leave nothing that
+//! another takes for an object (files are written under a staging name). `folder` has the order of
+//! the steps. The file system must have hard links, and name clashes among them must be decided by
+//! one machine: local disks do; on network file systems it is the server's promise.
+//!
+//! A database is the folder that was open first, not its path (`parts`, rule E2).
+
+mod errors;
+mod files;
+mod folder;
+#[cfg(test)]
+mod gone;
+pub(super) mod lone;
+mod mark;
+mod parts;
+pub(crate) mod scratch;
+mod staging;
+#[cfg(test)]
+mod tests;
+
+use super::presence::{Occupant, Presence};
+use super::{Listed, PutAnswer, Store, Swept, Upload};
+use crate::io::env::Effects;
+use bytes::Bytes;
+use files::{Files, SystemFiles};
+use folder::Folder;
+use futures::FutureExt;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use mark::Marking;
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use staging::StagedFile;
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Of an upload, bytes after which a sync begins beside the writing: the disk works while a table
+/// is made, and what is left at its end takes some 10 ms. Less would cost more commits of the file
+/// system's journal.
+const SYNC_BYTES: usize = 16 << 20;
+
+/// Openers of one folder look one at a time whether a writer lives, each for a few system calls: so
+/// often, and with such pauses, one waits for its turn. What holds it for two seconds was stopped
+/// in the midst of it, and is a writer to be, or was one.
+const TURNS: u32 = 400;
+const TURN: Duration = Duration::from_millis(5);
+
+/// A store in a local folder, which need not exist before the first write.
+pub struct LocalStore {
+    folder: Arc<Folder>,
+    effects: Effects,
+}
+
+impl LocalStore {
+    /// The store in `root`; a relative path is taken from the present working directory once and
+    /// for all. Looks, in the background, for staged files that killed processes left behind.
+    ///
+    /// # Errors
+    /// Invalid for an empty path, or where there is no working directory.
+    pub fn new(root: &Path, effects: Effects) -> Result<Arc<LocalStore>> {
+        LocalStore::over(root, effects, Arc::new(SystemFiles))
+    }
+
+    fn over(root: &Path, effects: Effects, files: Arc<dyn Files>) -> Result<Arc<LocalStore>> {
+        let root = std::path::absolute(root).map_err(|error| {
+            Error::invalid("the database's path is empty or cannot be made absolute")
+                .with("path", root.display())
+                .caused_by(error)
+        })?;
+        let folder = Arc::new(Folder::new(root, files));
+        let (sweeping, now) = (Arc::clone(&folder), effects.clock.now());
+        let cutoff = UnixMillis(now.0.saturating_sub(staging::ABANDONED_MILLIS));
+        // What cannot be removed now is left for the next opener.
+        let sweep = move || drop(sweeping.sweep(cutoff));
+        effects.spawn.spawn_blocking("sweep staging", Box::new(sweep));
+        Ok(Arc::new(LocalStore { folder, effects }))
+    }
+
+    fn staged_name(&self) -> String {
+        staging::new_name(self.effects.clock.now(), self.effects.random.next_u64())
+    }
+}
+
+impl fmt::Debug for LocalStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file://{}", self.folder.root().display())
+    }
+}
+
+impl Store for LocalStore {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("read", move || folder.read(name, range)).await? }
+            .boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.folder.read(name, range))
+    }
+
+    fn get_now_into(
+        &self,
+        name: ObjectName,
+        range: Range<u64>,
+        buffer: &mut Vec<u8>,
+    ) -> Option<Result<bool>> {
+        Some(self.folder.read_into(name, range, buffer))
+    }
+
+    fn is_near(&self) -> bool {
+        true
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+        async move {
+            let create = move || folder.create(name, &bytes, &staged);
+            let answer = self.effects.blocking("create", create).await;
+            answer.unwrap_or_else(PutAnswer::Ambiguous)
+        }
+        .boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+        async move {
+            let stage = move || folder.begin(name, &staged);
+            let file = Some(self.effects.blocking("stage", stage).await??);
+            let upload: Box<dyn Upload> = Box::new(LocalUpload {
+                folder: Arc::clone(&self.folder),
+                effects: self.effects.clone(),
+                name,
+                file,
+                unsynced: 0,
+                syncing: None,
+            });
+            Ok(upload)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("list", move || folder.list(prefix, after)).await? }
+            .boxed()
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("delete", move || folder.delete(name)).await? }.boxed()
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let (folder, count) = (Arc::clone(&self.folder), names.len());
+        let delete = move || names.into_iter().map(|name| folder.delete(name)).collect();
+        async move {
+            let answers = self.effects.blocking("delete many", delete).await;
+            answers.unwrap_or_else(|died| vec![Err(died); count])
+        }
+        .boxed()
+    }
+
+    fn sweep(&self, cutoff: UnixMillis) -> BoxFuture<'_, Result<Swept>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("sweep", move || folder.sweep(cutoff)).await? }.boxed()
+    }
+
+    fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        async move {
+            for _ in 0..TURNS {
+                let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
+                let mark = move || folder.mark(&staged, take_over);
+                match self.effects.blocking("mark", mark).await? {
+                    Ok(Marking::Set(mark)) => return Ok(Presence::held(mark)),
+                    Ok(Marking::Occupied(occupant)) => return Err(occupant.refusal()),
+                    Ok(Marking::Busy) => self.effects.clock.sleep(TURN).await,
+                    // What the folder refuses, the claim that follows is told in full.
+                    Err(_) => return Ok(Presence::unknown()),
+                }
+            }
+            if take_over { Ok(Presence::unknown()) } else { Err(Occupant::Unknown.refusal()) }
+        }
+        .boxed()
+    }
+}
+
+struct LocalUpload {
+    folder: Arc<Folder>,
+    effects: Effects,
+    name: ObjectName,
+    /// Gone once a write has failed, or was dropped on its way.
+    file: Option<StagedFile>,
+    /// Bytes written since the last sync began.
+    unsynced: usize,
+    /// Answers when a sync that runs beside the writing is done.
+    syncing: Option<oneshot::Receiver<io::Result<()>>>,
+}
+
+impl LocalUpload {
+    fn take(&mut self) -> Result<StagedFile> {
+        self.file.take().ok_or_else(|| {
+            Error::internal("an upload goes on after a write failed").with("object", self.name)
+        })
+    }
+
+    /// So many bytes were written.
+    fn go_on(&mut self, file: StagedFile, bytes: usize) -> Result<()> {
+        self.unsynced += bytes;
+        if self.unsynced >= SYNC_BYTES {
+            self.sync_beside(&file)?;
+        }
+        self.file = Some(file);
+        Ok(())
+    }
+
+    /// Begins to sync what was written, unless a sync is under way.
+    fn sync_beside(&mut self, file: &StagedFile) -> Result<()> {
+        if let Some(syncing) = &mut self.syncing {
+            match syncing.try_recv() {
+                Ok(None) => return Ok(()),
+                Ok(Some(synced)) => {
+                    synced.map_err(|error| errors::explain(error, &file.path()))?;
+                }
+                Err(_) => return Err(Error::internal("a sync died")),
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let sync = file.syncing();
+        self.effects.spawn.spawn_blocking("sync", Box::new(move || drop(answer.send(sync()))));
+        (self.syncing, self.unsynced) = (Some(answered), 0);
+        Ok(())
+    }
+}
+
+impl Upload for LocalUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let mut file = self.take()?;
+            let bytes = chunk.len();
+            let write = move || {
+                let written = file.write(&chunk);
+                (written.map_err(|error| errors::explain(error, &file.path())), file)
+            };
+            let (written, file) = self.effects.blocking("write", write).await?;
+            written?;
+            self.go_on(file, bytes)
+        }
+        .boxed()
+    }
+
+    fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
+        let mut write = || {
+            let mut file = self.take()?;
+            file.write(chunk).map_err(|error| errors::explain(error, &file.path()))?;
+            self.go_on(file, chunk.len())
+        };
+        Some(write())
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let (file, folder, name) = (self.take()?, Arc::clone(&self.folder), self.name);
+            if let Some(syncing) = self.syncing.take() {
+                // A system tells of bytes that it could not write once: whoever was told must not
+                // lose it.
+                let synced = syncing.await.map_err(|_| Error::internal("a sync died"))?;
+                synced.map_err(|error| errors::explain(error, &file.path()))?;
+            }
+            let complete = move || folder.complete(name, file);
+            self.effects.blocking("complete", complete).await?
+        }
+        .boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let effects = self.effects.clone();
+            effects.blocking("abort", move || drop(self.file)).await
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,261 @@
+//! One file by its own path.
+//!
+//! ```text
+//! upload:  write to .NAME.x beside it │ sync it │ rename to NAME │ sync the folder
+//! ```
+//! A reader keeps the file open that it met first: one that is renamed over it changes nothing for
+//! that reader.
+
+use super::errors::explain;
+use super::files::{Files, OpenFolder, SystemFiles};
+use super::folder::read_at;
+use super::staging::{self, StagedFile};
+use crate::io::env::Effects;
+use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone, too_short};
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone_base::{Error, ErrorKind, ObjectName, Result};
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The store of one file, which every name means.
+pub(in crate::io::store) struct LoneFile {
+    shared: Arc<Shared>,
+    effects: Effects,
+}
+
+struct Shared {
+    path: PathBuf,
+    files: Arc<dyn Files>,
+    /// Opened for reading, once.
+    open: Mutex<Option<Arc<(File, u64)>>>,
+    /// Whether what is written must outlive a power cut.
+    durable: bool,
+}
+
+impl LoneFile {
+    pub(in crate::io::store) fn new(
+        path: &Path,
+        effects: Effects,
+        durable: bool,
+    ) -> Result<LoneFile> {
+        let absolute = std::path::absolute(path).map_err(|error| {
+            Error::invalid("the file's path is empty or cannot be made absolute")
+                .with("path", path.display())
+                .caused_by(error)
+        })?;
+        let (files, open) = (Arc::new(SystemFiles), Mutex::default());
+        Ok(LoneFile { shared: Arc::new(Shared { path: absolute, files, open, durable }), effects })
+    }
+}
+
+impl fmt::Debug for LoneFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file://{}", self.shared.path.display())
+    }
+}
+
+impl Shared {
+    /// The folder that the file is in.
+    fn folder(&self) -> io::Result<Arc<OpenFolder>> {
+        let folder = self.path.parent().unwrap_or(&self.path);
+        Ok(Arc::new(self.files.open_root(folder)?))
+    }
+
+    /// The file's own name; empty for a path that has none, which names no file.
+    fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
+    }
+
+    /// The open file and its length; `None` when there is none.
+    fn open(&self) -> Result<Option<Arc<(File, u64)>>> {
+        let mut open = self.open.lock();
+        if let Some(open) = &*open {
+            return Ok(Some(Arc::clone(open)));
+        }
+        // By its path: whoever may read a file need not be allowed to read the folder.
+        let opened = File::open(&self.path).and_then(|file| {
+            let bytes = file.metadata()?.len();
+            Ok((file, bytes))
+        });
+        match opened {
+            Ok(opened) => Ok(Some(Arc::clone(open.insert(Arc::new(opened))))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(explain(error, &self.path)),
+        }
+    }
+
+    fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
+        check_range(range.as_ref())?;
+        let Some(open) = self.open()? else { return Ok(None) };
+        let (file, bytes) = &*open;
+        let range = range.unwrap_or(0..*bytes);
+        if range.end > *bytes {
+            return Err(too_short(name, &range, *bytes));
+        }
+        match read_at(file, &range) {
+            Ok(read) => Ok(Some(Bytes::from(read))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(too_short(name, &range, *bytes))
+            }
+            Err(error) => Err(explain(error, &self.path)),
+        }
+    }
+
+    fn stage(&self, unique: &str) -> Result<StagedFile> {
+        if self.name().is_empty() || self.path.is_dir() {
+            return Err(Error::invalid("the path names a folder, not a file")
+                .with("path", self.path.display()));
+        }
+        let staged = format!(".{}.{unique}", self.name().to_string_lossy());
+        let begun =
+            self.folder().and_then(|folder| StagedFile::begin(&self.files, &folder, &staged));
+        begun.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                Error::new(ErrorKind::NotFound, "the folder of the file does not exist")
+                    .with("path", self.path.display())
+            }
+            _ => explain(error, &self.path.with_file_name(staged)),
+        })
+    }
+
+    fn complete(&self, mut file: StagedFile) -> Result<()> {
+        let steps = || {
+            let folder = file.folder();
+            if !self.durable {
+                return file.rename(&folder, self.name());
+            }
+            file.sync()?;
+            file.rename(&folder, self.name())?;
+            self.files.sync_folder(&folder)
+        };
+        let completed: io::Result<()> = { steps }();
+        completed.map_err(|error| explain(error, &self.path))
+    }
+
+    fn delete(&self) -> Result<()> {
+        match self.folder().and_then(|folder| self.files.unlink(&folder, self.name())) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(explain(error, &self.path))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Store for LoneFile {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let shared = Arc::clone(&self.shared);
+        async move { self.effects.blocking("read", move || shared.read(name, range)).await? }
+            .boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.shared.read(name, range))
+    }
+
+    fn is_near(&self) -> bool {
+        true
+    }
+
+    fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
+        let refused = Error::internal("a lone file is written by an upload");
+        futures::future::ready(PutAnswer::Refused(refused)).boxed()
+    }
+
+    fn upload(&self, _: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let unique = staging::new_name(self.effects.clock.now(), self.effects.random.next_u64());
+        let (shared, effects) = (Arc::clone(&self.shared), self.effects.clone());
+        async move {
+            let begin = {
+                let shared = Arc::clone(&shared);
+                move || shared.stage(&unique)
+            };
+            let file = Some(effects.blocking("stage", begin).await??);
+            let upload: Box<dyn Upload> = Box::new(LoneUpload { shared, effects, file });
+            Ok(upload)
+        }
+        .boxed()
+    }
+
+    fn list(&self, _: &'static str, _: Option<ObjectName>) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let (shared, now) = (Arc::clone(&self.shared), self.effects.clock.now());
+        let look = move || -> Result<Vec<Listed>> {
+            let open = shared.open()?;
+            let line = |open: Arc<(File, u64)>| Listed {
+                name: lone::NAME,
+                bytes: open.1,
+                // Nobody collects lone files, so nobody asks for their age.
+                modified: now,
+            };
+            Ok(open.map(line).into_iter().collect())
+        };
+        async move { self.effects.blocking("look", look).await? }.boxed()
+    }
+
+    fn delete(&self, _: ObjectName) -> BoxFuture<'_, Result<()>> {
+        let shared = Arc::clone(&self.shared);
+        async move { self.effects.blocking("delete", move || shared.delete()).await? }.boxed()
+    }
+}
+
+struct LoneUpload {
+    shared: Arc<Shared>,
+    effects: Effects,
+    /// Gone once a write has failed, or was dropped on its way.
+    file: Option<StagedFile>,
+}
+
+impl LoneUpload {
+    fn take(&mut self) -> Result<StagedFile> {
+        self.file.take().ok_or_else(|| Error::internal("an upload goes on after a write failed"))
+    }
+}
+
+impl Upload for LoneUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let mut file = self.take()?;
+            let write = move || {
+                let written = file.write(&chunk);
+                (written.map_err(|error| explain(error, &file.path())), file)
+            };
+            let (written, file) = self.effects.blocking("write", write).await?;
+            written?;
+            self.file = Some(file);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let (file, shared) = (self.take()?, Arc::clone(&self.shared));
+            self.effects.blocking("complete", move || shared.complete(file)).await?
+        }
+        .boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        async move {
+            let effects = self.effects.clone();
+            effects.blocking("abort", move || drop(self.file)).await
+        }
+        .boxed()
+    }
+}

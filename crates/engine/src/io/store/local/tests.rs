@@ -1,0 +1,504 @@
+//! The order of file operations, their failures, and what a killed process leaves.
+
+use super::files::{Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
+use super::*;
+use crate::io::env::{Clock, Random, Spawn};
+use parking_lot::Mutex;
+use siltstone_base::{ErrorKind, SstId, UnixMillis, WalId};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+/// Everything at once, on the caller's thread.
+struct Here;
+
+impl Clock for Here {
+    fn now(&self) -> UnixMillis {
+        UnixMillis(1_700_000_000_000)
+    }
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+        futures::future::ready(()).boxed()
+    }
+}
+
+impl Random for Here {
+    fn next_u64(&self) -> u64 {
+        7
+    }
+}
+
+impl Spawn for Here {
+    fn spawn(&self, _: &'static str, task: BoxFuture<'static, ()>) {
+        assert!(task.now_or_never().is_some());
+    }
+    fn spawn_blocking(&self, _: &'static str, work: Box<dyn FnOnce() + Send>) {
+        work();
+    }
+}
+
+pub(super) fn effects() -> Effects {
+    Effects { clock: Arc::new(Here), random: Arc::new(Here), spawn: Arc::new(Here) }
+}
+
+/// Does the operations, writes them down (paths relative to the root), and fails the ones it is
+/// told to fail.
+struct Recorder {
+    root: std::path::PathBuf,
+    log: Mutex<Vec<String>>,
+    failing: Mutex<Option<(&'static str, io::ErrorKind)>>,
+}
+
+impl Recorder {
+    fn record(&self, what: &'static str, path: &Path) -> io::Result<()> {
+        let shown = match path.strip_prefix(&self.root) {
+            Ok(path) if path.as_os_str().is_empty() => "root".to_owned(),
+            Ok(path) if path.starts_with(".staging") && path != Path::new(".staging") => {
+                "staged".to_owned()
+            }
+            Ok(path) => path.display().to_string(),
+            Err(_) => "above".to_owned(),
+        };
+        self.log.lock().push(format!("{what} {shown}"));
+        match *self.failing.lock() {
+            Some((failing, kind)) if failing == what => Err(kind.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn record_in(&self, what: &'static str, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record(what, &folder.path.join(name))
+    }
+
+    fn record_staged(&self, what: &'static str, staged: &Staged) -> io::Result<()> {
+        self.record_in(what, &staged.folder, OsStr::new(&staged.name))
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.log.lock())
+    }
+
+    fn fail(&self, what: &'static str, kind: io::ErrorKind) {
+        *self.failing.lock() = Some((what, kind));
+    }
+
+    fn heal(&self) {
+        *self.failing.lock() = None;
+    }
+}
+
+impl Files for Recorder {
+    fn open_root(&self, path: &Path) -> io::Result<OpenFolder> {
+        SystemFiles.open_root(path)
+    }
+    fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder> {
+        SystemFiles.open_folder(folder, name)
+    }
+    fn create_root(&self, path: &Path) -> io::Result<()> {
+        self.record("folder", path)?;
+        SystemFiles.create_root(path)
+    }
+    fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("folder", folder, name)?;
+        SystemFiles.create_folder(folder, name)
+    }
+    fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool> {
+        SystemFiles.is_gone(folder)
+    }
+    fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool> {
+        SystemFiles.is_in_place(folder)
+    }
+    fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged> {
+        self.record_in("create", folder, OsStr::new(name))?;
+        SystemFiles.create_new(folder, name)
+    }
+    fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
+        self.record_staged("write", staged)?;
+        SystemFiles.write(staged, bytes)
+    }
+    fn sync_file(&self, staged: &Staged) -> io::Result<()> {
+        self.record_staged("sync", staged)?;
+        SystemFiles.sync_file(staged)
+    }
+    fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("link", folder, name)?;
+        SystemFiles.link(from, folder, name)
+    }
+    fn rename(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("rename", folder, name)?;
+        SystemFiles.rename(from, folder, name)
+    }
+    fn unlink(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("unlink", folder, name)?;
+        SystemFiles.unlink(folder, name)
+    }
+    fn sync_folder(&self, folder: &OpenFolder) -> io::Result<()> {
+        self.record("sync-folder", &folder.path)?;
+        SystemFiles.sync_folder(folder)
+    }
+    fn open(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<(File, u64)> {
+        self.record_in("open", folder, name)?;
+        SystemFiles.open(folder, name)
+    }
+    fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool> {
+        self.record_in("sweep", folder, name)?;
+        SystemFiles.unlink_unlocked(folder, name)
+    }
+    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>> {
+        SystemFiles.list(folder)
+    }
+    fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>> {
+        self.record("lock", &folder.path)?;
+        SystemFiles.lock_folder(folder)
+    }
+    fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked> {
+        SystemFiles.locked(folder, name)
+    }
+}
+
+pub(super) struct Scene {
+    pub(super) folder: tempfile::TempDir,
+    recorder: Arc<Recorder>,
+    pub(super) store: Arc<LocalStore>,
+}
+
+pub(super) const WAL: ObjectName = ObjectName::Wal(WalId(1));
+pub(super) const TABLE: ObjectName = ObjectName::Compacted(SstId(1));
+const TABLE_PATH: &str = "compacted/00000000000000000000000001.sst";
+
+pub(super) fn scene() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("deep").join("db");
+    let recorder =
+        Arc::new(Recorder { root: root.clone(), log: Mutex::default(), failing: Mutex::default() });
+    let store = LocalStore::over(&root, effects(), recorder.clone()).unwrap();
+    Scene { folder, recorder, store }
+}
+
+impl Scene {
+    pub(super) fn put(&self, name: ObjectName, bytes: &'static [u8]) -> PutAnswer {
+        self.store.put_if_absent(name, Bytes::from_static(bytes)).now_or_never().unwrap()
+    }
+
+    pub(super) fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
+        self.store.get(name, None).now_or_never().unwrap()
+    }
+
+    pub(super) fn upload(&self, name: ObjectName, bytes: &'static [u8]) -> Result<()> {
+        let mut upload = self.store.upload(name).now_or_never().unwrap()?;
+        upload.write(Bytes::from_static(bytes)).now_or_never().unwrap()?;
+        upload.finish().now_or_never().unwrap()
+    }
+
+    fn staged(&self) -> usize {
+        let folder = self.folder.path().join("deep/db/.staging");
+        std::fs::read_dir(folder).map_or(0, |entries| entries.count())
+    }
+}
+
+#[test]
+fn the_first_create_syncs_every_name_on_its_way() {
+    let scene = scene();
+    assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
+    let expected = [
+        // The root and what is above it are missing.
+        "folder root",
+        "folder above",
+        "sync-folder above",
+        "folder root",
+        "sync-folder above",
+        "folder .staging",
+        "sync-folder root",
+        "folder wal",
+        "sync-folder root",
+        "create staged",
+        "write staged",
+        "sync staged",
+        "link wal/00000000000000000001.sst",
+        "sync-folder wal",
+        "unlink staged",
+    ];
+    assert_eq!(scene.recorder.take(), expected);
+}
+
+#[test]
+fn data_is_synced_before_the_link_and_the_folder_before_the_answer() {
+    let scene = scene();
+    scene.put(ObjectName::Wal(WalId(9)), b"folders exist now");
+    scene.recorder.take();
+    assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created));
+    let expected = [
+        "create staged",
+        "write staged",
+        "sync staged",
+        "link wal/00000000000000000001.sst",
+        "sync-folder wal",
+        "unlink staged",
+    ];
+    assert_eq!(scene.recorder.take(), expected);
+    assert!(matches!(scene.put(WAL, b"two"), PutAnswer::Exists));
+    assert_eq!(scene.get(WAL).unwrap().as_deref(), Some(&b"one"[..]));
+    assert_eq!(scene.staged(), 0);
+}
+
+#[test]
+fn an_upload_is_synced_before_its_name_and_its_folder_before_the_answer() {
+    let scene = scene();
+    scene.upload(ObjectName::Compacted(SstId(9)), b"folders exist now").unwrap();
+    scene.recorder.take();
+    scene.upload(TABLE, b"table").unwrap();
+    let expected = [
+        "create staged".to_owned(),
+        "write staged".to_owned(),
+        "sync staged".to_owned(),
+        format!("rename {TABLE_PATH}"),
+        "sync-folder compacted".to_owned(),
+    ];
+    assert_eq!(scene.recorder.take(), expected);
+    assert_eq!(scene.staged(), 0);
+}
+
+#[test]
+fn a_long_upload_is_synced_while_it_is_written() {
+    type Write = fn(&mut Box<dyn Upload>, &Bytes) -> Result<()>;
+    let ways: [Write; 2] = [
+        |upload, bytes| upload.write(bytes.clone()).now_or_never().unwrap(),
+        |upload, bytes| upload.write_now(bytes).unwrap(),
+    ];
+    for write in ways {
+        let scene = scene();
+        scene.upload(ObjectName::Compacted(SstId(9)), b"folders exist now").unwrap();
+        let begin = || scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
+        let long = Bytes::from(vec![7; SYNC_BYTES]);
+        let mut upload = begin();
+        write(&mut upload, &long).unwrap();
+        write(&mut upload, &Bytes::from_static(b"rest")).unwrap();
+        scene.recorder.take();
+        write(&mut upload, &long).unwrap();
+        upload.finish().now_or_never().unwrap().unwrap();
+        let steps = ["write staged", "sync staged", "sync staged"];
+        assert_eq!(scene.recorder.take()[..3], steps);
+        let expected = [&long[..], b"rest", &long[..]].concat();
+        assert_eq!(scene.get(TABLE).unwrap().as_deref(), Some(&expected[..]));
+
+        // What the system tells a sync beside the writing, no later sync hears again.
+        let mut upload = begin();
+        scene.recorder.fail("sync", io::ErrorKind::StorageFull);
+        write(&mut upload, &long).unwrap();
+        scene.recorder.heal();
+        upload.finish().now_or_never().unwrap().unwrap_err();
+        let mut upload = begin();
+        scene.recorder.fail("sync", io::ErrorKind::StorageFull);
+        write(&mut upload, &long).unwrap();
+        scene.recorder.heal();
+        write(&mut upload, &long).unwrap_err();
+        drop(upload);
+        assert_eq!(scene.staged(), 0);
+
+        // After a write that failed nothing goes on, and nothing is left.
+        let mut upload = begin();
+        scene.recorder.fail("write", io::ErrorKind::StorageFull);
+        let failed = write(&mut upload, &long).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::Unavailable);
+        scene.recorder.heal();
+        assert_eq!(write(&mut upload, &long).unwrap_err().kind(), ErrorKind::Internal);
+        upload.finish().now_or_never().unwrap().unwrap_err();
+        assert_eq!(scene.staged(), 0);
+    }
+}
+
+#[test]
+fn failures_before_the_link_are_certain_and_leave_nothing() {
+    let cases = [
+        ("write", io::ErrorKind::StorageFull, ErrorKind::Unavailable),
+        ("sync", io::ErrorKind::Other, ErrorKind::Unavailable),
+        ("create", io::ErrorKind::PermissionDenied, ErrorKind::Denied),
+        ("link", io::ErrorKind::StorageFull, ErrorKind::Unavailable),
+        ("link", io::ErrorKind::ReadOnlyFilesystem, ErrorKind::Denied),
+    ];
+    for (step, kind, expected) in cases {
+        let scene = scene();
+        scene.recorder.fail(step, kind);
+        let answer = scene.put(WAL, b"one");
+        assert!(
+            matches!(&answer, PutAnswer::Refused(error) if error.kind() == expected),
+            "{step} {kind}: {answer:?}"
+        );
+        scene.recorder.heal();
+        assert_eq!(scene.get(WAL).unwrap(), None, "{step}");
+        assert_eq!(scene.staged(), 0, "{step}");
+        assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Created), "{step}");
+    }
+}
+
+#[test]
+fn a_link_that_fails_oddly_is_ambiguous() {
+    let scene = scene();
+    scene.recorder.fail("link", io::ErrorKind::TimedOut);
+    assert!(matches!(scene.put(WAL, b"one"), PutAnswer::Ambiguous(_)));
+}
+
+#[test]
+fn nothing_is_believed_in_a_folder_that_could_not_be_synced() {
+    let scene = scene();
+    scene.put(ObjectName::Wal(WalId(9)), b"folders exist now");
+    scene.recorder.fail("sync-folder", io::ErrorKind::Other);
+    let answer = scene.put(WAL, b"one");
+    assert!(matches!(&answer, PutAnswer::Ambiguous(_)), "{answer:?}");
+    // The file is there. Were it believed, an acknowledged write could vanish in a power cut.
+    assert_eq!(scene.get(WAL).unwrap_err().kind(), ErrorKind::Unavailable);
+    let listed = scene.store.list("wal/", None).now_or_never().unwrap();
+    assert_eq!(listed.unwrap_err().kind(), ErrorKind::Unavailable);
+    scene.recorder.heal();
+    scene.recorder.take();
+    assert_eq!(scene.get(WAL).unwrap().as_deref(), Some(&b"one"[..]));
+    let expected = ["sync-folder wal", "open wal/00000000000000000001.sst"];
+    assert_eq!(scene.recorder.take(), expected);
+}
+
+/// Larger than a call that writes, and no multiple of it.
+#[test]
+fn a_long_object_comes_back_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    let bytes: Vec<u8> = (0..700_001u32).map(|n| (n >> 8 ^ n) as u8).collect();
+    let open = Arc::new(SystemFiles.open_root(folder.path()).unwrap());
+    let mut staged = SystemFiles.create_new(&open, "x").unwrap();
+    SystemFiles.write(&mut staged, &bytes).unwrap();
+    SystemFiles.write(&mut staged, &bytes[..5]).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [&bytes[..], &bytes[..5]].concat());
+}
+
+#[test]
+fn tables_stay_open_and_numbered_objects_do_not() {
+    let scene = scene();
+    scene.upload(TABLE, b"table").unwrap();
+    scene.put(WAL, b"one");
+    scene.recorder.take();
+    for _ in 0..3 {
+        let found = scene.store.get_now(TABLE, Some(1..4)).unwrap().unwrap();
+        assert_eq!(found.as_deref(), Some(&b"abl"[..]));
+        scene.get(WAL).unwrap();
+    }
+    let wal = "open wal/00000000000000000001.sst".to_owned();
+    let table = format!("open {TABLE_PATH}");
+    assert_eq!(scene.recorder.take(), [table, wal.clone(), wal.clone(), wal]);
+    scene.store.delete(TABLE).now_or_never().unwrap().unwrap();
+    assert_eq!(scene.get(TABLE).unwrap(), None);
+}
+
+#[test]
+fn a_read_past_the_end_is_corruption_before_anything_is_allocated() {
+    let scene = scene();
+    scene.upload(TABLE, b"table").unwrap();
+    for range in [0..6, 5..6, 0..u64::MAX] {
+        let error = scene.store.get_now(TABLE, Some(range)).unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
+}
+
+#[test]
+fn an_upload_that_is_dropped_or_aborted_leaves_nothing() {
+    let scene = scene();
+    let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
+    upload.write(Bytes::from_static(b"half")).now_or_never().unwrap().unwrap();
+    assert_eq!(scene.staged(), 1);
+    drop(upload);
+    assert_eq!(scene.staged(), 0);
+    let upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
+    upload.abort().now_or_never().unwrap().unwrap();
+    assert_eq!(scene.staged(), 0);
+    assert_eq!(scene.get(TABLE).unwrap(), None);
+}
+
+#[test]
+fn a_path_through_a_file_is_named_as_the_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, b"not a folder").unwrap();
+    let store = LocalStore::new(&file.join("db"), effects()).unwrap();
+    let answer = store.put_if_absent(WAL, Bytes::new()).now_or_never().unwrap();
+    let PutAnswer::Refused(error) = answer else { panic!("{answer:?}") };
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("through a file"), "{error}");
+    let error = store.get(WAL, None).now_or_never().unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(LocalStore::new(Path::new(""), effects()).is_err());
+}
+
+const DATABASE: DatabaseId = DatabaseId(1);
+
+impl Scene {
+    fn another(&self) -> Arc<LocalStore> {
+        LocalStore::new(&self.folder.path().join("deep/db"), effects()).unwrap()
+    }
+}
+
+fn occupy(store: &LocalStore, take_over: bool) -> Result<Presence> {
+    store.occupy(DATABASE, take_over).now_or_never().unwrap()
+}
+
+#[test]
+fn one_writer_at_a_time_marks_a_folder() {
+    let scene = scene();
+    scene.put(WAL, b"one");
+    let first = occupy(&scene.store, false).unwrap();
+    // By another way to the same folder, too.
+    let other = scene.folder.path().join("other");
+    std::os::unix::fs::symlink(scene.folder.path().join("deep"), &other).unwrap();
+    let other = LocalStore::new(&other.join("db"), effects()).unwrap();
+    for store in [&scene.store, &scene.another(), &other] {
+        let error = occupy(store, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+        for words in ["this process", "open_reader", "take_over=True"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    assert_eq!(scene.staged(), 0);
+    // The end of one that was taken over frees nothing; that of the one that took over does.
+    let second = occupy(&other, true).unwrap();
+    drop(first);
+    assert!(occupy(&scene.store, false).is_err());
+    drop(second);
+    drop(occupy(&scene.store, false).unwrap());
+    // It is no object, and in no listing.
+    let listed = scene.store.list("wal/", None).now_or_never().unwrap().unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(ObjectName::parse(mark::NAME), None);
+}
+
+/// As an opener that was stopped in the midst of it leaves the folder, and as one leaves it whose
+/// mark nobody can read.
+#[test]
+fn whoever_cannot_be_known_is_not_named() {
+    let scene = scene();
+    scene.put(WAL, b"one");
+    let root = scene.folder.path().join("deep/db");
+    let turn = File::open(root.join(".staging")).unwrap();
+    turn.lock().unwrap();
+    let error = occupy(&scene.store, false).unwrap_err();
+    assert!(error.to_string().contains("another process"), "{error}");
+    drop(occupy(&scene.store, true).unwrap());
+    turn.unlock().unwrap();
+    std::fs::write(root.join(mark::NAME), "scribble").unwrap();
+    let scribble = File::open(root.join(mark::NAME)).unwrap();
+    scribble.lock().unwrap();
+    assert!(occupy(&scene.store, false).unwrap_err().to_string().contains("another process"));
+    drop(scribble);
+    drop(occupy(&scene.store, false).unwrap());
+}
+
+/// What cannot be marked is opened all the same: fences keep it safe.
+#[test]
+fn a_folder_that_takes_no_mark_keeps_nobody_out() {
+    for step in ["create", "write", "lock", "rename"] {
+        let scene = scene();
+        scene.put(WAL, b"one");
+        scene.recorder.fail(step, io::ErrorKind::PermissionDenied);
+        let held = [occupy(&scene.store, false).unwrap(), occupy(&scene.store, false).unwrap()];
+        assert_eq!(format!("{held:?}"), "[Presence(false), Presence(false)]", "{step}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Objects in the memory of this process.
+
+use super::presence::{Presence, Seat};
+use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, too_short};
+use crate::io::task::wall_clock;
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use parking_lot::Mutex;
+use siltstone_base::{DatabaseId, ObjectName, Result, UnixMillis};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, LazyLock};
+
+/// A store in memory. Ends with the process.
+pub struct MemoryStore {
+    name: String,
+    objects: Arc<Objects>,
+    writer: Seat,
+}
+
+type Objects = Mutex<BTreeMap<ObjectName, Object>>;
+
+#[derive(Clone)]
+struct Object {
+    bytes: Bytes,
+    modified: UnixMillis,
+}
+
+/// Stores with a name live as long as the process: a database that was closed can be opened again.
+static NAMED: LazyLock<Mutex<HashMap<String, Arc<MemoryStore>>>> = LazyLock::new(Mutex::default);
+
+impl MemoryStore {
+    /// The store of this name, the same one for everybody in this process (`memory://name`).
+    #[must_use]
+    pub fn named(name: &str) -> Arc<MemoryStore> {
+        let mut named = NAMED.lock();
+        let store = named.entry(name.to_owned()).or_insert_with(|| MemoryStore::new(name));
+        Arc::clone(store)
+    }
+
+    /// A store of its own; ends with its last handle.
+    #[must_use]
+    pub fn unnamed() -> Arc<MemoryStore> {
+        MemoryStore::new("")
+    }
+
+    fn new(name: &str) -> Arc<MemoryStore> {
+        Arc::new(MemoryStore {
+            name: name.to_owned(),
+            objects: Arc::default(),
+            writer: Seat::default(),
+        })
+    }
+
+    fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
+        check_range(range.as_ref())?;
+        let Some(object) = self.objects.lock().get(&name).cloned() else { return Ok(None) };
+        let Some(range) = range else { return Ok(Some(object.bytes)) };
+        if range.end > object.bytes.len() as u64 {
+            return Err(too_short(name, &range, object.bytes.len() as u64));
+        }
+        Ok(Some(object.bytes.slice(range.start as usize..range.end as usize)))
+    }
+
+    fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
+        match self.objects.lock().entry(name) {
+            Entry::Occupied(_) => PutAnswer::Exists,
+            Entry::Vacant(free) => {
+                free.insert(Object { bytes, modified: wall_clock() });
+                PutAnswer::Created
+            }
+        }
+    }
+
+    fn listing(&self, prefix: &str, after: Option<ObjectName>) -> Vec<Listed> {
+        let objects = self.objects.lock();
+        objects
+            .iter()
+            .filter(|(name, _)| after.is_none_or(|after| **name > after))
+            .filter(|(name, _)| lies_under(**name, prefix))
+            .map(|(name, object)| Listed {
+                name: *name,
+                bytes: object.bytes.len() as u64,
+                modified: object.modified,
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memory://{}", self.name)
+    }
+}
+
+impl Store for MemoryStore {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        ready(self.read(name, range)).boxed()
+    }
+
+    fn get_now(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        Some(self.read(name, range))
+    }
+
+    fn is_near(&self) -> bool {
+        true
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        ready(self.create(name, bytes)).boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let objects = Arc::clone(&self.objects);
+        let upload: Box<dyn Upload> =
+            Box::new(MemoryUpload { objects, name, bytes: BytesMut::new() });
+        ready(Ok(upload)).boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        ready(Ok(self.listing(prefix, after))).boxed()
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.objects.lock().remove(&name);
+        ready(Ok(())).boxed()
+    }
+
+    fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        ready(self.writer.take(take_over)).boxed()
+    }
+}
+
+struct MemoryUpload {
+    objects: Arc<Objects>,
+    name: ObjectName,
+    bytes: BytesMut,
+}
+
+impl Upload for MemoryUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.bytes.extend_from_slice(&chunk);
+        ready(Ok(())).boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        let object = Object { bytes: self.bytes.freeze(), modified: wall_clock() };
+        self.objects.lock().insert(self.name, object);
+        ready(Ok(())).boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        ready(Ok(())).boxed()
+    }
+}

@@ -1,0 +1,374 @@
+//! Object stores over the network: S3, GCS, Azure, through the `object_store` crate.
+//!
+//! What of that crate is used with care, and why:
+//! - A conditional create goes through a client of its own that never repeats a request: one that
+//!   repeats turns its own success into a conflict. Nothing but success is taken as certain.
+//! - Reads check every length. The crate's own joining of ranges is not used (it panics on a
+//!   truncated object), nor are ranges counted from the end (Azure has none).
+//! - Listings are filtered and sorted here: stores differ in order and in what "after" means.
+//! - Futures run on the runtime behind [`crate::io::env::Spawn`], whoever polls: the HTTP client needs
+//!   its timer.
+
+mod build;
+mod errors;
+mod limits;
+mod removal;
+mod upload;
+
+pub(super) use build::Provider;
+
+use super::options::StoreOptions;
+use super::presence::{self, Presence};
+use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short};
+use crate::io::env::Effects;
+use crate::io::supervise::caught;
+use bytes::Bytes;
+use errors::Explainer;
+use futures::channel::oneshot;
+use futures::future::{BoxFuture, Either, ready, select};
+use futures::{FutureExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+};
+use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use upload::RemoteUpload;
+
+/// One database's objects under a path in a bucket.
+pub(super) struct RemoteStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
+    client: Arc<dyn ObjectStore>,
+    /// Sends every request once: conditional creates, and deletes of many names.
+    once: Arc<dyn ObjectStore>,
+    /// Path of the database in the bucket; no slash at its ends, empty for the bucket itself.
+    root: String,
+    /// Whether every name means the one object at `root`.
+    is_lone: bool,
+    /// Whether requests that delete many are worth trying.
+    deletes_many: AtomicBool,
+    provider: Provider,
+    explainer: Explainer,
+    effects: Effects,
+}
+
+impl RemoteStore {
+    pub(super) fn new(
+        provider: Provider,
+        bucket: &str,
+        root: &str,
+        options: &StoreOptions,
+        environment: &[(String, String)],
+        effects: Effects,
+    ) -> Result<Arc<RemoteStore>> {
+        RemoteStore::at(provider, bucket, (root, false), options, environment, effects)
+    }
+
+    /// The store of one object, which every name means.
+    pub(super) fn lone(
+        provider: Provider,
+        bucket: &str,
+        path: &str,
+        options: &StoreOptions,
+        environment: &[(String, String)],
+        effects: Effects,
+    ) -> Result<Arc<RemoteStore>> {
+        RemoteStore::at(provider, bucket, (path, true), options, environment, effects)
+    }
+
+    fn at(
+        provider: Provider,
+        bucket: &str,
+        (root, is_lone): (&str, bool),
+        options: &StoreOptions,
+        environment: &[(String, String)],
+        effects: Effects,
+    ) -> Result<Arc<RemoteStore>> {
+        let clients = build::clients(provider, bucket, options, environment, &effects.clock)?;
+        let shared = Shared {
+            client: clients.repeating,
+            once: clients.once,
+            root: root.to_owned(),
+            is_lone,
+            deletes_many: AtomicBool::new(true),
+            provider,
+            explainer: Explainer::new(provider, bucket, clients.redactor),
+            effects,
+        };
+        // A root that the store cannot have is found out now, not at the first request.
+        shared.path(ObjectName::ProbeRecord)?;
+        Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
+    }
+}
+
+impl fmt::Debug for RemoteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.shared.explainer.place(), self.shared.root)
+    }
+}
+
+impl Shared {
+    fn below_root(&self, relative: &str) -> Result<Path> {
+        let path = match self.root.as_str() {
+            "" => relative.to_owned(),
+            root => format!("{root}/{relative}"),
+        };
+        parse_path(&path)
+    }
+
+    fn path(&self, name: ObjectName) -> Result<Path> {
+        if self.is_lone { parse_path(&self.root) } else { self.below_root(&name.to_string()) }
+    }
+
+    /// Starts `work` on the runtime. Dropping the answer ends the work.
+    fn start<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = Result<T>> + Send + 'static {
+        let (mut answer, answered) = oneshot::channel();
+        let task = async move {
+            let done = match select(pin!(caught(name, work)), pin!(answer.cancellation())).await {
+                Either::Left((done, _)) => Some(done),
+                Either::Right(_) => None,
+            };
+            // Nobody waits any more: nothing to tell.
+            let _ = done.map(|done| answer.send(done));
+        };
+        self.effects.spawn.spawn(name, task.boxed());
+        answered.map(|answer| {
+            let gone = || Error::unavailable("the runtime ended before the store answered");
+            answer.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+
+    async fn read(
+        self: Arc<Self>,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Bytes>> {
+        check_range(range.as_ref())?;
+        let path = self.path(name)?;
+        let mut read_before = false;
+        loop {
+            match self.read_once(name, &path, range.clone()).await? {
+                Read::Absent => return Ok(None),
+                Read::Whole(bytes) => return Ok(Some(bytes)),
+                Read::Short(_) if !read_before => read_before = true,
+                Read::Short(bytes) => {
+                    return Err(Error::corruption("the store sent fewer bytes than it announced")
+                        .with("object", name)
+                        .with("bytes", bytes));
+                }
+            }
+        }
+    }
+
+    async fn read_once(
+        &self,
+        name: ObjectName,
+        path: &Path,
+        range: Option<Range<u64>>,
+    ) -> Result<Read> {
+        let options =
+            GetOptions { range: range.clone().map(GetRange::Bounded), ..GetOptions::default() };
+        let found = match self.client.get_opts(path, options).await {
+            Ok(found) => found,
+            Err(object_store::Error::NotFound { source, .. }) => {
+                return self.explainer.absent(&*source).map(|()| Read::Absent);
+            }
+            Err(error) => return self.unsatisfiable(name, path, range, error).await,
+        };
+        let (size, sent) = (found.meta.size, found.range.clone());
+        let wanted = range.unwrap_or(0..size);
+        if wanted.end > size {
+            return Err(too_short(name, &wanted, size));
+        }
+        let bytes = found.bytes().await.map_err(|error| self.explainer.explain(&error))?;
+        if sent == wanted && bytes.len() as u64 == wanted.end - wanted.start {
+            return Ok(Read::Whole(bytes));
+        }
+        Ok(Read::Short(bytes.len()))
+    }
+
+    /// A failed read. One whose range begins past the end of the object gets an error that only its
+    /// text tells from others (416): the object's length, asked for, proves it.
+    async fn unsatisfiable(
+        &self,
+        name: ObjectName,
+        path: &Path,
+        range: Option<Range<u64>>,
+        error: object_store::Error,
+    ) -> Result<Read> {
+        let explained = self.explainer.explain(&error);
+        if let Some(range) = range
+            && errors::status_in(&error.to_string()) == Some(416)
+            && let Ok(ObjectMeta { size, .. }) = self.client.head(path).await
+            && size < range.end
+        {
+            return Err(too_short(name, &range, size));
+        }
+        Err(explained)
+    }
+
+    async fn create(self: Arc<Self>, name: ObjectName, bytes: Bytes) -> PutAnswer {
+        let path = match self.path(name) {
+            Ok(path) => path,
+            Err(error) => return PutAnswer::Refused(error),
+        };
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.once.put_opts(&path, bytes.into(), options).await {
+            Ok(_) => PutAnswer::Created,
+            Err(error) => self.explainer.explain_create(&error),
+        }
+    }
+
+    async fn listing(
+        self: Arc<Self>,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> Result<Vec<Listed>> {
+        if self.is_lone {
+            return self.head().await;
+        }
+        let folder = self.below_root(prefix.trim_end_matches('/'))?;
+        let stream = match after.filter(|after| is_in_text_order(*after)) {
+            Some(after) => self.client.list_with_offset(Some(&folder), &self.path(after)?),
+            None => self.client.list(Some(&folder)),
+        };
+        let objects: Vec<ObjectMeta> =
+            stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
+        let mut listed: Vec<Listed> =
+            objects.iter().filter_map(|object| self.listed(object)).collect();
+        listed.retain(|object| {
+            lies_under(object.name, prefix) && after.is_none_or(|after| object.name > after)
+        });
+        listed.sort_unstable_by_key(|object| object.name);
+        listed.dedup_by_key(|object| object.name);
+        Ok(listed)
+    }
+
+    /// The listing of a lone object: one line, or none.
+    async fn head(&self) -> Result<Vec<Listed>> {
+        match self.client.head(&self.path(lone::NAME)?).await {
+            Ok(object) => Ok(vec![line(lone::NAME, &object)]),
+            Err(object_store::Error::NotFound { source, .. }) => {
+                self.explainer.absent(&*source).map(|()| Vec::new())
+            }
+            Err(error) => Err(self.explainer.explain(&error)),
+        }
+    }
+
+    fn listed(&self, object: &ObjectMeta) -> Option<Listed> {
+        let path = object.location.as_ref();
+        let relative = match self.root.as_str() {
+            "" => path,
+            root => path.strip_prefix(root)?.strip_prefix('/')?,
+        };
+        Some(line(ObjectName::parse(relative)?, object))
+    }
+}
+
+fn parse_path(path: &str) -> Result<Path> {
+    Path::parse(path).map_err(|error| {
+        Error::invalid("the store cannot have this path").with("path", path).caused_by(error)
+    })
+}
+
+fn line(name: ObjectName, object: &ObjectMeta) -> Listed {
+    let millis = object.last_modified.timestamp_millis();
+    Listed { name, bytes: object.size, modified: UnixMillis(u64::try_from(millis).unwrap_or(0)) }
+}
+
+/// What one request brought.
+enum Read {
+    Absent,
+    Whole(Bytes),
+    /// Other bytes than asked for; how many.
+    Short(usize),
+}
+
+/// Whether the store's order, that of the text, agrees with [`ObjectName`]'s for everything listed
+/// together with this name, so that the store may skip what lies before it.
+fn is_in_text_order(name: ObjectName) -> bool {
+    !matches!(
+        name,
+        ObjectName::IngestManifest(_)
+            | ObjectName::IngestSst(..)
+            | ObjectName::ProbeRecord
+            | ObjectName::ProbeScratch(_)
+    )
+}
+
+impl Store for RemoteStore {
+    fn may_be_emptied(&self) -> bool {
+        true
+    }
+
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        let read = Arc::clone(&self.shared).read(name, range);
+        let read = self.shared.start("get", read);
+        async move { read.await? }.boxed()
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        let create = Arc::clone(&self.shared).create(name, bytes);
+        let create = self.shared.start("put", create);
+        async move { create.await.unwrap_or_else(PutAnswer::Ambiguous) }.boxed()
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let upload = RemoteUpload::new(Arc::clone(&self.shared), name);
+        async move {
+            let upload: Box<dyn Upload> = Box::new(upload?);
+            Ok(upload)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let listing = Arc::clone(&self.shared).listing(prefix, after);
+        let listing = self.shared.start("list", listing);
+        async move { listing.await? }.boxed()
+    }
+
+    fn delete_many(&self, names: Vec<ObjectName>) -> BoxFuture<'_, Vec<Result<()>>> {
+        let count = names.len();
+        let remove = Arc::clone(&self.shared).remove_many(names);
+        let remove = self.shared.start("delete many", remove);
+        async move { remove.await.unwrap_or_else(|over| vec![Err(over); count]) }.boxed()
+    }
+
+    fn names_a_delete(&self) -> usize {
+        self.shared.names_a_delete()
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        let remove = Arc::clone(&self.shared).remove(name);
+        let remove = self.shared.start("delete", remove);
+        async move { remove.await? }.boxed()
+    }
+
+    /// Writers of other processes leave no trace.
+    fn occupy(&self, database: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
+        let seat = presence::seat(format!("{self:?}"), database);
+        ready(seat.take(take_over)).boxed()
+    }
+}

@@ -1,0 +1,434 @@
+//! Clients from options and environment.
+
+use super::limits::Limits;
+use crate::io::env::Clock;
+use crate::io::store::options::{Redactor, StoreOptions};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use siltstone_base::{Error, ErrorKind, Result};
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who runs the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::io::store) enum Provider {
+    /// S3, or one that speaks its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// Azure Blob Storage.
+    Azure,
+}
+
+impl Provider {
+    pub(super) fn scheme(self) -> &'static str {
+        match self {
+            Provider::S3 => "s3",
+            Provider::Gcs => "gs",
+            Provider::Azure => "az",
+        }
+    }
+
+    /// What the provider's variables begin with; they are its options in capitals.
+    fn variables(self) -> &'static str {
+        match self {
+            Provider::S3 => "AWS_",
+            Provider::Gcs => "GOOGLE_",
+            Provider::Azure => "AZURE_",
+        }
+    }
+}
+
+/// Two clients of one store, and what must not show in their texts.
+pub(super) struct Clients {
+    pub(super) repeating: Arc<dyn ObjectStore>,
+    pub(super) once: Arc<dyn ObjectStore>,
+    pub(super) redactor: Redactor,
+}
+
+impl fmt::Debug for Clients {
+    /// Says nothing: clients show their credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clients").finish_non_exhaustive()
+    }
+}
+
+/// Requests that change nothing twice are repeated below the seam too: a reset connection is cured
+/// in a tenth of a second, without a caller's round of back-off.
+fn repeating() -> RetryConfig {
+    RetryConfig {
+        backoff: BackoffConfig { max_backoff: Duration::from_secs(1), ..BackoffConfig::default() },
+        max_retries: 3,
+        retry_timeout: Duration::from_secs(10),
+    }
+}
+
+fn never() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+/// Options by the provider's own key type.
+struct Settings<K> {
+    from_environment: Vec<(K, String)>,
+    given: Vec<(K, String)>,
+    redactor: Redactor,
+}
+
+impl<K: FromStr + PartialEq> Settings<K> {
+    /// # Errors
+    /// Invalid for an unknown option, by name; Unsupported for one of a part that is not built.
+    fn read(
+        provider: Provider,
+        options: &StoreOptions,
+        environment: &[(String, String)],
+    ) -> Result<Settings<K>> {
+        let mut redactor = Redactor::default();
+        let mut given = Vec::new();
+        for (name, value) in options.iter() {
+            redactor.learn(name, value);
+            let lower = name.to_ascii_lowercase();
+            if lower == "wal_url" {
+                let text = "store option `wal_url` is not built yet";
+                return Err(Error::unsupported(text));
+            }
+            let scheme = provider.scheme();
+            let key = K::from_str(&lower).map_err(|_| {
+                Error::invalid(format!("store option `{name}` is not known for {scheme}:"))
+            })?;
+            given.push((key, value.to_owned()));
+        }
+        let mut from_environment = Vec::new();
+        for (name, value) in environment {
+            // Variables of other programs look the same; what is unknown is not ours.
+            if name.starts_with(provider.variables())
+                && let Ok(key) = K::from_str(&name.to_ascii_lowercase())
+            {
+                redactor.learn(name, value);
+                from_environment.push((key, value.clone()));
+            }
+        }
+        Ok(Settings { from_environment, given, redactor })
+    }
+
+    /// Options that belong together come from one place: where one of `group` is given, none of it
+    /// is taken from the environment (a key from here with a session token from there fails).
+    fn keep_together(&mut self, group: &[K]) {
+        if self.given.iter().any(|(key, _)| group.contains(key)) {
+            self.from_environment.retain(|(key, _)| !group.contains(key));
+        }
+    }
+
+    fn refuse(&self, key: &K, text: &str) -> Result<()> {
+        match self.given.iter().any(|(given, _)| given == key) {
+            true => Err(Error::invalid(text)),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the endpoint is an `http://` one that needs no leave: of this machine, where nobody
+    /// listens in between.
+    ///
+    /// # Errors
+    /// Invalid for any other one, unless `allow_http` is set: a request would fail with a text that
+    /// names neither.
+    fn may_be_plain(&self, endpoints: &[K], allow_http: &K) -> Result<bool> {
+        let all = || self.from_environment.iter().chain(&self.given);
+        let is_plain = |url: &str| url.get(..7).is_some_and(|s| s.eq_ignore_ascii_case("http://"));
+        let mut plain = all()
+            .filter(|(key, value)| endpoints.contains(key) && is_plain(value))
+            .map(|(_, value)| value.as_str())
+            .peekable();
+        // What was given last wins, and anything but a "no" is left to the client to judge.
+        let allowed = all().filter(|(key, _)| key == allow_http).last();
+        let refuses = ["false", "0", "off", "no", "n"];
+        match allowed {
+            Some((_, value)) if !refuses.contains(&value.to_ascii_lowercase().as_str()) => {
+                return Ok(false);
+            }
+            None if plain.peek().is_some() && plain.clone().all(is_loopback) => return Ok(true),
+            _ => {}
+        }
+        let Some(endpoint) = plain.next() else { return Ok(false) };
+        let text = "the endpoint is http://, and neither data nor requests would be encrypted: the \
+                    store option `allow_http=true` allows it, or give an https:// endpoint";
+        // Without a name and a password in it, whatever else is wrong with it.
+        let shown = endpoint.rsplit_once('@').map_or(endpoint, |(_, place)| place);
+        Err(Error::invalid(text).with("endpoint", self.redactor.clean(shown)))
+    }
+
+    fn into_parts(self) -> (impl Iterator<Item = (K, String)>, Redactor) {
+        (self.from_environment.into_iter().chain(self.given), self.redactor)
+    }
+}
+
+/// Whether the host of a URL is this machine: `localhost`, 127.0.0.0/8 or `[::1]`.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok_and(|address| address.is_loopback());
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// Builds both clients. Makes no request.
+///
+/// # Errors
+/// Invalid for options that are unknown or not accepted; Unsupported as [`Settings::read`] has it.
+pub(super) fn clients(
+    provider: Provider,
+    bucket: &str,
+    options: &StoreOptions,
+    environment: &[(String, String)],
+    clock: &Arc<dyn Clock>,
+) -> Result<Clients> {
+    let limits = Limits::new(Arc::clone(clock));
+    match provider {
+        Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?, limits),
+        Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?, limits),
+        Provider::Azure => azure(bucket, Settings::read(provider, options, environment)?, limits),
+    }
+}
+
+const BUCKET_IN_URL: &str = "the bucket stands in the URL, not in a store option";
+
+fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>, limits: Limits) -> Result<Clients> {
+    use AmazonS3ConfigKey as Key;
+    settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
+    let conditional = settings.given.iter().find(|(key, _)| *key == Key::ConditionalPut);
+    if conditional.is_some_and(|(_, value)| value != "etag") {
+        let text = "store option `conditional_put` must be `etag`: processes agree through \
+                    conditional writes";
+        return Err(Error::invalid(text));
+    }
+    settings.keep_together(&[Key::AccessKeyId, Key::SecretAccessKey, Key::Token]);
+    settings.keep_together(&[Key::Endpoint, Key::S3Endpoint]);
+    settings.keep_together(&[Key::Region, Key::DefaultRegion]);
+    settings.from_environment.retain(|(key, _)| !matches!(key, Key::Bucket | Key::ConditionalPut));
+    let may_be_plain = settings.may_be_plain(
+        &[Key::Endpoint, Key::S3Endpoint],
+        &Key::Client(ClientConfigKey::AllowHttp),
+    )?;
+    let (configuration, redactor) = settings.into_parts();
+    let mut builder = AmazonS3Builder::new().with_bucket_name(bucket).with_http_connector(limits);
+    for (key, value) in configuration {
+        builder = builder.with_config(key, value);
+    }
+    if may_be_plain {
+        builder = builder.with_allow_http(true);
+    }
+    let build = |retry, by_name| {
+        builder.clone().with_retry(retry).with_disable_bulk_delete(by_name).build()
+    };
+    // Deletes of one name have a request of their own, which every server knows; those of many are
+    // repeated by whoever sees what each name was answered.
+    finish(redactor, build(repeating(), true), build(never(), false))
+}
+
+fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>, limits: Limits) -> Result<Clients> {
+    use GoogleConfigKey as Key;
+    settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
+    settings.keep_together(&[
+        Key::ServiceAccount,
+        Key::ServiceAccountKey,
+        Key::ApplicationCredentials,
+        Key::BearerToken,
+    ]);
+    settings.from_environment.retain(|(key, _)| *key != Key::Bucket);
+    let (configuration, redactor) = settings.into_parts();
+    let mut builder =
+        GoogleCloudStorageBuilder::new().with_bucket_name(bucket).with_http_connector(limits);
+    for (key, value) in configuration {
+        builder = builder.with_config(key, value);
+    }
+    let build = |retry| builder.clone().with_retry(retry).build();
+    finish(redactor, build(repeating()), build(never()))
+}
+
+fn azure(
+    container: &str,
+    mut settings: Settings<AzureConfigKey>,
+    limits: Limits,
+) -> Result<Clients> {
+    use AzureConfigKey as Key;
+    settings.refuse(&Key::ContainerName, BUCKET_IN_URL)?;
+    settings.keep_together(&[
+        Key::AccessKey,
+        Key::ClientId,
+        Key::ClientSecret,
+        Key::AuthorityId,
+        Key::SasKey,
+        Key::Token,
+        Key::FederatedTokenFile,
+    ]);
+    settings.from_environment.retain(|(key, _)| *key != Key::ContainerName);
+    let may_be_plain =
+        settings.may_be_plain(&[Key::Endpoint], &Key::Client(ClientConfigKey::AllowHttp))?;
+    let (configuration, redactor) = settings.into_parts();
+    let mut builder =
+        MicrosoftAzureBuilder::new().with_container_name(container).with_http_connector(limits);
+    for (key, value) in configuration {
+        builder = builder.with_config(key, value);
+    }
+    if may_be_plain {
+        builder = builder.with_allow_http(true);
+    }
+    let build = |retry| builder.clone().with_retry(retry).build();
+    finish(redactor, build(repeating()), build(never()))
+}
+
+fn finish<S: ObjectStore>(
+    redactor: Redactor,
+    repeating: object_store::Result<S>,
+    once: object_store::Result<S>,
+) -> Result<Clients> {
+    let accepted = |built: object_store::Result<S>| {
+        built.map_err(|error| {
+            let text = redactor.clean(&error.to_string());
+            Error::new(ErrorKind::Invalid, format!("the store options are not accepted: {text}"))
+        })
+    };
+    let (repeating, once) = (Arc::new(accepted(repeating)?), Arc::new(accepted(once)?));
+    Ok(Clients { repeating, once, redactor })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::BoxFuture;
+    use siltstone_base::UnixMillis;
+
+    /// Nobody looks: no request is made.
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> UnixMillis {
+            UnixMillis(0)
+        }
+
+        fn monotonic(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(futures::future::pending())
+        }
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn build(
+        provider: Provider,
+        options: &[(&str, &str)],
+        environment: &[(&str, &str)],
+    ) -> Result<Clients> {
+        let options = pairs(options).into_iter().collect();
+        let clock: Arc<dyn Clock> = Arc::new(Still);
+        clients(provider, "quarry", &options, &pairs(environment), &clock)
+    }
+
+    #[test]
+    fn wrong_options_are_named() {
+        let cases = [
+            (Provider::S3, ("regoin", "x"), ErrorKind::Invalid, "`regoin`"),
+            (Provider::Gcs, ("access_key_id", "x"), ErrorKind::Invalid, "`access_key_id`"),
+            (Provider::S3, ("bucket", "x"), ErrorKind::Invalid, "bucket"),
+            (Provider::S3, ("conditional_put", "disabled"), ErrorKind::Invalid, "conditional_put"),
+            (Provider::S3, ("wal_url", "s3://x"), ErrorKind::Unsupported, "`wal_url`"),
+            (Provider::S3, ("secret_access_key", "canary"), ErrorKind::Invalid, "not accepted"),
+            (Provider::S3, ("allow_http", "maybe"), ErrorKind::Invalid, "maybe"),
+            (Provider::Azure, ("access_key", "canary"), ErrorKind::Invalid, "not accepted"),
+        ];
+        for (provider, option, kind, word) in cases {
+            let error = build(provider, &[option], &[]).unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error.kind(), kind, "{option:?}: {text}");
+            assert!(text.contains(word), "{option:?}: {text}");
+            assert!(!text.contains("canary"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_provider_builds_with_its_options() {
+        let s3 = [("region", "r"), ("access_key_id", "k"), ("secret_access_key", "s")];
+        build(Provider::S3, &s3, &[]).unwrap();
+        build(Provider::Azure, &[("account_name", "a"), ("skip_signature", "true")], &[]).unwrap();
+        build(Provider::Gcs, &[("skip_signature", "true")], &[]).unwrap();
+    }
+
+    #[test]
+    fn plain_http_needs_leave_unless_it_is_this_machine() {
+        let keys = [("access_key_id", "k"), ("secret_access_key", "s")];
+        let refused = |provider, endpoint: &str, more: &[(&str, &str)], env: &[(&str, &str)]| {
+            let options = [&[("endpoint", endpoint)], more].concat();
+            build(provider, &options, env).err()
+        };
+        for endpoint in ["http://store.lan:9000", "http://10.0.0.1", "HTTP://localhost.evil.org"] {
+            let error = refused(Provider::S3, endpoint, &keys, &[]).unwrap();
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = error.to_string();
+            assert!(text.contains("`allow_http=true`") && text.contains(endpoint), "{text}");
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "false")], &[]).is_some());
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "true")], &[]).is_none());
+            assert!(
+                refused(Provider::S3, endpoint, &keys, &[("AWS_ALLOW_HTTP", "true")]).is_none()
+            );
+        }
+        let azure = [("account_name", "a"), ("skip_signature", "true")];
+        assert!(refused(Provider::Azure, "http://store.lan/a", &azure, &[]).is_some());
+        assert!(refused(Provider::Azure, "http://127.0.0.1:10000/a", &azure, &[]).is_none());
+        for endpoint in [
+            "http://localhost:9000",
+            "http://127.0.0.1",
+            "http://127.9.9.9:1/x",
+            "http://[::1]:9000",
+        ] {
+            assert!(refused(Provider::S3, endpoint, &keys, &[]).is_none(), "{endpoint}");
+            assert!(refused(Provider::S3, endpoint, &[("allow_http", "off")], &[]).is_some());
+        }
+        let environment = [("AWS_ENDPOINT_URL", "http://store.lan:9000")];
+        let error = build(Provider::S3, &keys, &environment).unwrap_err().to_string();
+        assert!(error.contains("allow_http"), "{error}");
+        assert!(refused(Provider::S3, "https://store.lan", &keys, &environment).is_none());
+    }
+
+    #[test]
+    fn the_time_limit_is_an_option() {
+        build(Provider::S3, &[("timeout", "2m 30s")], &[]).unwrap();
+        let error = build(Provider::S3, &[("timeout", "soon")], &[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("`timeout`"), "{error}");
+    }
+
+    #[test]
+    fn given_options_win_and_credentials_do_not_mix() {
+        let environment = [
+            ("AWS_ACCESS_KEY_ID", "env-key"),
+            ("AWS_SECRET_ACCESS_KEY", "env-secret"),
+            ("AWS_SESSION_TOKEN", "env-token"),
+            ("AWS_ENDPOINT_URL_S3", "http://env"),
+            ("AWS_REGION", "env-region"),
+            ("AWS_NO_SUCH_THING", "x"),
+            ("HOME", "/root"),
+        ];
+        let options = pairs(&[("access_key_id", "key"), ("endpoint", "http://given")]);
+        let options = options.into_iter().collect();
+        let mut settings: Settings<AmazonS3ConfigKey> =
+            Settings::read(Provider::S3, &options, &pairs(&environment)).unwrap();
+        use AmazonS3ConfigKey as Key;
+        settings.keep_together(&[Key::AccessKeyId, Key::SecretAccessKey, Key::Token]);
+        settings.keep_together(&[Key::Endpoint, Key::S3Endpoint]);
+        let left: Vec<_> = settings.from_environment.iter().map(|(_, value)| value).collect();
+        assert_eq!(left, ["env-region"]);
+    }
+}

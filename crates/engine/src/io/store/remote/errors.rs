@@ -1,0 +1,384 @@
+//! What a remote store's errors mean to a caller. Their texts are cleaned of secrets first.
+
+use super::Provider;
+use crate::io::store::PutAnswer;
+use crate::io::store::options::Redactor;
+use siltstone_base::{Error, ErrorKind, Result};
+use std::fmt;
+
+/// A cleaned text of the client, as a cause.
+#[derive(Debug)]
+struct Cause(String);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Cause {}
+
+/// Turns a client's errors into ours.
+#[derive(Debug)]
+pub(super) struct Explainer {
+    provider: Provider,
+    bucket: String,
+    redactor: Redactor,
+}
+
+/// The HTTP status that a text of the client names. The client does not give it otherwise; where
+/// its wording changes, errors become less exact and stay safe.
+pub(super) fn status_in(text: &str) -> Option<u16> {
+    let after = text.split("status code: ").nth(1)?;
+    after.get(..3)?.parse().ok()
+}
+
+/// The code that S3, GCS and Azure give their refusals, where the text holds one. Names stand in
+/// the same answers: what looks like a code elsewhere is none.
+pub(super) fn code_in(text: &str) -> Option<&str> {
+    let (_, after) = text.split_once("<Code>")?;
+    let (code, _) = after.split_once("</Code>")?;
+    Some(code.trim())
+}
+
+/// Signs that the credentials themselves could not be had. The texts name where they were sought.
+const NO_CREDENTIALS: [&str; 5] = [
+    "/latest/api/token",
+    "/latest/meta-data",
+    "metadata.google.internal",
+    "/metadata/identity/oauth2/token",
+    "169.254.",
+];
+/// Codes of S3 for credentials that were right once; they come with status 400.
+const STALE_CREDENTIALS: [&str; 3] = ["ExpiredToken", "InvalidToken", "TokenRefreshRequired"];
+/// How S3 says that one delete of many is not permitted: the whole has status 200.
+const DENIED_BY_NAME: &str = "AccessDenied";
+/// How S3, GCS and Azure say that the bucket is missing, rather than an object in it.
+const NO_BUCKET: [&str; 3] = ["NoSuchBucket", "bucket does not exist", "ContainerNotFound"];
+/// How S3 says that an upload in parts is not, or no longer, under way.
+const NO_UPLOAD: &str = "NoSuchUpload";
+/// How a client says that it will not speak to a store without encryption.
+const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
+
+impl Explainer {
+    pub(super) fn new(provider: Provider, bucket: &str, redactor: Redactor) -> Self {
+        Explainer { provider, bucket: bucket.to_owned(), redactor }
+    }
+
+    /// The bucket as a URL.
+    pub(super) fn place(&self) -> String {
+        format!("{}://{}", self.provider.scheme(), self.bucket)
+    }
+
+    /// The error's text and those of its causes, without repetition and without secrets.
+    fn text_of(&self, error: &(dyn std::error::Error + 'static)) -> String {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let below = error.to_string();
+            if !text.contains(&below) {
+                text.push_str(": ");
+                text.push_str(&below);
+            }
+            cause = error.source();
+        }
+        self.redactor.clean(&text)
+    }
+
+    fn error(&self, kind: ErrorKind, message: &str, text: String) -> Error {
+        Error::new(kind, message).with("bucket", self.place()).caused_by(Cause(text))
+    }
+
+    /// An object was not found: fine, unless its whole bucket is missing.
+    pub(super) fn absent(&self, error: &(dyn std::error::Error + 'static)) -> Result<()> {
+        let text = self.text_of(error);
+        if is_bucket_missing(&text) {
+            return Err(self.error(ErrorKind::NotFound, "the bucket does not exist", text));
+        }
+        Ok(())
+    }
+
+    /// Any failure but those that callers look at themselves.
+    pub(super) fn explain(&self, error: &object_store::Error) -> Error {
+        use object_store::Error as Client;
+        let text = self.text_of(error);
+        let (kind, message) = match error {
+            Client::PermissionDenied { .. } | Client::Unauthenticated { .. } => {
+                denied(code_in(&text))
+            }
+            Client::InvalidPath { .. } => (ErrorKind::Invalid, "the store cannot have this path"),
+            Client::NotSupported { .. } | Client::NotImplemented { .. } => {
+                (ErrorKind::Unsupported, "the store cannot do this")
+            }
+            Client::UnknownConfigurationKey { .. } => {
+                (ErrorKind::Invalid, "the store does not know an option")
+            }
+            Client::NotFound { .. } => missing(&text),
+            _ => by_text(&text),
+        };
+        self.error(kind, message, text)
+    }
+
+    /// What the failure of a create means. Certain are only refusals: everything else may have been
+    /// applied, by this request or by a repetition of it on the way.
+    pub(super) fn explain_create(&self, error: &object_store::Error) -> PutAnswer {
+        use object_store::Error as Client;
+        if matches!(
+            error,
+            Client::AlreadyExists { .. } | Client::Precondition { .. } | Client::NotModified { .. }
+        ) {
+            return PutAnswer::Exists;
+        }
+        let explained = self.explain(error);
+        let certain = match explained.kind() {
+            // A server answers 4xx before it applies anything, but for a time-out (408, or a 400
+            // that says so) and a "slow down" (429) of a proxy, which may have passed it on.
+            ErrorKind::Unavailable => {
+                let text = error.to_string();
+                let late = code_in(&text).is_some_and(|code| code == "RequestTimeout");
+                let status = status_in(&text).filter(|_| !late);
+                status.is_some_and(|s| (400..500).contains(&s) && s != 408 && s != 429)
+            }
+            // A refusal, in so many words.
+            _ => true,
+        };
+        if certain { PutAnswer::Refused(explained) } else { PutAnswer::Ambiguous(explained) }
+    }
+}
+
+fn is_bucket_missing(text: &str) -> bool {
+    match code_in(text) {
+        Some(code) => NO_BUCKET.contains(&code),
+        None => NO_BUCKET.iter().any(|sign| text.contains(sign)),
+    }
+}
+
+/// What a refusal is worth: its kind, and what is said of it. What the store itself said goes with
+/// it as its cause.
+type Meaning = (ErrorKind, &'static str);
+
+const REFUSED: Meaning = (ErrorKind::Denied, "the store refused the credentials or the permission");
+const ELSEWHERE: Meaning =
+    (ErrorKind::Invalid, "the store is elsewhere: check `region` and `endpoint`");
+
+fn denied(code: Option<&str>) -> Meaning {
+    match code {
+        Some("RequestTimeTooSkewed" | "RequestExpired" | "RequestInTheFuture") => {
+            let message = "the clock of this machine and the store's are too far apart: set it";
+            (ErrorKind::Denied, message)
+        }
+        _ => REFUSED,
+    }
+}
+
+/// A 404 where nobody asked for an object that may be missing.
+fn missing(text: &str) -> Meaning {
+    if text.contains(NO_UPLOAD) && !is_bucket_missing(text) {
+        // Begun again, the upload may succeed.
+        return (ErrorKind::Unavailable, "the store no longer has the parts of an upload");
+    }
+    (ErrorKind::NotFound, "the bucket does not exist")
+}
+
+fn by_text(text: &str) -> Meaning {
+    if NO_CREDENTIALS.iter().any(|sign| text.contains(sign)) {
+        let message = "no credentials were found, neither in the store options nor in the \
+                       environment nor on this machine";
+        return (ErrorKind::Denied, message);
+    }
+    if STALE_CREDENTIALS.iter().any(|sign| text.contains(sign)) {
+        return (ErrorKind::Denied, "the credentials have expired");
+    }
+    if text.contains(DENIED_BY_NAME) {
+        return REFUSED;
+    }
+    if text.contains("redirect without LOCATION") {
+        return ELSEWHERE;
+    }
+    if text.contains(NOT_ENCRYPTED) {
+        let message = "the store was reached over http://, without encryption: the store option \
+                       `allow_http=true` allows it";
+        return (ErrorKind::Invalid, message);
+    }
+    match status_in(text) {
+        Some(401 | 403) => denied(code_in(text)),
+        Some(404) => missing(text),
+        Some(300..=399) => ELSEWHERE,
+        Some(405 | 501) => {
+            (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
+        }
+        Some(411 | 413 | 414 | 431) => TOO_LARGE,
+        // Conflicts of the moment, time-outs, and orders to slow down.
+        Some(408 | 409 | 425 | 429) => NOT_NOW,
+        // One without a code comes from something on the way, whose word is not the store's. One
+        // that only its text tells from others, beyond an object's end (416), is proven elsewhere.
+        Some(400..=499) => code_in(text).map_or(NOT_NOW, by_code),
+        _ => NOT_NOW,
+    }
+}
+
+const NOT_NOW: Meaning = (ErrorKind::Unavailable, "the store does not answer as it should");
+const TOO_LARGE: Meaning = (ErrorKind::Invalid, "the store refused the request's size");
+
+/// What the store refused with a code and a status that says that the request is to blame. The
+/// same request again meets the same refusal, but for those told here.
+fn by_code(code: &str) -> Meaning {
+    match code {
+        // Bytes that came late or damaged on the way; the store had a reason that passes.
+        "RequestTimeout"
+        | "IncompleteBody"
+        | "BadDigest"
+        | "XAmzContentSHA256Mismatch"
+        | "InternalError"
+        | "OperationAborted"
+        | "SlowDown"
+        | "ServerBusy"
+        | "InvalidRange" => NOT_NOW,
+        "EntityTooLarge"
+        | "RequestBodyTooLarge"
+        | "MaxMessageLengthExceeded"
+        | "KeyTooLongError"
+        | "RequestHeaderSectionTooLarge" => TOO_LARGE,
+        "InvalidBucketName" | "InvalidResourceName" => {
+            (ErrorKind::Invalid, "the store cannot have a bucket of this name: check the URL")
+        }
+        "AuthorizationHeaderMalformed"
+        | "IllegalLocationConstraintException"
+        | "PermanentRedirect" => ELSEWHERE,
+        "InvalidAccessKeyId"
+        | "AuthenticationFailed"
+        | "InvalidAuthenticationInfo"
+        | "InvalidSecurity"
+        | "MissingSecurityHeader"
+        | "RequestTimeTooSkewed"
+        | "RequestExpired"
+        | "RequestInTheFuture" => denied(Some(code)),
+        // Disabled, deleted or unknown keys of encryption.
+        _ if code.starts_with("KMS.") => {
+            (ErrorKind::Denied, "the store cannot use the bucket's encryption key")
+        }
+        // Room may be made.
+        _ if code.contains("QuotaExceeded") || code.contains("StorageFull") => {
+            (ErrorKind::Unavailable, "the store has no room for more")
+        }
+        "NotImplemented" | "MethodNotAllowed" => {
+            (ErrorKind::Unsupported, "the store cannot do this; Siltstone needs conditional writes")
+        }
+        _ => (ErrorKind::Invalid, "the store refused the request"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object_store::Error as Client;
+
+    fn explainer() -> Explainer {
+        let mut redactor = Redactor::default();
+        redactor.learn("secret_access_key", "canary");
+        Explainer::new(Provider::S3, "quarry", redactor)
+    }
+
+    fn generic(text: &str) -> Client {
+        Client::Generic { store: "S3", source: text.to_owned().into() }
+    }
+
+    fn coded(status: u16, code: &str) -> Client {
+        let body = format!("<Error><Code>{code}</Code><Resource>/NoSuchBucket</Resource></Error>");
+        generic(&format!("Server returned non-2xx status code: {status} Something: {body}"))
+    }
+
+    fn status(code: u16) -> Client {
+        generic(&format!("Server returned non-2xx status code: {code} Something: body"))
+    }
+
+    #[test]
+    fn kinds_say_what_to_do() {
+        let source = || "because".to_owned().into();
+        let path = || "p".to_owned();
+        let cases = [
+            (Client::PermissionDenied { path: path(), source: source() }, ErrorKind::Denied),
+            (Client::Unauthenticated { path: path(), source: source() }, ErrorKind::Denied),
+            (Client::NotFound { path: path(), source: source() }, ErrorKind::NotFound),
+            (Client::NotSupported { source: source() }, ErrorKind::Unsupported),
+            (status(500), ErrorKind::Unavailable),
+            (status(503), ErrorKind::Unavailable),
+            (status(400), ErrorKind::Unavailable),
+            (status(501), ErrorKind::Unsupported),
+            (status(413), ErrorKind::Invalid),
+            (status(301), ErrorKind::Invalid),
+            (status(404), ErrorKind::NotFound),
+            (status(405), ErrorKind::Unsupported),
+            (status(408), ErrorKind::Unavailable),
+            (status(429), ErrorKind::Unavailable),
+            (coded(400, "InvalidBucketName"), ErrorKind::Invalid),
+            (coded(400, "AuthorizationHeaderMalformed"), ErrorKind::Invalid),
+            (coded(400, "EntityTooLarge"), ErrorKind::Invalid),
+            (coded(400, "InvalidArgument"), ErrorKind::Invalid),
+            (coded(422, "Unheard"), ErrorKind::Invalid),
+            (coded(400, "InvalidAccessKeyId"), ErrorKind::Denied),
+            (coded(400, "KMS.DisabledException"), ErrorKind::Denied),
+            (coded(400, "RequestTimeTooSkewed"), ErrorKind::Denied),
+            (coded(400, "RequestTimeout"), ErrorKind::Unavailable),
+            (coded(400, "IncompleteBody"), ErrorKind::Unavailable),
+            (coded(400, "XMinioAdminBucketQuotaExceeded"), ErrorKind::Unavailable),
+            (coded(404, "NoSuchUpload"), ErrorKind::Unavailable),
+            (coded(404, "NoSuchBucket"), ErrorKind::NotFound),
+            (generic("builder error: URL scheme is not allowed"), ErrorKind::Invalid),
+            (generic("400: <Code>ExpiredToken</Code>"), ErrorKind::Denied),
+            (generic("PUT http://169.254.169.254/latest/api/token"), ErrorKind::Denied),
+            (generic("connection reset"), ErrorKind::Unavailable),
+        ];
+        for (error, kind) in cases {
+            assert_eq!(explainer().explain(&error).kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn only_refusals_of_a_create_are_certain() {
+        let answer = |error: &Client| match explainer().explain_create(error) {
+            PutAnswer::Created => "created",
+            PutAnswer::Exists => "exists",
+            PutAnswer::Refused(_) => "refused",
+            PutAnswer::Ambiguous(_) => "ambiguous",
+        };
+        let source = || "because".to_owned().into();
+        let path = || "p".to_owned();
+        assert_eq!(answer(&Client::AlreadyExists { path: path(), source: source() }), "exists");
+        assert_eq!(answer(&Client::Precondition { path: path(), source: source() }), "exists");
+        assert_eq!(answer(&Client::NotFound { path: path(), source: source() }), "refused");
+        assert_eq!(answer(&Client::PermissionDenied { path: path(), source: source() }), "refused");
+        for code in [400, 403, 405, 413, 501] {
+            assert_eq!(answer(&status(code)), "refused", "{code}");
+        }
+        for code in [408, 429, 500, 502, 503, 504] {
+            assert_eq!(answer(&status(code)), "ambiguous", "{code}");
+        }
+        assert_eq!(answer(&generic("timed out")), "ambiguous");
+        assert_eq!(answer(&coded(400, "RequestTimeout")), "ambiguous");
+        assert_eq!(answer(&coded(400, "InvalidBucketName")), "refused");
+    }
+
+    #[test]
+    fn a_missing_bucket_is_not_a_missing_object() {
+        let text = |text: &str| -> Box<dyn std::error::Error> { text.to_owned().into() };
+        assert!(explainer().absent(&*text("<Code>NoSuchKey</Code>")).is_ok());
+        // Names are the user's: one may read like the refusal.
+        let named = "GET /NoSuchBucket/db: <Code>NoSuchKey</Code><Key>NoSuchBucket</Key>";
+        assert!(explainer().absent(&*text(named)).is_ok());
+        for sign in NO_BUCKET {
+            let error = explainer().absent(&*text(sign)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.to_string().contains("s3://quarry"), "{error}");
+        }
+    }
+
+    #[test]
+    fn secrets_leave_every_text() {
+        let error = generic("PUT https://h/p?X-Amz-Signature=feed said canary");
+        let explained = explainer().explain(&error);
+        for text in [format!("{explained}"), format!("{explained:?}")] {
+            assert!(!text.contains("canary") && !text.contains("feed"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Uploads: one PUT when small, parts in parallel when not.
+//!
+//! The end of an upload is ambiguous like every other request: where its answer is lost, a client
+//! that repeats it is told that the upload, completed meanwhile, does not exist. What counts is
+//! what stands under the name, which nobody else uses: an object of this length that begins with
+//! these bytes (an envelope, with an identity and an attempt of its own) is this one.
+
+use super::Shared;
+use crate::io::store::Upload;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload,
+};
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::{Error, ObjectName, Result};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Size of every part but the last. Stores want at least 5 MiB, and some want all parts equal; 8
+/// MiB take some 160 ms of one 50 MiB/s stream, many times a request's first byte, and the 10,000
+/// parts that S3 allows make 78 GiB.
+const PART_BYTES: usize = 8 << 20;
+/// An object up to this size is one PUT: starting and ending parts costs two requests more.
+const SINGLE_PUT_BYTES: usize = 2 * PART_BYTES;
+/// Parts on their way at once. Bounds memory: five parts, with the one that is collected.
+const PARTS_IN_FLIGHT: usize = 4;
+
+pub(super) struct RemoteUpload {
+    shared: Arc<Shared>,
+    path: Path,
+    /// What was written and not sent.
+    pending: VecDeque<Bytes>,
+    pending_bytes: usize,
+    /// What the object begins with, as far as its envelope reaches.
+    head: Vec<u8>,
+    /// Bytes handed over so far.
+    bytes: u64,
+    /// Once there was too much for one PUT.
+    parts: Option<Box<dyn MultipartUpload>>,
+    in_flight: FuturesUnordered<BoxFuture<'static, Result<()>>>,
+}
+
+impl RemoteUpload {
+    pub(super) fn new(shared: Arc<Shared>, name: ObjectName) -> Result<RemoteUpload> {
+        Ok(RemoteUpload {
+            path: shared.path(name)?,
+            shared,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            head: Vec::with_capacity(ENVELOPE_BYTES),
+            bytes: 0,
+            parts: None,
+            in_flight: FuturesUnordered::new(),
+        })
+    }
+
+    /// Takes up to `bytes` off the front of what is pending, without copying.
+    fn cut(&mut self, bytes: usize) -> PutPayload {
+        let mut chunks = Vec::new();
+        let mut wanted = bytes;
+        while wanted > 0
+            && let Some(mut chunk) = self.pending.pop_front()
+        {
+            if chunk.len() > wanted {
+                self.pending.push_front(chunk.split_off(wanted));
+            }
+            wanted -= chunk.len();
+            self.pending_bytes -= chunk.len();
+            chunks.push(chunk);
+        }
+        chunks.into_iter().collect()
+    }
+
+    /// Sends one part, once there is room for it.
+    async fn send_part(&mut self) -> Result<()> {
+        while self.in_flight.len() >= PARTS_IN_FLIGHT {
+            if let Some(sent) = self.in_flight.next().await {
+                sent?;
+            }
+        }
+        let payload = self.cut(PART_BYTES);
+        let parts = match &mut self.parts {
+            Some(parts) => parts,
+            none => {
+                let (shared, path) = (Arc::clone(&self.shared), self.path.clone());
+                let begin = async move {
+                    let begun = shared.client.put_multipart(&path).await;
+                    begun.map_err(|error| shared.explainer.explain(&error))
+                };
+                none.insert(self.shared.start("begin upload", begin).await??)
+            }
+        };
+        let (part, shared) = (parts.put_part(payload), Arc::clone(&self.shared));
+        let part = async move { part.await.map_err(|error| shared.explainer.explain(&error)) };
+        let sent = self.shared.start("upload part", part);
+        self.in_flight.push(async move { sent.await? }.boxed());
+        Ok(())
+    }
+
+    async fn take(&mut self, chunk: Bytes) -> Result<()> {
+        let missing = ENVELOPE_BYTES - self.head.len();
+        self.head.extend_from_slice(chunk.get(..missing).unwrap_or(&chunk));
+        self.bytes += chunk.len() as u64;
+        self.pending_bytes += chunk.len();
+        self.pending.push_back(chunk);
+        loop {
+            let enough = if self.parts.is_some() { PART_BYTES } else { SINGLE_PUT_BYTES + 1 };
+            if self.pending_bytes < enough {
+                return Ok(());
+            }
+            self.send_part().await?;
+        }
+    }
+
+    async fn complete(mut self: Box<Self>) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        if self.parts.is_none() {
+            let (payload, path) = (self.cut(usize::MAX), self.path.clone());
+            let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
+            let put = async move {
+                let Err(error) = shared.client.put(&path, payload).await else { return Ok(()) };
+                shared.settle(&path, &head, bytes, &error).await
+            };
+            return self.shared.start("put", put).await?;
+        }
+        while self.pending_bytes > 0 {
+            self.send_part().await?;
+        }
+        while let Some(sent) = self.in_flight.next().await {
+            sent?;
+        }
+        let lost = || Error::internal("an upload lost its parts");
+        let mut parts = self.parts.take().ok_or_else(lost)?;
+        let path = self.path.clone();
+        let (head, bytes) = (std::mem::take(&mut self.head), self.bytes);
+        let complete = async move {
+            let Err(error) = parts.complete().await else { return Ok(()) };
+            let settled = shared.settle(&path, &head, bytes, &error).await;
+            if settled.is_err() {
+                // What was sent would stay, and nobody knows of it: as far as the store lets one.
+                let _ = parts.abort().await;
+            }
+            settled
+        };
+        self.shared.start("complete upload", complete).await?
+    }
+
+    async fn give_up(mut self: Box<Self>) -> Result<()> {
+        let Some(mut parts) = self.parts.take() else { return Ok(()) };
+        // Parts on their way would arrive after the abort, and stay.
+        while let Some(sent) = self.in_flight.next().await {
+            drop(sent);
+        }
+        let shared = Arc::clone(&self.shared);
+        let abort =
+            async move { parts.abort().await.map_err(|error| shared.explainer.explain(&error)) };
+        self.shared.start("abort upload", abort).await?
+    }
+}
+
+impl Shared {
+    /// What became of an upload whose end was answered with `error`: one read of what stands under
+    /// its name.
+    ///
+    /// # Errors
+    /// `error`, where the object is not there, or not to be read.
+    async fn settle(
+        &self,
+        path: &Path,
+        head: &[u8],
+        bytes: u64,
+        error: &object_store::Error,
+    ) -> Result<()> {
+        let explained = self.explainer.explain(error);
+        if head.is_empty() {
+            return Err(explained);
+        }
+        let range = Some(GetRange::Bounded(0..head.len() as u64));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let Ok(found) = self.client.get_opts(path, options).await else { return Err(explained) };
+        if found.meta.size != bytes {
+            return Err(explained);
+        }
+        match found.bytes().await {
+            Ok(found) if found == head => Ok(()),
+            _ => Err(explained),
+        }
+    }
+}
+
+impl Upload for RemoteUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.take(chunk).boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.complete().boxed()
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.give_up().boxed()
+    }
+}

@@ -1,0 +1,114 @@
+//! Repeats requests until they succeed, until retrying cannot help, or until their time is up.
+
+use crate::io::env::Env;
+use futures::FutureExt;
+use futures::future::{Either, pending, select};
+use siltstone_base::{Error, ErrorKind, Result};
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+/// Pauses double from the first to the second; each is drawn from once to twice its base, so that
+/// rivals do not stay in step and no pause is longer than a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// What one request may count on of a link, in bytes a second: one megabit. The largest WAL object
+/// that the options' defaults make, 16 MiB, has 128 s besides the limit then; four of them under
+/// way at once, and four parts of an upload beside them, arrive in time over 1 MiB/s. An 8 MiB part
+/// of an upload has 64 s, also where a dozen requests share a link of 13 Mbit/s.
+pub const SLOWEST_BYTES_PER_SECOND: u64 = 128 << 10;
+
+/// How long a request may take that moves so many bytes, where one that moves none may take
+/// `limit`: the same bytes, sent or read again, can succeed at last.
+#[must_use]
+pub fn limit_of(limit: Duration, bytes: u64) -> Duration {
+    let millis = u128::from(bytes) * 1000 / u128::from(SLOWEST_BYTES_PER_SECOND);
+    limit.saturating_add(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX)))
+}
+
+/// Runs `attempt` again and again while it fails with a transient kind
+/// ([`ErrorKind::is_transient`]), for `limit` in all, the attempt under way included.
+///
+/// # Errors
+/// A kind that time does not cure, at once. Timeout once `limit` has passed, caused by the last
+/// failure where there was one.
+pub async fn with_retries<T, F: Future<Output = Result<T>>>(
+    env: &Env,
+    limit: Duration,
+    operation: &'static str,
+    attempt: impl FnMut() -> F,
+) -> Result<T> {
+    repeat(env, limit, operation, pending(), attempt).await
+}
+
+/// As [`with_retries`], for a read of a whole object. One that is still under way at half of the
+/// time may be a long one: `length` is asked then, beside it, and where it tells, the time is that
+/// of so many bytes ([`limit_of`]). A store that does not answer at all ends it as before.
+///
+/// # Errors
+/// As [`with_retries`].
+pub async fn read_whole<T, F: Future<Output = Result<T>>>(
+    env: &Env,
+    limit: Duration,
+    operation: &'static str,
+    length: impl Future<Output = Result<Option<u64>>>,
+    attempt: impl FnMut() -> F,
+) -> Result<T> {
+    let asked = async {
+        env.clock.sleep(limit / 2).await;
+        length.await
+    };
+    repeat(env, limit, operation, asked, attempt).await
+}
+
+async fn repeat<T, F: Future<Output = Result<T>>>(
+    env: &Env,
+    mut limit: Duration,
+    operation: &'static str,
+    length: impl Future<Output = Result<Option<u64>>>,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T> {
+    let started = env.clock.monotonic();
+    let left =
+        |limit: Duration| limit.saturating_sub(env.clock.monotonic().saturating_sub(started));
+    let mut length = pin!(length.fuse());
+    let mut pause = FIRST_PAUSE;
+    let mut last = None;
+    loop {
+        let mut work = pin!(attempt());
+        let ended = loop {
+            match select(&mut work, select(&mut length, env.clock.sleep(left(limit)))).await {
+                Either::Left((ended, _)) => break Some(ended),
+                Either::Right((Either::Left((Ok(Some(bytes)), _)), _)) => {
+                    limit = limit_of(limit, bytes);
+                }
+                Either::Right((Either::Left(_), _)) => {}
+                Either::Right((Either::Right(_), _)) => break None,
+            }
+        };
+        match ended {
+            Some(Ok(value)) => return Ok(value),
+            Some(Err(error)) if !error.kind().is_transient() => return Err(error.during(operation)),
+            Some(Err(error)) => last = Some(error),
+            None => return Err(timed_out(operation, limit, last)),
+        }
+        let wait = env.jittered(pause);
+        if wait >= left(limit) {
+            env.clock.sleep(left(limit)).await;
+            return Err(timed_out(operation, limit, last));
+        }
+        env.clock.sleep(wait).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn timed_out(operation: &'static str, limit: Duration, last: Option<Error>) -> Error {
+    let error = Error::new(ErrorKind::Timeout, "the deadline passed")
+        .during(operation)
+        .with("deadline", format_args!("{limit:?}"));
+    match last {
+        Some(last) => error.caused_by(last),
+        None => error,
+    }
+}

@@ -1,0 +1,216 @@
+//! From a URL to a store.
+//!
+//! | URL | store |
+//! | --- | --- |
+//! | `s3://bucket/path` (also `s3a:`) | S3 and what speaks its protocol |
+//! | `gs://bucket/path` | Google Cloud Storage |
+//! | `az://container/path` (also `azure:`, `abfs:`) | Azure Blob; the account is an option |
+//! | `file:///path`, or a plain path | a local folder |
+//! | `memory://name` | this process's memory |
+
+use super::Store;
+use super::local::LocalStore;
+use super::lone::LoneObject;
+use super::memory::MemoryStore;
+use super::options::StoreOptions;
+use super::remote::{Provider, RemoteStore};
+use crate::io::env::Effects;
+use siltstone_base::{Error, Result};
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The store that `url` names.
+///
+/// `environment` gives variables by name; those of the URL's provider (`AWS_*`, `GOOGLE_*`,
+/// `AZURE_*`) stand in for options that are not given. This function does not read the process's
+/// environment itself. No request is made yet.
+///
+/// # Errors
+/// Invalid for an unknown scheme, a missing bucket, a bad path, and for options that are unknown or
+/// not accepted, by name; Unsupported for options of parts that are not built.
+pub fn parse(
+    url: &str,
+    options: &StoreOptions,
+    environment: impl IntoIterator<Item = (String, String)>,
+    effects: &Effects,
+) -> Result<Arc<dyn Store>> {
+    match place(url, options)? {
+        Place::Local(path) => Ok(LocalStore::new(Path::new(path.as_ref()), effects.clone())?),
+        Place::Memory(name) => Ok(MemoryStore::named(name)),
+        Place::Remote(provider, bucket, root) => {
+            let environment: Vec<_> = environment.into_iter().collect();
+            let effects = effects.clone();
+            Ok(RemoteStore::new(provider, bucket, &root, options, &environment, effects)?)
+        }
+    }
+}
+
+/// The object that `url` names by itself, outside of any database: a path of a file, or a URL as
+/// for [`parse`] whose path is the object's. No request is made yet.
+///
+/// # Errors
+/// As [`parse`]; Invalid for a URL that names a bucket and no object.
+pub fn parse_object(
+    url: &str,
+    options: &StoreOptions,
+    environment: impl IntoIterator<Item = (String, String)>,
+    effects: &Effects,
+) -> Result<LoneObject> {
+    match place(url, options)? {
+        Place::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
+        Place::Memory(name) => Ok(LoneObject::in_memory(name)),
+        Place::Remote(provider, bucket, root) => {
+            if root.is_empty() {
+                let text = "the URL names no object; it looks like s3://bucket/path/name.sst";
+                return Err(Error::invalid(text));
+            }
+            let environment: Vec<_> = environment.into_iter().collect();
+            let effects = effects.clone();
+            let store = RemoteStore::lone(provider, bucket, &root, options, &environment, effects)?;
+            Ok(LoneObject::in_store(store))
+        }
+    }
+}
+
+/// What a URL is, before anything is built.
+enum Place<'a> {
+    /// A path of the file system.
+    Local(Cow<'a, str>),
+    /// A name in this process's memory.
+    Memory(&'a str),
+    /// A bucket, and a path in it without slashes at its ends.
+    Remote(Provider, &'a str, String),
+}
+
+fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<Place<'a>> {
+    let Some((scheme, rest)) = split_scheme(url) else {
+        options.expect_none("a local path")?;
+        return local(Cow::Borrowed(url));
+    };
+    let provider = match scheme.to_ascii_lowercase().as_str() {
+        "s3" | "s3a" => Provider::S3,
+        "gs" => Provider::Gcs,
+        "az" | "azure" | "abfs" => Provider::Azure,
+        "file" => {
+            options.expect_none("file:")?;
+            return local(Cow::Owned(file_path(rest)?));
+        }
+        "memory" => {
+            options.expect_none("memory:")?;
+            if rest.is_empty() {
+                return Err(Error::invalid("a memory: URL needs a name, as in memory://name"));
+            }
+            return Ok(Place::Memory(rest));
+        }
+        unknown => {
+            let text = "unknown URL scheme; known are s3, gs, az, file and memory";
+            return Err(Error::invalid(text).with("scheme", unknown));
+        }
+    };
+    let (bucket, root) = bucket_and_root(scheme, rest)?;
+    Ok(Place::Remote(provider, bucket, root))
+}
+
+/// `None` for a plain path. One letter before the colon is a drive, not a scheme.
+fn split_scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let mut letters = scheme.bytes();
+    let is_scheme = scheme.len() > 1
+        && letters.next().is_some_and(|first| first.is_ascii_alphabetic())
+        && letters.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    is_scheme.then_some((scheme, rest))
+}
+
+fn local(path: Cow<'_, str>) -> Result<Place<'_>> {
+    if path.contains('\0') {
+        return Err(Error::invalid("a path cannot contain a NUL"));
+    }
+    Ok(Place::Local(path))
+}
+
+/// The path of a `file:` URL, from what stands after the two slashes (RFC 8089: an empty host or
+/// `localhost`, then an absolute path, percent-encoded).
+fn file_path(rest: &str) -> Result<String> {
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    if !path.starts_with('/') {
+        let text = "a file: URL holds an absolute path and no host, as in file:///var/db";
+        return Err(Error::invalid(text).with("url", format_args!("file://{rest}")));
+    }
+    let wrong = || Error::invalid("a bad percent-encoding in a file: URL");
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut parts = path.split('%');
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let (hex, text) = part.split_at_checked(2).ok_or_else(wrong)?;
+        if !hex.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wrong());
+        }
+        bytes.push(u8::from_str_radix(hex, 16).map_err(|_| wrong())?);
+        bytes.extend_from_slice(text.as_bytes());
+    }
+    String::from_utf8(bytes).map_err(|_| wrong())
+}
+
+/// The bucket, and the path below it without slashes at its ends. Every part of the path has to
+/// mean itself: nothing is resolved, decoded or left out.
+fn bucket_and_root<'a>(scheme: &str, rest: &'a str) -> Result<(&'a str, String)> {
+    let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if bucket.is_empty() {
+        let text = "the URL names no bucket; it looks like s3://bucket/path";
+        return Err(Error::invalid(text).with("url", format_args!("{scheme}://{rest}")));
+    }
+    // Nothing of the URL is shown here: it may hold what must not be.
+    if rest.contains('@') && !path.contains('@') {
+        return Err(Error::invalid("credentials do not belong into a URL; use store options"));
+    }
+    if let Some(odd) = rest.chars().find(|c| "?#\\".contains(*c) || c.is_control()) {
+        let text = "the URL's bucket and path cannot contain ?, #, \\ or control characters";
+        return Err(Error::invalid(text).with("character", odd.escape_debug()));
+    }
+    let root = path.trim_matches('/');
+    let bad = |part: &str| part.is_empty() || part == "." || part == "..";
+    if !root.is_empty() && root.split('/').any(bad) {
+        let text = "the URL's path has an empty part, a single or a double dot in it";
+        return Err(Error::invalid(text).with("path", root));
+    }
+    Ok((bucket, root.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_told_from_paths() {
+        assert_eq!(split_scheme("s3://b/p"), Some(("s3", "b/p")));
+        for path in ["/var/db", "db", "a:b", "C://x", "://x", "3s://x", "a b://x"] {
+            assert_eq!(split_scheme(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn file_urls_are_decoded() {
+        assert_eq!(file_path("/a/b").unwrap(), "/a/b");
+        assert_eq!(file_path("localhost/a%20b/%C3%A9").unwrap(), "/a b/é");
+        for bad in ["", "host/path", "/a%2", "/a%zz", "/%+1", "/%ff", "/%é"] {
+            assert!(file_path(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn buckets_and_paths_are_strict() {
+        let split =
+            |rest| bucket_and_root("s3", rest).map(|(bucket, root)| (bucket.to_owned(), root));
+        let pair = |bucket: &str, root: &str| (bucket.to_owned(), root.to_owned());
+        assert_eq!(split("b").unwrap(), pair("b", ""));
+        assert_eq!(split("b/").unwrap(), pair("b", ""));
+        assert_eq!(split("b/a/b@c/").unwrap(), pair("b", "a/b@c"));
+        for bad in ["", "/p", "b/a//b", "b/../c", "b/./c", "b/a?x=1", "b/a#f", "k:s@b/p", "b/a\nb"]
+        {
+            assert!(split(bad).is_err(), "{bad:?}");
+        }
+        let error = split("key:canary@bucket/p").unwrap_err().to_string();
+        assert!(!error.contains("canary"), "{error}");
+    }
+}

@@ -1,0 +1,168 @@
+//! What becomes of work that panics, and of a task that is dropped before its end since its runtime
+//! has ended: whoever depends on it is told, and nobody waits for it for ever (RFC 0003).
+//!
+//! *Why a panic may be caught here* (what `AssertUnwindSafe` asserts). Locks do not poison, so
+//! whatever the work had locked is free again when it has unwound, perhaps with a change half made.
+//! What only the work knew is dropped with it. What it shared is one of two:
+//! - it is the handle's (the tail, the tree, the watermark, the checkpoints), and the handle is
+//!   ended: after that these are read, for numbers and by scans under way, and never acknowledged
+//!   from. Where the next one at a lock could go on from half a change before the handle has ended,
+//!   the panic is caught while the lock is still held (`commit`, `pins`, `reader`);
+//! - it is a compactor's or a collector's, which go on. What these share may be left at any await
+//!   already, since their futures are dropped there, and between two awaits it is replaced whole.
+//!
+//! None of it works where panics abort: then the process ends, which is safe too.
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ErrorKind, Result};
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Where lines about tasks go.
+const TARGET: &str = "siltstone.task";
+
+/// What a call on a closed handle is told.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the database handle is closed; open it again")
+}
+
+/// What `work` gives.
+///
+/// # Errors
+/// Internal where it panics, with what the panic said.
+pub(crate) async fn caught<T>(name: &'static str, work: impl Future<Output = T>) -> Result<T> {
+    let ended = AssertUnwindSafe(work).catch_unwind().await;
+    ended.map_err(|panic| panicked(name, &*panic))
+}
+
+/// As [`caught`], for work that waits for nothing.
+///
+/// # Errors
+/// As [`caught`].
+pub(crate) fn caught_now<T>(name: &'static str, work: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| panicked(name, &*panic))
+}
+
+/// `task`, which tells `died` if it panics (Internal) or is dropped before its end (Closed).
+pub(crate) fn watched(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+    died: impl FnOnce(&Error) + Send + 'static,
+) -> BoxFuture<'static, ()> {
+    // Made here, so that a task which is dropped before its first step tells too.
+    let mut watch = Watch { died: Some(died) };
+    Box::pin(async move {
+        let ended = caught(name, task).await;
+        if let (Some(died), Err(error)) = (watch.died.take(), ended) {
+            died(&error);
+        }
+    })
+}
+
+/// Tells of a task that is dropped before its end.
+struct Watch<F: FnOnce(&Error)> {
+    died: Option<F>,
+}
+
+impl<F: FnOnce(&Error)> Drop for Watch<F> {
+    fn drop(&mut self) {
+        if let Some(died) = self.died.take() {
+            died(&Error::new(
+                ErrorKind::Closed,
+                "the runtime that the handle was opened on has ended; what was acknowledged is \
+                 durable; open again, on a runtime that lives as long as the handle",
+            ));
+        }
+    }
+}
+
+/// What the calls of a handle answer from here on, when it ends because of `died`.
+pub(crate) fn ends_the_handle(died: &Error) -> Error {
+    if died.kind() != ErrorKind::Internal {
+        return died.clone();
+    }
+    let text = "the handle has ended, since a part of it died; what was acknowledged is durable: \
+                open again, and please report this";
+    Error::internal(text).caused_by(died.clone())
+}
+
+/// The error of a panic.
+fn panicked(name: &'static str, panic: &(dyn Any + Send)) -> Error {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let said = said.unwrap_or("(a message that is no text)");
+    let error = Error::internal(format!("a task panicked: {said}")).with("task", name);
+    log::error!(target: TARGET, "{error}");
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A task that is watched, and what it tells when it died.
+    fn watch(
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> (BoxFuture<'static, ()>, Receiver<Error>) {
+        let (tell, told) = channel();
+        (watched("wal", task, move |error| drop(tell.send(error.clone()))), told)
+    }
+
+    #[test]
+    fn a_task_that_ends_tells_nothing() {
+        let (task, told) = watch(async {});
+        assert!(task.now_or_never().is_some());
+        assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn a_panic_is_told_with_its_text() {
+        for text in [true, false] {
+            let (task, told) = watch(async move {
+                if text {
+                    std::panic::panic_any(format!("page {}", 7));
+                }
+                std::panic::panic_any(7);
+            });
+            assert!(task.now_or_never().is_some());
+            let error = told.recv().unwrap();
+            assert_eq!(error.kind(), ErrorKind::Internal);
+            let said = if text { "page 7" } else { "no text" };
+            assert!(error.to_string().contains(said), "{error}");
+            assert!(error.to_string().contains("task: wal"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_task_that_is_dropped_tells_before_and_after_its_first_step() {
+        for steps in 0..2 {
+            let (mut task, told) = watch(futures::future::pending());
+            for _ in 0..steps {
+                assert!((&mut task).now_or_never().is_none());
+            }
+            drop(task);
+            assert_eq!(told.recv().unwrap().kind(), ErrorKind::Closed);
+        }
+    }
+
+    #[test]
+    fn locks_are_free_when_a_panic_is_told() {
+        let lock = Arc::new(parking_lot::Mutex::new(()));
+        let (inside, outside) = (Arc::clone(&lock), Arc::clone(&lock));
+        let (tell, told) = channel();
+        let task = watched(
+            "wal",
+            async move {
+                let _locked = inside.lock();
+                std::panic::panic_any("x");
+            },
+            move |_| tell.send(outside.try_lock().is_some()).unwrap(),
+        );
+        assert!(task.now_or_never().is_some());
+        assert!(told.recv().unwrap());
+    }
+}

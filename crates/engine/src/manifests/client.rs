@@ -1,0 +1,305 @@
+//! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
+
+use super::create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
+use super::objects::Objects;
+use super::rules;
+use parking_lot::RwLock;
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, Result,
+};
+use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::protocol::{
+    Commit, CommitAction, Look, LookAction, ManifestAnswer, ManifestRequest,
+};
+use siltstone_manifest::{Edit, Manifest, Refusal};
+use std::sync::Arc;
+
+/// Performs [`ManifestRequest`]s of one machine.
+pub(crate) struct ManifestRequests {
+    objects: Objects,
+    /// The manifest that is being created: while the same state is asked for, the same bytes go
+    /// out, so that a retry recognises an earlier try of its own.
+    creating: Option<(Arc<Manifest>, Creating)>,
+}
+
+impl ManifestRequests {
+    pub(crate) fn new(objects: &Objects) -> Self {
+        ManifestRequests { objects: objects.clone(), creating: None }
+    }
+
+    /// One request and its answer.
+    ///
+    /// # Errors
+    /// Denied at once, Timeout after the limit of a request; asking again goes on where this
+    /// stopped. Corruption and Unsupported for what was read.
+    pub(crate) async fn perform(&mut self, request: ManifestRequest) -> Result<ManifestAnswer> {
+        match request {
+            ManifestRequest::List { after } => {
+                let listing = self.objects.list_manifests(after).await?;
+                Ok(ManifestAnswer::Listed(listing))
+            }
+            ManifestRequest::Read(id) => Ok(ManifestAnswer::Read(self.objects.manifest(id).await?)),
+            ManifestRequest::Create(state) => self.create(state).await,
+        }
+    }
+
+    async fn create(&mut self, state: Arc<Manifest>) -> Result<ManifestAnswer> {
+        let objects = &self.objects;
+        let same = self.creating.as_ref().is_some_and(|(creating, _)| *creating == state);
+        if !same {
+            let attempt = AttemptId(objects.env.random_u128());
+            let bytes = state.encode(ObjectId(objects.env.random_u128()), attempt)?;
+            self.creating = Some((state, Creating::new(objects, bytes, attempt)));
+        }
+        let Some((state, creating)) = &mut self.creating else {
+            return Err(Error::internal("a manifest is created from nothing"));
+        };
+        let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
+        Ok(ManifestAnswer::Created(outcome))
+    }
+}
+
+/// The newest manifest, proven; `None` where there is no database.
+pub(crate) async fn look(
+    objects: &Objects,
+    known: Option<Arc<Manifest>>,
+) -> Result<Option<Arc<Manifest>>> {
+    run_look(objects, Look::new(known, rules::in_force())).await
+}
+
+async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Manifest>>> {
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            LookAction::Done(newest) => return Ok(newest),
+            LookAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
+/// Brings the first manifest of a database into being; somebody else's when that came first.
+pub(crate) async fn found(objects: &Objects, initial: Manifest) -> Result<Arc<Manifest>> {
+    let mut machine = Commit::found(initial, rules::in_force());
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+            CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
+/// Commits `edit`, once and by nobody's task: a caller that gives up, or meets an error, does not
+/// know the outcome. It must make the very same edit again, or one that holds whatever came of it.
+///
+/// # Errors
+/// Why the edit was refused; Denied, Timeout, Corruption.
+pub(crate) async fn commit_alone(
+    objects: &Objects,
+    edit: Edit,
+    newest: Arc<Manifest>,
+) -> Result<Arc<Manifest>> {
+    let mut machine = Commit::new(edit, newest, rules::in_force());
+    let mut requests = ManifestRequests::new(objects);
+    loop {
+        match machine.action() {
+            CommitAction::Done(state) => return Ok(state),
+            CommitAction::Failed(refusal) => return Err(refusal.into()),
+            CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
+}
+
+/// Who is told what a client learns: the process that it commits for.
+pub(crate) trait Observer: Send + Sync {
+    /// A newer state is known. Told in the order of the states, under a lock: it must not wait.
+    fn learns(&self, newest: &Arc<Manifest>);
+    /// A commit has met what may pass, and is tried again.
+    fn meets(&self, _trouble: &Error) {}
+    /// Why the process has ended, which ends the trying; `None` while it goes on.
+    fn ended(&self) -> Option<Error>;
+}
+
+/// The commits of a process, one at a time.
+pub(crate) struct ManifestClient {
+    objects: Objects,
+    database: DatabaseId,
+    known: RwLock<Arc<Manifest>>,
+    turn: tokio::sync::Mutex<()>,
+    observer: Arc<dyn Observer>,
+}
+
+impl ManifestClient {
+    /// Goes on from `newest`, of which the observer has been told.
+    pub(crate) fn new(
+        objects: Objects,
+        newest: Arc<Manifest>,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        ManifestClient {
+            objects,
+            database: newest.database,
+            known: RwLock::new(newest),
+            turn: tokio::sync::Mutex::new(()),
+            observer,
+        }
+    }
+
+    pub(crate) fn objects(&self) -> &Objects {
+        &self.objects
+    }
+
+    pub(crate) fn database(&self) -> DatabaseId {
+        self.database
+    }
+
+    /// The newest manifest this process knows.
+    pub(crate) fn newest_known(&self) -> Arc<Manifest> {
+        Arc::clone(&self.known.read())
+    }
+
+    /// A state that was proven, or that only costs requests when it is false.
+    pub(crate) fn learn(&self, state: &Arc<Manifest>) {
+        let mut known = self.known.write();
+        if state.id > known.id {
+            *known = Arc::clone(state);
+            // Under the lock, so that an older state does not come after a newer one.
+            self.observer.learns(state);
+        }
+    }
+
+    /// Looks for a newer manifest: by one read of the next number, or `thorough`ly by a listing. A
+    /// read that finds nothing proves nothing, so nothing may depend on it (rule M4). Either way it
+    /// finds out that the database is gone.
+    ///
+    /// # Errors
+    /// NotFound when the database was deleted, whether or not another stands in its place; those of
+    /// the store.
+    pub(crate) async fn probe(&self, thorough: bool) -> Result<Arc<Manifest>> {
+        let (known, rules) = (Some(self.newest_known()), rules::in_force());
+        let probed = if thorough { None } else { Some(self.newest_known()) };
+        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
+        let mut newest = run_look(&self.objects, machine).await?;
+        if let Some(known) = probed
+            && newest.as_ref().is_some_and(|newest| newest.id == known.id)
+            && self.objects.env.store.may_be_emptied()
+            && self.objects.owner_of(known.id).await? != Some(self.database)
+        {
+            // Freed, or deleted with all the rest: what follows it says which (rule E1).
+            newest = run_look(&self.objects, Look::new(Some(known), rules)).await?;
+        }
+        let newest = newest.filter(|newest| newest.database == self.database);
+        let newest = newest.ok_or(Refusal::Conflict(Conflict::OtherDatabase))?;
+        // The writer's own commits plan on what they know; any newer state is a better base.
+        self.learn(&newest);
+        Ok(newest)
+    }
+
+    /// Commits `edit`. Goes on through troubles of the store until the outcome is settled or the
+    /// handle has ended: an outcome left open could land under a later commit.
+    ///
+    /// # Errors
+    /// Why the edit was refused; Fenced, Closed when the handle ended meanwhile; what the store
+    /// refuses for good; Corruption.
+    pub(crate) async fn commit(&self, edit: Edit) -> Result<Arc<Manifest>> {
+        self.commit_through(edit, Patience::Endless).await?.map_err(Error::from)
+    }
+
+    /// Commits an edit of a compactor, which rivals of another process make as well: that one left
+    /// open lands under a later commit is to that one a rival's, which it plans anew behind. So it
+    /// ends, and whoever asked for it is told why.
+    ///
+    /// # Errors
+    /// Denied at once, and Timeout after the limit of a request, caused by the last refusal: the
+    /// outcome is not known then. Fenced, Closed when the handle ended meanwhile; what the store
+    /// refuses for good; Corruption.
+    pub(crate) async fn try_commit(&self, edit: Edit) -> Result<Result<Arc<Manifest>, Refusal>> {
+        self.commit_through(edit, Patience::OneRequest).await
+    }
+
+    async fn commit_through(
+        &self,
+        edit: Edit,
+        patience: Patience,
+    ) -> Result<Result<Arc<Manifest>, Refusal>> {
+        let _turn = self.turn.lock().await;
+        let mut machine = Commit::new(edit, self.newest_known(), rules::in_force());
+        let mut requests = ManifestRequests::new(&self.objects);
+        let clock = &self.objects.env.clock;
+        let (began, mut pause) = (clock.monotonic(), FIRST_PAUSE);
+        loop {
+            let request = match machine.action() {
+                CommitAction::Done(state) => {
+                    self.learn(&state);
+                    return Ok(Ok(state));
+                }
+                CommitAction::Failed(refusal) => return Ok(Err(refusal)),
+                CommitAction::Request(request) => request,
+            };
+            match requests.perform(request).await {
+                Ok(answer) => machine.on_answer(answer),
+                Err(error) if error.kind().may_pass() => {
+                    if let Some(dead) = self.observer.ended() {
+                        return Err(dead);
+                    }
+                    self.observer.meets(&error);
+                    let waited = clock.monotonic().saturating_sub(began);
+                    let ends = waited >= self.objects.limit || error.kind() == ErrorKind::Denied;
+                    if ends && patience == Patience::OneRequest {
+                        return Err(error);
+                    }
+                    clock.sleep(self.objects.env.jittered(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// For how long a commit goes on through troubles of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// Until its outcome is settled.
+    Endless,
+    /// As long as a request may take.
+    OneRequest,
+}
+
+impl ManifestClient {
+    /// The version that `checkpoint` names, which a commit of this writer added: `state`, or an
+    /// older one when another commit came before this one was settled. Goes on like a commit.
+    ///
+    /// # Errors
+    /// Fenced when a newer writer removed the checkpoint; Closed when the handle ended meanwhile.
+    pub(crate) async fn version_of(
+        &self,
+        state: &Arc<Manifest>,
+        checkpoint: CheckpointId,
+    ) -> Result<Arc<Manifest>> {
+        let named = state.checkpoint(checkpoint).map(|one| one.manifest_id);
+        // Only where a test has dropped the rule that adds it.
+        let id = named.unwrap_or(state.id);
+        if id == state.id {
+            return Ok(Arc::clone(state));
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.objects.manifest(id).await {
+                Ok(Some(version)) => return Ok(version),
+                // It is pinned: who let go of it has taken over.
+                Ok(None) => return Err(Refusal::Fenced { by: state.writer_epoch.next() }.into()),
+                Err(error) if error.kind().may_pass() => {
+                    if let Some(dead) = self.observer.ended() {
+                        return Err(dead);
+                    }
+                    let env = &self.objects.env;
+                    env.clock.sleep(env.jittered(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}

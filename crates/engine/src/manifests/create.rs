@@ -1,0 +1,74 @@
+//! A conditional create that is repeated until its outcome is settled: always the same bytes, so
+//! that a retry recognises an earlier try of its own.
+
+use super::objects::Objects;
+use crate::io::store::conditional;
+use crate::io::store::retry::limit_of;
+use bytes::Bytes;
+use siltstone_base::{AttemptId, Error, ErrorKind, ObjectName, PutOutcome, Result};
+use std::time::Duration;
+
+/// Pause after the first try that settled nothing.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause between two tries.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// One object that is being created.
+pub(crate) struct Creating {
+    bytes: Bytes,
+    attempt: AttemptId,
+    since: Duration,
+    pause: Duration,
+    /// Why the last try settled nothing.
+    trouble: Option<Error>,
+}
+
+impl Creating {
+    /// `bytes` start with an envelope that holds `attempt`.
+    pub(crate) fn new(objects: &Objects, bytes: Bytes, attempt: AttemptId) -> Creating {
+        let since = objects.env.clock.monotonic();
+        Creating { bytes, attempt, since, pause: Duration::ZERO, trouble: None }
+    }
+
+    /// Why the last try settled nothing, where it did not.
+    pub(crate) fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
+    }
+
+    /// One try, after a pause that grows from try to try.
+    ///
+    /// # Errors
+    /// Denied at once; Timeout after the limit of a request. The outcome is not known then.
+    pub(crate) async fn once(
+        &mut self,
+        objects: &Objects,
+        name: ObjectName,
+    ) -> Result<PutOutcome<()>> {
+        let env = &objects.env;
+        if !self.pause.is_zero() {
+            env.clock.sleep(env.jittered(self.pause)).await;
+        }
+        self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        let created = conditional::create(env, name, self.bytes.clone(), self.attempt).await;
+        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        self.trouble = created.error.clone().filter(|_| !settled);
+        if let Some(error) = created.error.filter(|_| !settled) {
+            let waited = env.clock.monotonic().saturating_sub(self.since);
+            if !error.kind().is_transient() {
+                return Err(error.with("object", name));
+            }
+            if waited >= limit_of(objects.limit, self.bytes.len() as u64) {
+                self.since = env.clock.monotonic();
+                return Err(Error::new(ErrorKind::Timeout, "the store does not settle a commit")
+                    .with("object", name)
+                    .caused_by(error));
+            }
+        }
+        Ok(match created.outcome {
+            PutOutcome::Committed => PutOutcome::Committed,
+            PutOutcome::Lost(_) => PutOutcome::Lost(()),
+            PutOutcome::NotApplied => PutOutcome::NotApplied,
+            PutOutcome::Unknown => PutOutcome::Unknown,
+        })
+    }
+}

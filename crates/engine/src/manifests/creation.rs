@@ -1,0 +1,124 @@
+//! Making a database: its first manifest, and the numbers that all later ones count from (RFC 0004,
+//! rule E1).
+//!
+//! Where a place may be emptied under processes that do not know it yet, what those still send and
+//! delete goes by the numbers of the database that was deleted. So a new one counts from the time
+//! of its creation, by the store's clock: beyond all that an older one came to.
+//!
+//! ```text
+//! manifest/1 ─ decides who makes the database, and says where it counts from: n
+//! manifest/n, n + 1, …   wal/n, n + 1, …
+//! ```
+
+use super::client::found;
+use super::now::store_time;
+use super::objects::Objects;
+use siltstone_base::name::prefix;
+use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
+use siltstone_manifest::protocol::run_end;
+use siltstone_manifest::state::NUMBERS_A_MILLI;
+use siltstone_manifest::{Manifest, Settings};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Makes a database where there is none; somebody else's when that came first.
+///
+/// # Errors
+/// Corruption where something of an older database is left; those of the store.
+pub(crate) async fn database(objects: &Objects, settings: Settings) -> Result<Arc<Manifest>> {
+    refuse_what_is_left(objects).await?;
+    let database = DatabaseId(objects.env.random_u128());
+    let first = Manifest::new_database(database, settings);
+    let first = if objects.env.store.may_be_emptied() {
+        first.counting_from(first_number(objects, database).await?)
+    } else {
+        first
+    };
+    found(objects, first).await
+}
+
+/// Where a database that is made now counts from.
+async fn first_number(objects: &Objects, database: DatabaseId) -> Result<u64> {
+    let own = objects.env.clock.now();
+    let millis = match store_time(objects, database).await {
+        Ok(stored) => within_its_second(stored, own, objects.env.random.next_u64()),
+        // A listing that does not show what was stored just now: the own clock has to do.
+        Err(error) if error.kind() == ErrorKind::Unavailable => own.0,
+        Err(error) => return Err(error),
+    };
+    Ok(millis.saturating_mul(NUMBERS_A_MILLI))
+}
+
+/// Many stores date by whole seconds: within that one the own clock tells, when it agrees, or
+/// chance.
+fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
+    if !stored.0.is_multiple_of(1000) {
+        return stored.0;
+    }
+    let agrees = (stored.0..stored.0 + 1000).contains(&own.0);
+    if agrees { own.0 } else { stored.0 + random % 1000 }
+}
+
+/// Manifests without those before them: a process that did not know yet that its database was
+/// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
+/// covered by a new one: its collector would delete the rest. It counts as a database if all that
+/// the newest manifest needs is there.
+async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
+    let (ids, boundary) = objects.manifests_listed().await?;
+    if run_end(&ids, boundary) > boundary {
+        // Somebody was quicker, and made one.
+        return Ok(());
+    }
+    let left = Error::corruption(
+        "what is left of a database stands here, and its manifests are not: if it was deleted, \
+         delete the rest as well; if not, put them back, from the store's older versions or a \
+         backup",
+    );
+    if !boundary.is_none() {
+        // Nothing may be created at or below it, and nobody can tell what comes above.
+        return Err(left.with("object", ObjectName::ManifestBoundary(boundary)));
+    }
+    let Some(newest) = ids.last().copied() else { return Ok(()) };
+    let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
+    match what_is_left_of(objects, &state).await? {
+        Some(there) => Err(left.with("manifest", newest).with("object", there)),
+        None => Ok(()),
+    }
+}
+
+/// An object that `state` names, where all of them are there: its tables, or, where it has none,
+/// the log from its beginning.
+async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
+    let tables: HashSet<SstId> = state.tables().map(|table| table.id).collect();
+    if tables.is_empty() {
+        let first = objects.wal(state.replay_from).await?;
+        let of_this = first.is_some_and(|object| object.envelope.database == state.database);
+        return Ok(of_this.then_some(ObjectName::Wal(state.replay_from)));
+    }
+    let listed = objects.list(prefix::COMPACTED).await?;
+    let there = listed
+        .into_iter()
+        .map(|object| object.name)
+        .filter(|name| matches!(name, ObjectName::Compacted(id) if tables.contains(id)));
+    let there: Vec<ObjectName> = there.collect();
+    Ok(there.first().copied().filter(|_| there.len() == tables.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_that_date_by_seconds_leave_the_rest_to_the_own_clock() {
+        let at = UnixMillis;
+        assert_eq!(within_its_second(at(5_123), at(9_000), 7), 5_123);
+        assert_eq!(within_its_second(at(5_000), at(5_999), 7), 5_999);
+        assert_eq!(within_its_second(at(5_000), at(6_000), 7_001), 5_001);
+    }
+
+    #[test]
+    fn a_number_fits_into_53_bits_until_2039() {
+        let last_of_2038 = 2_177_452_800_000_u64;
+        assert!(last_of_2038 * NUMBERS_A_MILLI < 1 << 53);
+    }
+}

@@ -1,0 +1,51 @@
+//! The store's clock: what an object stored this moment is dated.
+//!
+//! ```text
+//! create probe/<ULID> ─► list probe/ ─► delete it
+//! ```
+//! Ages compare dates of the store with dates of the store, so no clock of a process can make an
+//! object look old (planted bug 8: a cut-off by the local clock). No store tells its time by
+//! another way that all of them have.
+
+use super::create::Creating;
+use super::objects::Objects;
+use crate::io::store::full::is_full;
+use bytes::Bytes;
+use siltstone_base::name::prefix;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, PutOutcome,
+    Result, UnixMillis,
+};
+
+/// Tries before a store that does not show what it stored is given up.
+const TRIES: u32 = 8;
+
+/// The store's time, at some moment after the call and before its end.
+///
+/// # Errors
+/// Denied where nothing may be written; Unavailable, Timeout. At once where there is no room.
+pub(crate) async fn store_time(objects: &Objects, database: DatabaseId) -> Result<UnixMillis> {
+    let env = &objects.env;
+    let name = ObjectName::ProbeScratch(JobId(env.new_ulid()));
+    let attempt = AttemptId(env.random_u128());
+    let envelope = Envelope::new(ObjectKind::Probe, database, ObjectId(env.random_u128()), attempt);
+    let bytes = Bytes::copy_from_slice(&envelope.encode());
+    let mut creating = Creating::new(objects, bytes, attempt);
+    for _ in 0..TRIES {
+        // Whatever the answer: a listing that shows the object tells the time.
+        let created = creating.once(objects, name).await?;
+        if let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) {
+            return Err(full.clone().with("object", name));
+        }
+        let listed = objects.list(prefix::PROBE).await?;
+        if let Some(object) = listed.iter().find(|object| object.name == name) {
+            // What cannot be deleted now a later round finds.
+            drop(env.store.delete(name).await);
+            return Ok(object.modified);
+        }
+        if matches!(created, PutOutcome::Lost(())) {
+            return Err(Error::internal("a fresh name is taken").with("object", name));
+        }
+    }
+    Err(Error::unavailable("the store does not list what it has stored").with("object", name))
+}

@@ -1,0 +1,283 @@
+//! Typed requests: what the protocols' drivers ask the store for, with retries and decoding.
+
+use crate::io::env::Env;
+use crate::io::store::Listed;
+use crate::io::store::retry::{read_whole, with_retries};
+use bytes::Bytes;
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::name::prefix;
+use siltstone_base::{
+    DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result, WalId,
+};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::compaction::Compactions;
+use siltstone_manifest::compaction::record::RecordListing;
+use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end, run_starts};
+use siltstone_sst::wal::{self, WalBody, WalObject};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests of one database, each within `limit` and the time that its bytes take.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    pub(crate) env: Env,
+    pub(crate) limit: Duration,
+}
+
+impl Objects {
+    /// Every object under `prefix`, whose names are known.
+    pub(crate) async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
+        let list = || self.env.store.list(prefix, None);
+        with_retries(&self.env, self.limit, "list", list).await
+    }
+
+    /// The whole object; `None` when there is none. A long one over a slow link has the time that
+    /// its length takes.
+    pub(crate) async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
+        let get = || self.env.store.get(name, None);
+        read_whole(&self.env, self.limit, "read", self.length(name), get).await
+    }
+
+    /// Length of an object, as a listing tells it.
+    async fn length(&self, name: ObjectName) -> Result<Option<u64>> {
+        let folder = match name {
+            ObjectName::Wal(_) => prefix::WAL,
+            ObjectName::Manifest(_) => prefix::MANIFEST,
+            ObjectName::Compactions(_) => prefix::COMPACTIONS,
+            // Short ones.
+            _ => return Ok(None),
+        };
+        let listed = self.env.store.list(folder, None).await?;
+        Ok(listed.into_iter().find(|object| object.name == name).map(|object| object.bytes))
+    }
+
+    /// Newest manifest above `after`, and the boundary: both in one request, since the boundary
+    /// lies under the same prefix. A listing may lack the newest (some stores' are stale for a
+    /// while), so the number after what it shows is read until there is none.
+    pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
+        #[cfg(mutation = "listing_remembered")]
+        if let Some(listing) = remembered(&self.env, None) {
+            return Ok(listing);
+        }
+        let (ids, boundary, end) = loop {
+            let (ids, boundary) = self.manifests_listed().await?;
+            if let Some(end) = self.end_of_run(&ids, boundary).await? {
+                break (ids, boundary, end);
+            }
+        };
+        let listing = Listing::ending(end, boundary, after);
+        #[cfg(mutation = "listing_remembered")]
+        drop(remembered(&self.env, Some(listing)));
+        if let Some(apart) = ids.into_iter().find(|id| *id > end)
+            && end > boundary
+            && listing.stands
+        {
+            self.refuse_a_gap(end, apart).await?;
+        }
+        Ok(listing)
+    }
+
+    /// Ids of manifests, ascending, and the boundary.
+    pub(crate) async fn manifests_listed(&self) -> Result<(Vec<ManifestId>, ManifestId)> {
+        let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
+        for object in self.list(prefix::MANIFEST).await? {
+            match object.name {
+                ObjectName::Manifest(id) => ids.push(id),
+                ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
+                _ => {}
+            }
+        }
+        Ok((ids, boundary))
+    }
+
+    /// Where the run of manifests ends that begins above `boundary`; the boundary where there is
+    /// none. `None` when the first manifest, which says what follows it, was freed since it was
+    /// listed: a boundary says so by now.
+    async fn end_of_run(
+        &self,
+        ids: &[ManifestId],
+        boundary: ManifestId,
+    ) -> Result<Option<ManifestId>> {
+        let mut end = run_end(ids, boundary);
+        if end == boundary {
+            // A boundary of a database that stood here before, and perhaps manifests of it: this
+            // one counts from beyond all that.
+            for first in run_starts(ids, boundary).into_iter().rev() {
+                if self.manifest(first).await?.is_some_and(|first| first.begins_the_count()) {
+                    end = run_end(ids, first);
+                    break;
+                }
+            }
+        }
+        while !cfg!(mutation = "listing_trusted") {
+            let next = match end {
+                ManifestId::FIRST if boundary < end => match self.manifest(end).await? {
+                    Some(first) => first.next_id(),
+                    None => return Ok(None),
+                },
+                end => end.next(),
+            };
+            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
+                break;
+            }
+            end = run_end(ids, next);
+        }
+        Ok(Some(end))
+    }
+
+    /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
+    /// one of its processes did not know yet. One of this database says that the ones between were
+    /// deleted by somebody else: going on without them would drop what they know.
+    async fn refuse_a_gap(&self, end: ManifestId, apart: ManifestId) -> Result<()> {
+        let (last, stray) = (self.manifest(end).await?, self.manifest(apart).await?);
+        let one = last.zip(stray).is_some_and(|(last, stray)| last.database == stray.database);
+        if !one || self.manifest(end.next()).await?.is_some() {
+            return Ok(());
+        }
+        Err(Error::corruption(
+            "a manifest is missing, and a later one is there: something other than Siltstone \
+             deleted it; put it back, from the store's older versions or a backup",
+        )
+        .with("object", ObjectName::Manifest(end.next()))
+        .with("the later one", ObjectName::Manifest(apart)))
+    }
+
+    /// The database of the manifest under this number, by its head alone; `None` when there is
+    /// none.
+    pub(crate) async fn owner_of(&self, id: ManifestId) -> Result<Option<DatabaseId>> {
+        let name = ObjectName::Manifest(id);
+        let get = || self.env.store.get(name, Some(0..ENVELOPE_BYTES as u64));
+        let head = with_retries(&self.env, self.limit, "read", get).await?;
+        let decode = |head: Bytes| Envelope::decode(&head, ObjectKind::Manifest);
+        match head.map(decode).transpose() {
+            Ok(head) => Ok(head.map(|head| head.database)),
+            // Damaged on the way, or for good: the whole object tells.
+            Err(_) => Ok(self.manifest(id).await?.map(|manifest| manifest.database)),
+        }
+    }
+
+    /// The WAL's boundary.
+    pub(crate) async fn wal_boundary(&self) -> Result<WalId> {
+        let objects = self.list(prefix::WAL_BOUNDARY).await?;
+        let ids = objects.into_iter().filter_map(|object| match object.name {
+            ObjectName::WalBoundary(id) => Some(id),
+            _ => None,
+        });
+        Ok(ids.max().unwrap_or(WalId::NONE))
+    }
+
+    /// The WAL's ids above `after`, and its boundary: both in one request, as they lie under one
+    /// prefix.
+    pub(crate) async fn list_wal(&self, after: WalId) -> Result<WalListing> {
+        let after = ObjectName::Wal(after);
+        let list = || self.env.store.list(prefix::WAL, Some(after));
+        let mut listing = WalListing::default();
+        for object in with_retries(&self.env, self.limit, "list", list).await? {
+            match object.name {
+                ObjectName::Wal(id) => listing.later.push(id),
+                ObjectName::WalBoundary(id) => listing.boundary = listing.boundary.max(id),
+                _ => {}
+            }
+        }
+        Ok(listing)
+    }
+
+    /// A manifest; `None` when there is none by that number.
+    pub(crate) async fn manifest(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
+        let name = ObjectName::Manifest(id);
+        let decode = |bytes: &Bytes| {
+            let (_, manifest) = Manifest::decode(bytes)?;
+            if manifest.id == id {
+                return Ok(manifest);
+            }
+            Err(Error::corruption("a manifest stands under another's number")
+                .with("found", manifest.id))
+        };
+        let decoded = self.decoded(name, decode).await?;
+        Ok(decoded.map(Arc::new))
+    }
+
+    /// The newest record of compaction jobs, and the boundary, as [`Objects::list_manifests`].
+    pub(crate) async fn list_records(&self) -> Result<RecordListing> {
+        let mut listing = RecordListing::default();
+        for object in self.list(prefix::COMPACTIONS).await? {
+            match object.name {
+                ObjectName::Compactions(number) => listing.newest = listing.newest.max(number),
+                ObjectName::CompactionsBoundary(number) => {
+                    listing.boundary = listing.boundary.max(number);
+                }
+                _ => {}
+            }
+        }
+        while !cfg!(mutation = "listing_trusted") {
+            let next = listing.newest.max(listing.boundary).saturating_add(1);
+            match self.get(ObjectName::Compactions(next)).await? {
+                Some(_) => listing.newest = next,
+                None => break,
+            }
+        }
+        Ok(listing)
+    }
+
+    /// A record of compaction jobs; `None` when there is none by that number.
+    pub(crate) async fn record(&self, number: u64) -> Result<Option<Arc<Compactions>>> {
+        let decode = |bytes: &Bytes| {
+            let (_, record) = Compactions::decode(bytes)?;
+            if record.number == number {
+                return Ok(record);
+            }
+            Err(Error::corruption("a record of jobs stands under another's number")
+                .with("found", record.number))
+        };
+        let decoded = self.decoded(ObjectName::Compactions(number), decode).await?;
+        Ok(decoded.map(Arc::new))
+    }
+
+    /// A WAL object; `None` when there is none by that number.
+    pub(crate) async fn wal(&self, id: WalId) -> Result<Option<WalObject>> {
+        self.decoded(ObjectName::Wal(id), |bytes| wal::decode(bytes.clone(), id)).await
+    }
+
+    /// Reads and decodes; damaged bytes are read once more, since they may be damaged on the way.
+    async fn decoded<T>(
+        &self,
+        name: ObjectName,
+        decode: impl Fn(&Bytes) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let Some(bytes) = self.get(name).await? else { return Ok(None) };
+        let decoded = match decode(&bytes) {
+            Err(error) if error.kind() == ErrorKind::Corruption => match self.get(name).await? {
+                Some(again) => decode(&again),
+                None => return Ok(None),
+            },
+            decoded => decoded,
+        };
+        decoded.map(Some).map_err(|error| error.with("object", name))
+    }
+}
+
+/// What the protocols want to know about a WAL object.
+pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
+    if object.envelope.database != database {
+        return WalSeen::Foreign;
+    }
+    match &object.body {
+        WalBody::Fence { next_id } => WalSeen::Fence { epoch: object.epoch, next_id: *next_id },
+        WalBody::Records(_) => WalSeen::Data { epoch: object.epoch },
+    }
+}
+
+/// Planted: what a process listed first is what it goes by, as if mutable names were cached.
+#[cfg(mutation = "listing_remembered")]
+fn remembered(env: &Env, found: Option<Listing>) -> Option<Listing> {
+    use std::collections::HashMap;
+    static FIRST: parking_lot::Mutex<Option<HashMap<usize, Listing>>> =
+        parking_lot::Mutex::new(None);
+    let process = Arc::as_ptr(&env.clock).cast::<()>() as usize;
+    let mut first = FIRST.lock();
+    let first = first.get_or_insert_with(HashMap::new);
+    match found {
+        Some(found) => Some(*first.entry(process).or_insert(found)),
+        None => first.get(&process).copied(),
+    }
+}

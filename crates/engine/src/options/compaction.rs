@@ -1,0 +1,80 @@
+//! Options of compaction among the engine's: the same names, kinds and values everywhere.
+
+use super::{NOT_BUILT, OptionInfo, OptionKind, OptionValue};
+use siltstone_base::{Error, Result};
+use siltstone_manifest::compaction::CompactionOptions;
+use siltstone_manifest::compaction::options as compaction;
+
+/// The option of compaction `name`, flat or dotted; `None` when there is none, or when its part is
+/// not built yet.
+pub(crate) fn of_compaction(name: &str) -> Option<OptionInfo> {
+    let line = CompactionOptions::line(name).ok()?;
+    let kind = match line.kind {
+        compaction::OptionKind::Bytes => OptionKind::Bytes,
+        compaction::OptionKind::Count => OptionKind::Count,
+        compaction::OptionKind::Ratio => OptionKind::Ratio,
+        compaction::OptionKind::Duration => OptionKind::Duration,
+        compaction::OptionKind::Name => OptionKind::Text,
+    };
+    let built = !NOT_BUILT.contains(&line.name);
+    built.then_some(OptionInfo {
+        name: line.name,
+        kind,
+        min: line.min,
+        max: line.max,
+        doc: line.doc,
+        line: Some(line),
+    })
+}
+
+/// A value as the compaction's table takes it.
+///
+/// # Errors
+/// Invalid for what none of its options takes.
+pub(crate) fn to_compaction(
+    info: &OptionInfo,
+    value: OptionValue,
+) -> Result<compaction::OptionValue> {
+    Ok(match value {
+        OptionValue::Int(number) => compaction::OptionValue::Int(number),
+        OptionValue::Seconds(number) => compaction::OptionValue::Number(number),
+        OptionValue::Text(text) => compaction::OptionValue::Text(text),
+        OptionValue::Nothing => compaction::OptionValue::Nothing,
+        OptionValue::Bool(given) => {
+            return Err(Error::invalid("an option has a value of the wrong type")
+                .with("option", info.name)
+                .with("given", given)
+                .with("range", info.range()));
+        }
+    })
+}
+
+/// A number that was given as text, perhaps with its unit, as a number: the engine's own options
+/// take what those of compaction take. Everything else as it is.
+pub(crate) fn in_units(info: &OptionInfo, value: OptionValue) -> OptionValue {
+    let kind = match info.kind {
+        OptionKind::Bytes => compaction::OptionKind::Bytes,
+        OptionKind::Count => compaction::OptionKind::Count,
+        OptionKind::Ratio | OptionKind::Rate => compaction::OptionKind::Ratio,
+        OptionKind::Duration => compaction::OptionKind::Duration,
+        OptionKind::Bool | OptionKind::Text => return value,
+    };
+    let OptionValue::Text(text) = &value else { return value };
+    let whole = matches!(info.kind, OptionKind::Bytes | OptionKind::Count);
+    match compaction::with_unit(kind, text) {
+        // What is too large for an integer is out of every range.
+        Some(number) if whole && number.fract() == 0.0 => OptionValue::Int(number as u64),
+        Some(number) if !whole => OptionValue::Seconds(number),
+        _ => value,
+    }
+}
+
+/// The way back.
+pub(crate) fn from_compaction(value: compaction::OptionValue) -> OptionValue {
+    match value {
+        compaction::OptionValue::Int(number) => OptionValue::Int(number),
+        compaction::OptionValue::Number(number) => OptionValue::Seconds(number),
+        compaction::OptionValue::Text(text) => OptionValue::Text(text),
+        compaction::OptionValue::Nothing => OptionValue::Nothing,
+    }
+}

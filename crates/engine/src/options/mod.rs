@@ -1,0 +1,505 @@
+//! Options: flat names, the seeds' where they have one. One table tells name, unit, default, range
+//! and meaning, and serves Rust, Python and the command line alike.
+
+pub(crate) mod compaction;
+mod table;
+
+use compaction::{from_compaction, in_units, of_compaction, to_compaction};
+use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
+use siltstone_base::{Error, Result};
+use siltstone_manifest::compaction::CompactionOptions;
+use siltstone_manifest::compaction::options::OptionLine;
+use siltstone_sst::{Codec, TableOptions};
+use std::fmt;
+use std::time::Duration;
+
+/// How a database handle behaves. Every field is described in [`Options::TABLE`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Longest time a write waits in memory before its WAL object is sent.
+    pub flush_interval: Duration,
+    /// Bytes of buffered writes that send a WAL object at once.
+    pub flush_bytes: usize,
+    /// WAL objects in flight at a time.
+    pub max_parallel_writes: u64,
+    /// Ceiling on WAL PUTs per second; `None`: no ceiling.
+    pub max_wal_puts_per_second: Option<f64>,
+    /// Size at which the memtable is frozen and flushed to L0.
+    pub l0_sst_size_bytes: usize,
+    /// Shortest time between two manifest commits of flushes.
+    pub l0_manifest_commit_interval: Duration,
+    /// Unflushed bytes from which on writes wait.
+    pub max_memtable_bytes: usize,
+    /// How often a reader, and a writer under load, looks for a newer manifest.
+    pub manifest_poll_interval: Duration,
+    /// Whether a reader keeps a checkpoint of what it reads.
+    pub reader_checkpoint: bool,
+    /// How long a reader's checkpoint lives without being refreshed.
+    pub checkpoint_lifetime: Duration,
+    /// Largest batch.
+    pub max_batch_bytes: usize,
+    /// Target size of a block of a table.
+    pub block_bytes: usize,
+    /// Codec of the blocks.
+    pub compression: Codec,
+    /// Bloom filter bits per key.
+    pub filter_bits_per_key: u32,
+    /// Memory for decoded blocks.
+    pub block_cache_bytes: usize,
+    /// Memory for indexes and filters of tables.
+    pub metadata_cache_bytes: usize,
+    /// Whether this handle's reads see only what is durable.
+    pub read_durable_only: bool,
+    /// Longest time a call may take.
+    pub deadline: Duration,
+    /// Whether the writer compacts in the background.
+    pub embedded_compactor: bool,
+    /// Price of 1,000 PUTs, LISTs or pieces of uploads, for the figures.
+    pub price_per_1000_puts: f64,
+    /// Price of 1,000 GETs, for the figures.
+    pub price_per_1000_gets: f64,
+    /// Price of keeping 2^30 bytes for a month, for the figures.
+    pub price_per_gib_month: f64,
+    /// Whether the writer deletes in the background what nobody names any more.
+    pub embedded_gc: bool,
+    /// Time between two looks of a collector.
+    pub gc_interval: Duration,
+    /// What is younger is not collected.
+    pub min_age: Duration,
+    /// Bytes of garbage from which on age counts no longer; `None`: by the size of the database.
+    pub max_garbage_bytes: Option<u64>,
+    /// How often a compactor in its own process looks for a newer manifest, and a worker for work.
+    pub compactor_poll_interval: Duration,
+    /// After how long without a sign of life another worker takes a range.
+    pub worker_timeout: Duration,
+    /// How tables are compacted: described in [`CompactionOptions::TABLE`].
+    pub compaction: CompactionOptions,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            flush_interval: Duration::from_millis(100),
+            flush_bytes: 4 << 20,
+            max_parallel_writes: 4,
+            max_wal_puts_per_second: None,
+            l0_sst_size_bytes: 64 << 20,
+            l0_manifest_commit_interval: Duration::from_millis(100),
+            max_memtable_bytes: 256 << 20,
+            manifest_poll_interval: Duration::from_secs(1),
+            reader_checkpoint: true,
+            checkpoint_lifetime: Duration::from_secs(600),
+            max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
+            block_bytes: 16 << 10,
+            compression: Codec::None,
+            filter_bits_per_key: 10,
+            block_cache_bytes: 512 << 20,
+            metadata_cache_bytes: 64 << 20,
+            read_durable_only: false,
+            deadline: Duration::from_secs(30),
+            embedded_compactor: true,
+            price_per_1000_puts: 0.005,
+            price_per_1000_gets: 0.0004,
+            price_per_gib_month: 0.023,
+            embedded_gc: true,
+            gc_interval: Duration::from_secs(300),
+            min_age: Duration::from_secs(300),
+            max_garbage_bytes: None,
+            compactor_poll_interval: Duration::from_secs(2),
+            worker_timeout: Duration::from_secs(30),
+            compaction: CompactionOptions::default(),
+        }
+    }
+}
+
+/// A value of an option, as a caller in another language gives it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OptionValue {
+    /// A duration.
+    Seconds(f64),
+    /// A count or a number of bytes.
+    Int(u64),
+    /// On or off.
+    Bool(bool),
+    /// A name, or a number with its unit (`64MiB`, `12h`).
+    Text(String),
+    /// "None": no limit.
+    Nothing,
+}
+
+impl fmt::Display for OptionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OptionValue::Seconds(number) => number.fmt(f),
+            OptionValue::Int(number) => number.fmt(f),
+            OptionValue::Bool(on) => on.fmt(f),
+            OptionValue::Text(text) => write!(f, "'{text}'"),
+            OptionValue::Nothing => f.write_str("none"),
+        }
+    }
+}
+
+/// What kind of value an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Seconds.
+    Duration,
+    /// Bytes.
+    Bytes,
+    /// A number without unit.
+    Count,
+    /// On or off.
+    Bool,
+    /// A name out of a list.
+    Text,
+    /// A rate per second, or none.
+    Rate,
+    /// A number without unit, with a fraction.
+    Ratio,
+}
+
+/// One line of the options' table.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionInfo {
+    /// Flat name.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: OptionKind,
+    /// Smallest value, in the kind's unit (seconds for durations).
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Meaning, and what a larger or smaller value costs.
+    pub doc: &'static str,
+    /// Of an option of compaction, its line in [`CompactionOptions::TABLE`].
+    pub(crate) line: Option<&'static OptionLine>,
+}
+
+impl OptionInfo {
+    /// Whether the option may be none, in this table.
+    fn may_be_none(&self) -> bool {
+        self.kind == OptionKind::Rate || self.name == "max_garbage_bytes"
+    }
+
+    /// The range in words, for messages and documentation.
+    #[must_use]
+    pub fn range(&self) -> String {
+        if let Some(line) = self.line {
+            return line.range();
+        }
+        match self.kind {
+            OptionKind::Duration => format!("{} to {} seconds", self.min, self.max),
+            OptionKind::Bytes => {
+                let none = if self.may_be_none() { ", or none" } else { "" };
+                format!("{} to {} bytes{none}", self.min, self.max)
+            }
+            OptionKind::Count => format!("{} to {}", self.min, self.max),
+            OptionKind::Rate => format!("{} to {} per second, or none", self.min, self.max),
+            OptionKind::Bool => "true or false".to_owned(),
+            OptionKind::Ratio => format!("{} to {}", self.min, self.max),
+            OptionKind::Text => "none, lz4 or zstd".to_owned(),
+        }
+    }
+}
+
+/// Options of parts that are not built yet: refused by name rather than ignored.
+pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "wal_url"];
+
+impl Options {
+    /// Every option.
+    pub const TABLE: &'static [OptionInfo] = table::TABLE;
+
+    /// Every option: the table's, then those of compaction.
+    pub fn all() -> impl Iterator<Item = OptionInfo> {
+        let compaction = CompactionOptions::TABLE.iter().map(|line| line.name);
+        Options::TABLE.iter().copied().chain(compaction.filter_map(of_compaction))
+    }
+
+    /// The line of the table for `name`.
+    ///
+    /// # Errors
+    /// Unsupported for options of parts not built yet, Invalid for names nobody knows.
+    pub fn info(name: &str) -> Result<OptionInfo> {
+        if let Some(info) = Options::TABLE.iter().find(|info| info.name == name) {
+            return Ok(*info);
+        }
+        if let Some(info) = of_compaction(name) {
+            return Ok(info);
+        }
+        if NOT_BUILT.contains(&name) {
+            return Err(Error::unsupported("this option belongs to a part that is not built yet")
+                .with("option", name));
+        }
+        let known: Vec<_> = Options::all().map(|info| info.name).collect();
+        Err(Error::invalid("unknown option")
+            .with("option", name)
+            .with("known options", known.join(", ")))
+    }
+
+    /// Sets one option by name.
+    ///
+    /// # Errors
+    /// Invalid for an unknown name, a wrong type, or a value out of range (the text names the
+    /// option and the range); Unsupported for what is not built yet, `wal_enabled = false` among
+    /// it.
+    pub fn set(&mut self, name: &str, value: OptionValue) -> Result<()> {
+        if name == "wal_enabled" {
+            return match value {
+                OptionValue::Bool(true) => Ok(()),
+                OptionValue::Bool(false) => Err(Error::unsupported(
+                    "`wal_enabled` off is not built yet: no write goes past the WAL; leave it on",
+                )),
+                _ => Err(Error::invalid("wal_enabled takes true or false")),
+            };
+        }
+        let info = Options::info(name)?;
+        if info.line.is_some() {
+            return self.compaction.set(name, &to_compaction(&info, value)?);
+        }
+        let value = in_units(&info, value);
+        let number = check(&info, &value)?;
+        let duration = || Duration::from_secs_f64(number);
+        match name {
+            "flush_interval" => self.flush_interval = duration(),
+            "flush_bytes" => self.flush_bytes = number as usize,
+            "max_parallel_writes" => self.max_parallel_writes = number as u64,
+            "max_wal_puts_per_second" => {
+                self.max_wal_puts_per_second = (value != OptionValue::Nothing).then_some(number);
+            }
+            "l0_sst_size_bytes" => self.l0_sst_size_bytes = number as usize,
+            "l0_manifest_commit_interval" => self.l0_manifest_commit_interval = duration(),
+            "max_memtable_bytes" => self.max_memtable_bytes = number as usize,
+            "manifest_poll_interval" => self.manifest_poll_interval = duration(),
+            "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
+            "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
+            "max_batch_bytes" => self.max_batch_bytes = number as usize,
+            "block_bytes" => self.block_bytes = number as usize,
+            "compression" => self.compression = codec(&value)?,
+            "filter_bits_per_key" => self.filter_bits_per_key = number as u32,
+            "block_cache_bytes" => self.block_cache_bytes = number as usize,
+            "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
+            "embedded_compactor" => self.embedded_compactor = number != 0.0,
+            "embedded_gc" => self.embedded_gc = number != 0.0,
+            "gc_interval" => self.gc_interval = duration(),
+            "min_age" => self.min_age = duration(),
+            "max_garbage_bytes" => {
+                self.max_garbage_bytes = (value != OptionValue::Nothing).then_some(number as u64);
+            }
+            "compactor_poll_interval" => self.compactor_poll_interval = duration(),
+            "worker_timeout" => self.worker_timeout = duration(),
+            "read_durable_only" => self.read_durable_only = number != 0.0,
+            "price_per_1000_puts" => self.price_per_1000_puts = number,
+            "price_per_1000_gets" => self.price_per_1000_gets = number,
+            "price_per_gib_month" => self.price_per_gib_month = number,
+            _ => self.deadline = duration(),
+        }
+        Ok(())
+    }
+
+    /// The value of one option by name; `None` for a name nobody knows.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<OptionValue> {
+        let seconds = |duration: Duration| OptionValue::Seconds(duration.as_secs_f64());
+        let int = |number: usize| OptionValue::Int(number as u64);
+        Some(match name {
+            "flush_interval" => seconds(self.flush_interval),
+            "flush_bytes" => int(self.flush_bytes),
+            "max_parallel_writes" => OptionValue::Int(self.max_parallel_writes),
+            "max_wal_puts_per_second" => match self.max_wal_puts_per_second {
+                Some(rate) => OptionValue::Seconds(rate),
+                None => OptionValue::Nothing,
+            },
+            "l0_sst_size_bytes" => int(self.l0_sst_size_bytes),
+            "l0_manifest_commit_interval" => seconds(self.l0_manifest_commit_interval),
+            "max_memtable_bytes" => int(self.max_memtable_bytes),
+            "manifest_poll_interval" => seconds(self.manifest_poll_interval),
+            "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
+            "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
+            "compactor_poll_interval" => seconds(self.compactor_poll_interval),
+            "worker_timeout" => seconds(self.worker_timeout),
+            "max_batch_bytes" => int(self.max_batch_bytes),
+            "block_bytes" => int(self.block_bytes),
+            "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
+            "filter_bits_per_key" => OptionValue::Int(u64::from(self.filter_bits_per_key)),
+            "block_cache_bytes" => int(self.block_cache_bytes),
+            "metadata_cache_bytes" => int(self.metadata_cache_bytes),
+            "read_durable_only" => OptionValue::Bool(self.read_durable_only),
+            "embedded_compactor" => OptionValue::Bool(self.embedded_compactor),
+            "embedded_gc" => OptionValue::Bool(self.embedded_gc),
+            "gc_interval" => seconds(self.gc_interval),
+            "min_age" => seconds(self.min_age),
+            "max_garbage_bytes" => {
+                self.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
+            }
+            "deadline" => seconds(self.deadline),
+            "price_per_1000_puts" => OptionValue::Seconds(self.price_per_1000_puts),
+            "price_per_1000_gets" => OptionValue::Seconds(self.price_per_1000_gets),
+            "price_per_gib_month" => OptionValue::Seconds(self.price_per_gib_month),
+            _ => {
+                of_compaction(name)?;
+                return self.compaction.get(name).ok().map(from_compaction);
+            }
+        })
+    }
+
+    /// Checks every option against its range and the options against each other.
+    ///
+    /// # Errors
+    /// Invalid, naming the option and its range.
+    pub fn validate(&self) -> Result<()> {
+        for info in Options::TABLE {
+            if let Some(value) = self.get(info.name) {
+                check(info, &value)?;
+            }
+        }
+        if self.max_memtable_bytes < self.l0_sst_size_bytes {
+            return Err(Error::invalid(
+                "max_memtable_bytes must be at least l0_sst_size_bytes, or writes would wait for \
+                 a flush that never starts",
+            )
+            .with("max_memtable_bytes", self.max_memtable_bytes)
+            .with("l0_sst_size_bytes", self.l0_sst_size_bytes));
+        }
+        self.compaction.check()
+    }
+
+    /// [`Options::validate`], and what a reader with a checkpoint of its own needs besides.
+    pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
+        self.validate()?;
+        if own_checkpoint && self.checkpoint_lifetime <= self.manifest_poll_interval * 2 {
+            return Err(Error::invalid(
+                "checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
+                 reader's checkpoint could expire between two polls; make it longer, or poll more \
+                 often",
+            )
+            .with("checkpoint_lifetime", format_args!("{:?}", self.checkpoint_lifetime))
+            .with("manifest_poll_interval", format_args!("{:?}", self.manifest_poll_interval)));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn table_options(&self) -> TableOptions {
+        TableOptions {
+            block_bytes: self.block_bytes,
+            codec: self.compression,
+            filter_bits_per_key: self.filter_bits_per_key,
+        }
+    }
+}
+
+fn codec(value: &OptionValue) -> Result<Codec> {
+    match value {
+        OptionValue::Text(name) => Codec::parse(name),
+        _ => None,
+    }
+    .ok_or_else(|| Error::invalid("compression takes none, lz4 or zstd"))
+}
+
+/// The value as a number within the range; 0 for a name.
+fn check(info: &OptionInfo, value: &OptionValue) -> Result<f64> {
+    let wrong = |what: &str| {
+        Err(Error::invalid(what)
+            .with("option", info.name)
+            .with("given", value)
+            .with("range", info.range()))
+    };
+    let number = match (info.kind, value) {
+        (_, OptionValue::Nothing) if info.may_be_none() => return Ok(0.0),
+        (OptionKind::Text, _) => return codec(value).map(|_| 0.0),
+        (OptionKind::Bool, OptionValue::Bool(on)) => f64::from(u8::from(*on)),
+        (
+            OptionKind::Duration | OptionKind::Rate | OptionKind::Ratio,
+            OptionValue::Seconds(seconds),
+        ) => *seconds,
+        (
+            OptionKind::Duration
+            | OptionKind::Rate
+            | OptionKind::Ratio
+            | OptionKind::Bytes
+            | OptionKind::Count,
+            OptionValue::Int(n),
+        ) => *n as f64,
+        _ => return wrong("an option has a value of the wrong type"),
+    };
+    // A NaN is in no range.
+    if !(number >= info.min && number <= info.max) {
+        return wrong("an option is out of range");
+    }
+    Ok(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_reads_back_what_it_was_set_to() {
+        let mut options = Options::default();
+        for info in Options::all() {
+            // A number of key bytes has no default: 0 says that none was given.
+            if info.name == "window_prefix_bytes" {
+                continue;
+            }
+            let value = options.get(info.name).unwrap();
+            options.set(info.name, value.clone()).unwrap();
+            assert_eq!(options.get(info.name), Some(value), "{}", info.name);
+        }
+        assert_eq!(options, Options::default());
+        options.validate().unwrap();
+    }
+
+    /// Whatever table an option stands in.
+    #[test]
+    fn every_number_may_have_its_unit() {
+        let mut options = Options::default();
+        let cases = [
+            ("l0_sst_size_bytes", "1MiB", OptionValue::Int(1 << 20)),
+            ("target_sst_bytes", "1MiB", OptionValue::Int(1 << 20)),
+            ("max_memtable_bytes", "1.5 GiB", OptionValue::Int(3 << 29)),
+            ("block_bytes", "4096B", OptionValue::Int(4096)),
+            ("flush_bytes", "4096", OptionValue::Int(4096)),
+            ("max_parallel_writes", "3", OptionValue::Int(3)),
+            ("flush_interval", "20ms", OptionValue::Seconds(0.02)),
+            ("window", "12h", OptionValue::Seconds(43_200.0)),
+        ];
+        for (name, text, value) in cases {
+            options.set(name, OptionValue::Text(text.into())).unwrap();
+            assert_eq!(options.get(name), Some(value), "{name} = {text}");
+        }
+    }
+
+    #[test]
+    fn wrong_options_name_themselves_and_the_range() {
+        let mut options = Options::default();
+        let cases = [
+            ("flush_interval", OptionValue::Seconds(-1.0)),
+            ("flush_interval", OptionValue::Seconds(f64::NAN)),
+            ("max_parallel_writes", OptionValue::Int(0)),
+            ("max_parallel_writes", OptionValue::Bool(true)),
+            ("flush_bytes", OptionValue::Text("1MB".into())),
+            ("flush_bytes", OptionValue::Text("1.5B".into())),
+            ("flush_bytes", OptionValue::Text("2GiB".into())),
+            ("max_parallel_writes", OptionValue::Text("1KiB".into())),
+            ("embedded_gc", OptionValue::Text("1".into())),
+        ];
+        for (name, value) in cases {
+            let text = options.set(name, value).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains("range"), "{text}");
+        }
+        let cases = [
+            ("target_sst_bytes", OptionValue::Int(1), "65536 to 68719476736 bytes"),
+            ("level_max_runs", OptionValue::Bool(true), "3 to 2000"),
+            ("compaction_scheduler", OptionValue::Text("leveled".into()), "tiered, lazy_leveled"),
+        ];
+        for (name, value, range) in cases {
+            let text = options.set(name, value).unwrap_err().to_string();
+            assert!(text.contains(name) && text.contains(range), "{text}");
+        }
+        let unknown = options.set("flush_intervall", OptionValue::Int(1)).unwrap_err();
+        assert!(unknown.to_string().contains("flush_intervall"));
+        let off = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err();
+        assert_eq!(off.kind(), siltstone_base::ErrorKind::Unsupported);
+        let later = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
+        assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
+    }
+}

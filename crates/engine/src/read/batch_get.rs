@@ -1,0 +1,220 @@
+//! Many keys at once: one pin, sorted look-ups in waves, requests joined over the keys of a wave.
+//!
+//! What is in memory is answered without a pause. What is not is fetched in waves of a bounded
+//! size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
+//!
+//! ```text
+//! keys in order:  [answered] [at work: what they lack is being fetched] [rest: not looked at yet]
+//! memory:          <= 8 MiB of blocks beside the answers' own bytes
+//!                             <= 20 MiB of reads and blocks        4 MiB of tables between waves
+//! ```
+
+use super::Pin;
+use super::answer::Answer;
+use super::batch_probe::{Found, WAVE, Wanted, Wave};
+use super::get::{Hand, Lookup, lookup};
+use super::keys::Keys;
+use super::missing::Lacking;
+use super::value::Value;
+use crate::cache::fetch::ReadContext;
+use siltstone_base::Result;
+use siltstone_base::entry::check_key;
+use siltstone_base::prefix::head;
+use siltstone_bloom::key_hash;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What answers may keep alive of blocks besides their own bytes; beyond it they are copied out. A
+/// hundred keys keep 100 blocks of 16 KiB at most, and are never copied.
+const PINNED_BYTES: usize = 8 << 20;
+
+/// A look-up under way: the answers so far, and which keys still lack something.
+struct Many {
+    keys: Arc<Keys>,
+    answers: Vec<Option<Value>>,
+    /// Positions in `keys` that are not looked at yet, by key: neighbours share blocks, which then
+    /// stay in the processor's caches.
+    rest: VecDeque<usize>,
+    /// Those whose blocks are being fetched, by key too.
+    at_work: Vec<usize>,
+    /// What answers keep alive; counted once something has to be fetched.
+    pins: Option<Pins>,
+}
+
+/// Memory that is kept from one look-up of [`WAVE`] keys to the next.
+struct Looks {
+    wave: Wave,
+    found: Vec<Found>,
+}
+
+/// The keys that have no answer yet.
+#[derive(Default)]
+struct Looked {
+    /// They lack something.
+    open: Vec<usize>,
+    /// They were not looked at to the end, since there was no room for what they may lack.
+    waiting: Vec<usize>,
+}
+
+/// Answers that keep blocks alive.
+#[derive(Default)]
+struct Pins {
+    holding: Vec<usize>,
+    bytes: usize,
+}
+
+/// `get` of many keys; the answers stand in the order of the keys.
+pub(crate) fn get_many(
+    context: &ReadContext,
+    pin: Pin,
+    keys: Arc<Keys>,
+) -> Result<Answer<Vec<Option<Value>>>> {
+    for key in keys.iter() {
+        check_key(key)?;
+    }
+    context.asked.get_many_keys.add(keys.len() as u64);
+    let answers = vec![None; keys.len()];
+    let rest = in_order(&keys).into();
+    let mut many = Many { rest, keys, answers, at_work: Vec::new(), pins: None };
+    let lacking = many.round(context, &pin, &mut Hand::default())?;
+    if lacking.is_empty() {
+        return Ok(Answer::Ready(many.answers));
+    }
+    let context = context.clone();
+    Ok(Answer::Pending(Box::pin(async move {
+        let rounds = async {
+            let mut lacking = lacking;
+            let mut hand = Hand::default();
+            many.count_pins();
+            while !lacking.is_empty() {
+                hand.fetch(&context, lacking.into_lacks()).await?;
+                lacking = many.round(&context, &pin, &mut hand)?;
+                many.limit_pins();
+            }
+            Ok(many.answers)
+        };
+        context.deadline(context.deadline, "get_many", rounds).await
+    })))
+}
+
+/// The positions of `keys` by key. Numbers are sorted, and bytes are looked at only where numbers
+/// are equal.
+fn in_order(keys: &Keys) -> Vec<usize> {
+    let mut order: Vec<(u64, usize)> =
+        keys.iter().enumerate().map(|(position, key)| (head(key), position)).collect();
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| keys.key(a.1).cmp(keys.key(b.1))));
+    order.into_iter().map(|(_, position)| position).collect()
+}
+
+impl Many {
+    /// Looks keys up until what they lack fills a wave; answers what that is. Keys at work come
+    /// first, and only once all of them are answered others.
+    fn round(&mut self, context: &ReadContext, pin: &Pin, hand: &mut Hand) -> Result<Lacking> {
+        let mut looks = Looks { wave: Wave::default(), found: Vec::with_capacity(WAVE) };
+        let mut lacking = Lacking::beside(hand.bytes());
+        let (mut still, mut waiting) = (Vec::new(), Vec::new());
+        for positions in std::mem::take(&mut self.at_work).chunks(WAVE) {
+            let looked = self.look(&mut looks, (context, pin, hand), positions, &mut lacking)?;
+            still.extend(looked.open);
+            waiting.extend(looked.waiting);
+        }
+        self.put_back(waiting);
+        if still.is_empty() {
+            hand.end_wave();
+            lacking = Lacking::beside(hand.bytes());
+            let mut positions = Vec::with_capacity(WAVE);
+            while !self.rest.is_empty() && !lacking.is_full() {
+                positions.clear();
+                positions.extend(self.rest.drain(..WAVE.min(self.rest.len())));
+                let looked =
+                    self.look(&mut looks, (context, pin, hand), &positions, &mut lacking)?;
+                still.extend(looked.open);
+                self.put_back(looked.waiting);
+            }
+        }
+        self.at_work = still;
+        Ok(lacking)
+    }
+
+    /// Looks up some keys, which ascend, as far as there is room for what they lack.
+    fn look(
+        &mut self,
+        looks: &mut Looks,
+        (context, pin, hand): (&ReadContext, &Pin, &Hand),
+        positions: &[usize],
+        lacking: &mut Lacking,
+    ) -> Result<Looked> {
+        let Many { keys, answers, pins, .. } = self;
+        let mut wanted = [Wanted { key: &[][..], hash: 0 }; WAVE];
+        for (wanted, position) in wanted.iter_mut().zip(positions) {
+            let key = keys.key(*position);
+            *wanted = Wanted { key, hash: key_hash(key) };
+        }
+        let wanted = wanted.get(..positions.len()).unwrap_or_default();
+        looks.wave.look_up(&context.cache, pin, wanted, &mut looks.found);
+        let mut looked = Looked::default();
+        for ((position, wanted), found) in positions.iter().zip(wanted).zip(looks.found.drain(..)) {
+            let value = match found {
+                Found::Nothing => None,
+                Found::Value(value) => Some(value),
+                Found::Hard if lacking.is_full() => {
+                    looked.waiting.push(*position);
+                    continue;
+                }
+                Found::Hard => match lookup(context, pin, wanted.key, wanted.hash, hand)? {
+                    Lookup::Done(value) => value,
+                    Lookup::Lacking(more) => {
+                        lacking.add(more);
+                        looked.open.push(*position);
+                        continue;
+                    }
+                },
+            };
+            if let Some(pins) = pins {
+                pins.note(*position, value.as_ref());
+            }
+            if let Some(answer) = answers.get_mut(*position) {
+                *answer = value;
+            }
+        }
+        Ok(looked)
+    }
+
+    /// Keys that found no room are the next ones.
+    fn put_back(&mut self, waiting: Vec<usize>) {
+        waiting.into_iter().rev().for_each(|position| self.rest.push_front(position));
+    }
+
+    /// Counts from now on what answers keep alive, those that there are included: as soon as blocks
+    /// are fetched, others leave the cache, and an answer may be all that holds them.
+    fn count_pins(&mut self) {
+        let mut pins = Pins::default();
+        for (position, answer) in self.answers.iter().enumerate() {
+            pins.note(position, answer.as_ref());
+        }
+        self.pins = Some(pins);
+        self.limit_pins();
+    }
+
+    fn limit_pins(&mut self) {
+        let Some(pins) = self.pins.as_mut().filter(|pins| pins.bytes > PINNED_BYTES) else {
+            return;
+        };
+        for position in pins.holding.drain(..) {
+            if let Some(Some(value)) = self.answers.get_mut(position) {
+                value.own();
+            }
+        }
+        pins.bytes = 0;
+    }
+}
+
+impl Pins {
+    fn note(&mut self, position: usize, value: Option<&Value>) {
+        let bytes = value.map_or(0, Value::bytes_beside);
+        if bytes > 0 {
+            self.bytes += bytes;
+            self.holding.push(position);
+        }
+    }
+}

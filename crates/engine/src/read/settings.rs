@@ -1,0 +1,39 @@
+//! What a handle brings against what the database records.
+
+use crate::cache::fetch::ReadContext;
+use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_manifest::{Manifest, Settings};
+use siltstone_merge::built_in;
+
+/// Name of the filter that tables carry (RFC 0002), as the manifest records it.
+pub(crate) const FILTER: &str = "blocked-bloom-1";
+
+/// Checks what a reader brings against what the database records, and takes up a built-in operator
+/// that was not brought.
+pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Result<()> {
+    if manifest.destroyed_at.is_some() || !manifest.initialized {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the database was destroyed, or is being made",
+        ));
+    }
+    let brought = Settings {
+        filter: FILTER.to_owned(),
+        merge_operator: context.operator().map(|operator| operator.name().to_owned()),
+        ..Settings::default()
+    };
+    manifest.settings.check(&brought)?;
+    recorded_operator(manifest, context);
+    Ok(())
+}
+
+/// Takes up the operator that the database records, where it is built in and none was brought.
+pub(crate) fn recorded_operator(manifest: &Manifest, context: &ReadContext) {
+    let recorded = manifest.settings.merge_operator.as_deref();
+    if context.operator().is_none()
+        && let Some(operator) = recorded.and_then(built_in)
+    {
+        // Whoever was quicker took up the same.
+        let _ = context.operator.set(operator);
+    }
+}

@@ -1,0 +1,186 @@
+//! The tables below a merge: their cursors, and the driver that fetches what the cursors lack, and
+//! what they will lack next.
+//!
+//! A store that answers at once is read by the cursors themselves, a little at a time. From others
+//! two waves a table are on their way or at hand: one is used up while the next one comes.
+
+use super::buffers::Buffers;
+pub(crate) use super::prefetch::Ahead;
+use super::prefetch::{Hand, Wave};
+use crate::cache::fetch::ReadContext;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+use siltstone_base::{BlockAddr, Error, Result, SstId};
+use siltstone_sst::{Table, TableCursor};
+use std::collections::{HashMap, HashSet};
+use std::future::pending;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A cursor over one of the tables.
+pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
+
+/// Bytes that are read at a time where the store answers at once: what eight inputs have at hand
+/// fits the caches of a core then.
+const NEAR_BYTES: u64 = 256 << 10;
+
+/// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
+const BUFFERS: usize = 64;
+
+/// Memory for such pieces; those of larger blocks are not kept.
+pub(crate) fn buffers() -> Buffers {
+    Buffers::keeping(BUFFERS, 2 * NEAR_BYTES as usize)
+}
+
+type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
+
+/// Tables that are read forward, once.
+pub(crate) struct Inputs {
+    tables: HashMap<SstId, Arc<Hand>>,
+    ahead: Ahead,
+    buffers: Buffers,
+    coming: FuturesUnordered<Coming>,
+    /// Tables of which a wave is on its way.
+    awaited: HashSet<SstId>,
+    /// Tables that were begun.
+    begun: Vec<SstId>,
+    /// Bytes that were asked for and told.
+    asked: u64,
+}
+
+impl Inputs {
+    /// None yet; each is read ahead like that, into memory of its own.
+    pub(crate) fn new(ahead: Ahead) -> Inputs {
+        Inputs::reading_into(buffers(), ahead)
+    }
+
+    /// As [`Inputs::new`], in memory that goes round.
+    pub(crate) fn reading_into(buffers: Buffers, ahead: Ahead) -> Inputs {
+        Inputs {
+            tables: HashMap::new(),
+            ahead,
+            buffers,
+            coming: FuturesUnordered::new(),
+            awaited: HashSet::new(),
+            begun: Vec::new(),
+            asked: 0,
+        }
+    }
+
+    /// A cursor over `table`, of which blocks from number `end` on are not read ahead; `None` when
+    /// this very table is among the inputs already: it cannot add anything.
+    pub(crate) fn add_table(
+        &mut self,
+        table: &Arc<Table>,
+        context: &ReadContext,
+        end: Option<u32>,
+    ) -> Option<InputCursor> {
+        let id = table.descriptor().id;
+        if self.tables.contains_key(&id) {
+            return None;
+        }
+        let near = if context.env.store.is_near() { NEAR_BYTES } else { u64::MAX };
+        let ahead = Ahead {
+            first_bytes: self.ahead.first_bytes.min(near),
+            most_bytes: self.ahead.most_bytes.min(near),
+        };
+        let hand = Arc::new(Hand::new(
+            Arc::clone(table),
+            context.clone(),
+            ahead,
+            self.buffers.clone(),
+            end,
+        ));
+        self.tables.insert(id, Arc::clone(&hand));
+        Some(TableCursor::new(Arc::clone(table), hand))
+    }
+
+    /// Fetches blocks, and what follows them, all at once.
+    ///
+    /// # Errors
+    /// Corruption, and what the store says.
+    pub(crate) async fn fetch(&mut self, needed: &[BlockAddr]) -> Result<()> {
+        for addr in needed {
+            let hand = self.hand(addr)?;
+            if hand.mend(addr.block).await? {
+                continue;
+            }
+            // What is on its way may be the very wave.
+            self.await_wave(addr.sst).await;
+            if !hand.has(addr.block)? {
+                let wave = hand.from(addr.block).ok_or_else(|| {
+                    Error::corruption("no such block in the table").with("table", addr.sst)
+                })?;
+                self.start(&hand, addr.sst, wave);
+            }
+        }
+        for addr in needed {
+            self.await_wave(addr.sst).await;
+            self.hand(addr)?.has(addr.block)?;
+        }
+        self.look_ahead();
+        Ok(())
+    }
+
+    /// Bytes that were asked for since the last time.
+    pub(crate) fn take_asked(&mut self) -> u64 {
+        let asked: u64 = self.tables.values().map(|hand| hand.asked()).sum();
+        asked - std::mem::replace(&mut self.asked, asked)
+    }
+
+    /// Lets the waves that will be needed next come in, for as long as it is polled.
+    pub(crate) async fn come_in(&mut self) {
+        loop {
+            self.look_ahead();
+            if !self.arrive().await {
+                return pending().await;
+            }
+        }
+    }
+
+    fn hand(&self, addr: &BlockAddr) -> Result<Arc<Hand>> {
+        self.tables.get(&addr.sst).cloned().ok_or_else(|| {
+            Error::internal("a merge asks for a block of a table that it does not read")
+        })
+    }
+
+    /// Asks for the next wave of every table that has one left at most.
+    fn look_ahead(&mut self) {
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.retain(|id| {
+            let Some(hand) = self.tables.get(id).cloned() else { return false };
+            if !self.awaited.contains(id)
+                && let Some(wave) = hand.due()
+            {
+                self.start(&hand, *id, wave);
+            }
+            !hand.is_read()
+        });
+        self.begun.extend(begun);
+    }
+
+    fn start(&mut self, hand: &Arc<Hand>, id: SstId, (blocks, bytes): (Range<u32>, Range<u64>)) {
+        if !self.begun.contains(&id) {
+            self.begun.push(id);
+        }
+        self.awaited.insert(id);
+        let hand = Arc::clone(hand);
+        self.coming.push(async move { (id, hand.read(blocks, bytes).await) }.boxed());
+    }
+
+    /// Waits until nothing of the table is on its way.
+    async fn await_wave(&mut self, id: SstId) {
+        while self.awaited.contains(&id) && self.arrive().await {}
+    }
+
+    /// Waits for the next wave to come; `false` when none is on its way.
+    async fn arrive(&mut self) -> bool {
+        let Some((id, wave)) = self.coming.next().await else { return false };
+        self.awaited.remove(&id);
+        if let Some(hand) = self.tables.get(&id) {
+            hand.take(wave);
+        }
+        true
+    }
+}

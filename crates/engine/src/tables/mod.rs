@@ -1,0 +1,18 @@
+//! The parts of the engine, each usable alone (RFC 0014): a memtable, a table in a file of its own,
+//! the writer and the sorter of such files, filters, and a merge over all of these. They run on the
+//! very code that a database runs on; what is here gives that code something to stand on where
+//! there is no database.
+
+mod memtable;
+mod merge;
+mod sorter;
+mod table;
+mod view;
+mod writer;
+
+pub use memtable::MemoryTable;
+pub use merge::{MergeInput, Merged};
+pub use siltstone_bloom::{Bloom, BloomBuilder, key_hash};
+pub use table::{TableFile, TableInfo};
+pub use view::View;
+pub use writer::{Duplicates, Pushed, TableWriter, TableWriterOptions};

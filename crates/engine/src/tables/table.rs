@@ -1,0 +1,301 @@
+//! A table in a file of its own, read without a manifest.
+
+use super::view::{self, View};
+use crate::cache::fetch::ReadContext;
+use crate::cache::metadata::{MetadataBudget, OpenTable, TableHandle};
+use crate::io::env::Effects;
+use crate::io::store::lone::LoneObject;
+use crate::io::store::retry::{limit_of, with_retries};
+use crate::options::Options;
+use crate::read::answer::Answer;
+use crate::read::tree::{Levels, Tree};
+use crate::read::value::Value;
+use crate::read::{self, Keys, Pin, Scan, ScanRange};
+use bytes::Bytes;
+use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::{
+    Envelope, Error, ErrorKind, Kind, ObjectKind, ObjectName, Result, Seq, SstDescriptor, SstId,
+    UnixMillis, checksum,
+};
+use siltstone_bloom::key_hash;
+use siltstone_memtable::Memtable;
+use siltstone_sst::{Block, Table};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// How much of the end is read at once, in the hope that the whole tail is in it: the tail of a
+/// table of 3 MB, by 10 bits of filter and some bytes of index per key. A larger one costs one more
+/// request; a smaller guess would cost that more often, a larger one time that nobody needs.
+const TAIL_GUESS_BYTES: u64 = 64 << 10;
+/// Bytes that `verify` reads at once.
+const VERIFY_BYTES: u64 = 4 << 20;
+
+/// What a table says of itself, and what its file says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Its identity, to which its checksums are bound.
+    pub id: SstId,
+    /// Entries of all kinds, all versions.
+    pub entries: u64,
+    /// Tombstones among them.
+    pub tombstones: u64,
+    /// Length of the file in bytes.
+    pub bytes: u64,
+    /// CRC32C of the whole file.
+    pub checksum: u32,
+    /// Smallest key.
+    pub first_key: Bytes,
+    /// Largest key.
+    pub last_key: Bytes,
+    /// Bytes of all keys.
+    pub key_bytes: u64,
+    /// Bytes of all values.
+    pub value_bytes: u64,
+    /// Smallest sequence number.
+    pub min_seq: Seq,
+    /// Largest sequence number.
+    pub max_seq: Seq,
+    /// Earliest expiry; `None` when nothing expires.
+    pub min_expiry: Option<UnixMillis>,
+    /// Latest expiry; `None` when an entry never expires.
+    pub max_expiry: Option<UnixMillis>,
+}
+
+impl TableInfo {
+    /// From what a manifest would say of the table, and the bytes of its keys and values.
+    pub(super) fn new(table: &SstDescriptor, key_bytes: u64, value_bytes: u64) -> TableInfo {
+        TableInfo {
+            id: table.id,
+            entries: table.entries,
+            tombstones: table.tombstones,
+            bytes: table.object_bytes,
+            checksum: table.checksum,
+            first_key: table.first_key.clone(),
+            last_key: table.last_key.clone(),
+            key_bytes,
+            value_bytes,
+            min_seq: table.min_seq,
+            max_seq: table.max_seq,
+            min_expiry: table.min_expiry,
+            max_expiry: table.max_expiry,
+        }
+    }
+}
+
+/// A table that stands alone, open for reading.
+#[derive(Clone)]
+pub struct TableFile {
+    context: ReadContext,
+    tree: Arc<Tree>,
+    table: Arc<Table>,
+}
+
+impl TableFile {
+    /// Whether it has range deletes.
+    pub(super) fn has_range_deletes(&self) -> bool {
+        !self.table.range_deletes().is_empty()
+    }
+
+    /// Opens the table in `object`: a request for its length, one for its end, and one more when
+    /// filter and index are larger than 64 KiB. Of `options` those about reading count.
+    ///
+    /// # Errors
+    /// NotFound; Corruption for what is no table, or a damaged one; Unsupported for one that a
+    /// newer version wrote; Unavailable, Timeout, Denied, as the store says.
+    pub async fn open(
+        effects: Effects,
+        object: &LoneObject,
+        options: &Options,
+    ) -> Result<TableFile> {
+        let env = effects.with_store(Arc::clone(object.store()));
+        let context = view::context(env, options, options.block_cache_bytes);
+        let table = match open(&context, object).await {
+            // Bytes may be damaged on the way, not only at rest.
+            Err(error) if error.kind() == ErrorKind::Corruption => open(&context, object).await?,
+            opened => opened?,
+        };
+        let open = OpenTable::new(table);
+        let table = Arc::clone(&open.table);
+        // The table is held here for good: no budget could let go of it.
+        let handle = TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
+        handle.install(Arc::new(open));
+        let levels = Levels::of_table(handle);
+        let tree = Tree {
+            active: Arc::new(Memtable::new()),
+            frozen: Vec::new(),
+            levels: Arc::new(levels),
+            flushed_seq: Seq::NONE,
+        };
+        Ok(TableFile { context, tree: Arc::new(tree), table })
+    }
+
+    /// What the table says of itself.
+    #[must_use]
+    pub fn info(&self) -> TableInfo {
+        let properties = self.table.properties();
+        let descriptor = self.table.descriptor();
+        TableInfo::new(descriptor, properties.key_bytes, properties.value_bytes)
+    }
+
+    /// The newest version of everything.
+    #[must_use]
+    pub fn view(&self) -> View {
+        View::new(&self.context, self.pin())
+    }
+
+    fn pin(&self) -> Pin {
+        let expires = self.table.properties().min_expiry.is_some();
+        // Where nothing expires the time does not matter.
+        let now = if expires { self.context.env.clock.now() } else { UnixMillis(0) };
+        Pin { tree: Arc::clone(&self.tree), seq: Seq::MAX, now }
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Invalid for a bad key; Corruption, and what the store says.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        read::get(&self.context, self.pin(), key)
+    }
+
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    /// As [`TableFile::get`].
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        read::get_many(&self.context, self.pin(), Arc::new(keys.into()))
+    }
+
+    /// Iterates over a range.
+    #[must_use]
+    pub fn scan(&self, range: ScanRange) -> Scan {
+        self.view().scan(range)
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    pub(super) fn context(&self) -> &ReadContext {
+        &self.context
+    }
+
+    /// Reads every byte and checks all of it: the checksum of the whole, those of the parts, the
+    /// order of the entries, their counts, and that the filter denies no key. Answers how many
+    /// bytes were read.
+    ///
+    /// # Errors
+    /// Corruption, saying what is wrong; what the store says.
+    pub async fn verify(&self) -> Result<u64> {
+        let descriptor = self.table.descriptor();
+        let head = self.read(0..ENVELOPE_BYTES as u64).await?;
+        if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
+            return Err(Error::corruption("head and foot of a table differ"));
+        }
+        let mut found = Found { checksum: checksum::crc32c(&head), ..Found::default() };
+        let mut offset = ENVELOPE_BYTES as u64;
+        let mut block = 0;
+        while let Some(group) = self.group(block, offset)? {
+            let bytes = self.read(offset..group.end).await?;
+            found.checksum = checksum::extend(found.checksum, &bytes);
+            while let Some(range) = self.table.block_range(block).filter(|r| r.end <= group.end) {
+                let (from, to) = (range.start - offset, range.end - offset);
+                let part = bytes.slice(from as usize..to as usize);
+                found.block(&self.table, &self.table.decode_block(block, part)?)?;
+                block += 1;
+            }
+            offset = group.end;
+        }
+        let tail = self.read(offset..descriptor.object_bytes).await?;
+        found.checksum = checksum::extend(found.checksum, &tail);
+        found.compare(descriptor)?;
+        Ok(descriptor.object_bytes)
+    }
+
+    /// The range of the blocks from number `first` on, which begins at `offset`, up to about
+    /// [`VERIFY_BYTES`]; `None` at the end.
+    fn group(&self, first: u32, offset: u64) -> Result<Option<Range<u64>>> {
+        let mut group = offset..offset;
+        let mut block = first;
+        while group.end - group.start < VERIFY_BYTES {
+            let Some(range) = self.table.block_range(block) else { break };
+            if range.start != group.end {
+                return Err(Error::corruption("blocks of a table do not follow one another"));
+            }
+            group.end = range.end;
+            block += 1;
+        }
+        if group.is_empty() && offset != self.table.descriptor().tail_offset {
+            return Err(Error::corruption("something lies between the blocks and the tail"));
+        }
+        Ok((!group.is_empty()).then_some(group))
+    }
+
+    async fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        read(&self.context, range).await?.ok_or_else(missing)
+    }
+}
+
+impl fmt::Debug for TableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableFile").field("store", &self.context.env.store).finish_non_exhaustive()
+    }
+}
+
+fn missing() -> Error {
+    Error::new(ErrorKind::NotFound, "there is no such file")
+}
+
+async fn read(context: &ReadContext, range: Range<u64>) -> Result<Option<Bytes>> {
+    let name = ObjectName::Compacted(SstId::NONE);
+    let get = || context.env.store.get(name, Some(range.clone()));
+    let limit = limit_of(context.deadline, range.end.saturating_sub(range.start));
+    with_retries(&context.env, limit, "read table", get).await
+}
+
+async fn open(context: &ReadContext, object: &LoneObject) -> Result<Table> {
+    let length = || object.bytes();
+    let bytes = with_retries(&context.env, context.deadline, "look at table", length).await?;
+    let bytes = bytes.ok_or_else(missing)?;
+    Table::footer_range(bytes)?;
+    let from = bytes.saturating_sub(TAIL_GUESS_BYTES);
+    let end = read(context, from..bytes).await?.ok_or_else(missing)?;
+    let tail = Table::tail_range_of_footer(bytes, &end)?;
+    let tail = match tail.start.checked_sub(from) {
+        Some(skipped) => end.slice(skipped as usize..),
+        None => read(context, tail).await?.ok_or_else(missing)?,
+    };
+    Table::open_alone(bytes, tail)
+}
+
+/// What reading every block came to.
+#[derive(Default)]
+struct Found {
+    checksum: u32,
+    entries: u64,
+    tombstones: u64,
+}
+
+impl Found {
+    fn block(&mut self, table: &Table, block: &Block) -> Result<()> {
+        for entry in (0..block.len()).filter_map(|position| block.entry(position)) {
+            self.entries += 1;
+            self.tombstones += u64::from(entry.kind == Kind::Delete);
+            if !table.may_contain(key_hash(entry.key)) {
+                return Err(Error::corruption("the filter of a table denies a key that is there"));
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(&self, said: &SstDescriptor) -> Result<()> {
+        if self.checksum != said.checksum {
+            return Err(Error::corruption("the checksum of the whole table does not match"));
+        }
+        if (self.entries, self.tombstones) != (said.entries, said.tombstones) {
+            return Err(Error::corruption("the counts of a table are not those of its entries"));
+        }
+        Ok(())
+    }
+}

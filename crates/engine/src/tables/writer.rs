@@ -1,0 +1,348 @@
+//! Writes a table into a file of its own, from rows in order or in any order.
+
+use super::sorter::Sorter;
+use super::table::TableInfo;
+use crate::io::env::Effects;
+use crate::io::store::Upload;
+use crate::options::Options;
+use futures::future::BoxFuture;
+use siltstone_base::entry::{check_key, check_value};
+use siltstone_base::id::ulid_bits;
+use siltstone_base::{
+    AttemptId, DatabaseId, Entry, Envelope, Error, Kind, ObjectId, ObjectKind, Result, Seq,
+    UnixMillis,
+};
+use siltstone_sst::TableBuilder;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Size of an upload's chunk, and what is built between two chances for others: some 10 ms of one
+/// core.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// What becomes of rows with equal keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Duplicates {
+    /// They are an error that names both rows.
+    #[default]
+    Refuse,
+    /// The row that came last counts.
+    KeepLast,
+}
+
+/// How a table is written.
+#[derive(Clone, Debug)]
+pub struct TableWriterOptions {
+    /// Block size, codec and filter; what else there is has no effect.
+    pub options: Options,
+    /// Whether rows come in any order; otherwise they must ascend.
+    pub sort: bool,
+    /// Rows with equal keys.
+    pub duplicates: Duplicates,
+    /// Memory for sorting, in bytes; what is more goes to files in between.
+    pub sort_memory_bytes: usize,
+    /// Where those files go: a folder that exists.
+    pub scratch: PathBuf,
+}
+
+/// What adding a row came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "rows that are not relieved pile up in memory"]
+pub enum Pushed {
+    /// There is room for more.
+    Room,
+    /// Await [`TableWriter::relieve`] before the next row.
+    Full,
+}
+
+/// Writes one table. Rows are counted from 0 in the order in which they come.
+pub struct TableWriter {
+    effects: Effects,
+    output: Output,
+    sorter: Option<Sorter>,
+    duplicates: Duplicates,
+    rows: u64,
+    /// A call failed, or was dropped, with rows half way: nothing good can come of the rest.
+    broken: bool,
+}
+
+impl TableWriter {
+    /// A writer into `upload`. Its id is new; it belongs to no database.
+    #[must_use]
+    pub fn new(effects: Effects, upload: Box<dyn Upload>, how: TableWriterOptions) -> TableWriter {
+        let random = || {
+            let high = u128::from(effects.random.next_u64());
+            (high << 64) | u128::from(effects.random.next_u64())
+        };
+        let id = ObjectId(ulid_bits(effects.clock.now().0, random()));
+        let attempt = AttemptId(random());
+        let envelope = Envelope::new(ObjectKind::Table, DatabaseId::NONE, id, attempt);
+        let output = Output {
+            upload: Some(upload),
+            builder: Some(TableBuilder::new(how.options.table_options(), envelope)),
+            chunk: None,
+            held: Held::default(),
+            key_bytes: 0,
+            value_bytes: 0,
+        };
+        let sorter =
+            how.sort.then(|| Sorter::new(effects.clone(), how.sort_memory_bytes, how.scratch));
+        let duplicates = how.duplicates;
+        TableWriter { effects, output, sorter, duplicates, rows: 0, broken: false }
+    }
+
+    /// How many rows were added.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Adds a row of kind put or delete (without a value).
+    ///
+    /// # Errors
+    /// Invalid for a bad key or value, and, where rows must ascend, for one that does not; the
+    /// writer is as before then. Invalid too once something failed before.
+    pub fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<Pushed> {
+        self.check_whole()?;
+        check_key(key)?;
+        check_value(value)?;
+        let seq = Seq(self.rows + 1);
+        let entry = Entry { key, seq, kind, expires_at, value };
+        let full = match &mut self.sorter {
+            Some(sorter) => sorter.push(&entry)?,
+            None => self.output.in_order(&entry, self.duplicates)?,
+        };
+        self.rows += 1;
+        Ok(if full { Pushed::Full } else { Pushed::Room })
+    }
+
+    /// Moves what is in memory to where there is room.
+    ///
+    /// # Errors
+    /// Unavailable, Denied, as the store or the file system says. The writer is of no use then.
+    pub fn relieve(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            self.check_whole()?;
+            // Stays so when this future is dropped on its way.
+            self.broken = true;
+            match &mut self.sorter {
+                Some(sorter) => sorter.spill().await?,
+                None => self.output.send().await?,
+            }
+            self.broken = false;
+            Ok(())
+        })
+    }
+
+    /// Has every later call fail: rows were refused in the middle of something.
+    pub fn give_up(&mut self) {
+        self.broken = true;
+    }
+
+    /// Completes the table. Without an error it is whole and durable.
+    ///
+    /// # Errors
+    /// Invalid when there are no rows, and for equal keys that are refused, naming both rows;
+    /// Unavailable, Denied, as the store says. Nothing is left under the name then.
+    pub async fn finish(mut self) -> Result<TableInfo> {
+        let finished = self.write_out().await;
+        if finished.is_err()
+            && let Some(upload) = self.output.upload.take()
+        {
+            // What failed first is what the caller must know.
+            let _ = upload.abort().await;
+        }
+        finished
+    }
+
+    async fn write_out(&mut self) -> Result<TableInfo> {
+        self.check_whole()?;
+        if self.rows == 0 {
+            return Err(Error::invalid("a table has at least one row; nothing was added"));
+        }
+        if let Some(sorter) = self.sorter.take() {
+            let mut sorted = sorter.finish().await?;
+            while sorted.advance().await? {
+                let Some(entry) = sorted.entry() else {
+                    return Err(Error::internal("a sort stands on no row"));
+                };
+                if self.output.sorted(&entry, self.duplicates)? {
+                    self.output.send().await?;
+                    // A chance for others between two slices.
+                    self.effects.clock.sleep(std::time::Duration::ZERO).await;
+                }
+            }
+        }
+        self.output.finish().await
+    }
+
+    /// Gives up: nothing is left, as far as the store lets one.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn abort(mut self) -> Result<()> {
+        match self.output.upload.take() {
+            Some(upload) => upload.abort().await,
+            None => Ok(()),
+        }
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::invalid("an earlier call of this writer failed; make another one"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TableWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableWriter").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// The table itself, from rows in order.
+struct Output {
+    upload: Option<Box<dyn Upload>>,
+    /// Gone once the table is finished.
+    builder: Option<TableBuilder>,
+    /// Finished bytes that were not sent yet.
+    chunk: Option<bytes::Bytes>,
+    held: Held,
+    key_bytes: u64,
+    value_bytes: u64,
+}
+
+/// The last row: of those in order the one that the next is compared with, and that another one
+/// with its key may still replace.
+#[derive(Default)]
+struct Held {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    kind: Option<Kind>,
+    expires_at: Option<UnixMillis>,
+    /// Position, counted from 1; 0 while there is none.
+    seq: Seq,
+}
+
+impl Held {
+    fn take_key(&mut self, entry: &Entry<'_>) {
+        self.seq = entry.seq;
+        self.key.clear();
+        self.key.extend_from_slice(entry.key);
+    }
+}
+
+/// The row of a position that is counted from 1, counted from 0.
+fn row(seq: Seq) -> u64 {
+    seq.minus(1).get()
+}
+
+fn equal_keys(before: Seq, now: Seq) -> Error {
+    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let (first, second) = (before.min(now), before.max(now));
+    Error::invalid(text).with("row", row(first)).with("and row", row(second))
+}
+
+fn finished() -> Error {
+    Error::internal("a table is finished once")
+}
+
+impl Output {
+    /// A row of those that must ascend; `true` when [`Output::send`] is due.
+    fn in_order(&mut self, entry: &Entry<'_>, duplicates: Duplicates) -> Result<bool> {
+        let before = self.held.seq;
+        if !before.is_none() && entry.key <= self.held.key.as_slice() {
+            if entry.key < self.held.key.as_slice() {
+                let text = "rows must come in ascending order of their keys; sort=True sorts them";
+                let error = Error::invalid(text).with("row", row(entry.seq));
+                return Err(error.with("is before row", row(before)));
+            }
+            if duplicates == Duplicates::Refuse {
+                return Err(equal_keys(before, entry.seq));
+            }
+        }
+        let full = match duplicates {
+            Duplicates::Refuse => self.add(entry)?,
+            Duplicates::KeepLast if entry.key == self.held.key.as_slice() => false,
+            Duplicates::KeepLast => self.release()?,
+        };
+        self.held.take_key(entry);
+        if duplicates == Duplicates::KeepLast {
+            self.held.kind = Some(entry.kind);
+            self.held.expires_at = entry.expires_at;
+            self.held.value.clear();
+            self.held.value.extend_from_slice(entry.value);
+        }
+        Ok(full)
+    }
+
+    /// Adds the row that waited for another one with its key.
+    fn release(&mut self) -> Result<bool> {
+        let Some(kind) = self.held.kind.take() else { return Ok(false) };
+        let held = std::mem::take(&mut self.held);
+        let full = self.add(&Entry {
+            key: &held.key,
+            seq: held.seq,
+            kind,
+            expires_at: held.expires_at,
+            value: &held.value,
+        });
+        self.held = held;
+        full
+    }
+
+    /// A row out of a sort, where of equal keys the one that came last is first; `true` when
+    /// [`Output::send`] is due.
+    fn sorted(&mut self, entry: &Entry<'_>, duplicates: Duplicates) -> Result<bool> {
+        if !self.held.seq.is_none() && entry.key == self.held.key.as_slice() {
+            return match duplicates {
+                Duplicates::Refuse => Err(equal_keys(self.held.seq, entry.seq)),
+                Duplicates::KeepLast => Ok(false),
+            };
+        }
+        let full = self.add(entry)?;
+        self.held.take_key(entry);
+        Ok(full)
+    }
+
+    /// A row goes into the table, at sequence number 0: it is older than everything that is
+    /// written to a database, until an ingest says at what number the whole table counts.
+    fn add(&mut self, entry: &Entry<'_>) -> Result<bool> {
+        let builder = self.builder.as_mut().ok_or_else(finished)?;
+        builder.add(&Entry { seq: Seq::NONE, ..*entry })?;
+        self.key_bytes += entry.key.len() as u64;
+        self.value_bytes += entry.value.len() as u64;
+        if self.chunk.is_none() {
+            self.chunk = builder.take_chunk(SLICE_BYTES);
+        }
+        Ok(self.chunk.is_some())
+    }
+
+    fn upload(&mut self) -> Result<&mut Box<dyn Upload>> {
+        self.upload.as_mut().ok_or_else(finished)
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        match self.chunk.take() {
+            Some(chunk) => self.upload()?.write(chunk).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn finish(&mut self) -> Result<TableInfo> {
+        self.release()?;
+        self.send().await?;
+        let builder = self.builder.take().ok_or_else(finished)?;
+        let (rest, descriptor) = builder.finish()?;
+        self.upload()?.write(rest).await?;
+        self.upload.take().ok_or_else(finished)?.finish().await?;
+        Ok(TableInfo::new(&descriptor, self.key_bytes, self.value_bytes))
+    }
+}

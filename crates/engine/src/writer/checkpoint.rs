@@ -1,0 +1,162 @@
+//! What the writer reads, and the checkpoints that keep it alive (rule C1, RFC 0017).
+//!
+//! The writer's tree is the version that its newest checkpoint names. A flush swaps the checkpoint
+//! in its own commit. What is left for a commit of its own: taking up what a compaction made, and
+//! letting go of a version whose last scan has ended, when no flush comes by to do it.
+
+use super::state::{Phase, Writer};
+use crate::io::supervise::{caught, ends_the_handle};
+use crate::read::tree::Levels;
+use futures::future::{Either, select};
+use siltstone_base::{CheckpointId, ManifestId, Result};
+use siltstone_manifest::protocol::Pins;
+use siltstone_manifest::{Edit, FlushL0, Manifest, NewCheckpoint};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// The versions that the writer's process reads. Locked for the length of a commit that changes
+/// them, so that what is planned is still so when it is settled.
+pub(crate) struct TreePins {
+    pins: Pins,
+    /// The tables of each version, as readers hold them: a version is read while somebody does.
+    trees: BTreeMap<ManifestId, Weak<Levels>>,
+    /// The id of the next checkpoint; the same until the commit that adds it is settled.
+    next: CheckpointId,
+}
+
+impl TreePins {
+    /// `checkpoint` names `version`, whose tables are `levels`.
+    pub(crate) fn new(
+        (checkpoint, next): (CheckpointId, CheckpointId),
+        version: Arc<Manifest>,
+        levels: &Arc<Levels>,
+    ) -> TreePins {
+        let trees = BTreeMap::from([(version.id, Arc::downgrade(levels))]);
+        TreePins { pins: Pins::new(checkpoint, version), trees, next }
+    }
+
+    /// Versions whose last reader is gone are forgotten.
+    fn forget_unread(&mut self) {
+        self.trees.retain(|_, levels| levels.strong_count() > 0);
+        self.pins.forget_unread(|version| self.trees.contains_key(&version));
+    }
+
+    /// Whether a commit has something to do that no flush came by for.
+    fn is_due(&mut self, newest: &Manifest) -> bool {
+        self.forget_unread();
+        self.pins.has_unread() || self.pins.is_behind(newest)
+    }
+}
+
+impl Writer {
+    /// Commits `edit` with a new checkpoint for what it makes, which replaces older ones. Answers
+    /// the tables of the version that the new checkpoint names, to be installed.
+    ///
+    /// # Errors
+    /// As [`crate::manifests::client::ManifestClient::commit`]; Unsupported for tables that this
+    /// version cannot read.
+    pub(crate) async fn commit_pinned(
+        &self,
+        held: &mut TreePins,
+        edit: FlushL0,
+    ) -> Result<Arc<Levels>> {
+        self.whole(self.swap_pin(held, edit)).await
+    }
+
+    /// `work` on the checkpoints. Where it panics the handle ends while they are still locked:
+    /// nobody goes on from what it left half done.
+    async fn whole<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let worked = caught("pins", work).await.inspect_err(|died| self.die(died));
+        worked.map_err(|died| ends_the_handle(&died)).flatten()
+    }
+
+    async fn swap_pin(&self, held: &mut TreePins, edit: FlushL0) -> Result<Arc<Levels>> {
+        held.forget_unread();
+        let id = held.next;
+        let created_at = self.env.clock.now();
+        let edit = Edit::FlushL0(FlushL0 {
+            checkpoint: Some(NewCheckpoint { id, created_at, ..NewCheckpoint::default() }),
+            release: held.pins.releases(true),
+            ..edit
+        });
+        let state = self.manifests.commit(edit).await?;
+        let version = self.manifests.version_of(&state, id).await?;
+        let levels = self.levels_of(&version)?;
+        held.trees.insert(version.id, Arc::downgrade(&levels));
+        held.pins.committed(&state, Some((id, version)));
+        held.next = CheckpointId(self.env.random_u128());
+        Ok(levels)
+    }
+
+    /// One commit for what no flush did.
+    pub(crate) async fn commit_pins(&self) -> Result<()> {
+        let mut held = self.pins.lock().await;
+        self.whole(self.commit_due_pins(&mut held)).await
+    }
+
+    async fn commit_due_pins(&self, held: &mut TreePins) -> Result<()> {
+        let newest = self.manifests.newest_known();
+        if !held.is_due(&newest) {
+            return Ok(());
+        }
+        let edit = FlushL0 { floor: self.floor(), ..FlushL0::nothing(self.epoch, &newest) };
+        if held.pins.is_behind(&newest) {
+            let levels = self.swap_pin(held, edit).await?;
+            self.install_levels(levels);
+            return Ok(());
+        }
+        let edit = FlushL0 { release: held.pins.releases(false), ..edit };
+        let state = self.manifests.commit(Edit::FlushL0(edit)).await?;
+        held.pins.committed(&state, None);
+        Ok(())
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.dead().is_none() && self.phase() == Phase::Open
+    }
+
+    /// Waits, for at most `pause`; `false` once the handle begins to close or has ended.
+    async fn stays_open(&self, pause: Duration) -> bool {
+        let until = self.env.clock.monotonic() + pause;
+        while self.is_open() {
+            let left = until.saturating_sub(self.env.clock.monotonic());
+            if left.is_zero() {
+                return true;
+            }
+            let nudged = pin!(self.pins_nudge.notified());
+            if let Either::Right(_) = select(nudged, self.env.clock.sleep(left)).await {
+                return self.is_open();
+            }
+        }
+        false
+    }
+}
+
+/// Runs until the handle begins to close, which removes what is left, or has ended.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    while writer.is_open() {
+        let due = {
+            let mut held = writer.pins.lock().await;
+            held.is_due(&writer.manifests.newest_known())
+        };
+        if !due {
+            writer.pins_nudge.notified().await;
+            continue;
+        }
+        // A flush may come by and do it for nothing.
+        if !writer.stays_open(writer.options.manifest_poll_interval).await {
+            return;
+        }
+        if let Err(error) = writer.commit_pins().await {
+            if !error.kind().may_pass() {
+                writer.end(&error);
+                return;
+            }
+            let pause = writer.env.jittered(writer.options.manifest_poll_interval);
+            writer.stays_open(pause).await;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Closing, in this order: no new writes, the WAL drained, the memtable flushed, a clean close
+//! recorded. Each step stands by itself: stopping anywhere between leaves a database that the next
+//! opener recovers.
+
+use super::state::{Phase, Writer};
+use crate::io::store::troubles::explained;
+use crate::io::supervise::closed;
+use crate::io::supervise::ends_the_handle;
+use siltstone_base::Result;
+use siltstone_manifest::Edit;
+use std::sync::Arc;
+
+/// What is known of closing.
+#[derive(Debug, Default)]
+pub(crate) struct Closing {
+    /// Writes are refused: by a close, or since nobody holds the handle any more.
+    refused: bool,
+    /// A task closes.
+    begun: bool,
+    /// How that ended: what every close answers.
+    ended: Option<Result<()>>,
+}
+
+/// See [`crate::Database::close`].
+pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
+    refuse_writes(writer);
+    if !std::mem::replace(&mut writer.closing.lock().begun, true) {
+        begin(writer);
+    }
+    loop {
+        let mut changed = std::pin::pin!(writer.phase_changed.notified());
+        changed.as_mut().enable();
+        // To its very end: `Done` comes before the clean close is recorded, and whoever opens then
+        // would find a writer that may be alive.
+        if let Some(ended) = ended(writer) {
+            return ended;
+        }
+        changed.await;
+    }
+}
+
+/// How closing ended; `None` while it has not.
+pub(crate) fn ended(writer: &Writer) -> Option<Result<()>> {
+    writer.closing.lock().ended.clone()
+}
+
+/// Closes as a task of its own: half a close helps nobody, and whoever waits for it may give up.
+fn begin(writer: &Arc<Writer>) {
+    let (closes, dies) = (Arc::clone(writer), Arc::clone(writer));
+    let task = async move {
+        closes.freeze(&mut closes.tail.lock());
+        let ended = shut_down(&closes).await;
+        settle(&closes, ended);
+    };
+    writer.spawn_watched("close", task, move |died| {
+        dies.die(died);
+        settle(&dies, Err(ends_the_handle(died)));
+    });
+}
+
+/// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
+fn settle(writer: &Writer, ended: Result<()>) {
+    writer.end(&closed());
+    writer.closing.lock().ended.get_or_insert(ended);
+    writer.set_phase(Phase::Closed);
+}
+
+async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
+    if let Some(dead) = writer.dead() {
+        return Err(dead);
+    }
+    let deadline = writer.env.clock.monotonic() + writer.options.deadline;
+    let steps = async {
+        writer.set_phase(Phase::DrainWal);
+        until(writer, Phase::Done).await?;
+        // It has seen the phase and stops; what it recorded is where the next one goes on.
+        writer.compactor.at_rest().await;
+        writer.collector.at_rest().await;
+        let edit = Edit::CloseClean { epoch: writer.epoch };
+        writer.manifests.commit(edit).await.map(|_| ())
+    };
+    let troubles = writer.context.requests.troubles();
+    let began = troubles.moment();
+    let ended = writer.env.deadline(writer.options.deadline, "close", steps).await;
+    let why = |error| explained(error, troubles.since(began).or_else(|| troubles.of_log()));
+    ended.map_err(why)?;
+    crate::writer::collector::tidy(writer, deadline).await;
+    Ok(())
+}
+
+/// The last handle was dropped without a close: the tasks send what is buffered and end.
+pub(crate) fn abandon(writer: &Arc<Writer>) {
+    // Nobody is left who could close it, and so let another one in.
+    writer.leave();
+    if refuse_writes(writer) {
+        if cfg!(mutation = "abandon_drops") {
+            writer.end(&closed());
+        }
+        writer.set_phase(Phase::DrainWal);
+    }
+}
+
+/// Ends accepting; `false` when that had been done before.
+fn refuse_writes(writer: &Arc<Writer>) -> bool {
+    let first = !std::mem::replace(&mut writer.closing.lock().refused, true);
+    if first {
+        writer.tail.lock().ended.get_or_insert_with(closed);
+        writer.pressure.relief.notify_waiters();
+    }
+    first
+}
+
+/// Waits until closing has come as far as `phase`, or the handle died.
+async fn until(writer: &Arc<Writer>, phase: Phase) -> Result<()> {
+    loop {
+        let mut changed = std::pin::pin!(writer.phase_changed.notified());
+        changed.as_mut().enable();
+        if writer.phase() >= phase {
+            return Ok(());
+        }
+        if let Some(dead) = writer.dead() {
+            return Err(dead);
+        }
+        changed.await;
+    }
+}

@@ -1,0 +1,253 @@
+//! Rounds of the writer's process, in the background. A look every `gc_interval` goes by what the
+//! process knows, and asks the store nothing: an idle database is left alone. Between looks a round
+//! comes when there is more garbage than may stay, and when the store has no room left.
+
+use super::state::Writer;
+use crate::gc::around;
+use crate::gc::due::Seen;
+use crate::gc::garbage::Garbage;
+use crate::gc::report::GcReport;
+use crate::gc::round::Collector;
+use crate::io::supervise::caught;
+use crate::manifests::objects::Objects;
+use futures::future::{Either, select};
+use parking_lot::Mutex;
+use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_manifest::gc::Allowance;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Where lines about collection go.
+const TARGET: &str = "siltstone.gc";
+
+/// The collector of the writer's process, as its handle knows it.
+pub(crate) struct Embedded {
+    /// Whoever collects holds it; what a round has learned is for the next.
+    working: tokio::sync::Mutex<Option<Collector>>,
+    garbage: Arc<Garbage>,
+    /// Rounds that ended, objects that they deleted and their bytes, deletes that failed.
+    pub(crate) rounds: AtomicU64,
+    pub(crate) deleted: AtomicU64,
+    pub(crate) deleted_bytes: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    /// Why the last round failed; `None` when it went well.
+    error: Mutex<Option<Error>>,
+}
+
+impl Embedded {
+    pub(crate) fn new(garbage: Arc<Garbage>) -> Embedded {
+        let none = || AtomicU64::new(0);
+        Embedded {
+            working: tokio::sync::Mutex::default(),
+            garbage,
+            rounds: none(),
+            deleted: none(),
+            deleted_bytes: none(),
+            failed: none(),
+            error: Mutex::default(),
+        }
+    }
+
+    /// Counts a round, and says what it deleted.
+    fn note(&self, report: &GcReport) {
+        let total = report.total();
+        *self.error.lock() = None;
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+        self.deleted.fetch_add(total.deleted, Ordering::Relaxed);
+        self.deleted_bytes.fetch_add(total.bytes, Ordering::Relaxed);
+        self.failed.fetch_add(total.failed + total.denied, Ordering::Relaxed);
+        let (objects, megabytes) = (total.deleted, total.bytes as f64 / 1e6);
+        if objects > 0 {
+            log::info!(target: TARGET, "collected {objects} objects, {megabytes:.1} MB");
+        }
+        if let Some(trouble) = &report.trouble {
+            log::warn!(target: TARGET, "a delete did not succeed: {trouble}");
+        }
+    }
+
+    /// A round failed, or the task died.
+    pub(crate) fn fails(&self, error: &Error) {
+        if error.kind() == ErrorKind::Closed {
+            return;
+        }
+        let before = self.error.lock().replace(error.clone());
+        if before.is_none_or(|before| before.to_string() != error.to_string()) {
+            log::warn!(target: TARGET, "collecting failed: {error}");
+        }
+    }
+
+    /// Why the last round failed.
+    pub(crate) fn error(&self) -> Option<Error> {
+        self.error.lock().clone()
+    }
+
+    /// Waits until nothing is at work. Who waits has closed the handle before.
+    pub(crate) async fn at_rest(&self) {
+        drop(self.working.lock().await);
+    }
+}
+
+/// Why the collector is at work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// The interval has passed.
+    Look,
+    /// There is more garbage than may stay.
+    TooMuch,
+    /// The store has no room for something.
+    Full,
+}
+
+/// When the next round may begin.
+struct Turn {
+    /// Until the next look.
+    pause: Duration,
+    /// By the monotonic clock: before it, that the store is full is no reason.
+    full_from: Duration,
+    full_pause: Duration,
+}
+
+/// Runs until the handle begins to close or has ended.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let interval = writer.options.gc_interval;
+    let mut turn =
+        Turn { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
+    *writer.collector.working.lock().await = Some(new_collector(&writer));
+    while let Some(call) = called(&writer, &turn).await {
+        let mut working = writer.collector.working.lock().await;
+        let done = {
+            let collector = working.get_or_insert_with(|| new_collector(&writer));
+            let round = pin!(caught("collector", round_if_worth(&writer, collector, call)));
+            match select(round, pin!(ends(&writer))).await {
+                Either::Left((done, _)) => done,
+                // A round may stop anywhere.
+                Either::Right(_) => return,
+            }
+        };
+        let done = done.unwrap_or_else(|panicked| {
+            // What it knew may be half changed: the next round goes by nothing.
+            let mut fresh = new_collector(&writer);
+            fresh.seen = Seen::default();
+            *working = Some(fresh);
+            Err(panicked)
+        });
+        drop(working);
+        if call == Call::Full {
+            // Where nothing was to free, every write that fails asks again.
+            let freed = done.as_ref().is_ok_and(|deleted| *deleted > 0);
+            let longer = (turn.full_pause * 2).min(LONGEST_FULL_PAUSE);
+            turn.full_pause = if freed { FIRST_FULL_PAUSE } else { longer };
+            turn.full_from = writer.env.clock.monotonic() + turn.full_pause;
+        }
+        turn.pause = match done {
+            Ok(_) => interval,
+            // The next one begins from the start.
+            Err(error) => {
+                writer.collector.fails(&error);
+                (turn.pause * 2).min(interval.saturating_mul(LONGEST))
+            }
+        };
+    }
+}
+
+/// A collector that knows what its process knows.
+fn new_collector(writer: &Writer) -> Collector {
+    let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
+    let mut collector = Collector::new(objects, writer.options.min_age);
+    collector.seen = Seen::at_open(writer.manifests.newest_known());
+    collector
+}
+
+/// The longest pause after rounds that failed, in intervals.
+const LONGEST: u32 = 8;
+/// Pauses between two rounds because the store is full: they double while nothing is freed.
+const FIRST_FULL_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(10);
+
+/// A round, if one is worth its requests. Answers how many objects it deleted.
+async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) -> Result<u64> {
+    let (clock, newest) = (&writer.env.clock, writer.manifests.newest_known());
+    let garbage = &writer.collector.garbage;
+    let worth = match call {
+        Call::Look => collector.seen.is_worth(&newest, clock.now(), clock.monotonic()),
+        Call::TooMuch => garbage.is_too_much(),
+        Call::Full => true,
+    };
+    match (worth, call) {
+        (false, _) => Ok(0),
+        (true, Call::Full) => round(writer, collector, None).await,
+        (true, _) => round(writer, collector, Some(garbage.leaves())).await,
+    }
+}
+
+/// One round; one that `leaves` nothing is for a store that is full.
+async fn round(
+    writer: &Writer,
+    collector: &mut Collector,
+    leaves: Option<Allowance>,
+) -> Result<u64> {
+    let garbage = &writer.collector.garbage;
+    let began = garbage.round_begins();
+    let newest = writer.manifests.newest_known();
+    let report = match leaves {
+        Some(leaves) => collector.round(newest, Some(leaves)).await?,
+        None => collector.relieve(newest).await?,
+    };
+    writer.collector.note(&report);
+    // What a look of this process would have found: who has gone, say.
+    collector.seen.newest().into_iter().for_each(|found| writer.manifests.learn(found));
+    if !report.overtaken {
+        garbage.round_ended(began, &collector.young);
+    }
+    Ok(report.total().deleted)
+}
+
+/// When work ends, by `compact()` or a close: one round if it is worth its requests, over by
+/// `until` on the monotonic clock. A failure leaves the rest to the next collector.
+pub(crate) async fn tidy(writer: &Writer, until: Duration) {
+    let garbage = &writer.collector.garbage;
+    if !writer.options.embedded_gc || !garbage.is_worth_at_rest() {
+        return;
+    }
+    let left = until.saturating_sub(writer.env.clock.monotonic());
+    let work = async {
+        let mut working = writer.collector.working.lock().await;
+        let collector = working.get_or_insert_with(|| new_collector(writer));
+        round(writer, collector, Some(garbage.leaves_at_rest())).await
+    };
+    if let Err(error) = writer.env.deadline(left, "collect", work).await {
+        log::info!(target: TARGET, "what is left is for the next collector: {error}");
+    }
+}
+
+/// Waits for the next reason to collect; `None` once the handle begins to close or has ended.
+async fn called(writer: &Writer, turn: &Turn) -> Option<Call> {
+    let clock = &writer.env.clock;
+    let look = clock.sleep(around(&writer.env, turn.pause));
+    let too_much = pin!(writer.collector.garbage.too_much.notified());
+    let full = pin!(async {
+        clock.sleep(turn.full_from.saturating_sub(clock.monotonic())).await;
+        writer.context.requests.full().await;
+    });
+    let early = select(too_much, full);
+    match select(pin!(ends(writer)), select(look, early)).await {
+        Either::Left(_) => None,
+        Either::Right((Either::Left(_), _)) => Some(Call::Look),
+        Either::Right((Either::Right((Either::Left(_), _)), _)) => Some(Call::TooMuch),
+        Either::Right((Either::Right((Either::Right(_), _)), _)) => Some(Call::Full),
+    }
+}
+
+/// Completes when the handle begins to close or has ended.
+async fn ends(writer: &Writer) {
+    loop {
+        let mut changed = pin!(writer.phase_changed.notified());
+        changed.as_mut().enable();
+        if !writer.is_open() {
+            return;
+        }
+        changed.await;
+    }
+}

@@ -1,0 +1,213 @@
+//! The commit: sequence numbers, WAL buffer and memtable under one short lock, in the caller's
+//! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
+
+use super::accept::Accept;
+use super::buffer::WalBuffer;
+use super::durability::Durability;
+use super::pressure::Hold;
+use super::state::Writer;
+use crate::io::env::Env;
+use crate::io::store::counting::Requests;
+use crate::io::store::troubles::explained;
+use crate::io::supervise::{caught_now, ends_the_handle};
+use futures::future::BoxFuture;
+use siltstone_base::{Error, Result, Seq};
+use siltstone_memtable::Memtable;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What the commit lock guards: the end of the history.
+pub(crate) struct Tail {
+    /// The next write's first sequence number.
+    pub(crate) next_seq: Seq,
+    /// Batches that no WAL object holds yet.
+    pub(crate) wal: WalBuffer,
+    /// The memtable that takes writes; also in the tree.
+    pub(crate) active: Arc<Memtable>,
+    /// Bytes of frozen memtables not yet in tables.
+    pub(crate) frozen_bytes: usize,
+    /// When what was accepted under pressure is paid for.
+    pub(crate) paid_by: Duration,
+    /// Set once the handle takes no more writes: why.
+    pub(crate) ended: Option<Error>,
+}
+
+impl Tail {
+    pub(crate) fn new(
+        next_seq: Seq,
+        wal: WalBuffer,
+        (active, frozen_bytes): (Arc<Memtable>, usize),
+    ) -> Self {
+        Tail { next_seq, wal, active, frozen_bytes, paid_by: Duration::ZERO, ended: None }
+    }
+
+    pub(crate) fn unflushed_bytes(&self) -> usize {
+        self.frozen_bytes + self.active.bytes()
+    }
+}
+
+/// A write that was accepted. Dropping it cancels nothing.
+#[derive(Clone)]
+pub struct Commit {
+    seq: Seq,
+    awaiting: Arc<Awaiting>,
+}
+
+/// What waiting for any commit of one writer takes; shared, so that a commit costs one count.
+pub(crate) struct Awaiting {
+    pub(crate) durability: Arc<Durability>,
+    pub(crate) wal_nudge: Arc<Notify>,
+    pub(crate) env: Env,
+    pub(crate) requests: Arc<Requests>,
+    pub(crate) deadline: Duration,
+}
+
+impl Commit {
+    /// Sequence number of the write's last operation: its place in the database's one history.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.seq
+    }
+
+    /// Whether the write is durable by now.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.awaiting.durability.durable() >= self.seq
+    }
+
+    /// Completes once the write is durable, and has its WAL object sent at once if it was not.
+    /// `None` waits as long as the handle's deadline. Cancelling the wait never cancels the write.
+    ///
+    /// # Errors
+    /// Timeout: the write goes on and may still become durable; what the store refused last is its
+    /// cause. Fenced, Closed, and Internal when a task of the handle died: it will not be
+    /// acknowledged, though a newer writer may have recovered it. Denied: the store refuses the
+    /// credentials; the write stays queued and is tried again. Invalid, NotFound, Unsupported,
+    /// Corruption, Internal: the store refuses it for good, and the handle has ended.
+    pub fn wait(&self, limit: Option<Duration>) -> BoxFuture<'static, Result<()>> {
+        let this = self.clone();
+        if self.awaiting.durability.want(self.seq) {
+            self.awaiting.wal_nudge.notify_one();
+        }
+        Box::pin(async move {
+            let awaiting = &this.awaiting;
+            let limit = limit.unwrap_or(awaiting.deadline);
+            let durable = Arc::clone(&awaiting.durability).wait(this.seq);
+            let waited = awaiting.env.deadline(limit, "wait for durability", durable).await;
+            waited.map_err(|error| explained(error, awaiting.requests.troubles().of_log()))
+        })
+    }
+}
+
+impl fmt::Debug for Commit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Commit")
+            .field("seq", &self.seq)
+            .field("durable", &self.is_durable())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Accepts one atomic batch (`bytes` as `Batch::as_bytes` has them), or answers with pressure.
+    /// The memtable keeps the buffer.
+    ///
+    /// # Errors
+    /// Invalid over `max_batch_bytes`; Fenced, Closed once the handle has ended.
+    pub(crate) fn accept(self: &Arc<Self>, bytes: Arc<[u8]>, ops: u32) -> Result<Accept> {
+        if bytes.len() > self.options.max_batch_bytes {
+            return Err(Error::invalid(
+                "the batch is over max_batch_bytes; split it, or raise the option \
+                 (a bulk load is not one batch)",
+            )
+            .with("bytes", bytes.len())
+            .with("max_batch_bytes", self.options.max_batch_bytes));
+        }
+        let mut tail = self.tail.lock();
+        if let Some(ended) = &tail.ended {
+            return Err(ended.clone());
+        }
+        if let Err(hold) = self.admit(&mut tail, bytes.len()) {
+            drop(tail);
+            return Ok(Accept::Pressure(self.held_up(hold)));
+        }
+        if ops == 0 {
+            return Ok(Accept::Accepted(self.commit_at(tail.next_seq.minus(1))));
+        }
+        let (last, news) = match caught_now("commit", || self.append(&mut tail, &bytes, ops)) {
+            Ok(appended) => appended?,
+            // Before the lock is free: nobody may go on from half a batch.
+            Err(panicked) => {
+                tail.ended.get_or_insert_with(|| ends_the_handle(&panicked));
+                drop(tail);
+                self.die(&panicked);
+                return Err(ends_the_handle(&panicked));
+            }
+        };
+        if tail.active.bytes() >= self.options.l0_sst_size_bytes {
+            self.freeze(&mut tail);
+        }
+        drop(tail);
+        if news {
+            self.wal_nudge.notify_one();
+        }
+        Ok(Accept::Accepted(self.commit_at(last)))
+    }
+
+    /// The batch takes its sequence numbers, and its place in the memtable and in the WAL's buffer;
+    /// answers its last number, and whether that is news to the WAL task.
+    fn append(&self, tail: &mut Tail, bytes: &Arc<[u8]>, ops: u32) -> Result<(Seq, bool)> {
+        let first = tail.next_seq;
+        let last = first.plus(u64::from(ops) - 1);
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        tail.active.insert_batch(first, bytes)?;
+        let news = tail.wal.push(first, ops, bytes, || self.env.clock.monotonic());
+        tail.next_seq = last.next();
+        self.publish(last);
+        Ok((last, news))
+    }
+
+    /// Whether the write may pass now.
+    fn admit(&self, tail: &mut Tail, bytes: usize) -> Result<(), Hold> {
+        let unflushed = tail.unflushed_bytes();
+        if self.pressure.is_calm(unflushed) {
+            return Ok(());
+        }
+        let now = self.env.clock.monotonic();
+        self.pressure.admit(&self.pressure.load(unflushed), bytes, now, &mut tail.paid_by)
+    }
+
+    pub(crate) fn commit_at(&self, seq: Seq) -> Commit {
+        Commit { seq, awaiting: Arc::clone(&self.awaiting) }
+    }
+
+    /// Ends the handle: nothing is accepted or acknowledged from here on, and whoever waits wakes.
+    /// The first reason stands.
+    pub(crate) fn end(&self, why: &Error) {
+        let mut tail = self.tail.lock();
+        tail.ended.get_or_insert_with(|| why.clone());
+        drop(tail);
+        self.refuse();
+        self.leave();
+        if cfg!(mutation = "end_wakes_nobody") {
+            return;
+        }
+        self.durability.fail(why.clone());
+        self.pressure.relief.notify_waiters();
+        self.pressure.watch.notify_one();
+        self.wal_nudge.notify_one();
+        self.flush_nudge.notify_one();
+        self.pins_nudge.notify_one();
+        self.compact_nudge.notify_one();
+        self.phase_changed.notify_waiters();
+    }
+
+    /// Why the handle has ended, other than by a close that is still at work.
+    pub(crate) fn dead(&self) -> Option<Error> {
+        self.durability.failure()
+    }
+}

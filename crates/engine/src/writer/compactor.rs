@@ -1,0 +1,97 @@
+//! The compactor of the writer's process: what it finds there, and its task.
+
+use super::state::Writer;
+use crate::compact::event::CompactorEvent;
+use crate::compact::host::{Host, KnownTables, Parts};
+use crate::compact::job::either;
+use crate::compact::schedule;
+use crate::io::supervise::{caught, closed};
+use futures::future::BoxFuture;
+use siltstone_base::{Epoch, Result, Seq};
+use siltstone_manifest::Manifest;
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Host for Writer {
+    fn parts(&self) -> Parts<'_> {
+        Parts {
+            env: &self.env,
+            options: &self.options,
+            manifests: &self.manifests,
+            context: &self.context,
+            compactor: &self.compactor,
+        }
+    }
+
+    fn writer(&self) -> Option<Epoch> {
+        Some(self.epoch)
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.is_open() {
+            return Ok(());
+        }
+        Err(self.dead().unwrap_or_else(closed))
+    }
+
+    /// The snapshots of this process are all that may read the new tables below their newest entry:
+    /// they were flushed, so whoever begins to read later, here or in another process, reads at or
+    /// above everything in them; and whoever began earlier elsewhere reads the old tables.
+    fn retention(&self, _: &Manifest) -> (Seq, Option<Vec<Seq>>) {
+        let held = match cfg!(mutation = "snapshots_ignored") {
+            true => Vec::new(),
+            false => self.held_seqs(),
+        };
+        (self.floor(), Some(held))
+    }
+
+    fn known_tables(&self) -> KnownTables {
+        let tree = self.tree();
+        let handles = tree.levels.handles();
+        handles.map(|handle| (handle.descriptor.id, Arc::clone(handle))).collect()
+    }
+
+    fn codec(&self, _: &Manifest) -> String {
+        self.options.compression.as_str().to_owned()
+    }
+
+    fn workers(&self) -> usize {
+        0
+    }
+
+    fn needs_compaction(&self) -> bool {
+        let unflushed = self.tail.lock().unflushed_bytes();
+        self.pressure.needs_compaction(unflushed)
+    }
+
+    fn nudge(&self) {
+        self.compact_nudge.notify_one();
+    }
+
+    /// A flush, the end of a job, and the end of the handle wake it.
+    fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let nudged = self.compact_nudge.notified();
+            let Some(until) = until else { return nudged.await };
+            let left = until.saturating_sub(self.env.clock.monotonic());
+            either(nudged, self.env.clock.sleep(left)).await;
+        })
+    }
+
+    /// At once, rather than with the next flush.
+    fn take_up(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.commit_pins())
+    }
+
+    fn tell(&self, _: CompactorEvent) {}
+}
+
+/// The task of the writer's process.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let host: Arc<dyn Host> = writer;
+    // Fenced: what stopped it stands in the compactor, and whoever compacts by hand is told.
+    while let Err(panicked) = caught("compactor", schedule::run(&host)).await {
+        host.compactor().died(&panicked);
+        schedule::rest(&host, schedule::LONGEST_PAUSE).await;
+    }
+}

@@ -1,0 +1,354 @@
+//! The flush task: frozen memtables become tables of L0, straight from memory.
+//!
+//! Build and upload may run ahead of durability; the manifest names a table only once everything
+//! in it is durable, and only together with the replay point that no longer needs its WAL objects.
+
+use super::state::{Phase, Writer};
+use crate::io::env::Env;
+use crate::io::store::Upload;
+use bytes::Bytes;
+use siltstone_base::{
+    AttemptId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor,
+    SstId, Step, UnixMillis, WalId,
+};
+use siltstone_manifest::compaction::filter_bits_of_flush;
+use siltstone_manifest::{Edit, FlushL0, Manifest, Refusal};
+use siltstone_memtable::{MemCursor, Memtable};
+use siltstone_merge::{Retain, Retention};
+use siltstone_sst::{TableBuilder, TableOptions};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes that are built between two chances for other tasks, and the size of an upload's chunk:
+/// some 10 ms of one core.
+const SLICE_BYTES: usize = 4 << 20;
+/// Table names that stay reserved ahead: a flush never waits for a name.
+pub(crate) const RESERVED_NAMES: usize = 4;
+/// Pause after a failed flush; it doubles up to the second: what fails may be a table's last byte,
+/// and all of it is built again.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
+/// an upload that is repeated, or that lands late, writes the very same bytes under the name.
+struct Plan {
+    memtable: Arc<Memtable>,
+    last_seq: Seq,
+    name: SstId,
+    attempt: AttemptId,
+    now: UnixMillis,
+    filter_bits_per_key: u32,
+    /// Set once the table is in the store.
+    built: Option<SstDescriptor>,
+}
+
+struct Flusher {
+    writer: Arc<Writer>,
+    /// Oldest first.
+    plans: Vec<Plan>,
+    last_commit: Option<Duration>,
+}
+
+/// Runs until the handle has ended.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let mut flusher = Flusher { writer: Arc::clone(&writer), plans: vec![], last_commit: None };
+    let mut pause = RETRY_PAUSE;
+    loop {
+        let nudged = writer.flush_nudge.notified();
+        if writer.dead().is_some() {
+            break;
+        }
+        if writer.tree().frozen.is_empty() {
+            if writer.phase() >= Phase::DrainFlush {
+                break;
+            }
+            nudged.await;
+            continue;
+        }
+        flusher.pause_between_commits().await;
+        flusher.room_in_l0().await;
+        match flusher.flush_frozen().await {
+            Ok(()) => {
+                flusher.last_commit = Some(writer.env.clock.monotonic());
+                pause = RETRY_PAUSE;
+            }
+            Err(error) if !error.kind().may_pass() => writer.end(&error),
+            // The memtables stay; whoever writes meets pressure, whoever waits meets its deadline,
+            // or hears at once of a permission that is lacking.
+            Err(error) => {
+                writer.pressure.tell(&error);
+                writer.env.clock.sleep(writer.env.jittered(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+    writer.set_phase(Phase::Done);
+}
+
+impl Flusher {
+    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing or memory is short.
+    async fn pause_between_commits(&self) {
+        let writer = &self.writer;
+        let Some(last) = self.last_commit else { return };
+        let due = last + writer.options.l0_manifest_commit_interval;
+        loop {
+            let nudged = std::pin::pin!(writer.flush_nudge.notified());
+            let now = writer.env.clock.monotonic();
+            let unflushed = writer.tail.lock().unflushed_bytes();
+            let short = unflushed >= writer.options.max_memtable_bytes / 2;
+            if now >= due || short || writer.phase() != Phase::Open || writer.dead().is_some() {
+                return;
+            }
+            futures::future::select(nudged, writer.env.clock.sleep(due - now)).await;
+        }
+    }
+
+    /// Waits while L0 is full, unless closing or somebody asked for the flush (RFC 0022): the
+    /// memtables stay, and the WAL has their rows.
+    async fn room_in_l0(&self) {
+        let writer = &self.writer;
+        loop {
+            let mut relief = std::pin::pin!(writer.pressure.relief.notified());
+            relief.as_mut().enable();
+            let nudged = std::pin::pin!(writer.flush_nudge.notified());
+            let full = writer.pressure.room_in_l0() == 0 && !self.passes();
+            if !full || writer.dead().is_some() {
+                return;
+            }
+            futures::future::select(nudged, relief).await;
+        }
+    }
+
+    /// Whether the oldest memtable is flushed however full L0 is.
+    fn passes(&self) -> bool {
+        let writer = &self.writer;
+        let oldest = writer.tree().frozen.last().and_then(|memtable| memtable.first_seq());
+        writer.phase() != Phase::Open || oldest.is_some_and(|first| first <= writer.flush_asked())
+    }
+
+    /// Builds a table of every frozen memtable, oldest first, and commits them together.
+    async fn flush_frozen(&mut self) -> Result<()> {
+        self.plan()?;
+        if self.plans.is_empty() && self.writer.pressure.room_in_l0() == 0 && !self.passes() {
+            return Ok(());
+        }
+        if self.plans.is_empty() {
+            // Names ran out: many flushes came at once.
+            let names = new_names(&self.writer.env, RESERVED_NAMES);
+            let edit = Edit::ReserveNames { epoch: self.writer.epoch, names };
+            return self.writer.manifests.commit(edit).await.map(|_| ());
+        }
+        for plan in &mut self.plans {
+            if plan.built.is_none() {
+                plan.built = Some(build(&self.writer, plan).await?);
+            }
+        }
+        let flushed_seq = self.plans.last().map(|last| last.last_seq).unwrap_or_default();
+        // A row in the tree that the log lacks would survive a crash that a row before it does
+        // not.
+        self.writer.commit_at(flushed_seq).wait(None).await?;
+        let mut pins = self.writer.pins.lock().await;
+        let levels = self.writer.commit_pinned(&mut pins, self.edit(flushed_seq)).await?;
+        for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
+            self.writer.flushed.add(built.object_bytes);
+        }
+        let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
+        self.writer.install_flush(&memtables, levels);
+        drop(pins);
+        forget_flushed_wal(&self.writer, flushed_seq);
+        Ok(())
+    }
+
+    /// Gives every frozen memtable without a plan one, as far as reserved names go.
+    ///
+    /// # Errors
+    /// Fenced when the newest state that is known is a newer writer's: what it reserves is that
+    /// one's. *The run that breaks without it:* a look learns of the successor's claim, and before
+    /// the handle ends the next flush uploads under a name that the successor uploads under too.
+    fn plan(&mut self) -> Result<()> {
+        let writer = &self.writer;
+        let newest = writer.manifests.newest_known();
+        if newest.writer_epoch != writer.epoch {
+            return Err(Refusal::Fenced { by: newest.writer_epoch }.into());
+        }
+        let mut free =
+            newest.reserved.iter().copied().filter(|n| self.plans.iter().all(|p| p.name != *n));
+        let mut added = Vec::new();
+        let room = writer.pressure.room_in_l0();
+        let asked = writer.flush_asked();
+        for memtable in writer.tree().frozen.iter().rev() {
+            if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
+                continue;
+            }
+            let passes = writer.phase() != Phase::Open
+                || memtable.first_seq().is_some_and(|first| first <= asked);
+            if !passes && self.plans.len() + added.len() >= room {
+                break;
+            }
+            let (Some(name), Some(last_seq)) = (free.next(), memtable.last_seq()) else { break };
+            let (bytes, bits) = (memtable.bytes() as u64, writer.options.filter_bits_per_key);
+            added.push(Plan {
+                memtable: Arc::clone(memtable),
+                last_seq,
+                name,
+                attempt: AttemptId(writer.env.random_u128()),
+                now: writer.env.clock.now(),
+                filter_bits_per_key: filter_bits_of_flush(&newest, bytes, bits),
+                built: None,
+            });
+        }
+        drop(free);
+        self.plans.extend(added);
+        Ok(())
+    }
+
+    fn edit(&self, flushed_seq: Seq) -> FlushL0 {
+        let writer = &self.writer;
+        let built = self.plans.iter().filter_map(|plan| plan.built.clone());
+        let newest = writer.manifests.newest_known();
+        FlushL0 {
+            layers: built.map(|table| vec![table]).collect(),
+            replay_from: replay_point(writer, flushed_seq, &newest),
+            flushed_seq,
+            wal_id_last_seen: newest.wal_id_last_seen.max(writer.last_committed_wal()),
+            fences: writer.fences.clone(),
+            reserve: new_names(&writer.env, self.plans.len()),
+            floor: writer.floor(),
+            ..FlushL0::nothing(writer.epoch, &newest)
+        }
+    }
+}
+
+/// Fresh names to reserve (protocol rule R1).
+pub(crate) fn new_names(env: &Env, count: usize) -> Vec<SstId> {
+    (0..count).map(|_| SstId(env.new_ulid())).collect()
+}
+
+/// Where recovery may start once everything up to `flushed` is in tables.
+fn replay_point(writer: &Writer, flushed: Seq, newest: &Manifest) -> WalId {
+    let wal = writer.unflushed_wal.lock();
+    let covered = wal.iter().take_while(|object| object.last_seq <= flushed);
+    let point = covered.last().map(|object| object.next);
+    point.unwrap_or(newest.replay_from)
+}
+
+fn forget_flushed_wal(writer: &Writer, flushed: Seq) {
+    let mut wal = writer.unflushed_wal.lock();
+    while wal.front().is_some_and(|object| object.last_seq <= flushed) {
+        wal.pop_front();
+    }
+}
+
+/// Builds and uploads a table.
+async fn build(writer: &Arc<Writer>, plan: &Plan) -> Result<SstDescriptor> {
+    let env = &writer.env;
+    let open = env.store.upload(ObjectName::Compacted(plan.name));
+    let upload = env.deadline(writer.options.deadline, "begin upload", open).await?;
+    TableInProgress::new(writer, plan)?.stream(env, upload).await
+}
+
+/// A table under construction: what survives of the memtable goes into the builder.
+struct TableInProgress {
+    rows: Retain<MemCursor>,
+    builder: Option<TableBuilder>,
+}
+
+impl TableInProgress {
+    fn new(writer: &Writer, plan: &Plan) -> Result<Self> {
+        let database = writer.manifests.database();
+        let object = ObjectId(plan.name.get());
+        let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
+        // An upload that is repeated must be the same bytes.
+        let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
+        // Reads that are under way hold the memtable itself; nobody else can ask for an older
+        // version, so only the newest of each key goes on.
+        let retention = Retention {
+            now: plan.now,
+            operator: operator.cloned(),
+            range_deletes: plan.memtable.range_deletes(),
+            ..Retention::default()
+        };
+        let rows = Retain::new(plan.memtable.cursor().passing_once(), retention);
+        let options = TableOptions {
+            filter_bits_per_key: plan.filter_bits_per_key,
+            ..writer.options.table_options()
+        };
+        let mut builder = TableBuilder::new(options, envelope).expecting(plan.memtable.len());
+        builder.add_range_deletes(&rows.range_deletes())?;
+        Ok(TableInProgress { rows, builder: Some(builder) })
+    }
+
+    /// Adds rows until about [`SLICE_BYTES`] are ready; `None` once there are no more.
+    fn slice(&mut self) -> Result<Option<Bytes>> {
+        let Some(builder) = self.builder.as_mut() else { return Ok(None) };
+        loop {
+            if let Some(chunk) = builder.take_chunk(SLICE_BYTES) {
+                return Ok(Some(chunk));
+            }
+            match self.rows.advance()? {
+                Step::Ready => {}
+                Step::End => return Ok(None),
+                Step::NeedBlock(_) => return Err(Error::internal("a memtable has no blocks")),
+            }
+            match self.rows.entry() {
+                Some(entry) => builder.add(&entry)?,
+                None => return Err(Error::internal("retention stands on no entry")),
+            }
+        }
+    }
+
+    /// Builds the table and uploads it. What was sent of an upload that fails is freed: a store
+    /// bills parts that nobody sees, and a folder holds them. An end that fails is the upload's
+    /// own to free: only it knows what of it may stand.
+    async fn stream(mut self, env: &Env, mut upload: Box<dyn Upload>) -> Result<SstDescriptor> {
+        match self.send(env, &mut *upload).await {
+            Ok(descriptor) => upload.finish().await.map(|()| descriptor),
+            Err(error) => {
+                // What failed first is what the caller must know.
+                let _ = upload.abort().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn send(&mut self, env: &Env, upload: &mut dyn Upload) -> Result<SstDescriptor> {
+        while let Some(chunk) = self.slice()? {
+            upload.write(chunk).await?;
+            // A chance for others between two slices.
+            env.clock.sleep(Duration::ZERO).await;
+        }
+        let builder = self.builder.take();
+        let builder = builder.ok_or_else(|| Error::internal("a table is finished once"))?;
+        let (rest, descriptor) = builder.finish()?;
+        upload.write(rest).await?;
+        Ok(descriptor)
+    }
+}
+
+/// Freezes the memtable and waits until everything up to now is in tables.
+pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
+    let last = {
+        let mut tail = writer.tail.lock();
+        writer.freeze(&mut tail);
+        tail.next_seq.minus(1)
+    };
+    writer.ask_flush(last);
+    let began = writer.context.requests.troubles().moment();
+    let commit = writer.commit_at(last);
+    commit.wait(None).await?;
+    loop {
+        let mut relief = std::pin::pin!(writer.pressure.relief.notified());
+        relief.as_mut().enable();
+        if let Some(dead) = writer.dead() {
+            return Err(dead);
+        }
+        if let Some(denied) = writer.context.requests.troubles().denied_since(began) {
+            return Err(denied);
+        }
+        let pending = |m: &Arc<Memtable>| m.first_seq().is_some_and(|first| first <= last);
+        if !writer.tree().frozen.iter().any(pending) {
+            return Ok(());
+        }
+        relief.await;
+    }
+}

@@ -1,0 +1,19 @@
+//! The writer: opening and fencing, the commit in the caller's thread, the WAL behind it, flushes,
+//! stalls, checkpoints, and the compactor and the collector of its process (RFC 0003, 0004, 0022).
+
+pub(crate) mod accept;
+pub(crate) mod buffer;
+pub(crate) mod checkpoint;
+pub(crate) mod close;
+pub(crate) mod collector;
+pub(crate) mod commit;
+pub(crate) mod compactor;
+pub(crate) mod durability;
+pub(crate) mod flush;
+pub(crate) mod observer;
+pub(crate) mod open;
+pub(crate) mod pressure;
+pub(crate) mod snapshot;
+pub(crate) mod stalls;
+pub(crate) mod state;
+pub(crate) mod wal;

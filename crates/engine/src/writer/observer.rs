@@ -1,0 +1,50 @@
+//! What the parts of a writer hear of its manifests.
+
+use super::durability::Durability;
+use super::pressure::Pressure;
+use crate::gc::garbage::Garbage;
+use crate::io::env::Env;
+use crate::manifests::client::Observer;
+use siltstone_base::Error;
+use siltstone_manifest::Manifest;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Tells back-pressure, the collector and the checkpoints of every newer manifest, and the manifest
+/// client of the handle's end.
+pub(crate) struct WriterObserver {
+    pub(crate) env: Env,
+    pub(crate) durability: Arc<Durability>,
+    pub(crate) pressure: Arc<Pressure>,
+    pub(crate) garbage: Arc<Garbage>,
+    /// Heard by the task that keeps the checkpoints.
+    pub(crate) checkpoints: Arc<Notify>,
+}
+
+impl WriterObserver {
+    /// What the handle begins with: nothing about it is news.
+    pub(crate) fn begins(self, newest: &Arc<Manifest>) -> Arc<WriterObserver> {
+        self.tells(newest);
+        Arc::new(self)
+    }
+
+    fn tells(&self, newest: &Arc<Manifest>) {
+        self.pressure.observe(newest, self.env.clock.now());
+        self.garbage.observe(newest);
+    }
+}
+
+impl Observer for WriterObserver {
+    fn learns(&self, newest: &Arc<Manifest>) {
+        self.tells(newest);
+        self.checkpoints.notify_one();
+    }
+
+    fn meets(&self, trouble: &Error) {
+        self.pressure.tell(trouble);
+    }
+
+    fn ended(&self) -> Option<Error> {
+        self.durability.failure()
+    }
+}

@@ -1,0 +1,416 @@
+//! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
+//! replay what recovery met, start the background tasks.
+
+use super::checkpoint::TreePins;
+use super::durability::Durability;
+use super::flush::{self, RESERVED_NAMES, new_names};
+use super::observer::WriterObserver;
+use super::pressure::Pressure;
+use super::stalls;
+use super::state::{Start, UnflushedWal, Writer};
+use super::wal::WalTask;
+use super::{checkpoint, collector, compactor};
+use crate::cache::blocks::BlockCache;
+use crate::cache::fetch::{Needs, ReadContext, brought};
+use crate::cache::metadata::MetadataBudget;
+use crate::gc::garbage::Garbage;
+use crate::io::counter::Asked;
+use crate::io::env::Env;
+use crate::io::store::conditional;
+use crate::io::store::counting::{Requests, count};
+use crate::io::store::presence::Presence;
+use crate::manifests::client::{ManifestClient, ManifestRequests, look};
+use crate::manifests::creation;
+use crate::manifests::missing::no_database_to_write;
+use crate::manifests::objects::{Objects, seen};
+use crate::manifests::replay::insert_rows;
+use crate::manifests::rules;
+use crate::options::Options;
+use crate::read::settings::{FILTER, recorded_operator};
+use crate::read::tree::Levels;
+use bytes::Bytes;
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Envelope, Error, MergeOperator, ObjectId, ObjectKind,
+    ObjectName, PutOutcome, Result, Seq, WalId,
+};
+use siltstone_manifest::protocol::{
+    Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
+};
+use siltstone_manifest::{KeptFence, Manifest, NewCheckpoint, Settings};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::{self, WalObject, encode_fence};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How to open a database for writing.
+#[derive(Clone)]
+pub struct OpenOptions {
+    /// Make the database where there is none; otherwise that is NotFound.
+    pub create: bool,
+    /// What to do about the writer before this one.
+    ///
+    /// - `None`: Conflict while it is known to be alive, with who it is: a handle of this process
+    ///   or, in a local folder, another process of any machine that sees its lock. Otherwise it is
+    ///   fenced, as dead ones must be.
+    /// - `Some(true)`: fence it, whoever it is.
+    /// - `Some(false)`: as `None`, and Conflict wherever it did not close cleanly, with its epoch.
+    pub take_over: Option<bool>,
+    /// Everything else.
+    pub options: Options,
+    /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
+    /// that is recorded needs not be brought.
+    pub merge_operator: Option<Arc<dyn MergeOperator>>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        OpenOptions {
+            create: true,
+            take_over: None,
+            options: Options::default(),
+            merge_operator: None,
+        }
+    }
+}
+
+impl fmt::Debug for OpenOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("create", &self.create)
+            .field("take_over", &self.take_over)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+/// See [`crate::Database::open`].
+pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
+    how.options.validate()?;
+    let (env, requests) = count(env);
+    let objects = Objects { env: env.clone(), limit: how.options.deadline };
+    let settings = settings(&how);
+    let newest = match look(&objects, None).await? {
+        Some(newest) => newest,
+        None if how.create => creation::database(&objects, settings.clone()).await?,
+        None => return Err(no_database_to_write(&env)),
+    };
+    newest.settings.check(&settings)?;
+    let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
+    let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
+    let created_at = env.clock.now();
+    let options = WriterOptions {
+        claim: AttemptId(env.random_u128()),
+        max_parallel_writes: how.options.max_parallel_writes,
+        take_over: how.take_over.unwrap_or(true),
+        reserve: new_names(&env, RESERVED_NAMES),
+        checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
+        merge_operator: settings.merge_operator.clone(),
+    };
+    let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
+    let proof = prove_conditions(&env, &recovered);
+    let version = claimed_version(&objects, &recovered, pin);
+    let (version, ()) = futures::try_join!(version, proof)?;
+    let version = Version { version, pin, next_pin };
+    let found = Found { recovered, version, presence };
+    start(env, requests, how, objects, found, &bodies)
+}
+
+/// That the store refuses a fence where this opening's stands, before anything is acknowledged. A
+/// folder and memory decide by themselves.
+async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
+    if env.store.is_near() {
+        return Ok(());
+    }
+    let KeptFence { id, epoch, next_id } = recovered.fence;
+    let (object, attempt) = (ObjectId(env.random_u128()), AttemptId(env.random_u128()));
+    let envelope = Envelope::new(ObjectKind::Wal, recovered.manifest.database, object, attempt);
+    let again = encode_fence(envelope, epoch, id, next_id);
+    conditional::prove(env, ObjectName::Wal(id), again, attempt).await
+}
+
+/// What opening came to.
+struct Found {
+    recovered: Recovered,
+    version: Version,
+    presence: Presence,
+}
+
+/// The version that the writer's tree begins as, and its checkpoint.
+struct Version {
+    version: Arc<Manifest>,
+    pin: CheckpointId,
+    next_pin: CheckpointId,
+}
+
+/// The version that the claim's checkpoint names: the claim, though a compactor may have committed
+/// since.
+async fn claimed_version(
+    objects: &Objects,
+    recovered: &Recovered,
+    pin: CheckpointId,
+) -> Result<Arc<Manifest>> {
+    let state = &recovered.manifest;
+    let claimed = state.checkpoint(pin).map_or(state.id, |one| one.manifest_id);
+    if claimed == state.id {
+        return Ok(Arc::clone(state));
+    }
+    let version = objects.manifest(claimed).await?;
+    // It is pinned: who let go of it has taken over.
+    version.ok_or_else(|| Failure::Fenced { by: None }.into())
+}
+
+/// What this opener brings, to be recorded or checked.
+fn settings(how: &OpenOptions) -> Settings {
+    Settings {
+        codec: how.options.compression.as_str().to_owned(),
+        filter: FILTER.to_owned(),
+        merge_operator: how.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
+        key_schema: None,
+    }
+}
+
+/// Drives the opening machine.
+struct Opening<'a> {
+    objects: &'a Objects,
+    database: DatabaseId,
+    machine: OpenWriter,
+    requests: ManifestRequests,
+    /// WAL objects met on the walk.
+    bodies: BTreeMap<WalId, WalObject>,
+    /// The fence being created: the same fence always goes out as the same bytes.
+    fencing: Option<(KeptFence, Bytes, AttemptId)>,
+    fence_tries: u32,
+}
+
+impl<'a> Opening<'a> {
+    fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
+        Opening {
+            objects,
+            database: newest.database,
+            machine: OpenWriter::new(options, newest, rules::in_force()),
+            requests: ManifestRequests::new(objects),
+            bodies: BTreeMap::new(),
+            fencing: None,
+            fence_tries: 0,
+        }
+    }
+
+    async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
+        loop {
+            match self.machine.action() {
+                OpenAction::Request(request) => {
+                    let answer = self.requests.perform(request).await?;
+                    self.machine.on_answer(answer);
+                }
+                OpenAction::ReadWal(id) => {
+                    let seen = match self.objects.wal(id).await? {
+                        Some(object) => self.meet(id, object),
+                        None => WalSeen::Absent,
+                    };
+                    self.machine.on_wal(seen);
+                }
+                OpenAction::ListWal(after) => {
+                    let listing = self.objects.list_wal(after).await?;
+                    self.machine.on_wal_listing(&listing);
+                }
+                OpenAction::CreateFence(fence) => {
+                    let outcome = self.create_fence(fence).await?;
+                    self.machine.on_fence(outcome);
+                }
+                #[cfg(not(mutation = "replay_past_the_fence"))]
+                OpenAction::Done(recovered) => return Ok((recovered, self.bodies)),
+                #[cfg(mutation = "replay_past_the_fence")]
+                OpenAction::Done(mut recovered) => {
+                    // Planted: what lies between a fence and where the log goes on counts.
+                    for fence in recovered.fences() {
+                        for id in (fence.id.get() + 1..fence.next_id.get()).map(WalId) {
+                            if let Some(object) = self.objects.wal(id).await? {
+                                recovered.replay.push((id, object.epoch));
+                                self.bodies.insert(id, object);
+                            }
+                        }
+                    }
+                    return Ok((recovered, self.bodies));
+                }
+                OpenAction::Failed(failure) => return Err(failure.into()),
+            }
+        }
+    }
+
+    fn meet(&mut self, id: WalId, object: WalObject) -> WalSeen {
+        let seen = seen(&object, self.database);
+        self.bodies.insert(id, object);
+        seen
+    }
+
+    async fn create_fence(&mut self, fence: KeptFence) -> Result<PutOutcome<WalSeen>> {
+        let env = &self.objects.env;
+        if self.fencing.as_ref().is_none_or(|(fencing, ..)| *fencing != fence) {
+            let attempt = AttemptId(env.random_u128());
+            let object = ObjectId(env.random_u128());
+            let envelope = Envelope::new(ObjectKind::Wal, self.database, object, attempt);
+            let bytes = encode_fence(envelope, fence.epoch, fence.id, fence.next_id);
+            self.fencing = Some((fence, bytes, attempt));
+            self.fence_tries = 0;
+        }
+        let Some((_, bytes, attempt)) = self.fencing.clone() else {
+            return Err(Error::internal("a fence is made from nothing"));
+        };
+        if self.fence_tries > 0 {
+            let pause = Duration::from_millis(10 << self.fence_tries.min(6));
+            env.clock.sleep(env.jittered(pause)).await;
+        }
+        self.fence_tries += 1;
+        let name = ObjectName::Wal(fence.id);
+        let created = conditional::create(env, name, bytes, attempt).await;
+        let settled = matches!(created.outcome, PutOutcome::Committed | PutOutcome::Lost(_));
+        if let Some(error) = created.error.filter(|_| !settled)
+            && (!error.kind().is_transient() || self.fence_tries > FENCE_TRIES)
+        {
+            return Err(error.with("object", name));
+        }
+        Ok(match created.outcome {
+            PutOutcome::Committed => PutOutcome::Committed,
+            PutOutcome::NotApplied => PutOutcome::NotApplied,
+            PutOutcome::Unknown => PutOutcome::Unknown,
+            PutOutcome::Lost(bytes) => {
+                let object = match wal::decode(bytes, fence.id) {
+                    Ok(object) => Some(object),
+                    // Damaged on the way, or for good: a read of its own tells.
+                    Err(_) => self.objects.wal(fence.id).await?,
+                };
+                PutOutcome::Lost(match object {
+                    Some(object) => self.meet(fence.id, object),
+                    None => WalSeen::Vanished,
+                })
+            }
+        })
+    }
+}
+
+/// Tries of one fence before opening gives up: with pauses of up to 1.3 s, some half a minute.
+const FENCE_TRIES: u32 = 30;
+
+/// What replay brought back.
+struct Replayed {
+    active: Arc<Memtable>,
+    frozen: Vec<Arc<Memtable>>,
+    last_seq: Seq,
+    unflushed: VecDeque<UnflushedWal>,
+}
+
+/// Puts the recovered batches into memtables, but for what is in tables already (rule N4).
+fn replay(
+    recovered: &Recovered,
+    bodies: &BTreeMap<WalId, WalObject>,
+    memtable_bytes: usize,
+) -> Result<Replayed> {
+    let flushed = recovered.manifest.flushed_seq;
+    let mut replayed = Replayed {
+        active: Arc::new(Memtable::new()),
+        frozen: Vec::new(),
+        last_seq: flushed,
+        unflushed: VecDeque::new(),
+    };
+    for (id, _) in &recovered.replay {
+        let body = bodies.get(id).ok_or_else(|| Error::internal("a body met was not kept"))?;
+        let floor = if cfg!(mutation = "replay_all") { Seq::NONE } else { flushed };
+        if let Some(last) = insert_rows(&replayed.active, body, floor, replayed.last_seq)? {
+            replayed.last_seq = last;
+        }
+        replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
+        if replayed.active.bytes() >= memtable_bytes {
+            let full = std::mem::replace(&mut replayed.active, Arc::new(Memtable::new()));
+            replayed.frozen.insert(0, full);
+        }
+    }
+    // Past everything, and past the gap of the own fence.
+    let next = recovered.fence.next_id;
+    replayed.unflushed.push_back(UnflushedWal { last_seq: Seq::NONE, next });
+    Ok(replayed)
+}
+
+fn start(
+    env: Env,
+    requests: Arc<Requests>,
+    how: OpenOptions,
+    objects: Objects,
+    found: Found,
+    bodies: &BTreeMap<WalId, WalObject>,
+) -> Result<Arc<Writer>> {
+    let Found { recovered, version: Version { version, pin, next_pin }, presence } = found;
+    let options = how.options;
+    let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
+    let context = ReadContext::from(Needs {
+        env: env.clone(),
+        requests: Arc::clone(&requests),
+        asked: Arc::new(Asked::since(env.clock.monotonic())),
+        cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+        operator: brought(how.merge_operator),
+        latest: AtomicU64::default(),
+        deadline: options.deadline,
+        writer: Some(recovered.epoch),
+    });
+    recorded_operator(&recovered.manifest, &context);
+    let budget = MetadataBudget::new(options.metadata_cache_bytes);
+    let pins_nudge = Arc::new(Notify::new());
+    let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
+    let levels = Arc::new(levels.noticed_by(&pins_nudge));
+    let first = recovered.fence.next_id;
+    let window =
+        WalWindow::new(recovered.epoch, first, options.max_parallel_writes, rules::in_force());
+    let durability = Arc::new(Durability::new(replayed.last_seq));
+    let (pressure, garbage) = (Pressure::new(&options), Garbage::new(requests, &options));
+    let observer = WriterObserver {
+        env: env.clone(),
+        durability: Arc::clone(&durability),
+        pressure: Arc::clone(&pressure),
+        garbage: Arc::clone(&garbage),
+        checkpoints: Arc::clone(&pins_nudge),
+    };
+    let observer = observer.begins(&recovered.manifest);
+    let writer = Writer::new(Start {
+        env,
+        presence,
+        epoch: recovered.epoch,
+        fences: recovered.keep.clone(),
+        first_wal: first,
+        manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest), observer),
+        pressure,
+        garbage,
+        durability,
+        context,
+        budget,
+        pins: TreePins::new((pin, next_pin), version, &levels),
+        levels,
+        pins_nudge,
+        active: replayed.active,
+        frozen: replayed.frozen,
+        last_seq: replayed.last_seq,
+        unflushed_wal: replayed.unflushed,
+        options,
+    });
+    run_tasks(&writer, window);
+    Ok(writer)
+}
+
+/// Starts the background tasks. What the writer cannot live without ends it by dying.
+fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
+    let wal = WalTask::new(writer, window);
+    writer.supervise("wal", wal.run());
+    writer.supervise("flush", flush::run(Arc::clone(writer)));
+    writer.supervise("pins", checkpoint::run(Arc::clone(writer)));
+    writer.supervise("pressure", stalls::watch(Arc::clone(writer)));
+    if writer.options.embedded_compactor {
+        let (scheduler, owned) = (compactor::run(Arc::clone(writer)), Arc::clone(writer));
+        writer.spawn_watched("compactor", scheduler, move |died| owned.compactor.died(died));
+    }
+    if writer.options.embedded_gc {
+        let (collector, owned) = (collector::run(Arc::clone(writer)), Arc::clone(writer));
+        writer.spawn_watched("collector", collector, move |died| owned.collector.fails(died));
+    }
+}

@@ -1,0 +1,74 @@
+//! A fixed view of a writer's database.
+
+use super::state::Writer;
+use crate::read::answer::Answer;
+use crate::read::value::Value;
+use crate::read::{Keys, Pin, Scan, ScanRange, get, get_many};
+use siltstone_base::{Result, Seq};
+use std::fmt;
+use std::sync::Arc;
+
+/// The database as it was when the snapshot was made. It holds the memtables and tables it may
+/// read for as long as it lives, and works on after the handle is closed.
+#[derive(Clone)]
+pub struct Snapshot(Arc<Held>);
+
+struct Held {
+    writer: Arc<Writer>,
+    pin: Pin,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.writer.release(self.pin.seq);
+    }
+}
+
+impl Snapshot {
+    pub(crate) fn of(writer: &Arc<Writer>) -> Snapshot {
+        Snapshot(Arc::new(Held { writer: Arc::clone(writer), pin: writer.hold() }))
+    }
+
+    pub(crate) fn pin(&self) -> &Pin {
+        &self.0.pin
+    }
+
+    /// The last sequence number it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.0.pin.seq
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// Those of the awaited part.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        get(&self.0.writer.context, self.0.pin.clone(), key)
+    }
+
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    /// Those of the awaited part.
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        get_many(&self.0.writer.context, self.0.pin.clone(), Arc::new(keys.into()))
+    }
+
+    /// Iterates over a range.
+    #[must_use]
+    pub fn scan(&self, range: ScanRange) -> Scan {
+        Scan::new(
+            self.0.writer.context.clone(),
+            self.0.pin.clone(),
+            range,
+            Some(Arc::new(self.clone())),
+        )
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("seq", &self.seq()).finish_non_exhaustive()
+    }
+}
