@@ -19,15 +19,11 @@ const RANGES_AT_ONCE: usize = 4;
 /// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
 const INDEXES: usize = 64;
 
-/// Ranges at once for each of several cores, where the store is near: where a table of one ends and
-/// waits to be finished and taken up again, its core is the other's.
-const RANGES_A_CORE: usize = 2;
-
 /// How many ranges are merged at once.
 pub(super) fn parallelism(host: &dyn Host) -> usize {
     let wanted = host.options().compaction.compaction_ranges.map(|ranges| ranges as usize);
     let cores = host.env().spawn.cores();
-    let own = if cores > 1 && host.env().store.is_near() { RANGES_A_CORE * cores } else { cores };
+    let own = if cores > 1 { host.env().store.profile().ranges_a_core * cores } else { cores };
     wanted.unwrap_or(own).max(1)
 }
 

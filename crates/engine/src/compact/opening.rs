@@ -3,7 +3,6 @@
 
 use super::host::Host;
 use super::merging::{Ends, Merging};
-use super::range::SLICE_BYTES;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use crate::readahead::inputs::{Ahead, Inputs};
 use siltstone_base::prefix::shared_prefix;
@@ -20,10 +19,6 @@ const READ_AHEAD_BYTES: u64 = 48 << 20;
 /// Bytes that one input reads at a time from a store that is far: from where a stream of 50 MiB/s
 /// costs more time than a request, to where it does so many times over.
 const WAVE_BYTES: RangeInclusive<u64> = 512 << 10..=4 << 20;
-/// Bytes of a chunk for a store that is near: what is merged, summed and written while it lies in
-/// the second-level cache of one core.
-const NEAR_CHUNK_BYTES: usize = 256 << 10;
-
 /// The merge over what is left of the range. The inputs' metadata is read around the caches,
 /// but for what is there anyhow.
 ///
@@ -84,7 +79,7 @@ pub(super) async fn open(
     let ends = Ends {
         target_bytes: job.facts.target_sst_bytes,
         cut_prefix_bytes: usize::from(job.facts.cut_prefix_bytes),
-        chunk_bytes: if host.env().store.is_near() { NEAR_CHUNK_BYTES } else { SLICE_BYTES },
+        chunk_bytes: host.env().store.profile().chunk_bytes,
         entries_a_table: share.entries_in(job.facts.target_sst_bytes),
     };
     Ok((inputs, Merging::new(rows, ends, memory.chunks.clone())))

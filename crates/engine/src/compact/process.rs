@@ -125,7 +125,7 @@ impl CompactorProcess {
         how: CompactorOptions,
         listener: impl Fn(CompactorEvent) + Send + Sync + 'static,
     ) -> Result<CompactorProcess> {
-        let options = how.options;
+        let options = how.options.on(&*env.store);
         options.validate()?;
         let (env, requests) = count(env);
         let objects = Objects { env: env.clone(), limit: options.deadline };

@@ -41,7 +41,7 @@ impl Sender {
     /// Sends what will be handed in.
     pub(super) fn begin(env: &Env, upload: Box<dyn Upload>) -> Sender {
         let spawn = Arc::clone(&env.spawn);
-        if env.store.is_near() {
+        if env.store.profile().answers_at_once {
             return Sender { spawn, way: Way::Here(Some(upload)) };
         }
         // The channel holds one more than its bound for every sender.

@@ -4,11 +4,12 @@
 pub(crate) mod compaction;
 mod table;
 
+use crate::io::store::Store;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
-use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::OptionLine;
+use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
 use siltstone_sst::{Codec, TableOptions};
 use std::fmt;
 use std::time::Duration;
@@ -206,6 +207,16 @@ impl OptionInfo {
 pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "wal_url"];
 
 impl Options {
+    /// These, with what the kind of store decides where nothing else was said.
+    pub(crate) fn on(mut self, store: &dyn Store) -> Options {
+        let compaction = &mut self.compaction;
+        if compaction.compaction_scheduler == SchedulerName::Tiered {
+            let own = store.profile().space_amplification;
+            compaction.max_space_amplification = compaction.max_space_amplification.or(own);
+        }
+        self
+    }
+
     /// Every option.
     pub const TABLE: &'static [OptionInfo] = table::TABLE;
 

@@ -12,12 +12,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Blocks of one table that one wave of read-ahead may bring, in bytes: the product of bandwidth
-/// and delay of one stream (50 MiB/s, 80 ms) is 4 MiB.
-const READ_AHEAD_BYTES: u64 = 4 << 20;
-/// Likewise where a read waits for no network: a system call for a dozen blocks costs nothing, and
-/// what was read is still in the processor's caches when it is used.
-const NEAR_READ_AHEAD_BYTES: u64 = 256 << 10;
 /// Waves of a table whose blocks stay in the block cache: short scans repeat, long ones do not.
 /// What a long one reads stays only where it pushes nothing out.
 const CACHED_WAVES: u32 = 3;
@@ -243,8 +237,7 @@ pub(super) async fn read_ahead(
         ahead.waves += 1;
         (Arc::clone(&ahead.table), ahead.waves)
     };
-    let near = context.env.store.is_near();
-    let most = if near { NEAR_READ_AHEAD_BYTES } else { READ_AHEAD_BYTES };
+    let most = context.env.store.profile().scan_bytes;
     let mut wanted = vec![addr.block];
     let mut bytes = 0;
     let mut next = addr.block;

@@ -8,6 +8,7 @@ use super::buffers::Buffers;
 pub(crate) use super::prefetch::Ahead;
 use super::prefetch::{Hand, Wave};
 use crate::cache::fetch::ReadContext;
+use crate::io::store::profile::Profile;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -21,16 +22,12 @@ use std::sync::Arc;
 /// A cursor over one of the tables.
 pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
 
-/// Bytes that are read at a time where the store answers at once: what eight inputs have at hand
-/// fits the caches of a core then.
-const NEAR_BYTES: u64 = 256 << 10;
-
 /// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
 const BUFFERS: usize = 64;
 
 /// Memory for such pieces; those of larger blocks are not kept.
 pub(crate) fn buffers() -> Buffers {
-    Buffers::keeping(BUFFERS, 2 * NEAR_BYTES as usize)
+    Buffers::keeping(BUFFERS, 2 * Profile::MEMORY.input_bytes as usize)
 }
 
 type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
@@ -80,10 +77,10 @@ impl Inputs {
         if self.tables.contains_key(&id) {
             return None;
         }
-        let near = if context.env.store.is_near() { NEAR_BYTES } else { u64::MAX };
+        let most = context.env.store.profile().input_bytes;
         let ahead = Ahead {
-            first_bytes: self.ahead.first_bytes.min(near),
-            most_bytes: self.ahead.most_bytes.min(near),
+            first_bytes: self.ahead.first_bytes.min(most),
+            most_bytes: self.ahead.most_bytes.min(most),
         };
         let hand = Arc::new(Hand::new(
             Arc::clone(table),

@@ -166,7 +166,7 @@ impl Hand {
     /// A wave from a store that answers at once.
     fn read_now(&self, state: &mut State, block: u32) -> Option<Wave> {
         let store = &self.context.env.store;
-        if !store.is_near() {
+        if !store.profile().answers_at_once {
             return None;
         }
         let (blocks, bytes) = self.begin(state, block)?;

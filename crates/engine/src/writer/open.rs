@@ -88,7 +88,8 @@ impl fmt::Debug for OpenOptions {
 }
 
 /// See [`crate::Database::open`].
-pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
+pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>> {
+    how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
@@ -122,7 +123,7 @@ pub(crate) async fn writer(env: Env, how: OpenOptions) -> Result<Arc<Writer>> {
 /// That the store refuses a fence where this opening's stands, before anything is acknowledged. A
 /// folder and memory decide by themselves.
 async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
-    if env.store.is_near() {
+    if env.store.profile().decides_itself {
         return Ok(());
     }
     let KeptFence { id, epoch, next_id } = recovered.fence;

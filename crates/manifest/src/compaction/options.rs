@@ -263,8 +263,8 @@ impl CompactionOptions {
             (1.01, 1000.0),
             true,
             "All bytes may come to this many times those of the last layer before everything is \
-             merged into it. None is the scheduler's own: never (tiered, time_window), 1.25 \
-             (lazy_leveled).",
+             merged into it. None is the scheduler's own: 1.5 in a local folder and no bound \
+             elsewhere (tiered), 1.25 (lazy_leveled), no bound (time_window).",
         ),
         line(
             ("tombstone_percent", OptionKind::Count),

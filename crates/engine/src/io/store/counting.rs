@@ -2,6 +2,7 @@
 
 use super::full::is_full;
 use super::presence::Presence;
+use super::profile::Profile;
 use super::troubles::{Area, Troubles, Verb};
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::io::env::Env;
@@ -223,8 +224,8 @@ impl Store for CountingStore {
         self.store.may_be_emptied()
     }
 
-    fn is_near(&self) -> bool {
-        self.store.is_near()
+    fn profile(&self) -> Profile {
+        self.store.profile()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

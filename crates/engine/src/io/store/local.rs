@@ -23,6 +23,7 @@ mod staging;
 mod tests;
 
 use super::presence::{Occupant, Presence};
+use super::profile::Profile;
 use super::{Listed, PutAnswer, Store, Swept, Upload};
 use crate::io::env::Effects;
 use bytes::Bytes;
@@ -122,8 +123,8 @@ impl Store for LocalStore {
         Some(self.folder.read_into(name, range, buffer))
     }
 
-    fn is_near(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::FOLDER
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

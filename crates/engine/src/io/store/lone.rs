@@ -8,6 +8,7 @@ use super::local::lone::LoneFile;
 use super::memory::MemoryStore;
 use super::{Listed, PutAnswer, Store, Upload};
 use crate::io::env::Effects;
+use crate::io::store::profile::Profile;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -107,8 +108,8 @@ impl Store for Renaming {
         self.0.get_now(NAME, range)
     }
 
-    fn is_near(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::FOLDER
     }
 
     fn put_if_absent(&self, _: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

@@ -1,6 +1,7 @@
 //! Objects in the memory of this process.
 
 use super::presence::{Presence, Seat};
+use super::profile::Profile;
 use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, too_short};
 use crate::io::task::wall_clock;
 use bytes::{Bytes, BytesMut};
@@ -113,8 +114,8 @@ impl Store for MemoryStore {
         Some(self.read(name, range))
     }
 
-    fn is_near(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::MEMORY
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

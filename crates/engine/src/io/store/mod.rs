@@ -13,6 +13,7 @@ pub mod lone;
 pub mod memory;
 pub mod options;
 pub mod presence;
+pub mod profile;
 pub mod ranges;
 mod remote;
 pub mod retry;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, StreamExt, stream};
 use presence::Presence;
+use profile::Profile;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use std::fmt;
@@ -103,9 +105,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Whether [`Store::get_now`] answers: reading a little at a time costs little then.
-    fn is_near(&self) -> bool {
-        false
+    /// How it is best worked with.
+    fn profile(&self) -> Profile {
+        Profile::REMOTE
     }
 
     /// Whether somebody may empty the place, and make another database there, under handles that go

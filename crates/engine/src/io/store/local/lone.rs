@@ -11,6 +11,7 @@ use super::files::{Files, OpenFolder, SystemFiles};
 use super::folder::read_at;
 use super::staging::{self, StagedFile};
 use crate::io::env::Effects;
+use crate::io::store::profile::Profile;
 use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone, too_short};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -169,8 +170,8 @@ impl Store for LoneFile {
         Some(self.shared.read(name, range))
     }
 
-    fn is_near(&self) -> bool {
-        true
+    fn profile(&self) -> Profile {
+        Profile::FOLDER
     }
 
     fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
