@@ -30,8 +30,8 @@ const LAWS: [Kept; 5] = [
     Kept {
         words: &["object_store"],
         within: &["crates/", "tests/", "benches/"],
-        home: &["crates/engine/src/store/"],
-        remedy: "only crates/engine/src/store/ names that crate; talk to the `Store` trait",
+        home: &["crates/engine/src/io/store/"],
+        remedy: "only crates/engine/src/io/store/ names that crate; talk to the `Store` trait",
     },
     Kept {
         words: &[
@@ -45,7 +45,7 @@ const LAWS: [Kept; 5] = [
             "Handle::current",
         ],
         within: &["crates/"],
-        home: &["crates/engine/src/task.rs", "crates/python/src/process.rs"],
+        home: &["crates/engine/src/io/task.rs", "crates/python/src/process.rs"],
         remedy: "only task.rs spawns and sleeps (the binding's process.rs holds the runtime); \
                  use Env's Spawn and Clock",
     },
@@ -54,7 +54,7 @@ const LAWS: [Kept; 5] = [
         within: &["crates/"],
         // The binding waits on real threads, and its batches know no database whose clock to ask.
         home: &[
-            "crates/engine/src/task.rs",
+            "crates/engine/src/io/task.rs",
             "crates/python/src/wait.rs",
             "crates/python/src/batch.rs",
         ],
@@ -63,7 +63,7 @@ const LAWS: [Kept; 5] = [
     Kept {
         words: &["env::var", "env::vars", "env::var_os", "env::vars_os", "env::args"],
         within: &["crates/"],
-        home: &["crates/python/src/open.rs", "crates/engine/src/open.rs"],
+        home: &["crates/python/src/open.rs", "crates/engine/src/writer/open.rs"],
         remedy: "only `open` reads the environment; take the value as an argument",
     },
     Kept {
@@ -147,25 +147,25 @@ mod tests {
     #[test]
     fn the_object_store_crate_has_one_home() {
         let text = "use object_store::path::Path;\n";
-        assert_eq!(count("crates/engine/src/store/remote.rs", text), 0);
-        assert_eq!(count("crates/engine/src/db.rs", text), 1);
+        assert_eq!(count("crates/engine/src/io/store/remote.rs", text), 0);
+        assert_eq!(count("crates/engine/src/api/db.rs", text), 1);
         assert_eq!(count("tests/model.rs", text), 1);
-        assert_eq!(count("crates/engine/src/db.rs", "// object_store\n"), 0);
+        assert_eq!(count("crates/engine/src/api/db.rs", "// object_store\n"), 0);
         assert_eq!(count("crates/engine/build.rs", "fn main() { std::env::var(a); }\n"), 0);
     }
 
     #[test]
     fn spawning_time_and_environment_have_one_home() {
         for (text, home) in [
-            ("fn a() { tokio::spawn(b()); }", "crates/engine/src/task.rs"),
-            ("fn a() { std::thread::sleep(b); }", "crates/engine/src/task.rs"),
-            ("fn a() { SystemTime::now(); }", "crates/engine/src/task.rs"),
+            ("fn a() { tokio::spawn(b()); }", "crates/engine/src/io/task.rs"),
+            ("fn a() { std::thread::sleep(b); }", "crates/engine/src/io/task.rs"),
+            ("fn a() { SystemTime::now(); }", "crates/engine/src/io/task.rs"),
             ("fn a() { std::env::vars(); }", "crates/python/src/open.rs"),
         ] {
             assert_eq!(count(home, text), 0, "{text}");
-            assert_eq!(count("crates/engine/src/write/wal.rs", text), 1, "{text}");
+            assert_eq!(count("crates/engine/src/writer/wal.rs", text), 1, "{text}");
             let test = format!("#[cfg(test)]\nmod tests {{ {text} }}\n");
-            assert_eq!(count("crates/engine/src/write/wal.rs", &test), 0, "{text}");
+            assert_eq!(count("crates/engine/src/writer/wal.rs", &test), 0, "{text}");
         }
     }
 
@@ -174,6 +174,6 @@ mod tests {
         assert_eq!(count("crates/sst/src/table.rs", "async fn open() {}\n"), 1);
         assert_eq!(count("crates/merge/src/a.rs", "use std::time::Instant;\n"), 1);
         assert_eq!(count("crates/merge/src/a.rs", "fn asynchronous() { strand() }\n"), 0);
-        assert_eq!(count("crates/engine/src/db.rs", "async fn open() {}\n"), 0);
+        assert_eq!(count("crates/engine/src/api/db.rs", "async fn open() {}\n"), 0);
     }
 }

@@ -3,6 +3,7 @@
 
 mod crates;
 mod effects;
+mod floors;
 mod house;
 mod mask;
 mod papers;
@@ -71,6 +72,10 @@ macro_rules! laws {
 laws! {
     /// Arrows between crates point down.
     crates_depend_downwards: crates::directions;
+    /// Inside the engine an import goes down only.
+    floors_import_downwards: floors::downwards;
+    /// No circle joins modules of a pure crate.
+    pure_modules_have_no_circle: floors::circles;
     /// Clock, randomness, tasks, environment and store stay in their homes.
     effects_stay_in_their_homes: effects::effects;
     /// At most 600 lines a file, tests not counted.

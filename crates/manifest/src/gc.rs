@@ -12,10 +12,10 @@ pub mod fate;
 pub use allowance::Allowance;
 pub use fate::Fate;
 
-use crate::compaction::record::superseded;
+use crate::compaction::record::JobReservation;
 use crate::rules::Rules;
 use crate::state::Manifest;
-use siltstone_base::{JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_base::{ManifestId, ObjectName, SstId, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -28,15 +28,6 @@ pub struct ListedObject {
     pub modified: UnixMillis,
     /// Its length.
     pub bytes: u64,
-}
-
-/// Names that a compaction job's record reserves (rule R1).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct JobReservation {
-    /// The job.
-    pub job: JobId,
-    /// Tables it has uploaded or may upload.
-    pub outputs: Vec<SstId>,
 }
 
 /// What the collector learned, in the order of rule G1.
@@ -127,6 +118,30 @@ pub fn manifest_boundary_now(listed: &[ListedObject]) -> ManifestId {
         _ => None,
     });
     boundaries.max().unwrap_or_default()
+}
+
+/// How far the boundary of the records may move, given a listing: past every record that was
+/// superseded at or before `cutoff`, never onto the newest, and not before the present boundary.
+/// The boundary object is created first; then the records up to it are deleted, ascending, and
+/// older boundary objects with them.
+pub(crate) fn superseded(listed: &[ListedObject], cutoff: UnixMillis) -> Option<u64> {
+    let boundaries = listed.iter().filter_map(|object| match object.name {
+        ObjectName::CompactionsBoundary(number) => Some(number),
+        _ => None,
+    });
+    let present = boundaries.max().unwrap_or_default();
+    let records = listed.iter().filter_map(|object| match object.name {
+        ObjectName::Compactions(number) if number > present => Some((number, object.modified)),
+        _ => None,
+    });
+    let mut records: Vec<(u64, UnixMillis)> = records.collect();
+    records.sort_unstable();
+    // A record is as old as its successor; one that is missing in between raced the listing.
+    let pairs = records.iter().zip(records.iter().skip(1));
+    let passed = pairs.take_while(|((number, _), (next, stored))| {
+        *stored <= cutoff && *next == number.saturating_add(1)
+    });
+    passed.map(|((number, _), _)| *number).last()
 }
 
 /// Which objects are dead. Nothing is, without a manifest.

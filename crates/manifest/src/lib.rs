@@ -8,6 +8,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`state`] | [`Manifest`] and what it is made of |
+//! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
@@ -23,8 +24,10 @@ pub mod compaction;
 pub mod edit;
 pub mod gc;
 pub mod invariant;
+pub mod layer;
 pub mod protocol;
 pub mod rules;
+pub mod span;
 pub mod state;
 #[cfg(test)]
 mod testing;

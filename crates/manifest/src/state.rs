@@ -11,14 +11,17 @@
 //! - anybody: `checkpoints`, `pending_ingests`, and `wal_id_last_seen`, which only grows;
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`.
 
-use crate::compaction::Layer;
-use crate::edit::RELEASED;
+use crate::layer::Layer;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, Result, Seq,
     SstDescriptor, SstId, UnixMillis, WalId,
 };
+
+/// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
+/// bits are never all ones.
+pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
 
 /// Numbers that a database has for each millisecond of its life before the next one's begin: some
 /// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the

@@ -42,6 +42,15 @@ pub struct MemCursor {
     first: usize,
 }
 
+impl Memtable {
+    /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
+    /// the writer inserts.
+    #[must_use]
+    pub fn cursor(self: &Arc<Self>) -> MemCursor {
+        MemCursor::new(Arc::clone(self), self.order())
+    }
+}
+
 impl fmt::Debug for MemCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemCursor").field("entry", &self.entry()).finish_non_exhaustive()

@@ -1,6 +1,5 @@
 //! The memtable: batches in, entries out, sizes.
 
-use crate::cursor::MemCursor;
 use crate::index::{self, Index};
 use crate::log::{Log, NONE, Target};
 use crate::nursery::Finger;
@@ -201,7 +200,7 @@ impl Memtable {
         *self.order.write().unwrap_or_else(PoisonError::into_inner) = after;
     }
 
-    fn order(&self) -> Arc<Order> {
+    pub(crate) fn order(&self) -> Arc<Order> {
         // Whole at every moment: a panic can not leave half an exchange behind.
         Arc::clone(&self.order.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -286,13 +285,6 @@ impl Memtable {
     #[must_use]
     pub fn range_deletes(&self) -> Vec<RangeDelete> {
         self.ranges.list()
-    }
-
-    /// A cursor over all entries, standing nowhere. It keeps the table alive and may be used while
-    /// the writer inserts.
-    #[must_use]
-    pub fn cursor(self: &Arc<Self>) -> MemCursor {
-        MemCursor::new(Arc::clone(self), self.order())
     }
 
     /// Bytes of memory in use: the batches' buffers, the records, and what points at them.

@@ -3,7 +3,7 @@
 use crate::deletes::Deletes;
 use crate::effect::{Effect, effect_of};
 use crate::fold::{Ground, Version, fold_stripe};
-use crate::retain::Retention;
+use crate::retention::Retention;
 use siltstone_base::{Entry, Kind, RangeDelete, Result, Seq};
 
 /// How an entry that is kept and borrowed is to be shown.

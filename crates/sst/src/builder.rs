@@ -1,9 +1,9 @@
 //! Builds a table from entries in internal order, and gives its bytes away while it grows.
 
 use crate::block::{BlockBuilder, BlockWriter, MAX_BLOCK_TARGET};
-use crate::codec::Codec;
 use crate::footer::Footer;
 use crate::index::{IndexBuilder, Separator};
+use crate::options::TableOptions;
 use crate::properties::{Counts, Properties};
 use crate::ranges;
 use crate::section::Place;
@@ -18,25 +18,6 @@ use siltstone_base::{
     checksum,
 };
 use siltstone_bloom::{BloomBuilder, key_hash};
-
-/// How a table is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableOptions {
-    /// Target of a block in bytes, before compression; cut to 1 byte up to 64 MiB. An entry larger
-    /// than the target gets a block alone.
-    pub block_bytes: usize,
-    /// Compression of blocks; a block that would not shrink by an eighth stays as it is.
-    pub codec: Codec,
-    /// Bits of filter per user key; 0 for no filter.
-    pub filter_bits_per_key: u32,
-}
-
-impl Default for TableOptions {
-    /// Blocks of 16 KiB, no compression, 10 bits of filter per key.
-    fn default() -> Self {
-        TableOptions { block_bytes: 16 << 10, codec: Codec::None, filter_bits_per_key: 10 }
-    }
-}
 
 /// Taken for the sections and checksums of a table beside filter and index, in bytes: two keys and
 /// some numbers, as a rule.

@@ -23,8 +23,8 @@
 //!    104    n first key, last key
 //! ```
 
-use crate::builder::TableOptions;
 use crate::codec::Codec;
+use crate::options::TableOptions;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::entry::check_key;

@@ -1,5 +1,5 @@
-//! Manifests, and the objects that the protocols speak of: the machines of the manifest crate say what
-//! to ask the store for, this asks (RFC 0004).
+//! Manifests, and the objects that the protocols speak of: the machines of the manifest crate say
+//! what to ask the store for, this asks (RFC 0004).
 
 pub(crate) mod client;
 pub(crate) mod create;

@@ -1,4 +1,5 @@
-//! Reading: point look-ups, batch gets, scans (RFC 0006). All of it works on a [`Pin`]: a tree and a sequence number that stay what they are however long the read takes.
+//! Reading: point look-ups, batch gets, scans (RFC 0006). All of it works on a [`Pin`]: a tree and
+//! a sequence number that stay what they are however long the read takes.
 
 pub(crate) mod answer;
 mod batch_get;
@@ -10,6 +11,7 @@ mod missing;
 mod partition;
 mod rows;
 pub(crate) mod scan;
+mod scan_source;
 mod scan_table;
 pub(crate) mod settings;
 pub(crate) mod tree;

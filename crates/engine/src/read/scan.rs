@@ -1,16 +1,14 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
 //! they lack.
 
+use super::scan_source::{Above, Source};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
 use super::{Pin, Rows};
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
 use siltstone_base::entry::prefix_end;
-use siltstone_base::{
-    BlockAddr, Columns, Cursor, Entry, Error, ErrorKind, Result, Seq, SstId, Step,
-};
-use siltstone_memtable::MemCursor;
+use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
 use siltstone_sst::{Block, Table};
 use std::any::Any;
@@ -81,196 +79,6 @@ enum State {
     Opening,
     Running(Box<Visible<Merge<Source>>>, Option<BlockAddr>),
     Ended,
-}
-
-/// One input of the merge.
-enum Source {
-    Memtable(Above),
-    /// The only table of a run that overlaps the range, as most of L0 are.
-    Table(ScanTable),
-    Run(RunCursor<ScanTable>),
-    /// One of the others, without what range deletes hide.
-    Covered(Box<Covered<Source>>),
-}
-
-/// A memtable's entries above a sequence number.
-struct Above {
-    cursor: MemCursor,
-    floor: Seq,
-}
-
-impl Above {
-    /// Passes over entries at or below the floor. Memtables never lack a block.
-    fn settle(
-        &mut self,
-        mut step: Step,
-        onward: fn(&mut MemCursor) -> Result<Step>,
-    ) -> Result<Step> {
-        while step == Step::Ready
-            && self.cursor.entry().is_some_and(|entry| entry.seq <= self.floor)
-        {
-            step = onward(&mut self.cursor)?;
-        }
-        Ok(step)
-    }
-}
-
-impl Cursor for Above {
-    fn seek_first(&mut self) -> Result<Step> {
-        let step = self.cursor.seek_first()?;
-        self.settle(step, MemCursor::next)
-    }
-
-    fn seek_last(&mut self) -> Result<Step> {
-        let step = self.cursor.seek_last()?;
-        self.settle(step, MemCursor::prev)
-    }
-
-    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        let step = self.cursor.seek(key, seq)?;
-        self.settle(step, MemCursor::next)
-    }
-
-    fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        let step = self.cursor.seek_before(key, seq)?;
-        self.settle(step, MemCursor::prev)
-    }
-
-    fn next(&mut self) -> Result<Step> {
-        let step = self.cursor.next()?;
-        self.settle(step, MemCursor::next)
-    }
-
-    fn prev(&mut self) -> Result<Step> {
-        let step = self.cursor.prev()?;
-        self.settle(step, MemCursor::prev)
-    }
-
-    fn entry(&self) -> Option<Entry<'_>> {
-        self.cursor.entry()
-    }
-
-    fn key(&self) -> Option<(&[u8], Seq)> {
-        self.cursor.key()
-    }
-
-    fn plain(&self, seq: Seq, most: usize) -> usize {
-        self.cursor.plain_above(self.floor, seq, most)
-    }
-
-    #[inline]
-    fn plain_key(&self, ahead: usize) -> &[u8] {
-        self.cursor.plain_key(ahead)
-    }
-
-    #[inline]
-    fn plain_value(&self, ahead: usize) -> &[u8] {
-        self.cursor.plain_value(ahead)
-    }
-
-    fn pass(&mut self, ahead: usize) {
-        self.cursor.pass(ahead);
-    }
-}
-
-macro_rules! forward_to_source {
-    ($($name:ident($($arg:ident: $type:ty),*));* $(;)?) => {
-        impl Cursor for Source {
-            $(fn $name(&mut self, $($arg: $type),*) -> Result<Step> {
-                match self {
-                    Source::Memtable(cursor) => cursor.$name($($arg),*),
-                    Source::Table(cursor) => cursor.$name($($arg),*),
-                    Source::Run(cursor) => cursor.$name($($arg),*),
-                    Source::Covered(cursor) => cursor.$name($($arg),*),
-                }
-            })*
-
-            fn entry(&self) -> Option<Entry<'_>> {
-                match self {
-                    Source::Memtable(cursor) => cursor.entry(),
-                    Source::Table(cursor) => cursor.entry(),
-                    Source::Run(cursor) => cursor.entry(),
-                    Source::Covered(cursor) => cursor.entry(),
-                }
-            }
-
-            fn key(&self) -> Option<(&[u8], Seq)> {
-                match self {
-                    Source::Memtable(cursor) => cursor.key(),
-                    Source::Table(cursor) => cursor.key(),
-                    Source::Run(cursor) => cursor.key(),
-                    Source::Covered(cursor) => cursor.key(),
-                }
-            }
-
-            #[inline]
-            fn user_key(&self) -> Option<&[u8]> {
-                match self {
-                    Source::Memtable(cursor) => cursor.user_key(),
-                    Source::Table(cursor) => cursor.user_key(),
-                    Source::Run(cursor) => cursor.user_key(),
-                    Source::Covered(cursor) => cursor.user_key(),
-                }
-            }
-
-            // What range deletes may hide is not plain.
-
-            fn plain(&self, seq: Seq, most: usize) -> usize {
-                match self {
-                    Source::Memtable(cursor) => cursor.plain(seq, most),
-                    Source::Table(cursor) => cursor.plain(seq, most),
-                    Source::Run(cursor) => cursor.plain(seq, most),
-                    Source::Covered(_) => 0,
-                }
-            }
-
-            #[inline]
-            fn plain_key(&self, ahead: usize) -> &[u8] {
-                match self {
-                    Source::Memtable(cursor) => cursor.plain_key(ahead),
-                    Source::Table(cursor) => cursor.plain_key(ahead),
-                    Source::Run(cursor) => cursor.plain_key(ahead),
-                    Source::Covered(_) => &[],
-                }
-            }
-
-            #[inline]
-            fn plain_value(&self, ahead: usize) -> &[u8] {
-                match self {
-                    Source::Memtable(cursor) => cursor.plain_value(ahead),
-                    Source::Table(cursor) => cursor.plain_value(ahead),
-                    Source::Run(cursor) => cursor.plain_value(ahead),
-                    Source::Covered(_) => &[],
-                }
-            }
-
-            fn plain_columns(&self) -> Option<Columns<'_>> {
-                match self {
-                    Source::Table(cursor) => cursor.plain_columns(),
-                    Source::Run(cursor) => cursor.plain_columns(),
-                    Source::Memtable(_) | Source::Covered(_) => None,
-                }
-            }
-
-            fn pass(&mut self, ahead: usize) {
-                match self {
-                    Source::Memtable(cursor) => cursor.pass(ahead),
-                    Source::Table(cursor) => cursor.pass(ahead),
-                    Source::Run(cursor) => cursor.pass(ahead),
-                    Source::Covered(_) => {}
-                }
-            }
-        }
-    };
-}
-
-forward_to_source! {
-    seek_first();
-    seek_last();
-    seek(key: &[u8], seq: Seq);
-    seek_before(key: &[u8], seq: Seq);
-    next();
-    prev();
 }
 
 impl Scan {

@@ -7,8 +7,8 @@
 //! eighth, which costs `ln 8 / (ln 2)^2` = 4.3 bits a key more, for an eighth of the keys. A layer
 //! of L0 is such a run too, of the smallest and the most.
 
-use super::plan::Layer;
 use super::work::Work;
+use crate::layer::Layer;
 use crate::state::Manifest;
 use siltstone_base::SstDescriptor;
 

@@ -13,12 +13,13 @@
 //! writes is told to slow down ([`LazyLeveled::above`]): what lies above may come to a fifth more
 //! than the factor says, 1.3 of the last layer for 1.25.
 
-use super::plan::{Layer, Plan, Why};
+use super::plan::{Plan, Why};
 use super::scheduler::{
     Above, CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, closed_over,
     drop_what_is_gone,
 };
 use super::tiered::{Tiered, amplified_with, of_runs};
+use crate::layer::Layer;
 use crate::state::Manifest;
 use siltstone_base::SstDescriptor;
 use std::collections::HashSet;

@@ -1,7 +1,8 @@
 //! Plans that somebody asked for.
 
-use super::plan::{Layer, Plan, Why};
+use super::plan::{Plan, Why};
 use super::scheduler::closed_over;
+use crate::layer::Layer;
 use crate::state::Manifest;
 use siltstone_base::{SstId, UnixMillis};
 use std::collections::HashSet;

@@ -4,7 +4,6 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`plan`] | [`Plan`]: sources, destination, why; as text for logs and for plans made by hand |
-//! | [`span`] | key ranges of tables, and whether they meet |
 //! | [`valid`] | which plans may run, beside which jobs |
 //! | [`work`], [`split`] | what a plan comes to: drops, moves, key ranges to merge |
 //! | [`filter_bits`] | how many filter bits a key gets, by the size of its run |
@@ -21,17 +20,17 @@ pub mod options;
 pub mod plan;
 pub mod record;
 pub mod scheduler;
-pub mod span;
 pub mod split;
 pub mod tiered;
 pub mod time_window;
 pub mod valid;
 pub mod work;
 
+pub use crate::layer::Layer;
 pub use filter_bits::{filter_bits, filter_bits_of_flush};
 pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName};
-pub use plan::{Layer, Pick, Plan, Source, Why};
+pub use plan::{Pick, Plan, Source, Why};
 pub use record::{
     Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, Watch,
 };

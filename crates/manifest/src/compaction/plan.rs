@@ -3,27 +3,10 @@
 //! As text `L0:4, L0:3, 7, 2{01ARZ…, 01BX5…} -> 2`: layers newest first, L0 by order and runs by
 //! id; names in braces where only some tables of a layer go.
 
+use crate::layer::Layer;
 use siltstone_base::{Error, Result, SstId};
 use std::fmt;
 use std::str::FromStr;
-
-/// A layer of the tree. Their order is that of age: runs by id, then L0 by order, the larger the
-/// newer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Layer {
-    /// The sorted run of this id.
-    Run(u32),
-    /// The layer of L0 of this order.
-    L0(u64),
-}
-
-impl Layer {
-    /// Whether it belongs to L0.
-    #[must_use]
-    pub fn is_l0(self) -> bool {
-        matches!(self, Layer::L0(_))
-    }
-}
 
 /// Which tables of a layer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,16 +112,6 @@ impl Plan {
     pub fn whole(layers: impl IntoIterator<Item = Layer>, destination: u32, why: Why) -> Plan {
         let sources = layers.into_iter().map(Source::whole).collect();
         Plan { sources, destination, why, thorough: false, cut_prefix_bytes: 0 }
-    }
-}
-
-impl fmt::Display for Layer {
-    /// For sentences.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Layer::Run(id) => write!(f, "run {id}"),
-            Layer::L0(order) => write!(f, "L0 layer {order}"),
-        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Who chooses: schedulers as pure functions from a view to plans.
 
-use super::plan::{Layer, Pick, Plan, Source, Why};
-use super::span::Spans;
+use super::plan::{Pick, Plan, Source, Why};
 use super::valid::{Input, Running, validate};
 use super::work::{Facts, droppable};
 use crate::invariant::effective_seqs;
+use crate::layer::Layer;
+use crate::span::Spans;
 use crate::state::Manifest;
 use siltstone_base::{JobId, SstDescriptor, SstId, UnixMillis};
 use std::collections::HashSet;

@@ -6,10 +6,11 @@
 //! result would be one run too many there. One place among the jobs is kept for L0. And total runs,
 //! space amplification and tombstones can trigger as well.
 
-use super::plan::{Layer, Plan, Why};
+use super::plan::{Plan, Why};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, clear_tombstones, drop_what_is_gone,
 };
+use crate::layer::Layer;
 
 /// Levels that are told apart: 64 MiB tables and a factor of 2 reach past 2^63 bytes.
 const MAX_LEVELS: usize = 48;

@@ -11,12 +11,13 @@
 //! of its rows expires. Only neighbours of one window are merged, so that layers stay apart by age;
 //! one whose rows have all expired goes when nothing older lies below.
 
-use super::plan::{Layer, Plan, Why};
+use super::plan::{Plan, Why};
 use super::scheduler::{
     CompactionScheduler, Draft, LayerShape, View, bound_runs, closed_over, drop_what_is_gone,
 };
 use super::tiered::{Tiered, of_l0, of_runs};
 use super::work::{Facts, prefix};
+use crate::layer::Layer;
 use bytes::Bytes;
 use siltstone_base::{SstDescriptor, SstId};
 use std::collections::{BTreeMap, BTreeSet, HashSet};

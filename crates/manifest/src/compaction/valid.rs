@@ -7,8 +7,9 @@
 //! for others it permits more: sources that are not neighbours, some tables of a run, a run that
 //! takes in tables beside its own.
 
-use super::plan::{Layer, Pick, Plan, Source};
-use super::span::{Span, Spans};
+use super::plan::{Pick, Plan, Source};
+use crate::layer::Layer;
+use crate::span::{Span, first_passed};
 use crate::state::Manifest;
 use siltstone_base::{Error, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
@@ -203,28 +204,6 @@ fn find(state: &Manifest, source: &Source) -> Result<Input, PlanRefusal> {
         }
     };
     if tables.is_empty() { Err(PlanRefusal::Empty) } else { Ok(Input { layer, tables }) }
-}
-
-/// The newest table that stays, between a table of `going` and `destination`, and may share a key
-/// with it. Ends included: one that stays in the destination counts.
-///
-/// One walk from the newest layer down: at each layer the union of what goes from it and from above
-/// is what will sink through it.
-pub(crate) fn first_passed(
-    state: &Manifest,
-    going: &HashSet<SstId>,
-    destination: Layer,
-) -> Option<(Layer, SstId)> {
-    let mut sinking = Spans::default();
-    for (layer, tables) in state.layers().filter(|(layer, _)| *layer >= destination) {
-        let (go, stay): (Vec<_>, Vec<_>) =
-            tables.iter().partition(|table| going.contains(&table.id));
-        if let Some(table) = stay.iter().find(|table| sinking.meets_table(table)) {
-            return Some((layer, table.id));
-        }
-        sinking.add(go);
-    }
-    None
 }
 
 /// Whether the plan may run at the same time as `other`, whichever of them commits first.

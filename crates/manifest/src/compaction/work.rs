@@ -1,11 +1,12 @@
 //! What a plan comes to: tables that go unread, tables that move as they are, and key ranges to
 //! merge. Fixed when the job starts; the executor needs no judgement of its own.
 
-use super::plan::{Layer, Plan};
-use super::span::{Span, Spans};
+use super::plan::Plan;
 use super::split::{Anchor, split_points};
 use super::valid::{Input, PlanRefusal, Running, validate};
 use crate::edit::FinishCompaction;
+use crate::layer::Layer;
+use crate::span::{Span, Spans};
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;

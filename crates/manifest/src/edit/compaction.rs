@@ -7,10 +7,10 @@
 //! slotted into a run by an ingest meanwhile (rule N3), stay where they are.
 
 use super::{Conflict, Refusal};
-use crate::compaction::Layer;
-use crate::compaction::span::{Span, Spans};
-use crate::compaction::valid::first_passed;
+use crate::layer::Layer;
 use crate::rules::{Rule, Rules};
+use crate::span::{Span, Spans, first_passed};
+use crate::state::RELEASED;
 use crate::state::{FinishedJob, Manifest, SortedRun};
 use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
@@ -120,10 +120,6 @@ fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
         run.tables.sort_by(|left, right| left.first_key.cmp(&right.first_key));
     }
 }
-
-/// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
-/// bits are never all ones.
-pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
 
 /// The compactor ends well: nobody holds the epoch any more, and an embedded compactor that this
 /// one had stopped may claim the next.

@@ -19,7 +19,6 @@ mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use compaction::FinishCompaction;
-pub(crate) use compaction::RELEASED;
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};

@@ -1,6 +1,6 @@
 use super::*;
 use crate::invariant::broken;
-use crate::state::{CheckpointOwner, SortedRun};
+use crate::state::{CheckpointOwner, RELEASED, SortedRun};
 use crate::testing::{empty, manifest, table};
 use proptest::prelude::*;
 use siltstone_base::{JobId, Seq, WalId};

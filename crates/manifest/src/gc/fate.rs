@@ -1,8 +1,8 @@
 //! What becomes of each object, and why: the one rule behind every delete, and what a dry run
 //! tells.
 
+use super::superseded;
 use super::{Evidence, ListedObject, manifest_boundary, manifest_boundary_now};
-use crate::compaction::record::superseded;
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};

@@ -2,6 +2,7 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
+use siltstone_base::JobId;
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
     ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
@@ -349,4 +350,24 @@ fn old_scratch_goes_and_strangers_stay() {
     ];
     let verdict = dead(&evidence(listed, 10), Rules::ALL);
     assert_eq!(verdict.deletes, vec![ObjectName::ProbeScratch(JobId(1))]);
+}
+
+#[test]
+fn only_what_was_superseded_long_ago_is_freed() {
+    let object = |name, at| ListedObject { name, modified: UnixMillis(at), bytes: 1 };
+    let record = |number, at| object(ObjectName::Compactions(number), at);
+    let listed = [
+        object(ObjectName::CompactionsBoundary(2), 5),
+        record(1, 1),
+        record(5, 50),
+        record(3, 10),
+        record(4, 20),
+        record(7, 51),
+    ];
+    assert_eq!(superseded(&listed, UnixMillis(19)), None);
+    assert_eq!(superseded(&listed, UnixMillis(20)), Some(3));
+    assert_eq!(superseded(&listed, UnixMillis(50)), Some(4));
+    // 6 is missing: whatever took its place is not known.
+    assert_eq!(superseded(&listed, UnixMillis(99)), Some(4));
+    assert_eq!(superseded(&[record(9, 1)], UnixMillis(99)), None);
 }

@@ -36,9 +36,10 @@ impl Profile {
         space_amplification: None,
     };
 
-    /// Memory: nothing is waited for, so as much is taken at a time as stays in the caches of a core
-    /// (of a merge: what eight inputs have at hand, and the chunk that it makes). Where a table of
-    /// one range ends and waits to be finished and taken up again, its core is the other range's.
+    /// Memory: nothing is waited for, so as much is taken at a time as stays in the caches of a
+    /// core (of a merge: what eight inputs have at hand, and the chunk that it makes). Where a
+    /// table of one range ends and waits to be finished and taken up again, its core is the other
+    /// range's.
     pub const MEMORY: Profile = Profile {
         answers_at_once: true,
         input_bytes: 256 << 10,

@@ -6,8 +6,8 @@
 //! - Reads check every length. The crate's own joining of ranges is not used (it panics on a
 //!   truncated object), nor are ranges counted from the end (Azure has none).
 //! - Listings are filtered and sorted here: stores differ in order and in what "after" means.
-//! - Futures run on the runtime behind [`crate::io::env::Spawn`], whoever polls: the HTTP client needs
-//!   its timer.
+//! - Futures run on the runtime behind [`Spawn`](crate::io::env::Spawn), whoever polls: the HTTP
+//!   client needs its timer.
 
 mod build;
 mod errors;

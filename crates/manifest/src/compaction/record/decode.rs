@@ -3,8 +3,9 @@
 use super::{Claim, Compactions, Job, JobFacts, JobRange};
 use crate::codec::decode::{bits, byte_list, limits, list, table};
 use crate::codec::unseal;
-use crate::compaction::plan::{Layer, Why};
+use crate::compaction::plan::Why;
 use crate::compaction::work::KeyRange;
+use crate::layer::Layer;
 use bytes::Bytes;
 use flatbuffers::Vector;
 use siltstone_base::limits::MAX_MANIFEST_BYTES;

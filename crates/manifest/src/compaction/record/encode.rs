@@ -3,7 +3,8 @@
 use super::{Compactions, Job, JobFacts, JobRange};
 use crate::codec::encode::{Builder, Offset, byte_list, id128, list, names, table};
 use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, seal};
-use crate::compaction::plan::{Layer, Why};
+use crate::compaction::plan::Why;
+use crate::layer::Layer;
 use bytes::Bytes;
 use flatbuffers::WIPOffset;
 use siltstone_base::limits::MAX_MANIFEST_BYTES;

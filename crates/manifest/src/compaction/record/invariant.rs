@@ -2,7 +2,7 @@
 //! was read.
 
 use super::{Compactions, Job, JobRange};
-use crate::compaction::plan::Layer;
+use crate::layer::Layer;
 use siltstone_base::SstId;
 use std::collections::HashSet;
 

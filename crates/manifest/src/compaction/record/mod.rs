@@ -17,19 +17,27 @@ pub use append::{Append, AppendAction, RecordAnswer, RecordListing, RecordReques
 pub use change::{Change, ChangeRefusal};
 pub use watch::Watch;
 
-use super::plan::{Layer, Why};
-use super::span::Span;
+use super::plan::Why;
 use super::valid::Running;
 use super::work::{KeyRange, Work};
 use crate::edit::{Conflict, FinishCompaction, Refusal};
-use crate::gc::{JobReservation, ListedObject};
+use crate::layer::Layer;
+use crate::span::Span;
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, DatabaseId, Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId,
-    UnixMillis,
+    AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis,
 };
 use std::collections::{HashMap, HashSet};
+
+/// Names that a compaction job's record reserves (rule R1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobReservation {
+    /// The job.
+    pub job: JobId,
+    /// Tables it has uploaded or may upload.
+    pub outputs: Vec<SstId>,
+}
 
 /// Every job that has not ended, as one object holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -314,31 +322,6 @@ impl Compactions {
     }
 }
 
-/// How far the boundary of the records may move, given a listing: past every record that was
-/// superseded at or before `cutoff`, never onto the newest, and not before the present boundary.
-/// The boundary object is created first; then the records up to it are deleted, ascending, and
-/// older boundary objects with them.
-#[must_use]
-pub fn superseded(listed: &[ListedObject], cutoff: UnixMillis) -> Option<u64> {
-    let boundaries = listed.iter().filter_map(|object| match object.name {
-        ObjectName::CompactionsBoundary(number) => Some(number),
-        _ => None,
-    });
-    let present = boundaries.max().unwrap_or_default();
-    let records = listed.iter().filter_map(|object| match object.name {
-        ObjectName::Compactions(number) if number > present => Some((number, object.modified)),
-        _ => None,
-    });
-    let mut records: Vec<(u64, UnixMillis)> = records.collect();
-    records.sort_unstable();
-    // A record is as old as its successor; one that is missing in between raced the listing.
-    let pairs = records.iter().zip(records.iter().skip(1));
-    let passed = pairs.take_while(|((number, _), (next, stored))| {
-        *stored <= cutoff && *next == number.saturating_add(1)
-    });
-    passed.map(|((number, _), _)| *number).last()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,25 +342,5 @@ mod tests {
             ranges: Vec::new(),
             cancelled: false,
         }
-    }
-
-    #[test]
-    fn only_what_was_superseded_long_ago_is_freed() {
-        let object = |name, at| ListedObject { name, modified: UnixMillis(at), bytes: 1 };
-        let record = |number, at| object(ObjectName::Compactions(number), at);
-        let listed = [
-            object(ObjectName::CompactionsBoundary(2), 5),
-            record(1, 1),
-            record(5, 50),
-            record(3, 10),
-            record(4, 20),
-            record(7, 51),
-        ];
-        assert_eq!(superseded(&listed, UnixMillis(19)), None);
-        assert_eq!(superseded(&listed, UnixMillis(20)), Some(3));
-        assert_eq!(superseded(&listed, UnixMillis(50)), Some(4));
-        // 6 is missing: whatever took its place is not known.
-        assert_eq!(superseded(&listed, UnixMillis(99)), Some(4));
-        assert_eq!(superseded(&[record(9, 1)], UnixMillis(99)), None);
     }
 }

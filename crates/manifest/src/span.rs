@@ -4,8 +4,11 @@
 //! hides. Only these bounds are known without reading it: two tables whose spans meet may share a
 //! key, two whose spans do not meet share none.
 
+use crate::layer::Layer;
+use crate::state::Manifest;
 use bytes::Bytes;
-use siltstone_base::SstDescriptor;
+use siltstone_base::{SstDescriptor, SstId};
+use std::collections::HashSet;
 
 /// Where a span ends. `(key, true)` includes the key and `(key, false)` does not, so that the
 /// order of tuples is the order of ends.
@@ -137,6 +140,28 @@ impl Spans {
     pub fn iter(&self) -> impl Iterator<Item = &Span> {
         self.0.iter()
     }
+}
+
+/// The newest table that stays, between a table of `going` and `destination`, and may share a key
+/// with it. Ends included: one that stays in the destination counts.
+///
+/// One walk from the newest layer down: at each layer the union of what goes from it and from above
+/// is what will sink through it.
+pub(crate) fn first_passed(
+    state: &Manifest,
+    going: &HashSet<SstId>,
+    destination: Layer,
+) -> Option<(Layer, SstId)> {
+    let mut sinking = Spans::default();
+    for (layer, tables) in state.layers().filter(|(layer, _)| *layer >= destination) {
+        let (go, stay): (Vec<_>, Vec<_>) =
+            tables.iter().partition(|table| going.contains(&table.id));
+        if let Some(table) = stay.iter().find(|table| sinking.meets_table(table)) {
+            return Some((layer, table.id));
+        }
+        sinking.add(go);
+    }
+    None
 }
 
 #[cfg(test)]

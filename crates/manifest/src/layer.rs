@@ -1,0 +1,31 @@
+//! Layers: what a tree is made of.
+
+use std::fmt;
+
+/// A layer of the tree. Their order is that of age: runs by id, then L0 by order, the larger the
+/// newer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Layer {
+    /// The sorted run of this id.
+    Run(u32),
+    /// The layer of L0 of this order.
+    L0(u64),
+}
+
+impl Layer {
+    /// Whether it belongs to L0.
+    #[must_use]
+    pub fn is_l0(self) -> bool {
+        matches!(self, Layer::L0(_))
+    }
+}
+
+impl fmt::Display for Layer {
+    /// For sentences.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layer::Run(id) => write!(f, "run {id}"),
+            Layer::L0(order) => write!(f, "L0 layer {order}"),
+        }
+    }
+}
