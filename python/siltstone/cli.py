@@ -352,7 +352,7 @@ def stats(session: Session, prometheus: bool, options: dict[str, Any], as_json: 
     No writer is opened, and none is disturbed: sizes come from the newest manifest, and rows in
     memory are those of the WAL that is not yet in tables. Requests are those of this command.
 
-    The database does not know how it is compacted: what waits for compaction, and prices, go by the
+    The database does not know how it is compacted: what waits for compaction goes by the
     options given here, which should be those of the writer or the compactor.
     """
     with session.reader(**options) as reader:

@@ -46,9 +46,6 @@ class OptionValues(TypedDict, total=False):
     worker_timeout: Seconds
     deadline: Seconds
     compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
-    price_per_1000_puts: float
-    price_per_1000_gets: float
-    price_per_gib_month: float
     l0_compaction_threshold_ssts: int
     l0_max_ssts: int
     max_pending_compaction_bytes: Bytes | None

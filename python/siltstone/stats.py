@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -231,9 +232,9 @@ class Stats:
     bytes_written: int
     """Bytes sent to the store, failed requests included."""
     request_price: float
-    """Price of the requests, by the options of prices."""
+    """Price of the requests on S3 standard, in dollars."""
     storage_price_per_month: float
-    """Price of keeping the tables for a month."""
+    """Price of keeping the tables for a month there."""
     compaction_log: tuple[Compaction, ...]
     """The last compactions of this writer's process, oldest first: at most 64. No figure."""
     compaction_error: str | None
@@ -245,6 +246,22 @@ class Stats:
     def __iter__(self) -> Iterator[Figure]:
         for name, group, unit, meaning, grows in _TABLE:
             yield Figure(name, group, unit, meaning, getattr(self, name), grows)
+
+    def at_prices(
+        self, *, per_1000_puts: float, per_1000_gets: float, per_gib_month: float
+    ) -> Stats:
+        """The same figures at the prices of another store, or in another currency.
+
+        :param per_1000_puts: what 1,000 PUTs, LISTs or pieces of uploads cost.
+        :param per_1000_gets: what 1,000 GETs cost.
+        :param per_gib_month: what keeping 2^30 bytes for a month costs.
+        """
+        puts = self.put_requests + self.list_requests + self.upload_chunks
+        return dataclasses.replace(
+            self,
+            request_price=(puts * per_1000_puts + self.get_requests * per_1000_gets) / 1000,
+            storage_price_per_month=self.table_bytes / (1 << 30) * per_gib_month,
+        )
 
     def to_prometheus(self, labels: Mapping[str, str] | None = None) -> str:
         """The figures as Prometheus reads them: `siltstone_` and the name, with `_total` behind

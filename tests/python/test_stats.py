@@ -226,17 +226,21 @@ def test_compactions_show_in_figures_and_in_the_log(url: str) -> None:
 
 
 def test_requests_have_a_price(url: str) -> None:
-    prices = {"price_per_1000_puts": 1000, "price_per_1000_gets": 1, "price_per_gib_month": 2**10}
-    with siltstone.open(url, options=prices) as db:
+    with siltstone.open(url) as db:
         db.put(b"a", b"1").wait()
+    with siltstone.open(url) as db:
         stats = db.stats()
-        puts = stats.put_requests + stats.list_requests + stats.upload_chunks
-        assert stats.request_price == pytest.approx(puts + stats.get_requests / 1000)
-    with siltstone.open(url, options=prices) as db:
-        stats = db.stats()
-        assert stats.storage_price_per_month == stats.table_bytes / 2**20 > 0
-    with pytest.raises(siltstone.Invalid, match="price_per_1000_puts"):
-        siltstone.open(url, options={"price_per_1000_puts": -1})
+    puts = stats.put_requests + stats.list_requests + stats.upload_chunks
+    assert puts > 0
+    assert stats.request_price == pytest.approx(
+        puts / 1000 * 0.005 + stats.get_requests / 1000 * 0.0004
+    )
+    assert stats.storage_price_per_month == pytest.approx(stats.table_bytes / 2**30 * 0.023)
+    other = stats.at_prices(per_1000_puts=1000, per_1000_gets=1, per_gib_month=2**10)
+    assert other.request_price == pytest.approx(puts + stats.get_requests / 1000)
+    assert other.storage_price_per_month == stats.table_bytes / 2**20 > 0
+    assert other.table_bytes == stats.table_bytes
+
 
 
 def test_prometheus_reads_every_figure(db) -> None:

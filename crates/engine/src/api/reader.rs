@@ -239,7 +239,7 @@ impl Reader {
         let now = shared.context.env.clock.now();
         let mut stats = Stats::of_reads(&view.tree, &shared.context)
             .with_manifest(&view.manifest, &shared.options, now)
-            .with_prices(&shared.options);
+            .with_prices();
         stats.manifest_id = view.manifest.id.0;
         stats.visible_seq = view.seq.0;
         stats.durable_seq = view.seq.0;

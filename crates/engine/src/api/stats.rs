@@ -15,6 +15,11 @@ use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
 use std::sync::atomic::Ordering;
 
+/// List prices: of 1,000 PUTs, LISTs or pieces of uploads, of 1,000 GETs, of 2^30 bytes for a month.
+const PER_1000_PUTS: f64 = 0.005;
+const PER_1000_GETS: f64 = 0.0004;
+const PER_GIB_MONTH: f64 = 0.023;
+
 /// One line of the table of figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatInfo {
@@ -188,8 +193,8 @@ stats! {
             "Failed requests of a kind that is tried again.";
         counter bytes_read: u64, "bytes", "Bytes read from the store.";
         counter bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
-        counter request_price: f64, "price", "Price of the requests, by the options of prices.";
-        gauge storage_price_per_month: f64, "price", "Price of keeping the tables for a month.";
+        counter request_price: f64, "price", "Price of the requests on S3 standard, in dollars.";
+        gauge storage_price_per_month: f64, "price", "Price of keeping the tables for a month there.";
     }
 }
 
@@ -221,7 +226,7 @@ impl Stats {
         .with_manifest(&manifest, &writer.options, writer.env.clock.now())
         .with_compactions(&writer.compactor.log.totals())
         .with_pressure(writer)
-        .with_prices(&writer.options)
+        .with_prices()
     }
 
     /// What the manifest tells of the work that is left.
@@ -269,14 +274,13 @@ impl Stats {
         }
     }
 
-    /// What stores bill.
-    pub(crate) fn with_prices(mut self, options: &Options) -> Stats {
+    /// What stores bill: the list prices of S3 standard in us-east-1, in dollars.
+    pub(crate) fn with_prices(mut self) -> Stats {
         let puts = (self.put_requests + self.list_requests + self.upload_chunks) as f64;
         let gets = self.get_requests as f64;
-        self.request_price = puts / 1000.0 * options.price_per_1000_puts
-            + gets / 1000.0 * options.price_per_1000_gets;
+        self.request_price = puts / 1000.0 * PER_1000_PUTS + gets / 1000.0 * PER_1000_GETS;
         let gib = (1u64 << 30) as f64;
-        self.storage_price_per_month = self.table_bytes as f64 / gib * options.price_per_gib_month;
+        self.storage_price_per_month = self.table_bytes as f64 / gib * PER_GIB_MONTH;
         self
     }
 

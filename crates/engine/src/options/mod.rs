@@ -55,12 +55,6 @@ pub struct Options {
     pub deadline: Duration,
     /// Whether the writer compacts in the background.
     pub embedded_compactor: bool,
-    /// Price of 1,000 PUTs, LISTs or pieces of uploads, for the figures.
-    pub price_per_1000_puts: f64,
-    /// Price of 1,000 GETs, for the figures.
-    pub price_per_1000_gets: f64,
-    /// Price of keeping 2^30 bytes for a month, for the figures.
-    pub price_per_gib_month: f64,
     /// Whether the writer deletes in the background what nobody names any more.
     pub embedded_gc: bool,
     /// Time between two looks of a collector.
@@ -99,9 +93,6 @@ impl Default for Options {
             read_durable_only: false,
             deadline: Duration::from_secs(30),
             embedded_compactor: true,
-            price_per_1000_puts: 0.005,
-            price_per_1000_gets: 0.0004,
-            price_per_gib_month: 0.023,
             embedded_gc: true,
             gc_interval: Duration::from_secs(300),
             min_age: Duration::from_secs(300),
@@ -299,9 +290,6 @@ impl Options {
             "compactor_poll_interval" => self.compactor_poll_interval = duration(),
             "worker_timeout" => self.worker_timeout = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
-            "price_per_1000_puts" => self.price_per_1000_puts = number,
-            "price_per_1000_gets" => self.price_per_1000_gets = number,
-            "price_per_gib_month" => self.price_per_gib_month = number,
             _ => self.deadline = duration(),
         }
         Ok(())
@@ -343,9 +331,6 @@ impl Options {
                 self.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
             }
             "deadline" => seconds(self.deadline),
-            "price_per_1000_puts" => OptionValue::Seconds(self.price_per_1000_puts),
-            "price_per_1000_gets" => OptionValue::Seconds(self.price_per_1000_gets),
-            "price_per_gib_month" => OptionValue::Seconds(self.price_per_gib_month),
             _ => {
                 of_compaction(name)?;
                 return self.compaction.get(name).ok().map(from_compaction);

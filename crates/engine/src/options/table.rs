@@ -215,27 +215,4 @@ pub(super) const TABLE: &[OptionInfo] = &[
         "Longest time a call may take before it raises Timeout. A write whose wait timed out \
          goes on, and may still become durable.",
     ),
-    info(
-        "price_per_1000_puts",
-        OptionKind::Ratio,
-        0.0,
-        1e6,
-        "What the store bills for 1,000 PUTs, LISTs or pieces of uploads: for the figure \
-         request_price alone. By default the list price of S3 standard, in dollars.",
-    ),
-    info(
-        "price_per_1000_gets",
-        OptionKind::Ratio,
-        0.0,
-        1e6,
-        "What the store bills for 1,000 GETs: for the figure request_price alone.",
-    ),
-    info(
-        "price_per_gib_month",
-        OptionKind::Ratio,
-        0.0,
-        1e6,
-        "What the store bills for keeping 2^30 bytes for a month: for the figure \
-         storage_price_per_month alone.",
-    ),
 ];
