@@ -40,7 +40,7 @@ fn options() -> Options {
         l0_sst_size_bytes: 4096,
         block_bytes: 256,
         l0_manifest_commit_interval: Duration::ZERO,
-        manifest_poll_interval: Duration::from_millis(50),
+        manifest_poll_interval: Some(Duration::from_millis(50)),
         compaction: CompactionOptions {
             target_sst_bytes: 300,
             min_move_bytes: 0,

@@ -44,7 +44,7 @@ fn options() -> Options {
         block_cache_bytes: 0,
         metadata_cache_bytes: 0,
         l0_manifest_commit_interval: Duration::ZERO,
-        manifest_poll_interval: POLL,
+        manifest_poll_interval: Some(POLL),
         embedded_gc: false,
         ..Options::default()
     }

@@ -27,7 +27,7 @@ class OptionValues(TypedDict, total=False):
     l0_sst_size_bytes: Bytes
     l0_manifest_commit_interval: Seconds
     max_memtable_bytes: Bytes
-    manifest_poll_interval: Seconds
+    manifest_poll_interval: Seconds | None
     reader_checkpoint: bool
     checkpoint_lifetime: Seconds
     max_batch_bytes: Bytes

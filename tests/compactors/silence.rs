@@ -28,7 +28,7 @@ fn embedded() -> Options {
         embedded_compactor: true,
         l0_sst_size_bytes: 8 << 10,
         max_memtable_bytes: 64 << 10,
-        manifest_poll_interval: Duration::from_millis(100),
+        manifest_poll_interval: Some(Duration::from_millis(100)),
         compaction: CompactionOptions {
             l0_max_ssts: 6,
             target_sst_bytes: 4 << 10,

@@ -82,7 +82,7 @@ fn a_panic_in_the_flush_task_wakes_writes_that_wait_for_room() {
 fn a_panic_in_the_task_of_the_checkpoints_ends_the_handle() {
     tell(async |world| {
         let db = world.open(quiet()).await;
-        let poll = db.options().manifest_poll_interval;
+        let poll = db.options().poll_interval();
         for key in ["a", "b"] {
             put(&db, key);
             db.flush_memtable().await.expect("a healthy store");
@@ -171,7 +171,7 @@ fn a_panic_in_the_following_of_a_reader_is_told_by_its_calls() {
         let reader = world.open_reader(quiet()).await;
         assert!(reader.get(b"a").is_ok());
         world.bomb.arm(|asked| matches!(asked, Asked::Get(ObjectName::Wal(_))));
-        world.pause(db.options().manifest_poll_interval * 3).await;
+        world.pause(db.options().poll_interval() * 3).await;
         world.bomb.disarm();
         check_told(&reader.get(b"a").expect_err("a read"), "reader");
         check_told(&reader.scan(ScanRange::all()).expect_err("a scan"), "reader");

@@ -29,7 +29,7 @@ async fn reader_that_sleeps(world: &World, own_checkpoint: bool) -> Reader {
 
 async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -> Reader {
     let options = Options {
-        manifest_poll_interval: interval,
+        manifest_poll_interval: Some(interval),
         checkpoint_lifetime: 10 * HOUR,
         reader_checkpoint: own_checkpoint,
         ..options()

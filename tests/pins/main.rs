@@ -37,7 +37,7 @@ fn options() -> Options {
         // Nothing stays in memory: what is read is read from the store.
         block_cache_bytes: 0,
         metadata_cache_bytes: 0,
-        manifest_poll_interval: POLL,
+        manifest_poll_interval: Some(POLL),
         // The tests compact and collect when they will.
         embedded_gc: false,
         ..Options::default()

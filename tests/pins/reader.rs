@@ -3,7 +3,9 @@
 use crate::{
     POLL, ROWS, World, delete_half, expected, key, load, options, some, tell, value, work, write,
 };
-use siltstone::{Batch, CheckpointId, Error, ErrorKind, Options, Reader, ReaderOptions, ScanRange};
+use siltstone::{
+    Batch, CheckpointId, Database, Error, ErrorKind, Options, Reader, ReaderOptions, ScanRange,
+};
 use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, NewCheckpoint};
 use siltstone_tests::{compact, gc};
 use std::collections::BTreeSet;
@@ -254,7 +256,7 @@ fn a_given_checkpoint_is_used_as_it_is() {
 
         let reading = async {
             // No poll interval is too long for one that does not poll.
-            let slow = Options { manifest_poll_interval: LIFETIME, ..lasting() };
+            let slow = Options { manifest_poll_interval: Some(LIFETIME), ..lasting() };
             let given = world.try_reader(slow, Some(id)).await.unwrap();
             assert_eq!(all_of(&given).await.unwrap(), seen);
             given.refresh().await.unwrap();
@@ -315,5 +317,70 @@ fn a_lifetime_that_a_poll_could_miss_is_refused() {
         assert!(text.contains("longer"), "{text}");
         let without = Options { reader_checkpoint: false, ..short };
         world.try_reader(without, None).await.unwrap();
+    });
+}
+
+async fn put(db: &Database, key: &[u8], value: &[u8]) {
+    let mut batch = Batch::new();
+    batch.put(key, value, None).unwrap();
+    write(db, &batch).await;
+}
+
+/// A minute, and a little for what is under way.
+const QUIET: Duration = Duration::from_secs(70);
+
+#[test]
+fn an_idle_reader_asks_seldom_and_still_sees_within_five_seconds() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let options = Options { manifest_poll_interval: None, ..options() };
+        let reader = world.try_reader(options, None).await.unwrap();
+        let busy = world.reader_requests_of(world.pause(Duration::from_secs(20))).await;
+        assert!(busy.gets > 20, "a look a second: {busy:?}");
+
+        world.pause(QUIET).await;
+        let long = Duration::from_secs(900);
+        let idle = world.reader_requests_of(world.pause(long)).await;
+        let requests = idle.gets + idle.lists + idle.puts + idle.deletes;
+        let a_second = requests as f64 / long.as_secs_f64();
+        assert!(a_second <= 0.4, "{a_second}: {idle:?}");
+        assert!(idle.lists > 0, "reads alone prove nothing: {idle:?}");
+
+        for turn in 0..4 {
+            let value = format!("turn {turn}");
+            put(&db, b"news", value.as_bytes()).await;
+            world.pause(Duration::from_secs(5)).await;
+            let read = reader.get(b"news").unwrap().wait().await.unwrap().unwrap();
+            assert_eq!(read[..], *value.as_bytes(), "seen within five seconds");
+            // As soon as things move, every second.
+            put(&db, b"more", value.as_bytes()).await;
+            world.pause(Duration::from_millis(1500)).await;
+            let read = reader.get(b"more").unwrap().wait().await.unwrap().unwrap();
+            assert_eq!(read[..], *value.as_bytes(), "seen within the interval");
+            world.pause(QUIET + Duration::from_secs(turn)).await;
+        }
+        // What was collected at once is found by the next listing.
+        put(&db, b"news", b"gone").await;
+        work(&world, &db).await;
+        world.rewrite().await;
+        world.pause(Duration::from_secs(20)).await;
+        let read = reader.get(b"news").unwrap().wait().await.unwrap().unwrap();
+        assert_eq!(read[..], *b"gone");
+        reader.close().await.unwrap();
+    });
+}
+
+#[test]
+fn an_interval_that_was_set_is_kept() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let reader = world.try_reader(options(), None).await.unwrap();
+        world.pause(QUIET).await;
+        let minute = Duration::from_secs(60);
+        let requests = world.reader_requests_of(world.pause(minute)).await;
+        assert!(requests.gets >= 100, "{requests:?}");
+        reader.close().await.unwrap();
     });
 }

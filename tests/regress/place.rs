@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) fn options() -> Options {
     Options {
         flush_interval: Duration::from_secs(60),
-        manifest_poll_interval: Duration::from_secs(600),
+        manifest_poll_interval: Some(Duration::from_secs(600)),
         l0_manifest_commit_interval: Duration::ZERO,
         max_parallel_writes: 2,
         deadline: Duration::from_secs(30),
@@ -142,7 +142,7 @@ pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
 pub(crate) async fn reader(env: Env, lifetime: u64) -> Result<Reader> {
     let options = Options {
         checkpoint_lifetime: Duration::from_secs(lifetime),
-        manifest_poll_interval: Duration::from_secs(1),
+        manifest_poll_interval: Some(Duration::from_secs(1)),
         ..options()
     };
     Reader::open(env, ReaderOptions { options, ..ReaderOptions::default() }).await

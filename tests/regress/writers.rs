@@ -324,7 +324,7 @@ fn peer_47_room_wakes_those_who_wait() {
     let mut full = Options {
         embedded_compactor: false,
         deadline: Duration::from_secs(3600),
-        manifest_poll_interval: Duration::from_secs(1),
+        manifest_poll_interval: Some(Duration::from_secs(1)),
         ..options()
     };
     full.compaction.l0_compaction_threshold_ssts = 2;

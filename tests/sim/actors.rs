@@ -23,7 +23,7 @@ pub(crate) async fn reader(
         let mut options = Options { reader_checkpoint: rng.chance(800), ..world.options.clone() };
         if rng.chance(300) {
             options.checkpoint_lifetime =
-                options.manifest_poll_interval * 2 + Duration::from_millis(1 + rng.below(2000));
+                options.poll_interval() * 2 + Duration::from_millis(1 + rng.below(2000));
         }
         // To a clock that has stepped by hours, every checkpoint is old.
         let lasts = options.reader_checkpoint

@@ -48,7 +48,7 @@ fn options(rng: &mut Rng) -> Options {
         flush_interval: Duration::from_millis(1 + rng.below(20)),
         flush_bytes: 64 + rng.below(200) as usize,
         max_parallel_writes: 1 + rng.below(4),
-        manifest_poll_interval: Duration::from_millis(50 + rng.below(500)),
+        manifest_poll_interval: Some(Duration::from_millis(50 + rng.below(500))),
         l0_manifest_commit_interval: Duration::ZERO,
         embedded_gc: false,
         embedded_compactor: false,

@@ -118,7 +118,7 @@ fn options(rng: &mut Rng, collecting: Collecting) -> Options {
         l0_sst_size_bytes: 1024 + rng.below(6000) as usize,
         l0_manifest_commit_interval: Duration::from_millis(rng.below(300)),
         max_memtable_bytes: 8192 + rng.below(16_000) as usize,
-        manifest_poll_interval: Duration::from_millis(50 + rng.below(500)),
+        manifest_poll_interval: Some(Duration::from_millis(50 + rng.below(500))),
         block_bytes: 64 + rng.below(500) as usize,
         block_cache_bytes: rng.below(4000) as usize,
         metadata_cache_bytes: rng.below(4000) as usize,

@@ -34,7 +34,7 @@ fn options(rng: &mut Rng, collects: bool) -> Options {
     Options {
         flush_interval: Duration::from_millis(1 + rng.below(50)),
         max_parallel_writes: 1 + rng.below(4),
-        manifest_poll_interval: Duration::from_millis(50 + rng.below(300)),
+        manifest_poll_interval: Some(Duration::from_millis(50 + rng.below(300))),
         l0_manifest_commit_interval: Duration::ZERO,
         gc_interval: Duration::from_millis(100 + rng.below(1000)),
         min_age: Duration::ZERO,
@@ -241,7 +241,7 @@ fn run(seed: u64) -> Vec<String> {
         place.violations.push(format!("the new writer: {error:?}"));
     }
     place.bucket.heal();
-    let knows = place.sim.elapsed() + place.options.manifest_poll_interval * LOOKS;
+    let knows = place.sim.elapsed() + place.options.poll_interval() * LOOKS;
     place.pass(60_000);
     judge_old(&mut place, &old.lock(), knows);
     let (process, env) = place.process();

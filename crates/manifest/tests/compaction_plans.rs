@@ -28,6 +28,7 @@ fn tiered() -> Tiered {
         level_max_runs: 4,
         max_total_runs: Some(6),
         max_space_amplification: Some(3.0),
+        slack_bytes: 3 * ROW,
         tombstone_percent: 50,
     }
 }

@@ -10,18 +10,19 @@ use crate::follower::following::{Follower, Looking, View};
 use crate::follower::lease;
 use crate::io::counter::Asked;
 use crate::io::env::Env;
-use crate::io::supervise::closed;
-use crate::io::supervise::{caught, ends_the_handle, watched};
+use crate::io::supervise::{caught, closed, ends_the_handle, watched};
+use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use parking_lot::RwLock;
-use siltstone_base::{CheckpointId, Error, ErrorKind, MergeOperator, Result, Seq};
+use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// How to open a reader.
 #[derive(Clone, Default)]
@@ -370,11 +371,12 @@ fn dangling(error: Error) -> Error {
 
 /// Follows the writer until the reader is closed or dropped.
 async fn follow(shared: Weak<Shared>) {
+    let mut quiet = Quiet::default();
     loop {
-        let pause = {
+        let (pause, look) = {
             let Some(shared) = shared.upgrade() else { return };
-            let interval = shared.options.manifest_poll_interval;
-            shared.context.env.clock.sleep(interval)
+            let (pause, look) = quiet.next(&shared);
+            (shared.context.env.clock.sleep(pause), look)
         };
         pause.await;
         let Some(shared) = shared.upgrade() else { return };
@@ -382,6 +384,39 @@ async fn follow(shared: Weak<Shared>) {
             return;
         }
         // What could not be read now is read at the next turn; `refresh()` tells the error.
-        let _ = shared.refresh(Looking::Cheaply).await;
+        let _ = shared.refresh(look).await;
+    }
+}
+
+/// Since when a reader has found nothing.
+#[derive(Default)]
+struct Quiet {
+    /// The manifest and the last sequence number that it saw, and when it saw them first.
+    saw: Option<(ManifestId, Seq, Duration)>,
+}
+
+impl Quiet {
+    /// The pause before the next look, and what kind of look that is.
+    fn next(&mut self, shared: &Shared) -> (Duration, Looking) {
+        let interval = shared.options.poll_interval();
+        if shared.options.manifest_poll_interval.is_some() {
+            return (interval, Looking::Cheaply);
+        }
+        let now = shared.context.env.clock.monotonic();
+        let (manifest, seq) = {
+            let view = shared.view.read();
+            (view.manifest.id, view.seq)
+        };
+        let since = match self.saw {
+            Some((old, last, since)) if (old, last) == (manifest, seq) => since,
+            _ => now,
+        };
+        self.saw = Some((manifest, seq, since));
+        if now.saturating_sub(since) < IDLE_AFTER {
+            return (interval, Looking::Cheaply);
+        }
+        // Twice in the half of its lifetime after which a checkpoint is refreshed.
+        let pause = IDLE_PAUSE.min(shared.options.checkpoint_lifetime / 4).max(interval);
+        (pause, Looking::Seldom)
     }
 }

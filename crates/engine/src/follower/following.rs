@@ -39,6 +39,8 @@ pub(crate) struct View {
 pub(crate) enum Looking {
     /// By probing, mostly: what freed slots hide is found by one of the next looks.
     Cheaply,
+    /// As that, in the log alone but for the looks that list: nothing has changed for long.
+    Seldom,
     /// So that everything is found that was durable before.
     Thoroughly,
 }
@@ -137,10 +139,14 @@ impl Follower {
     /// Begins a poll.
     fn poll(&mut self, options: &Options, look: Looking, now: Duration) {
         let paused = now.saturating_sub(self.last_poll);
-        let long = paused > options.manifest_poll_interval * LONG_PAUSE_INTERVALS
+        let long = paused > options.poll_interval() * LONG_PAUSE_INTERVALS
             || now.saturating_sub(self.last_listing) >= LONGEST_WITHOUT_LISTING;
         let lists = match look {
-            Looking::Cheaply => self.machine.poll(long),
+            Looking::Seldom if !long && self.machine.action() == FollowAction::Idle => {
+                self.machine.poll_log();
+                false
+            }
+            Looking::Cheaply | Looking::Seldom => self.machine.poll(long),
             Looking::Thoroughly => self.machine.poll_thoroughly(),
         };
         if lists {

@@ -3,6 +3,13 @@
 
 use std::time::Duration;
 
+/// A reader that has found nothing for so long looks less often, and in the log alone but for the
+/// looks that list, unless its interval was set by hand.
+pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(60);
+/// How often then: what changes is to be seen within five seconds, half a second of requests
+/// included. Three reads of the log and a look of three requests (two listings and a read) come in
+/// 18 s, which is one in three seconds.
+pub(crate) const IDLE_PAUSE: Duration = Duration::from_millis(4500);
 /// One poll in so many is a listing (rule M4).
 pub(crate) const LIST_EVERY: u32 = 16;
 /// A pause of so many poll intervals counts as long: numbers may have been freed meanwhile.

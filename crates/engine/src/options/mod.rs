@@ -8,8 +8,8 @@ use crate::io::store::Store;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
+use siltstone_manifest::compaction::CompactionOptions;
 use siltstone_manifest::compaction::options::OptionLine;
-use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
 use siltstone_sst::{Codec, TableOptions};
 use std::fmt;
 use std::time::Duration;
@@ -31,8 +31,9 @@ pub struct Options {
     pub l0_manifest_commit_interval: Duration,
     /// Unflushed bytes from which on writes wait.
     pub max_memtable_bytes: usize,
-    /// How often a reader, and a writer under load, looks for a newer manifest.
-    pub manifest_poll_interval: Duration,
+    /// How often a reader, and a writer under load, looks for a newer manifest; `None`: see
+    /// [`Options::poll_interval`].
+    pub manifest_poll_interval: Option<Duration>,
     /// Whether a reader keeps a checkpoint of what it reads.
     pub reader_checkpoint: bool,
     /// How long a reader's checkpoint lives without being refreshed.
@@ -81,7 +82,7 @@ impl Default for Options {
             l0_sst_size_bytes: 64 << 20,
             l0_manifest_commit_interval: Duration::from_millis(100),
             max_memtable_bytes: 256 << 20,
-            manifest_poll_interval: Duration::from_secs(1),
+            manifest_poll_interval: None,
             reader_checkpoint: true,
             checkpoint_lifetime: Duration::from_secs(600),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
@@ -170,7 +171,8 @@ pub struct OptionInfo {
 impl OptionInfo {
     /// Whether the option may be none, in this table.
     fn may_be_none(&self) -> bool {
-        self.kind == OptionKind::Rate || self.name == "max_garbage_bytes"
+        self.kind == OptionKind::Rate
+            || matches!(self.name, "max_garbage_bytes" | "manifest_poll_interval")
     }
 
     /// The range in words, for messages and documentation.
@@ -200,11 +202,7 @@ pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "
 impl Options {
     /// These, with what the kind of store decides where nothing else was said.
     pub(crate) fn on(mut self, store: &dyn Store) -> Options {
-        let compaction = &mut self.compaction;
-        if compaction.compaction_scheduler == SchedulerName::Tiered {
-            let own = store.profile().space_amplification;
-            compaction.max_space_amplification = compaction.max_space_amplification.or(own);
-        }
+        self.compaction.own_space_amplification = store.profile().space_amplification;
         self
     }
 
@@ -271,7 +269,9 @@ impl Options {
             "l0_sst_size_bytes" => self.l0_sst_size_bytes = number as usize,
             "l0_manifest_commit_interval" => self.l0_manifest_commit_interval = duration(),
             "max_memtable_bytes" => self.max_memtable_bytes = number as usize,
-            "manifest_poll_interval" => self.manifest_poll_interval = duration(),
+            "manifest_poll_interval" => {
+                self.manifest_poll_interval = (value != OptionValue::Nothing).then(duration);
+            }
             "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
             "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
@@ -311,7 +311,9 @@ impl Options {
             "l0_sst_size_bytes" => int(self.l0_sst_size_bytes),
             "l0_manifest_commit_interval" => seconds(self.l0_manifest_commit_interval),
             "max_memtable_bytes" => int(self.max_memtable_bytes),
-            "manifest_poll_interval" => seconds(self.manifest_poll_interval),
+            "manifest_poll_interval" => {
+                self.manifest_poll_interval.map_or(OptionValue::Nothing, seconds)
+            }
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
             "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
             "compactor_poll_interval" => seconds(self.compactor_poll_interval),
@@ -359,17 +361,24 @@ impl Options {
         self.compaction.check()
     }
 
+    /// How often is looked for a newer manifest while things move. A reader looks less often once
+    /// nothing has changed for a minute, unless the interval was set.
+    #[must_use]
+    pub fn poll_interval(&self) -> Duration {
+        self.manifest_poll_interval.unwrap_or(Duration::from_secs(1))
+    }
+
     /// [`Options::validate`], and what a reader with a checkpoint of its own needs besides.
     pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
         self.validate()?;
-        if own_checkpoint && self.checkpoint_lifetime <= self.manifest_poll_interval * 2 {
+        if own_checkpoint && self.checkpoint_lifetime <= self.poll_interval() * 2 {
             return Err(Error::invalid(
                 "checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
                  reader's checkpoint could expire between two polls; make it longer, or poll more \
                  often",
             )
             .with("checkpoint_lifetime", format_args!("{:?}", self.checkpoint_lifetime))
-            .with("manifest_poll_interval", format_args!("{:?}", self.manifest_poll_interval)));
+            .with("manifest_poll_interval", format_args!("{:?}", self.poll_interval())));
         }
         Ok(())
     }

@@ -80,7 +80,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         0.001,
         3600.0,
         "How often a reader looks for newer data, and a writer under load looks whether it was \
-         fenced.",
+         fenced. None: every second; a reader that has found nothing for a minute looks every \
+         four and a half, until something moves again.",
     ),
     info(
         "reader_checkpoint",

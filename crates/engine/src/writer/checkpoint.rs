@@ -147,7 +147,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             continue;
         }
         // A flush may come by and do it for nothing.
-        if !writer.stays_open(writer.options.manifest_poll_interval).await {
+        if !writer.stays_open(writer.options.poll_interval()).await {
             return;
         }
         if let Err(error) = writer.commit_pins().await {
@@ -155,7 +155,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                 writer.end(&error);
                 return;
             }
-            let pause = writer.env.jittered(writer.options.manifest_poll_interval);
+            let pause = writer.env.jittered(writer.options.poll_interval());
             writer.stays_open(pause).await;
         }
     }

@@ -244,7 +244,7 @@ pub(crate) async fn watch(writer: Arc<Writer>) {
             nudged.await;
             continue;
         };
-        let pause = writer.options.manifest_poll_interval;
+        let pause = writer.options.poll_interval();
         select(nudged, writer.env.clock.sleep(pause)).await;
         if !pressure.wants_compaction() || !writer.is_open() {
             continue;

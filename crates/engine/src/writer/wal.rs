@@ -219,11 +219,11 @@ impl WalTask {
     /// finds the claim of whoever took over, unless that number was freed meanwhile. For that case
     /// one look in so many, and the first after a long pause, is a listing.
     fn look_when_due(&mut self, now: Duration) {
-        let due = self.looked + self.writer.options.manifest_poll_interval;
+        let due = self.looked + self.writer.options.poll_interval();
         if self.looking || now < due {
             return;
         }
-        let interval = self.writer.options.manifest_poll_interval;
+        let interval = self.writer.options.poll_interval();
         let paused = now.saturating_sub(self.looked) > interval * LONG_PAUSE_INTERVALS;
         self.looking = true;
         self.looks = self.looks.wrapping_add(1);

@@ -128,6 +128,9 @@ pub struct CompactionOptions {
     pub max_total_runs: Option<u64>,
     /// All bytes may come to this many times those of the last layer.
     pub max_space_amplification: Option<f64>,
+    /// The same for the tiered scheduler where nothing was said: what the kind of store decides,
+    /// and no option. Two tables of L0 may lie above the last layer all the same.
+    pub own_space_amplification: Option<f64>,
     /// Share of tombstones from which on a table is merged to the bottom, in percent.
     pub tombstone_percent: u64,
     /// What tells a window: `true` for the key, `false` for the expiry.
@@ -160,6 +163,7 @@ impl Default for CompactionOptions {
             level_max_runs: 16,
             max_total_runs: None,
             max_space_amplification: None,
+            own_space_amplification: None,
             tombstone_percent: 50,
             window_by_key: false,
             window_millis: 24 * 3600 * 1000,
@@ -263,8 +267,9 @@ impl CompactionOptions {
             (1.01, 1000.0),
             true,
             "All bytes may come to this many times those of the last layer before everything is \
-             merged into it. None is the scheduler's own: 1.5 in a local folder and no bound \
-             elsewhere (tiered), 1.25 (lazy_leveled), no bound (time_window).",
+             merged into it. None is the scheduler's own: 1.5 in a local folder, once more than \
+             two tables of L0 lie above the last layer, and no bound elsewhere (tiered), 1.25 \
+             (lazy_leveled), no bound (time_window).",
         ),
         line(
             ("tombstone_percent", OptionKind::Count),
@@ -477,10 +482,16 @@ impl CompactionOptions {
             level_max_runs: self.level_max_runs as usize,
             max_total_runs: runs(None),
             max_space_amplification: self.max_space_amplification,
+            slack_bytes: 0,
             tombstone_percent: self.tombstone_percent,
         };
         Ok(match self.compaction_scheduler {
-            SchedulerName::Tiered => Box::new(tiered),
+            SchedulerName::Tiered if self.max_space_amplification.is_some() => Box::new(tiered),
+            SchedulerName::Tiered => Box::new(Tiered {
+                max_space_amplification: self.own_space_amplification,
+                slack_bytes: l0_sst_size_bytes.saturating_mul(2),
+                ..tiered
+            }),
             SchedulerName::LazyLeveled => {
                 let own = LazyLeveled::default();
                 Box::new(LazyLeveled {

@@ -32,6 +32,9 @@ pub struct Tiered {
     /// Everything is merged when all bytes come to more than this many times those of the last
     /// layer; `None`: never.
     pub max_space_amplification: Option<f64>,
+    /// Above the last layer so many bytes may always lie: no bound on space is worth merging a
+    /// small database again and again.
+    pub slack_bytes: u64,
     /// Share of tombstones, in percent, from which on a table is merged to the bottom.
     pub tombstone_percent: u64,
 }
@@ -45,6 +48,7 @@ impl Default for Tiered {
             level_max_runs: 16,
             max_total_runs: None,
             max_space_amplification: None,
+            slack_bytes: 0,
             tombstone_percent: 50,
         }
     }
@@ -162,8 +166,10 @@ impl CompactionScheduler for Tiered {
         let mut draft = Draft::new(view);
         drop_what_is_gone(&mut draft, &self.facts(view));
         let layers = draft.layers();
-        let amplified =
-            self.max_space_amplification.is_some_and(|most| amplified_with(0, &layers, most));
+        let above = layers.iter().rev().skip(1).map(|layer| layer.bytes);
+        let above = above.fold(0, u64::saturating_add);
+        let amplified = above > self.slack_bytes
+            && self.max_space_amplification.is_some_and(|most| amplified_with(0, &layers, most));
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
             let last = view.state.runs.last().map_or(0, |run| run.id);

@@ -15,6 +15,7 @@
 //! Nor is it one where a listing shows something so far behind that it proves a hole (rule E3): the
 //! listings that a poll makes anyway, of the place and of what was met, are those of the WAL behind
 //! the reader.
+//! A poll of the *log alone* leaves the look out: what it reads is confirmed all the same.
 //! A *thorough* poll is a listing whose end is confirmed too, in the place of its beginning:
 //! nothing at the last id counts only once the boundary was seen below it, after the reading.
 //! Whatever was durable before such a poll began is then met, however soon ids are freed.
@@ -165,6 +166,14 @@ impl Follow {
         self.confirm_end = true;
         self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), false);
         true
+    }
+
+    /// Begins a poll that reads on in the WAL alone, without a look for a newer state: half the
+    /// requests, for a reader that found nothing for long. A poll that lists must come between.
+    pub fn poll_log(&mut self) {
+        if self.phase == Phase::Idle {
+            self.start_walk();
+        }
     }
 
     fn may_poll(&self) -> bool {

@@ -125,6 +125,15 @@ fn other_triggers() {
 }
 
 #[test]
+fn a_little_may_always_lie_above() {
+    let state = tree(1, &[10, 10]);
+    let with = |slack_bytes| Tiered { max_space_amplification: Some(1.5), slack_bytes, ..tiered() };
+    assert_eq!(plans_beside(&with(110), &state, &[]), Vec::<String>::new());
+    let all = "L0:1, 1, 0 -> 0 (space amplification)";
+    assert_eq!(plans_beside(&with(109), &state, &[]), vec![all]);
+}
+
+#[test]
 fn tombstones_go_to_the_bottom_once_nobody_needs_them() {
     let mut state = tree(0, &[10, 10, 10]);
     let table = &mut state.runs[1].tables[0];
