@@ -88,6 +88,7 @@ $(VENV)/.made: | tools
 dist/.built: $(WHEEL_SOURCES) | $(VENV)/.made
 	rm -rf dist && mkdir dist
 	$(BIN)/maturin build --release --locked --out dist --interpreter $(BIN)/python
+	@$(BIN)/python tests/wheels/size.py dist/*.whl
 	@touch $@
 
 # The extras bring the test tools, Spark and the demo's data; the second line replaces a wheel of
