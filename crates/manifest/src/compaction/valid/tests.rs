@@ -3,7 +3,6 @@ use crate::compaction::plan::Why;
 use crate::edit::{Edit, Refusal};
 use crate::state::{L0Entry, SortedRun};
 use crate::testing::{empty, table};
-use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{AttemptId, Epoch, Seq};
 
@@ -28,43 +27,10 @@ fn nine_layers() -> Manifest {
     state
 }
 
-fn check(text: &str) -> Result<Vec<Input>, PlanRefusal> {
-    validate(&nine_layers(), &[], &text.parse().unwrap())
-}
-
 #[test]
-fn the_examples_of_the_nine_layers() {
-    for valid in [
-        "L0:2, L0:1 -> 101",
-        "L0:1, 100 -> 100",
-        "L0:4, L0:3, L0:2, L0:1, 100, 50, 3, 1, 0 -> 0",
-        "100, 50 -> 4",
-        "100 -> 51",
-    ] {
-        assert!(check(valid).is_ok(), "{valid}");
-    }
-    let passed = |layer, table| Err(PlanRefusal::Passed { layer, table: SstId(table) });
-    assert_eq!(check("L0:4, L0:3 -> 101"), passed(Layer::L0(2), 2));
-    assert_eq!(check("100, 50 -> 2"), passed(Layer::Run(3), 1003));
-    assert_eq!(check("100, 50 -> 3"), passed(Layer::Run(3), 1003));
-    assert_eq!(check("100, 3 -> 3"), passed(Layer::Run(50), 1050));
-}
-
-#[test]
-fn what_cannot_be_a_plan_is_refused_by_name() {
-    let gone = PlanRefusal::NoSuchLayer { layer: Layer::Run(7) };
-    assert_eq!(check("100, 50, 7 -> 7"), Err(gone));
-    let twice = PlanRefusal::NotNewestFirst { older: Layer::Run(3), newer: Layer::Run(3) };
-    assert_eq!(check("3, 3 -> 3"), Err(twice));
-    let turned = PlanRefusal::NotNewestFirst { older: Layer::Run(50), newer: Layer::Run(100) };
-    assert_eq!(check("50, 100 -> 50"), Err(turned));
-    let newer = PlanRefusal::DestinationNewer { source: Layer::Run(50), destination: 60 };
-    assert_eq!(check("100, 50 -> 60"), Err(newer));
+fn a_plan_takes_something() {
     let none = Plan::whole([], 0, Why::Manual);
     assert_eq!(validate(&nine_layers(), &[], &none), Err(PlanRefusal::Empty));
-    let table = SstId(5);
-    let other = PlanRefusal::NoSuchTable { layer: Layer::Run(3), table };
-    assert_eq!(check(&format!("3{{{table}}} -> 3")), Err(other));
 }
 
 #[test]
@@ -85,66 +51,6 @@ fn every_refusal_says_what_would_help() {
         let text = Error::from(refusal).to_string();
         assert!(text.contains(help), "{text}");
     }
-}
-
-fn running(text: &str, job: u128) -> Running {
-    let plan: Plan = text.parse().unwrap();
-    let names = |input: Input| (input.layer, input.tables.iter().map(|one| one.id).collect());
-    let inputs = validate(&nine_layers(), &[], &plan).unwrap();
-    Running {
-        job: JobId(job),
-        inputs: inputs.into_iter().map(names).collect(),
-        destination: plan.destination,
-    }
-}
-
-#[test]
-fn jobs_beside_each_other() {
-    let l0 = running("L0:2, L0:1 -> 101", 1);
-    let deep = running("3, 1, 0 -> 0", 2);
-    let beside =
-        |text: &str| validate(&nine_layers(), &[l0.clone(), deep.clone()], &text.parse().unwrap());
-    assert!(beside("100, 50 -> 50").is_ok());
-    let (table, job) = (SstId(1), JobId(1));
-    // The newer layers would have to pass what job 1 has not taken away yet.
-    let older = PlanRefusal::Passed { layer: Layer::L0(2), table: SstId(2) };
-    assert_eq!(beside("L0:4, L0:3 -> 102"), Err(older));
-    assert_eq!(beside("L0:1 -> 102"), Err(PlanRefusal::Busy { table, job }));
-    let same = PlanRefusal::SameDestination { destination: 0, job: JobId(2) };
-    let mut disjoint = nine_layers();
-    disjoint.runs[0].tables[0].last_key = b"b".as_slice().into();
-    for run in &mut disjoint.runs[1..] {
-        run.tables[0].first_key = b"c".as_slice().into();
-    }
-    let plan: Plan = "100 -> 0".parse().unwrap();
-    assert_eq!(validate(&disjoint, std::slice::from_ref(&deep), &plan), Err(same));
-}
-
-/// What a job leaves may reach over a gap between its inputs: nothing may sink through there.
-#[test]
-fn jobs_do_not_cross() {
-    let mut state = nine_layers();
-    state.l0.clear();
-    let bounds: [(&[u8], &[u8]); 5] =
-        [(b"a", b"c"), (b"m", b"n"), (b"x", b"z"), (b"a", b"c"), (b"x", b"z")];
-    for (run, (first, last)) in state.runs.iter_mut().zip(bounds) {
-        run.tables[0].first_key = Bytes::copy_from_slice(first);
-        run.tables[0].last_key = Bytes::copy_from_slice(last);
-    }
-    // Runs 100 (a-c), 50 (m-n), 3 (x-z), 1 (a-c), 0 (x-z). The job makes one table a-z of run 3
-    // and run 1, at 1; run 50 would sink through it.
-    let plan: Plan = "3, 1 -> 1".parse().unwrap();
-    let names = |input: Input| (input.layer, input.tables.iter().map(|one| one.id).collect());
-    let inputs = validate(&state, &[], &plan).unwrap();
-    let inputs = inputs.into_iter().map(names).collect();
-    let job = [Running { job: JobId(9), inputs, destination: 1 }];
-    let through: Plan = "50 -> 0".parse().unwrap();
-    assert!(validate(&state, &[], &through).is_ok());
-    assert_eq!(validate(&state, &job, &through), Err(PlanRefusal::Crosses { job: JobId(9) }));
-    // The other way round: the job under way sinks through where this plan leaves its result.
-    let inputs = vec![(Layer::Run(50), vec![SstId(1050)])];
-    let job = [Running { job: JobId(8), inputs, destination: 0 }];
-    assert_eq!(validate(&state, &job, &plan), Err(PlanRefusal::Crosses { job: JobId(8) }));
 }
 
 /// The rule of neighbours, word by word, for layers that all span the same keys: sources consecutive, and
