@@ -242,7 +242,6 @@ def test_requests_have_a_price(url: str) -> None:
     assert other.table_bytes == stats.table_bytes
 
 
-
 def test_prometheus_reads_every_figure(db) -> None:
     db[b"a"] = b"1"
     stats = db.stats()
