@@ -173,6 +173,7 @@ lint: laws types ## What a program holds without running the tests: format, Flat
 
 .PHONY: format
 format: tools $(VENV)/.law-tools # Formatting, and ruff's rules
+	@$(call need,cargo-fmt,rustup component add rustfmt)
 	@$(call law,$(CARGO) fmt --all --check,`make fmt` formats Rust and Python.)
 	@$(call law,$(BIN)/ruff format --check .,`make fmt` formats Rust and Python.)
 	@$(call law,$(BIN)/ruff check .,Some are mended by `make fmt`; the others say what they want.)
@@ -185,10 +186,12 @@ fmt: tools $(VENV)/.law-tools ## Format Rust and Python, and mend what ruff can
 
 .PHONY: fbs-check
 fbs-check: tools $(VENV)/.law-tools # The checked-in FlatBuffers code is what the schemas give
+	@$(call need,c++,Debian and Ubuntu: apt-get install build-essential; macOS: xcode-select --install)
 	@$(call law,PATH="$(BIN):$$PATH" fbs/generate.sh --check,`make fbs` writes what the schemas give.)
 
 .PHONY: clippy
 clippy: tools # Every lint is an error here
+	@$(call need,cargo-clippy,rustup component add clippy)
 	@$(call law,$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings,\
 		Each finding above says what it wants.)
 

@@ -1,5 +1,6 @@
-//! Runs the scripts of `testdata`: input and expected output in one file, which RFC 0005 calls the
-//! runs that break a store. `REWRITE=1` writes what comes out in place of what was expected.
+//! Runs the scripts of `testdata`, input and expected output in one file: the runs that, in RFC
+//! 0005, break a store that is built otherwise. `REWRITE=1` writes what comes out in place of what
+//! was expected.
 //!
 //! A case is a command with its arguments, entries, `----`, and what is printed. An entry is written
 //! `key number kind value until time`, with what its kind needs; of kind `delete-range` the value is
@@ -9,10 +10,10 @@
 //! | --- | --- |
 //! | `retain` | what a flush or compaction of the sources keeps |
 //! | `scan` | what a reader sees, the same in both directions |
-//! | `get key=k` | what the key is worth, and which way that was found |
-//! | `merge` | the entries in order, with the place of their source; `backward` the other way |
+//! | `get key=k` | what the key is worth |
+//! | `merge` | the entries in order; with `backward` in the reverse |
 //!
-//! Whatever is asked is asked again over cursors that lack blocks at random.
+//! What walks over cursors is asked again over some that lack blocks at random.
 
 use super::deleting::Source;
 use crate::testing::{Row, Rows, collect, concatenate, driven, sorted};
@@ -253,8 +254,7 @@ fn got(sources: &[Source], key: &[u8], view: &ReadView) -> String {
     }
 }
 
-/// Each entry as it comes, and, where there are several sources, which one it is of: its value says
-/// so in the script.
+/// Each entry as it comes; of which source it is, its value says in the script.
 fn merged(sources: &[Source], direction: Direction, lacks: u64) -> String {
     let cursors = sources.iter().map(|source| Rows::lacking(source.rows.clone(), lacks, lacks));
     let mut merge = Merge::new(cursors.collect(), direction);
