@@ -4,7 +4,7 @@
 #   fbs/generate.sh           write the generated code
 #   fbs/generate.sh --check   fail when the checked-in code is not what the schemas give
 #
-# The compiler is built once from source, unoptimised (a minute; CMake and a C++ compiler are
+# The compiler is built once from source, unoptimised (half a minute; CMake and a C++ compiler are
 # needed: `make fbs` and `make fbs-check` bring CMake) into ${SILTSTONE_CACHE:-~/.cache/siltstone}/
 # flatc. FLATC names another one to use instead.
 set -eu

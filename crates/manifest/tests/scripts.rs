@@ -1,18 +1,20 @@
 //! Runs the scripts of `testdata`: a tree of tables, and what may be compacted in it, what the
-//! schedulers want, and what a plan comes to. `REWRITE=1` writes what comes out in place of what was
-//! expected.
+//! schedulers want, and what a plan comes to. `REWRITE=1` writes what comes out in place of what
+//! was expected.
 //!
 //! | command | reads | prints |
 //! | --- | --- | --- |
-//! | `tree` | layers, newest first: `L0:2 a-f bytes=100`, `7 a-c #71`, or several at once, `L0:9..1 a-z` | how many there are |
+//! | `tree` | layers, newest first | how many there are |
 //! | `valid` | plans, one a line | whether each may run, or why not |
 //! | `running` | plans, one a line | the jobs that are under way from now on |
 //! | `plans` | options of compaction, as arguments | what the scheduler wants |
 //! | `work` | a plan | what goes unread, what moves, what is merged |
 //! | `major`, `range` | | the plan that somebody gets who asks for it by hand |
 //!
-//! Table `#n` is the one with that id; where none is given, the table of L0 layer n is `#n`, and
-//! that of run n `#1000 + n`. A table has 100 bytes and 10 rows unless it says otherwise.
+//! A layer is written `L0:2 a-f bytes=100`, or `7 a-c #71` for one table of a run, or, for several
+//! at once, `L0:9..1 a-z`. Table `#n` is the one with that id; where none is given, the table of
+//! L0 layer n is `#n`, and that of run n `#1000 + n`. A table has 100 bytes and 10 rows unless it
+//! says otherwise.
 
 #![allow(
     clippy::unwrap_used,

@@ -2,9 +2,9 @@
 //! 0005, break a store that is built otherwise. `REWRITE=1` writes what comes out in place of what
 //! was expected.
 //!
-//! A case is a command with its arguments, entries, `----`, and what is printed. An entry is written
-//! `key number kind value until time`, with what its kind needs; of kind `delete-range` the value is
-//! where the range ends. An empty line begins an older source.
+//! A case is a command with its arguments, entries, `----`, and what is printed. An entry is
+//! written `key number kind value until time`, with what its kind needs; of kind `delete-range` the
+//! value is where the range ends. An empty line begins an older source.
 //!
 //! | command | prints |
 //! | --- | --- |
