@@ -8,6 +8,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# What is cheap stands before what is dear, also under `make -j`.
+.NOTPARALLEL:
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
@@ -30,6 +32,8 @@ FUZZ_FLAGS := -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
 	-C llvm-args=-sanitizer-coverage-trace-compares \
 	-C debug-assertions -C overflow-checks -C codegen-units=1 --cfg fuzzing
 FUZZ_BUILT := $(or $(CARGO_TARGET_DIR),target)/fuzz
+# Programs that `make audit` builds for itself.
+TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
 DEMO ?=
 
@@ -85,9 +89,17 @@ $(VENV)/.made: | tools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.16,<2'
 	@touch $@
 
+# What the laws need and this project's own build does not: a formatter, and CMake for the
+# FlatBuffers compiler, which is built from source.
+$(VENV)/.law-tools: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		'ruff>=0.17,<0.18' 'cmake>=3.20,<5'
+	@touch $@
+
 dist/.built: $(WHEEL_SOURCES) | $(VENV)/.made
 	rm -rf dist && mkdir dist
 	$(BIN)/maturin build --release --locked --out dist --interpreter $(BIN)/python
+	@$(BIN)/python tests/wheels/size.py dist/*.whl
 	@touch $@
 
 # The extras bring the test tools, Spark and the demo's data; the second line replaces a wheel of
@@ -137,7 +149,7 @@ demo: tools java $(VENV)/.installed ## Real data through Spark into a database a
 	$(BIN)/python python/demo/flights.py $(DEMO)
 
 .PHONY: test
-test: tools java $(VENV)/.installed ## Everything: Rust tests, Python tests, the demo on a tenth of its rows
+test: tools java laws types ## Everything: the laws, Rust tests, Python tests, the demo on a tenth of its rows
 	@# The environment comes first on the PATH: some Rust tests start a Python of their own.
 	PATH="$(BIN):$$PATH" SILTSTONE_REQUIRE_MOTO=1 \
 		$(CARGO) test --release --locked --workspace --exclude siltstone-python
@@ -145,13 +157,71 @@ test: tools java $(VENV)/.installed ## Everything: Rust tests, Python tests, the
 
 # --- Checks and long runs ------------------------------------------------------------------------
 
+# $(call law,command,what mends it)
+define law
+$(1) || { echo 'make: a law is broken. $(2)' >&2; exit 1; }
+endef
+
+# The laws that a program holds without running any of our code (the others are tests), cheapest
+# first: whoever forgot to format reads it within a minute. Clippy builds no code, but it shares
+# build scripts and procedural macros with the tests, and so their profile.
+.PHONY: laws
+laws: format fbs-check clippy
+
 .PHONY: lint
-lint: tools $(VENV)/.installed ## Formatting, clippy, ruff, mypy
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+lint: laws types ## What a program holds without running the tests: format, FlatBuffers, clippy, types
+
+.PHONY: format
+format: tools $(VENV)/.law-tools # Formatting, and ruff's rules
+	@$(call need,cargo-fmt,rustup component add rustfmt)
+	@$(call law,$(CARGO) fmt --all --check,`make fmt` formats Rust and Python.)
+	@$(call law,$(BIN)/ruff format --check .,`make fmt` formats Rust and Python.)
+	@$(call law,$(BIN)/ruff check .,Some are mended by `make fmt`; the others say what they want.)
+
+.PHONY: fmt
+fmt: tools $(VENV)/.law-tools ## Format Rust and Python, and mend what ruff can
+	$(CARGO) fmt --all
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+.PHONY: fbs-check
+fbs-check: tools $(VENV)/.law-tools # The checked-in FlatBuffers code is what the schemas give
+	@$(call need,c++,Debian and Ubuntu: apt-get install build-essential; macOS: xcode-select --install)
+	@$(call law,PATH="$(BIN):$$PATH" fbs/generate.sh --check,`make fbs` writes what the schemas give.)
+
+.PHONY: clippy
+clippy: tools # Every lint is an error here
+	@$(call need,cargo-clippy,rustup component add clippy)
+	@$(call law,$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings,\
+		Each finding above says what it wants.)
+
+# The types of what we depend on come with the installed wheel's extras.
+.PHONY: types
+types: tools $(VENV)/.installed # The Python package's types
+	@$(call law,$(BIN)/mypy,Each finding above names file and line.)
+
+# What stands in an audit changes without us, so it is no part of `make test`. cargo-deny is built
+# (some minutes, once), pip-audit installed; both need the network.
+CARGO_DENY := $(TOOLS)/bin/cargo-deny
+
+$(CARGO_DENY): | tools
+	$(CARGO) install --quiet --locked --root $(TOOLS) cargo-deny@0.20.2
+
+$(VENV)/.audit-tools: $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.10,<3'
+	@touch $@
+
+# All of it is asked before it ends, and what could not be looked up counts as a failure: silence of
+# a database is no answer.
+.PHONY: audit
+audit: tools $(CARGO_DENY) $(VENV)/.audit-tools $(VENV)/.installed ## Licences, sources and known vulnerabilities of what we depend on (network)
+	@status=0; \
+	$(CARGO_DENY) --locked check licenses bans sources || status=1; \
+	$(CARGO_DENY) --locked check advisories || status=1; \
+	$(BIN)/python -m pip freeze --exclude siltstone > $(VENV)/audited.txt; \
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --progress-spinner off \
+		--requirement $(VENV)/audited.txt || status=1; \
+	exit $$status
 
 .PHONY: sim
 sim: tools ## The simulation over SEEDS=n seeds, from FIRST_SEED=m on
@@ -195,9 +265,8 @@ docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings
 	$(BIN)/python docs/reference.py
 
 .PHONY: fbs
-fbs: tools ## Regenerate the FlatBuffers code from fbs/
-	@$(call need,cmake,Debian and Ubuntu: apt-get install cmake; macOS: brew install cmake)
-	fbs/generate.sh
+fbs: tools $(VENV)/.law-tools ## Regenerate the FlatBuffers code from fbs/
+	PATH="$(BIN):$$PATH" fbs/generate.sh
 
 .PHONY: clean
 clean: ## Remove what was built: .venv, dist and Cargo's target folder

@@ -46,6 +46,8 @@ NOTATIONS = {
     "__aiter__": "async for … in handle",
 }
 WIDE = 88
+# Characters of a line of Markdown; tests/tidy holds it.
+PROSE = 120
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -154,7 +156,19 @@ def attributes(node: ast.ClassDef) -> Iterator[str]:
             continue
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             text = " ".join(str(after.value.value).split())
-            yield f"- `{item.target.id}: {ast.unparse(item.annotation)}`: {text}"
+            yield listed(f"`{item.target.id}: {ast.unparse(item.annotation)}`: {text}")
+
+
+def listed(text: str) -> str:
+    """An item of a list, in lines as long as Markdown's may be."""
+    return textwrap.fill(
+        text,
+        PROSE,
+        initial_indent="- ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def definition(module: ModuleType, name: str) -> ast.stmt | None:
@@ -185,8 +199,8 @@ def section(module: ModuleType, name: str) -> str:
         reads = "#reads" if module is siltstone else "siltstone.md#reads"
         shares = {"_Reads", "_Lookups"} & {*inherits}
         note = f"It also has all of [Reads]({reads})." if shares else ""
-        listed = "\n".join(attributes(node)) if module is not siltstone.stats else ""
-        parts = [head, markdown(class_text(module, name, node)), note, listed, *methods(node)]
+        members = "\n".join(attributes(node)) if module is not siltstone.stats else ""
+        parts = [head, markdown(class_text(module, name, node)), note, members, *methods(node)]
         return "\n\n".join(part for part in parts if part)
     if isinstance(node, Method):
         shown = signature(name, node, method=False)

@@ -4,8 +4,9 @@
 #   fbs/generate.sh           write the generated code
 #   fbs/generate.sh --check   fail when the checked-in code is not what the schemas give
 #
-# The compiler is built once from source (a minute or two; CMake and a C++ compiler are needed)
-# into ${SILTSTONE_CACHE:-~/.cache/siltstone}/flatc. FLATC names another one to use instead.
+# The compiler is built once from source, unoptimised (half a minute; CMake and a C++ compiler are
+# needed: `make fbs` and `make fbs-check` bring CMake) into ${SILTSTONE_CACHE:-~/.cache/siltstone}/
+# flatc. FLATC names another one to use instead.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,8 +14,9 @@ generated="$root/crates/fbs/src"
 
 if [ -z "${FLATC:-}" ]; then
     cache="${SILTSTONE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/siltstone}/flatc"
-    FLATC=$(CARGO_TARGET_DIR="$cache" cargo run --quiet --release --locked \
-        --manifest-path "$root/fbs/compiler/Cargo.toml")
+    FLATC=$(CARGO_TARGET_DIR="$cache" \
+        CMAKE_TOOLCHAIN_FILE="$root/fbs/compiler/only-the-compiler.cmake" \
+        cargo run --quiet --locked --manifest-path "$root/fbs/compiler/Cargo.toml")
 fi
 
 # Another compiler version writes other code: one version, so that a diff shows schema changes only.

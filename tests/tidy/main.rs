@@ -84,6 +84,8 @@ laws! {
     functions_are_short: size::functions;
     /// At most 100 characters a line.
     lines_are_short: size::lines;
+    /// At most 120 characters a line of Markdown, tables, fences and links apart.
+    lines_of_prose_are_short: size::prose;
     /// Every file says what it is for.
     files_begin_with_their_purpose: text::heads;
     /// No marks of unfinished work, no paths of one machine.

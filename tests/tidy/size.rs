@@ -8,6 +8,8 @@ const FILE_LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 /// Characters of a line.
 const LINE_CHARACTERS: usize = 100;
+/// Characters of a line of Markdown: two of them fit side by side where changes are read.
+const PROSE_CHARACTERS: usize = 120;
 
 pub(crate) fn files(sources: &[Source]) -> Vec<Broken> {
     let mut broken = Vec::new();
@@ -55,6 +57,35 @@ pub(crate) fn lines(sources: &[Source]) -> Vec<Broken> {
         }
     }
     broken
+}
+
+/// Lines of Markdown. Where a line cannot be broken its length does not count: rows of tables, what
+/// stands between fences (pictures, what a program prints), and the targets of links.
+pub(crate) fn prose(sources: &[Source]) -> Vec<Broken> {
+    let mut broken = Vec::new();
+    for source in sources.iter().filter(|source| source.path.ends_with(".md")) {
+        let mut is_fenced = false;
+        for (at, line) in source.text.lines().enumerate() {
+            let start = line.trim_start();
+            if start.starts_with("```") {
+                is_fenced = !is_fenced;
+            }
+            let characters = without_targets(line);
+            if !is_fenced && !start.starts_with('|') && characters > PROSE_CHARACTERS {
+                let text = format!(
+                    "{characters} characters of prose; break it, {PROSE_CHARACTERS} is the most"
+                );
+                broken.push(Broken::new(source, at + 1, text));
+            }
+        }
+    }
+    broken
+}
+
+/// The characters of a line of Markdown, but for where its links lead.
+fn without_targets(line: &str) -> usize {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    line.chars().count() - targets.map(|target| target.chars().count()).sum::<usize>()
 }
 
 fn is_code(source: &Source) -> bool {
@@ -150,5 +181,22 @@ mod tests {
         let found = lines(&source("crates/x/src/a.rs", &format!("ok\n// {}\n", "é".repeat(98))));
         assert_eq!(found.first().map(|broken| broken.line), Some(2));
         assert_eq!(lines(&source("crates/x/src/a.rs", &"é".repeat(100))), []);
+    }
+
+    #[test]
+    fn a_long_line_of_prose_is_found_and_what_cannot_be_broken_is_not() {
+        let found = |text: &str| {
+            let found = prose(&source("docs/a.md", text));
+            found.iter().map(|broken| broken.line).collect::<Vec<_>>()
+        };
+        let long = "é ".repeat(60) + "x";
+        assert_eq!(found(&"é".repeat(120)), []);
+        assert_eq!(found(&format!("a\n{long}\n- {long}\n")), [2, 3]);
+        assert_eq!(found(&format!("| {long} |\n  | {long} |\n")), []);
+        assert_eq!(found(&format!("```text\n{long}\n```\n{long}\n")), [4]);
+        let link = format!("see [the notes]({}.md) {}", "n".repeat(200), "y".repeat(100));
+        assert_eq!(found(&link), []);
+        assert_eq!(found(&format!("{link} and so on")), [1]);
+        assert_eq!(prose(&source("crates/x/src/a.rs", &long)), []);
     }
 }

@@ -25,6 +25,7 @@ from io import BytesIO
 from pathlib import Path
 
 from elftools.elf.elffile import ELFFile
+from size import refusal
 
 MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 NAME = re.compile(r"siltstone-[^-]+-cp311-abi3-manylinux2014_(\w+?)\.manylinux_2_17_\1\.whl")
@@ -66,6 +67,8 @@ def main(folder: Path) -> None:
     if set(wheels) != set(MACHINES):
         raise Refused(f"wheels for {sorted(MACHINES)} were expected, not for {sorted(wheels)}")
     for machine, wheel in wheels.items():
+        if (too_large := refusal(wheel)) is not None:
+            raise Refused(too_large)
         newest = inspected(wheel, machine)
         size = wheel.stat().st_size / 1e6
         print(f"{wheel.name}: {size:.1f} MB, glibc {newest[0]}.{newest[1]}; ", end="")

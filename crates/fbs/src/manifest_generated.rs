@@ -2480,7 +2480,7 @@ impl<'a> Manifest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(Manifest::VT_COMPACTOR_EPOCH, Some(0)).unwrap()}
   }
-  /// Identity of the newest compactor's claim.
+  /// Identity of the newest compactor's claim; all ones once it has given the epoch up.
   #[inline]
   pub fn compactor_claim(&self) -> Option<&'a Id128> {
     // Safety:

@@ -37,11 +37,6 @@ impl Row {
         }
     }
 
-    pub(crate) fn until(mut self, expires_at: u64) -> Row {
-        self.expires_at = Some(UnixMillis(expires_at));
-        self
-    }
-
     fn internal(&self) -> (&[u8], Reverse<Seq>) {
         (&self.key, Reverse(self.seq))
     }

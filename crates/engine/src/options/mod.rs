@@ -1,4 +1,4 @@
-//! Options: flat names, the seeds' where they have one. One table tells name, unit, default, range
+//! Options: flat names, SlateDB's where it has one. One table tells name, unit, default, range
 //! and meaning, and serves Rust, Python and the command line alike.
 
 pub(crate) mod compaction;

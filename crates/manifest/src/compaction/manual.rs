@@ -43,6 +43,3 @@ pub fn range(
     let sources = closed_over(state, &seeds, last);
     Some(Plan { sources, thorough: true, ..Plan::whole([], last, Why::Manual) })
 }
-
-#[cfg(test)]
-mod tests;

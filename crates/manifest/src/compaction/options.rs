@@ -1,7 +1,7 @@
 //! Options of compaction by name: one table tells name, kind, range, default and meaning, and
 //! serves every language.
 //!
-//! Names are flat, the seeds' where they have one; the seed's dotted ones
+//! Names are flat, SlateDB's where it has one; its dotted ones
 //! (`compaction_scheduler_tiered.level_max_runs`) are understood too.
 
 use super::lazy_leveled::LazyLeveled;

@@ -202,6 +202,3 @@ fn window_of(tables: &[SstDescriptor], window_millis: u64) -> u64 {
     let last = expiries.map(|at| at.map_or(u64::MAX, |at| at.0)).max().unwrap_or(u64::MAX);
     if last == u64::MAX { last } else { last / window_millis }
 }
-
-#[cfg(test)]
-mod tests;

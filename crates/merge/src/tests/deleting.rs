@@ -1,31 +1,30 @@
 //! Range deletes: in scans, look-ups and retention, against whole histories.
 
 use crate::testing::{
-    Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, operand, put,
-    scan, sorted, view,
+    Pair, Row, Rows, concatenate, delete, driven, histories, model_get, model_scan, put, scan,
+    sorted, view,
 };
 use crate::{Covered, Direction, Flow, Merge, Resolve, Retain, Retention};
 use proptest::prelude::*;
 use siltstone_base::{Cover, Cursor, Kind, RangeDelete, Seq, Step, UnixMillis};
-use std::slice;
 use std::sync::Arc;
 
 /// A source as memtables and tables are: entries, and range deletes beside them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Source {
-    rows: Vec<Row>,
-    ranges: Vec<RangeDelete>,
+pub(super) struct Source {
+    pub(super) rows: Vec<Row>,
+    pub(super) ranges: Vec<RangeDelete>,
 }
 
 impl Source {
-    fn of(history: &[Row]) -> Source {
+    pub(super) fn of(history: &[Row]) -> Source {
         let (ranges, rows): (Vec<Row>, Vec<Row>) =
             history.iter().cloned().partition(|row| row.kind == Kind::RangeDelete);
         let ranges = ranges.iter().map(|row| RangeDelete::new(&row.key, &row.value, row.seq));
         Source { rows, ranges: ranges.collect() }
     }
 
-    fn newest(&self) -> Seq {
+    pub(super) fn newest(&self) -> Seq {
         let entries = self.rows.iter().map(|row| row.seq);
         entries.max().unwrap_or(Seq::NONE)
     }
@@ -195,49 +194,6 @@ proptest! {
             }
         }
     }
-}
-
-fn retention(bottom: bool, snapshots: &[u64]) -> Retention {
-    let snapshots = snapshots.iter().copied().map(Seq).collect();
-    Retention { bottom, snapshots, operator: concatenate(true), ..Retention::default() }
-}
-
-#[test]
-fn a_range_delete_hides_and_goes_at_the_bottom() {
-    let source = Source::of(&[put("a", 1, "1"), put("b", 2, "2"), range("a", "b", 3)]);
-    let kept = retain(slice::from_ref(&source), &retention(false, &[]));
-    assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: source.ranges.clone() });
-    let kept = retain(&[source], &retention(true, &[]));
-    assert_eq!(kept, Source { rows: vec![put("b", 2, "2")], ranges: vec![] });
-}
-
-/// Dropped with the snapshot in between, the head would see what the snapshot keeps.
-#[test]
-fn a_range_delete_stays_while_a_snapshot_keeps_what_it_hides() {
-    let source = Source::of(&[put("a", 1, "1"), range("a", "b", 3)]);
-    assert_eq!(retain(slice::from_ref(&source), &retention(true, &[1])), source);
-    assert_eq!(retain(slice::from_ref(&source), &retention(true, &[2])), source);
-    assert_eq!(retain(&[source], &retention(true, &[3])), Source::default());
-}
-
-/// A number set to 0 would be hidden by a range delete that was kept below it.
-#[test]
-fn what_is_newer_than_a_range_delete_is_never_hidden_by_it() {
-    let source = Source::of(&[put("a", 1, "1"), range("a", "b", 2), put("a", 3, "3")]);
-    let zero = Retention { zero_seqs: true, ..retention(true, &[]) };
-    let kept = retain(&[source], &zero);
-    assert_eq!(kept, Source { rows: vec![put("a", 0, "3")], ranges: vec![] });
-    assert_eq!(look_up(&[kept], b"a", 9, 0).as_deref(), Some(&b"3"[..]));
-}
-
-/// Operands above a range delete stand on nothing, and say so only where nothing lies below.
-#[test]
-fn operands_above_a_range_delete_stand_on_nothing() {
-    let source = Source::of(&[put("a", 1, "b"), range("a", "b", 2), operand("a", 3, "+3")]);
-    let kept = retain(slice::from_ref(&source), &retention(false, &[]));
-    assert_eq!(kept, Source { rows: vec![operand("a", 3, "+3")], ranges: source.ranges.clone() });
-    let kept = retain(&[source], &retention(true, &[]));
-    assert_eq!(kept, Source { rows: vec![put("a", 3, "!+3")], ranges: vec![] });
 }
 
 /// A source that is older than the span as a whole is not walked through it.

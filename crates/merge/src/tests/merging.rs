@@ -195,18 +195,3 @@ fn a_source_that_is_placed_is_not_asked_again() {
     }
     assert!(moves_of_slow.get() > 40, "it did lack blocks");
 }
-
-#[test]
-fn of_equals_the_newer_source_counts() {
-    let sources = || {
-        let source = |value| Rows::new(vec![put("a", 5, value)]);
-        vec![source("newest"), source("middle"), source("oldest")]
-    };
-    let values = |rows: Vec<Row>| rows.into_iter().map(|row| row.value).collect::<Vec<_>>();
-    let mut forward = Merge::new(sources(), Direction::Forward);
-    let forward = values(rest(&mut forward, Merge::seek_first, Merge::next));
-    assert_eq!(forward, [b"newest", b"middle", b"oldest"]);
-    let mut backward = Merge::new(sources(), Direction::Backward);
-    let backward = values(rest(&mut backward, Merge::seek_last, Merge::prev));
-    assert_eq!(backward, [b"oldest", b"middle", b"newest"]);
-}

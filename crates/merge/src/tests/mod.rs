@@ -4,3 +4,4 @@ mod deleting;
 mod merging;
 mod reading;
 mod retaining;
+mod scripts;

@@ -131,35 +131,6 @@ fn values(history: &[Row], view: &ReadView, direction: Direction) -> Vec<String>
     pairs.into_iter().map(|(_, value)| String::from_utf8(value).unwrap()).collect()
 }
 
-/// Reversing the iteration reverses the versions of a key as well; the newest still has to win.
-#[test]
-fn backward_the_newest_version_wins() {
-    let history = [put("k", 1, "old"), put("k", 2, "new"), put("l", 3, "other")];
-    assert_eq!(values(&history, &view(9, 0), Direction::Backward), ["new", "other"]);
-    assert_eq!(values(&history, &view(1, 0), Direction::Backward), ["old"]);
-}
-
-/// Passing an expired version over, instead of taking it for a tombstone, would revive an older
-/// one.
-#[test]
-fn an_expired_version_hides_older_ones() {
-    let history = [put("k", 1, "old"), put("k", 2, "new").until(10)];
-    for direction in BOTH {
-        assert_eq!(values(&history, &view(9, 9), direction), ["new"]);
-        assert!(values(&history, &view(9, 10), direction).is_empty());
-        assert_eq!(values(&history, &view(1, 10), direction), ["old"]);
-    }
-}
-
-#[test]
-fn an_expired_operand_hides_older_ones() {
-    let history = [put("k", 1, "base"), operand("k", 2, "+a").until(10), operand("k", 3, "+b")];
-    for direction in BOTH {
-        assert_eq!(values(&history, &view(9, 9), direction), ["base+a+b"]);
-        assert_eq!(values(&history, &view(9, 10), direction), ["!+b"]);
-    }
-}
-
 /// A value that hides operands needs no operator; operands that count do.
 #[test]
 fn operands_without_an_operator_are_refused() {

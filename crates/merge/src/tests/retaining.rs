@@ -1,8 +1,7 @@
-//! What a flush or compaction keeps reads as before: by property, and by the runs of RFC 0005.
+//! What a flush or compaction keeps reads as before, by property; the runs of RFC 0005 are scripts.
 
 use crate::testing::{
-    Pair, Row, Rows, concatenate, delete, driven, histories, model_scan, operand, put, scan,
-    sorted, view,
+    Pair, Row, Rows, concatenate, driven, histories, model_scan, put, scan, sorted, view,
 };
 use crate::{Direction, Merge, Retain, Retention, Visit};
 use proptest::prelude::*;
@@ -54,10 +53,6 @@ fn merged(sources: &[Vec<Row>], seed: u64, lacks: u64) -> Merge<Rows> {
     let numbered = sources.iter().zip(seed..);
     let cursors = numbered.map(|(rows, seed)| Rows::lacking(rows.clone(), seed, lacks));
     Merge::new(cursors.collect(), Direction::Forward)
-}
-
-fn retain(rows: &[Row], retention: &Retention) -> Vec<Row> {
-    drain(Retain::new(merged(&[rows.to_vec()], 0, 0), retention.clone())).unwrap()
 }
 
 fn read(sources: &[Vec<Row>], seq: u64, now: u64, direction: Direction) -> Vec<Pair> {
@@ -225,105 +220,10 @@ fn in_parts(sources: &[Vec<Row>], retention: &Retention) -> Vec<Row> {
     cuts.windows(2).flat_map(part).collect()
 }
 
-fn retention(bottom: bool, snapshots: &[u64], now: u64) -> Retention {
-    Retention {
-        snapshots: snapshots.iter().copied().map(Seq).collect(),
-        floor: None,
-        bottom,
-        now: UnixMillis(now),
-        operator: concatenate(true),
-        ..Retention::default()
-    }
-}
-
-/// An expired value dropped above the bottom would revive what an older level holds.
-#[test]
-fn an_expired_value_still_hides_the_level_below() {
-    let kept = retain(&[put("k", 2, "new").until(10)], &retention(false, &[], 10));
-    assert_eq!(kept, [delete("k", 2)]);
-    let below = vec![put("k", 1, "old")];
-    assert!(read(&[kept, below], Seq::MAX.0, 10, Direction::Forward).is_empty());
-    let kept = retain(&[put("k", 2, "new").until(10)], &retention(true, &[], 10));
-    assert!(kept.is_empty(), "at the bottom there is nothing to hide");
-}
-
-#[test]
-fn a_tombstone_stays_while_a_snapshot_keeps_what_it_hides() {
-    let rows = [put("k", 1, "v"), delete("k", 2)];
-    assert_eq!(retain(&rows, &retention(false, &[], 0)), [delete("k", 2)]);
-    assert!(retain(&rows, &retention(true, &[], 0)).is_empty());
-    assert_eq!(retain(&rows, &retention(true, &[1], 0)), [delete("k", 2), put("k", 1, "v")]);
-    assert!(retain(&rows, &retention(true, &[2], 0)).is_empty());
-    let hidden_only = [put("k", 1, "v"), delete("k", 2), delete("k", 4)];
-    assert!(retain(&hidden_only, &retention(true, &[3], 0)).is_empty());
-}
-
-/// Keeping only the newest version would take from a snapshot what it reads.
-#[test]
-fn every_stripe_keeps_its_newest() {
-    let rows = [put("k", 1, "1"), put("k", 2, "2"), put("k", 3, "3"), put("k", 4, "4")];
-    let kept = retain(&rows, &retention(true, &[2, 3], 0));
-    assert_eq!(kept, [put("k", 4, "4"), put("k", 3, "3"), put("k", 2, "2")]);
-}
-
-/// Folded across the snapshot, operand 3 would be read at 2, or operand 2 be counted twice.
-#[test]
-fn operands_are_not_folded_across_a_snapshot() {
-    let rows = [put("k", 1, "b"), operand("k", 2, "+2"), operand("k", 3, "+3")];
-    let kept = retain(&rows, &retention(true, &[2], 0));
-    assert_eq!(kept, [operand("k", 3, "+3"), put("k", 2, "b+2")]);
-    assert_eq!(retain(&rows, &retention(true, &[], 0)), [put("k", 3, "b+2+3")]);
-}
-
-#[test]
-fn operands_fold_onto_nothing_only_at_the_bottom() {
-    let rows = [operand("k", 1, "+1"), operand("k", 2, "+2")];
-    assert_eq!(retain(&rows, &retention(true, &[], 0)), [put("k", 2, "!+1+2")]);
-    assert_eq!(retain(&rows, &retention(false, &[], 0)), [operand("k", 2, "+1+2")]);
-    let needs_a_base = Retention { operator: concatenate(false), ..retention(false, &[], 0) };
-    assert_eq!(retain(&rows, &needs_a_base), sorted(rows.to_vec()));
-    let none = Retention { operator: None, ..retention(true, &[], 0) };
-    assert_eq!(retain(&rows, &none), sorted(rows.to_vec()));
-}
-
-/// The base expires before the operand on it: until then "b+2", from then on "!+2". No one entry
-/// says that.
-#[test]
-fn an_operand_that_outlives_its_base_waits() {
-    let rows = [put("k", 1, "b").until(10), operand("k", 2, "+2")];
-    assert_eq!(retain(&rows, &retention(true, &[], 9)), sorted(rows.to_vec()));
-    assert_eq!(retain(&rows, &retention(true, &[], 10)), [put("k", 2, "!+2")]);
-    let rows = [put("k", 1, "b").until(10), operand("k", 2, "+2").until(10)];
-    assert_eq!(retain(&rows, &retention(true, &[], 9)), [put("k", 2, "b+2").until(10)]);
-    let rows = [put("k", 1, "b"), operand("k", 2, "+2").until(10)];
-    assert_eq!(retain(&rows, &retention(true, &[], 9)), [put("k", 2, "b+2").until(10)]);
-    assert!(retain(&rows, &retention(true, &[], 10)).is_empty());
-}
-
-#[test]
-fn sequence_numbers_go_only_where_nobody_needs_them() {
-    let rows = [put("a", 1, "1"), put("a", 4, "4"), put("b", 2, "2"), operand("c", 3, "+")];
-    let zero = |bottom, snapshots| Retention { zero_seqs: true, ..retention(bottom, snapshots, 0) };
-    let all_zero = [put("a", 0, "4"), put("b", 0, "2"), put("c", 0, "!+")];
-    assert_eq!(retain(&rows, &zero(true, &[])), all_zero);
-    let kept = retain(&rows, &zero(true, &[2]));
-    let folded = put("c", 3, "!+");
-    assert_eq!(kept, [put("a", 4, "4"), put("a", 0, "1"), put("b", 0, "2"), folded]);
-    let kept = retain(&rows, &zero(false, &[]));
-    assert_eq!(kept, [put("a", 4, "4"), put("b", 2, "2"), operand("c", 3, "+")]);
-}
-
-#[test]
-fn snapshots_may_come_in_any_order() {
-    let rows = [put("k", 1, "1"), put("k", 2, "2"), put("k", 3, "3")];
-    let kept = retain(&rows, &retention(true, &[2, 1, 2], 0));
-    assert_eq!(kept, sorted(rows.to_vec()));
-}
-
 #[test]
 fn a_range_delete_among_entries_is_a_mistake_of_ours() {
     let rows = vec![Row { kind: Kind::RangeDelete, ..put("k", 1, "l") }];
-    let mut retain = Retain::new(merged(&[rows], 0, 0), retention(true, &[], 0));
+    let mut retain = Retain::new(merged(&[rows], 0, 0), Retention::default());
     for _ in 0..2 {
         assert_eq!(retain.advance().unwrap_err().kind(), ErrorKind::Internal);
         assert!(retain.entry().is_none());

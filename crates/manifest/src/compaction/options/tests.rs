@@ -14,7 +14,7 @@ fn text(name: &str, value: &str) -> Result<CompactionOptions> {
 }
 
 #[test]
-fn the_defaults_are_the_seeds() {
+fn the_defaults_are_what_rfc_0018_says() {
     let options = CompactionOptions::default();
     for (name, value) in [
         ("l0_compaction_threshold_ssts", 8),
