@@ -330,16 +330,11 @@ impl<'a> Round<'a> {
     }
 
     async fn about_records(&self, request: RecordRequest) -> Result<RecordAnswer> {
+        let (objects, database) = (self.objects, self.database);
         match request {
-            RecordRequest::List => Ok(RecordAnswer::Listed(self.objects.list_records().await?)),
+            RecordRequest::List => Ok(RecordAnswer::Listed(objects.list_records(database).await?)),
             RecordRequest::Read(number) => {
-                let record = self.objects.record(number).await?;
-                if record.as_ref().is_some_and(|record| record.database != self.database) {
-                    let name = ObjectName::Compactions(number);
-                    let stranger = Error::corruption("a record of another database");
-                    return Err(stranger.with("object", name));
-                }
-                Ok(RecordAnswer::Read(record))
+                Ok(RecordAnswer::Read(objects.record(number, database).await?))
             }
             RecordRequest::Create(_) => Err(Error::internal("a look creates nothing")),
         }

@@ -7,16 +7,17 @@
 //!
 //! ```text
 //! manifest/1 ─ decides who makes the database, and says where it counts from: n
-//! manifest/n, n + 1, …   wal/n, n + 1, …
+//! manifest/n, n + 1, …   wal/n, n + 1, …   compactions/n, n + 1, …
 //! ```
+//! The identity that every manifest carries says it for good.
 
 use super::client::found;
 use super::now::store_time;
 use super::objects::Objects;
+use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
 use siltstone_manifest::protocol::run_end;
-use siltstone_manifest::state::NUMBERS_A_MILLI;
 use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,14 +28,12 @@ use std::sync::Arc;
 /// Corruption where something of an older database is left; those of the store.
 pub(crate) async fn database(objects: &Objects, settings: Settings) -> Result<Arc<Manifest>> {
     refuse_what_is_left(objects).await?;
-    let database = DatabaseId(objects.env.random_u128());
-    let first = Manifest::new_database(database, settings);
-    let first = if objects.env.store.may_be_emptied() {
-        first.counting_from(first_number(objects, database).await?)
-    } else {
-        first
-    };
-    found(objects, first).await
+    let mut database = DatabaseId(objects.env.random_u128());
+    if objects.env.store.may_be_emptied() {
+        let first = first_number(objects, database).await?;
+        database = DatabaseId::counting_from(first, database.0 as u64);
+    }
+    found(objects, Manifest::new_database(database, settings)).await
 }
 
 /// Where a database that is made now counts from.
