@@ -98,8 +98,9 @@ fn tell_of(py: Python<'_>, tell: &Bound<'_, PyAny>, url: &str, event: GcEvent) -
     match event {
         GcEvent::Round(found) => tell.call1((url, report(py, &found)?))?,
         GcEvent::Failed(error) => tell.call1((url, exception(py, &error)))?,
-        GcEvent::Ended(Ended::Gone) => tell.call1((url, "the database is gone"))?,
-        GcEvent::Ended(Ended::Absent(error)) => tell.call1((url, error.to_string()))?,
+        GcEvent::Ended(Ended::Gone(error) | Ended::Absent(error)) => {
+            tell.call1((url, error.to_string()))?
+        }
     };
     Ok(())
 }
