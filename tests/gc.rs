@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcOptions, GcReport};
 use siltstone::store::counting::{Requests, count};
 use siltstone::store::{Listed, PutAnswer, Store, Upload, lies_under};
-use siltstone::verify::{Progress, verify};
+use siltstone::verify::verify;
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, Scan, ScanRange,
+    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::{AttemptId, DatabaseId, Epoch, ManifestId, ObjectId, ObjectName, UnixMillis};
@@ -215,7 +215,7 @@ fn a_round_says_how_far_it_is() {
         world.run("collector", move |env| async move {
             let progress = Arc::default();
             let report = siltstone::gc::once_watched(&env, &AT_ONCE, dry, &progress).await?;
-            Ok((progress.objects(), report.total().deleted))
+            Ok((progress.so_far(), report.total().deleted))
         })
     };
     let (far, would_go) = round(true);

@@ -17,8 +17,10 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcReport};
 use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use siltstone::verify::{Progress, verify};
-use siltstone::{Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Result};
+use siltstone::verify::verify;
+use siltstone::{
+    Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Progress, Result,
+};
 use siltstone_base::{ObjectName, SstId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
