@@ -12,12 +12,11 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcOptions, GcReport};
 use siltstone::store::counting::{Requests, count};
-use siltstone::store::{Listed, PutAnswer, Store, Upload, lies_under};
+use siltstone::store::{Listed, Store, lies_under};
 use siltstone::verify::verify;
 use siltstone::{
     Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
@@ -28,10 +27,10 @@ use siltstone_base::{AttemptId, DatabaseId, Epoch, ManifestId, ObjectId, ObjectN
 use siltstone_manifest::compaction::Compactions;
 use siltstone_tests::faults::{Bucket, CrashPoint, Fault, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
+use siltstone_tests::passed_on;
 use siltstone_tests::reachable::{Difference, difference};
 use siltstone_tests::sim::{ProcessId, Sim, Stopped};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -364,21 +363,7 @@ impl Stubborn {
 }
 
 impl Store for Stubborn {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        self.store.put_if_absent(name, bytes)
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
+    passed_on!(store: get, put_if_absent, upload);
 
     fn list(
         &self,
