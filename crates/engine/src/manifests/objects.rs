@@ -12,7 +12,7 @@ use siltstone_base::{
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end, run_starts};
+use siltstone_manifest::protocol::{EndOfRun, Listing, RunAction, WalListing, WalSeen};
 use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
@@ -64,6 +64,14 @@ impl Objects {
         if let Some(listing) = remembered(&self.env, None) {
             return Ok(listing);
         }
+        let (listing, _) = self.list_run(after).await?;
+        #[cfg(mutation = "listing_remembered")]
+        drop(remembered(&self.env, Some(listing)));
+        Ok(listing)
+    }
+
+    /// As [`Objects::list_manifests`], with the ids of all manifests there are, ascending.
+    pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
         let mut again = Again::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary) = self.manifests_listed().await?;
@@ -77,15 +85,13 @@ impl Objects {
             }
         };
         let listing = Listing::ending(end, boundary, after);
-        #[cfg(mutation = "listing_remembered")]
-        drop(remembered(&self.env, Some(listing)));
-        if let Some(apart) = ids.into_iter().find(|id| *id > end)
+        if let Some(apart) = ids.iter().copied().find(|id| *id > end)
             && end > boundary
             && listing.stands
         {
             self.refuse_a_gap(end, apart).await?;
         }
-        Ok(listing)
+        Ok((listing, ids))
     }
 
     /// Ids of manifests, ascending, and the boundary.
@@ -101,39 +107,23 @@ impl Objects {
         Ok((ids, boundary))
     }
 
-    /// Where the run of manifests ends that begins above `boundary`; the boundary where there is
-    /// none. `None` when the first manifest, which says what follows it, was freed since it was
-    /// listed: a boundary says so by now.
+    /// Where the run of manifests ends that a listing showed.
     async fn end_of_run(
         &self,
         ids: &[ManifestId],
         boundary: ManifestId,
     ) -> Result<Option<ManifestId>> {
-        let mut end = run_end(ids, boundary);
-        if end == boundary {
-            // A boundary of a database that stood here before, and perhaps manifests of it: this
-            // one counts from beyond all that.
-            for first in run_starts(ids, boundary).into_iter().rev() {
-                if self.manifest(first).await?.is_some_and(|first| first.begins_the_count()) {
-                    end = run_end(ids, first);
-                    break;
+        let mut run = EndOfRun::new(ids.to_vec(), boundary);
+        loop {
+            match run.action() {
+                RunAction::Done(end) => return Ok(end),
+                RunAction::Read(id) => run.on_read(self.manifest(id).await?.as_deref()),
+                RunAction::Ask(_) if cfg!(mutation = "listing_trusted") => run.on_asked(false),
+                RunAction::Ask(id) => {
+                    run.on_asked(self.get(ObjectName::Manifest(id)).await?.is_some());
                 }
             }
         }
-        while !cfg!(mutation = "listing_trusted") {
-            let next = match end {
-                ManifestId::FIRST if boundary < end => match self.manifest(end).await? {
-                    Some(first) => first.next_id(),
-                    None => return Ok(None),
-                },
-                end => end.next(),
-            };
-            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
-                break;
-            }
-            end = run_end(ids, next);
-        }
-        Ok(Some(end))
     }
 
     /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
