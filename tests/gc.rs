@@ -12,24 +12,25 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcOptions, GcReport};
 use siltstone::store::counting::{Requests, count};
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use siltstone::verify::{Progress, verify};
+use siltstone::store::{Listed, Store, lies_under};
+use siltstone::verify::verify;
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, Scan, ScanRange,
+    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    ReaderOptions, Result, Rows, Scan, ScanRange,
 };
-use siltstone_base::ObjectName;
+use siltstone_base::id::NUMBERS_A_MILLI;
+use siltstone_base::{AttemptId, DatabaseId, Epoch, ManifestId, ObjectId, ObjectName, UnixMillis};
+use siltstone_manifest::compaction::Compactions;
 use siltstone_tests::faults::{Bucket, CrashPoint, Fault, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
+use siltstone_tests::passed_on;
 use siltstone_tests::reachable::{Difference, difference};
 use siltstone_tests::sim::{ProcessId, Sim, Stopped};
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -213,7 +214,7 @@ fn a_round_says_how_far_it_is() {
         world.run("collector", move |env| async move {
             let progress = Arc::default();
             let report = siltstone::gc::once_watched(&env, &AT_ONCE, dry, &progress).await?;
-            Ok((progress.objects(), report.total().deleted))
+            Ok((progress.so_far(), report.total().deleted))
         })
     };
     let (far, would_go) = round(true);
@@ -344,30 +345,25 @@ fn no_process_clock_makes_an_object_old() {
     }
 }
 
-/// A store that refuses some deletes, and whose listings lack some objects.
+/// A store that refuses some deletes, and whose listings lack some objects, or show some that are
+/// gone.
 #[derive(Debug)]
 struct Stubborn {
     store: Arc<dyn Store>,
     refused: BTreeSet<ObjectName>,
     unlisted: BTreeSet<ObjectName>,
+    gone: BTreeSet<ObjectName>,
+}
+
+impl Stubborn {
+    fn over(store: &Arc<dyn Store>) -> Stubborn {
+        let (refused, unlisted, gone) = Default::default();
+        Stubborn { store: Arc::clone(store), refused, unlisted, gone }
+    }
 }
 
 impl Store for Stubborn {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        self.store.put_if_absent(name, bytes)
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
+    passed_on!(store: get, put_if_absent, upload);
 
     fn list(
         &self,
@@ -377,6 +373,10 @@ impl Store for Stubborn {
         Box::pin(async move {
             let mut listed = self.store.list(prefix, after).await?;
             listed.retain(|object| !self.unlisted.contains(&object.name));
+            for name in self.gone.iter().filter(|name| lies_under(**name, prefix)) {
+                listed.push(Listed { name: *name, bytes: 1, modified: UnixMillis(1) });
+            }
+            listed.sort_by_key(|object| object.name);
             Ok(listed)
         })
     }
@@ -397,7 +397,8 @@ fn round_over(
     unlisted: BTreeSet<ObjectName>,
 ) -> GcReport {
     world.run("collector", |env| async move {
-        let store = Arc::new(Stubborn { store: Arc::clone(&env.store), refused, unlisted });
+        let store = Stubborn { refused, unlisted, ..Stubborn::over(&env.store) };
+        let store = Arc::new(store);
         siltstone::gc::once(&Env { store, ..env }, &AT_ONCE, false).await
     })
 }
@@ -442,6 +443,96 @@ fn a_listing_that_lacks_the_newest_costs_nothing() {
     world.check();
     world.collect();
     assert_eq!(world.difference(), Difference::default());
+}
+
+/// A listing that goes on to show the first manifest, which is gone, and not what says so: asked
+/// for again with pauses, and no longer than a request may take. Before, without a pause and
+/// without an end.
+#[test]
+fn a_listing_that_goes_on_to_show_what_is_gone_has_an_end() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    world.collect();
+    let (first, mut unlisted) = (ObjectName::Manifest(ManifestId::FIRST), BTreeSet::new());
+    for (name, _) in world.bucket.objects() {
+        assert_ne!(name, first, "it was freed");
+        if matches!(name, ObjectName::ManifestBoundary(_)) {
+            unlisted.insert(name);
+        }
+    }
+    let (error, took, asked) = world.run("collector", |env| async move {
+        let gone = BTreeSet::from([first]);
+        let stale = Stubborn { unlisted, gone, ..Stubborn::over(&env.store) };
+        let (env, requests) = count(Env { store: Arc::new(stale), ..env });
+        let began = env.clock.monotonic();
+        let error = siltstone::gc::once(&env, &AT_ONCE, false).await.expect_err("no newest");
+        Ok((error, env.clock.monotonic() - began, total(&requests)))
+    });
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(&first.to_string()), "{error}");
+    assert!(took >= AT_ONCE.deadline && took < 2 * AT_ONCE.deadline, "{took:?}");
+    assert!(asked < 100, "{asked} requests");
+    world.check();
+}
+
+/// Somebody else deletes the records of jobs, and leaves the boundary, which says that there are
+/// some: collectors and compactors tell it, and reads and writes go on. Before, they listed and
+/// read without an end.
+#[test]
+fn records_that_somebody_deleted_are_told() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    world.collect();
+    let names = || world.bucket.objects().into_iter().map(|(name, _)| name);
+    let records: Vec<_> =
+        names().filter(|name| matches!(name, ObjectName::Compactions(_))).collect();
+    let boundary = names().find(|name| matches!(name, ObjectName::CompactionsBoundary(_)));
+    let boundary = boundary.expect("records were freed");
+    assert!(!records.is_empty());
+    for name in records {
+        world.bucket.remove(name);
+    }
+    let told = world.run("collector", |env| async move {
+        let collected = siltstone::gc::once(&env, &AT_ONCE, false).await.expect_err("a record");
+        let db = open(&env, options()).await?;
+        let compacted = db.compact().await.expect_err("a record");
+        db.close().await?;
+        Ok([collected, compacted])
+    });
+    for error in told {
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(error.to_string().contains(&boundary.to_string()), "{error}");
+    }
+    // As the text says.
+    world.bucket.remove(boundary);
+    world.collect();
+    world.check();
+}
+
+/// A record of a database that was made later in the same place says that this one was deleted. One
+/// of a database before it says nothing: it goes, as garbage.
+#[test]
+fn records_of_other_databases_tell_which_came_first() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    let mine = world.collect().database;
+    let record = |database: DatabaseId| {
+        let number = database.counts_from();
+        let record = Compactions { epoch: Epoch(1), number, ..Compactions::none(database) };
+        let bytes = record.encode(ObjectId(1), AttemptId(1)).expect("a record");
+        world.bucket.insert(ObjectName::Compactions(number), bytes);
+        ObjectName::Compactions(number)
+    };
+    let before = DatabaseId::counting_from(mine.counts_from() - NUMBERS_A_MILLI, 7);
+    let stray = record(before);
+    world.check();
+    world.collect();
+    assert!(world.bucket.objects().iter().all(|(name, _)| *name != stray));
+    record(DatabaseId::counting_from(mine.counts_from() + 1000 * NUMBERS_A_MILLI, 7));
+    let error = world.run("collector", |env| async move {
+        Ok(siltstone::gc::once(&env, &AT_ONCE, false).await.expect_err("it was deleted"))
+    });
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 /// The embedded collector with no grace, beside a compactor that rewrites everything: paused scans

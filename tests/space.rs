@@ -16,17 +16,19 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::gc::{GcClass, GcReport};
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use siltstone::verify::{Progress, verify};
-use siltstone::{Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Result};
+use siltstone::store::{PutAnswer, Store, Upload};
+use siltstone::verify::verify;
+use siltstone::{
+    Accept, Batch, Database, Env, Error, ErrorKind, OpenOptions, Options, Progress, Result,
+};
 use siltstone_base::{ObjectName, SstId};
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
+use siltstone_tests::passed_on;
 use siltstone_tests::reachable::difference;
 use siltstone_tests::sim::Sim;
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -117,13 +119,7 @@ fn weighed(env: Env, weight: &Arc<Mutex<Weight>>) -> Env {
 }
 
 impl Store for Weighed {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
+    passed_on!(store: get, list);
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         async move {
@@ -150,14 +146,6 @@ impl Store for Weighed {
             Ok(upload)
         }
         .boxed()
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list(prefix, after)
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {

@@ -133,13 +133,12 @@ def run_gc(
     """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
 
     One line for each round that found something, and for each trouble. Ctrl-C and SIGTERM end it,
-    with status 0; so does the end of the last database. Exits with 1 when there was no database at
-    one of them.
+    with status 0. Exits with 1 when there was no database at one of them, or it went meanwhile.
     """
     given = [*([session.given_url] if session.given_url else []), *urls]
     if not given:
         raise click.UsageError("Missing argument 'URL...'.")
-    absent = []
+    ended = {}
 
     def line(url: str, event: str, **facts: Any) -> None:
         if as_json:
@@ -157,9 +156,8 @@ def run_gc(
         line(url, "error", text=_told(error))
 
     def on_end(url: str, why: str) -> None:
-        if "gone" not in why:
-            absent.append(url)
-        line(url, "end", text=" ".join(why.split()))
+        ended[url] = " ".join(why.split())
+        line(url, "end", text=ended[url])
 
     with _until_stopped():
         siltstone.admin.run_gc(
@@ -171,5 +169,6 @@ def run_gc(
             on_error=on_error,
             on_end=on_end,
         )
-    if absent:
-        raise click.ClickException(f"there was no database at {', '.join(sorted(absent))}")
+    if ended:
+        told = (f"{url}: {why}" for url, why in sorted(ended.items()))
+        raise click.ClickException(f"NotFound: {'; '.join(told)}")

@@ -15,11 +15,11 @@
 mod silence;
 
 use parking_lot::Mutex;
-use siltstone::verify::{Progress, verify};
+use siltstone::verify::verify;
 use siltstone::{
     Accept, Batch, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Database,
-    Env, ErrorKind, Fill, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan,
-    ScanRange,
+    Env, ErrorKind, Fill, OpenOptions, Options, Progress, Reader, ReaderOptions, Result, Rows,
+    Scan, ScanRange,
 };
 use siltstone_base::SstId;
 use siltstone_manifest::Manifest;

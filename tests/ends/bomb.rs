@@ -8,6 +8,7 @@ use siltstone::Env;
 use siltstone::env::Spawn;
 use siltstone::store::{Listed, PutAnswer, Store, Upload};
 use siltstone_base::{ObjectName, Result};
+use siltstone_tests::passed_on;
 use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -130,9 +131,7 @@ struct BombUpload {
 }
 
 impl Upload for BombUpload {
-    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.upload.write(chunk)
-    }
+    passed_on!(upload: write, abort);
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         let BombUpload { upload, fuse } = *self;
@@ -142,10 +141,6 @@ impl Upload for BombUpload {
             finish.await
         }
         .boxed()
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
     }
 }
 

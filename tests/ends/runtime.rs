@@ -9,11 +9,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::store::memory::MemoryStore;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use siltstone::{Database, ErrorKind, OpenOptions, Reader, ReaderOptions, Result, ScanRange, task};
+use siltstone::store::{PutAnswer, Store};
+use siltstone::{Database, ErrorKind, OpenOptions, Reader, ReaderOptions, ScanRange, task};
 use siltstone_base::ObjectName;
+use siltstone_tests::passed_on;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
@@ -30,13 +30,7 @@ impl fmt::Debug for Mute {
 }
 
 impl Store for Mute {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.store.get(name, range)
-    }
+    passed_on!(store: get, upload, list, delete);
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
         match &*self.asked.lock() {
@@ -46,22 +40,6 @@ impl Store for Mute {
             }
             None => self.store.put_if_absent(name, bytes),
         }
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.store.list(prefix, after)
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.store.delete(name)
     }
 }
 

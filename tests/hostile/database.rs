@@ -1,10 +1,10 @@
 //! A small database with one of everything, and a look at all of it: reader, writer, verification.
 
 use bytes::Bytes;
-use siltstone::verify::{Progress, Report, verify};
+use siltstone::verify::{Report, verify};
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, Scan, ScanRange,
+    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::{AttemptId, ManifestId, ObjectId, ObjectName, WalId};
 use siltstone_fuzz::is_refusal;

@@ -2,8 +2,8 @@
 
 use crate::{World, key, options, tell, value};
 use parking_lot::Mutex;
-use siltstone::verify::{Progress, verify};
-use siltstone::{Accept, Database, Options, Reader, ReaderOptions};
+use siltstone::verify::verify;
+use siltstone::{Accept, Database, Options, Progress, Reader, ReaderOptions};
 use siltstone_base::name::prefix;
 use siltstone_tests::gc;
 use std::sync::Arc;

@@ -5,10 +5,11 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone::store::{Listed, PutAnswer, Store};
 use siltstone::{Env, Error, ErrorKind, Options, Reader, ReaderOptions, Result, ScanRange};
 use siltstone_base::ObjectName;
 use siltstone_manifest::CheckpointOwner;
+use siltstone_tests::passed_on;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ impl Door {
 }
 
 impl Store for Door {
+    passed_on!(store: upload, delete);
+
     fn get(
         &self,
         name: ObjectName,
@@ -74,10 +77,6 @@ impl Store for Door {
         .boxed()
     }
 
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.store.upload(name)
-    }
-
     fn list(
         &self,
         prefix: &'static str,
@@ -87,10 +86,6 @@ impl Store for Door {
             Ok(()) => self.store.list(prefix, after),
             Err(down) => async { Err(down) }.boxed(),
         }
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.store.delete(name)
     }
 }
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -376,6 +377,33 @@ def test_where_no_database_is_both_exit_with_one(name: str, tmp_path: Path) -> N
     assert done.stderr.startswith("Error: ")
     assert str(tmp_path / "none") in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_database_that_vanishes_ends_both_with_one(name: str, tmp_path: Path) -> None:
+    """What it says first shows that it is at work; then its folder is removed."""
+    url = str(tmp_path / "db")
+    small = {"l0_sst_size_bytes": 4096, "embedded_compactor": False, "embedded_gc": False}
+    small |= {"l0_manifest_commit_interval": 0}
+    for _ in range(10):
+        with siltstone.open(url, options=small) as db:
+            db[b"key"] = b"value"
+    often = {
+        "run-gc": ["--interval", "100ms", "--min-age", "0s"],
+        "run-compactor": ["--option", "compactor_poll_interval=0.02"],
+    }
+    command = [sys.executable, "-m", "siltstone.cli", "--path", url, name, *often[name]]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline()
+        while Path(url).exists():  # it may write something while the folder is being emptied
+            shutil.rmtree(url, ignore_errors=True)
+        _, err = child.communicate(timeout=60)
+    assert child.returncode == 1, err
+    last = err.splitlines()[-1]
+    assert last.startswith("Error: NotFound: "), err
+    assert "removed" in last or "gone" in last, err
 
 
 def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 use crate::{Ask, DEADLINE, Refusal, WORDS, World, denied, full, options, put, tell};
 use parking_lot::Mutex;
-use siltstone::{CompactorEvent, CompactorOptions, CompactorProcess, Error, ErrorKind};
+use siltstone::{
+    CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Error, ErrorKind,
+    Options,
+};
 use siltstone_tests::gc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +76,88 @@ fn a_full_disk_ends_a_compactor_within_its_deadline() {
         one.compact().await.unwrap();
         let manifest = gc::newest(&world.env).await.unwrap().unwrap();
         assert_eq!((manifest.l0.len(), manifest.runs.len()), (0, 1));
+    });
+}
+
+/// A worker with ranges to take: of a job that a compactor has begun and left.
+async fn worker(world: &World) -> (CompactorProcess, Told) {
+    drop(compactor(world).await);
+    let mut options = Options { block_bytes: 256, worker_timeout: DEADLINE * 100, ..options() };
+    options.compaction = CompactionOptions {
+        l0_compaction_threshold_ssts: 1,
+        target_sst_bytes: 2000,
+        min_move_bytes: 0,
+        ..options.compaction
+    };
+    let how = CompactorOptions { options, workers: 1, ..CompactorOptions::default() };
+    world.refuse(Ask::Begin, "compacted/", Refusal::Plain(full()));
+    let began = CompactorProcess::open(world.env.clone(), how.clone(), |_| {}).await.unwrap();
+    let running = began.clone();
+    let ran = world.beside(async move { running.run().await });
+    world.sim.sleep(Duration::from_secs(1)).await;
+    began.stop();
+    ran.await.unwrap();
+    world.store.heal();
+    let database = gc::newest(&world.env).await.unwrap().unwrap().database;
+    let record = gc::newest_record(&world.env, database).await.unwrap();
+    assert!(record.open_ranges().len() > 1, "{record:?}");
+    let told = Told::default();
+    let keep = Arc::clone(&told);
+    let listener = move |event: CompactorEvent| keep.lock().push(event.to_string());
+    (CompactorProcess::open(world.env.clone(), how, listener).await.unwrap(), told)
+}
+
+/// A worker that may not write ends as the compactor does, in the store's words. Before, it tried
+/// again for ever.
+#[test]
+fn what_may_not_be_written_ends_a_worker_at_once() {
+    for (asked, names) in [(Ask::Put, "compactions/"), (Ask::Begin, "compacted/")] {
+        tell(async move |world| {
+            let (one, _) = worker(&world).await;
+            world.refuse(asked, names, Refusal::Plain(denied()));
+            let began = world.now();
+            check(&one.work().await.unwrap_err(), ErrorKind::Denied);
+            assert!(world.now() - began < Duration::from_secs(1), "{:?}", world.now());
+        });
+    }
+}
+
+/// What nothing here can mend ends it, too; and a store that takes nothing of its first range, by
+/// the deadline. One that has worked goes on, and says why it waits.
+#[test]
+fn a_worker_waits_for_a_store_that_it_has_worked_with() {
+    tell(async |world| {
+        let (one, told) = worker(&world).await;
+        for kind in [ErrorKind::Invalid, ErrorKind::Unsupported] {
+            world.refuse(Ask::Begin, "compacted/", Refusal::Plain(Error::new(kind, WORDS)));
+            let began = world.now();
+            check(&one.work().await.unwrap_err(), kind);
+            assert!(world.now() - began < DEADLINE, "{:?}", world.now());
+        }
+        assert_eq!(*told.lock(), Vec::<String>::new());
+    });
+    tell(async |world| {
+        let (one, _) = worker(&world).await;
+        world.refuse(Ask::Put, "compactions/", Refusal::Plain(full()));
+        let began = world.now();
+        check(&one.work().await.unwrap_err(), ErrorKind::Timeout);
+        assert!(world.now() - began < 2 * DEADLINE, "{:?}", world.now());
+    });
+    tell(async |world| {
+        let (one, told) = worker(&world).await;
+        let heard = Arc::clone(&told);
+        world.store.refuse(move |ask, _| {
+            let has_worked = || heard.lock().iter().any(|line| line.contains("merged range"));
+            (ask == Ask::Begin && has_worked()).then(|| Refusal::Plain(denied()))
+        });
+        let running = one.clone();
+        let ran = world.beside(async move { running.work().await });
+        world.sim.sleep(4 * DEADLINE).await;
+        let heard = told.lock().clone();
+        assert!(heard.iter().any(|line| line.contains("merged range")), "{heard:?}");
+        assert!(heard.iter().any(|line| line.contains(WORDS)), "{heard:?}");
+        one.stop();
+        ran.await.unwrap();
     });
 }
 

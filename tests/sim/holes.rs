@@ -184,7 +184,7 @@ impl Place {
     fn verify(&self) -> Result<Vec<ObjectName>, Error> {
         let (process, env) = self.process();
         let report = self.sim.block_on(process, async move {
-            let progress = siltstone::verify::Progress::default();
+            let progress = siltstone::Progress::default();
             siltstone::verify::verify(&env, Duration::from_secs(60), &progress).await
         });
         let report = report.map_err(|stopped| Error::internal(format!("{stopped:?}")))??;

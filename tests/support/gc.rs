@@ -8,8 +8,8 @@ use siltstone_base::{AttemptId, DatabaseId, ManifestId, ObjectId, ObjectName, Pu
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordListing, RecordRequest};
 use siltstone_manifest::compaction::{Append, AppendAction, Compactions};
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, Look, LookAction, ManifestAnswer, ManifestRequest, run_end,
-    run_starts,
+    Commit, CommitAction, EndOfRun, Listing, Look, LookAction, ManifestAnswer, ManifestRequest,
+    RunAction,
 };
 use siltstone_manifest::{Edit, Manifest, Rules};
 use std::sync::Arc;
@@ -120,26 +120,23 @@ async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, 
                     _ => {}
                 }
             }
-            let mut end = run_end(&ids, boundary);
-            for start in run_starts(&ids, boundary) {
-                let found = env.store.get(ObjectName::Manifest(start), None).await?;
-                let begins = found.map(|bytes| Manifest::decode(&bytes)).transpose()?;
-                if end == boundary && begins.is_some_and(|(_, state)| state.begins_the_count()) {
-                    end = run_end(&ids, start);
+            let mut run = EndOfRun::new(ids, boundary);
+            let end = loop {
+                match run.action() {
+                    RunAction::Read(id) => run.on_read(read(env, id).await?.as_deref()),
+                    // Listings are believed here.
+                    RunAction::Ask(_) => run.on_asked(false),
+                    RunAction::Done(end) => break end.unwrap_or(boundary),
                 }
-            }
-            if end == ManifestId::FIRST
-                && let Some(first) = env.store.get(ObjectName::Manifest(end), None).await?
-            {
-                let next = Manifest::decode(&first)?.1.next_id();
-                end = if ids.contains(&next) { run_end(&ids, next) } else { end };
-            }
+            };
             ManifestAnswer::Listed(Listing::ending(end, boundary, after))
         }
-        ManifestRequest::Read(id) => {
-            let bytes = env.store.get(ObjectName::Manifest(id), None).await?;
-            let decoded = bytes.map(|bytes| Manifest::decode(&bytes)).transpose()?;
-            ManifestAnswer::Read(decoded.map(|(_, manifest)| Arc::new(manifest)))
-        }
+        ManifestRequest::Read(id) => ManifestAnswer::Read(read(env, id).await?),
     })
+}
+
+async fn read(env: &Env, id: ManifestId) -> Result<Option<Arc<Manifest>>, Error> {
+    let bytes = env.store.get(ObjectName::Manifest(id), None).await?;
+    let decoded = bytes.map(|bytes| Manifest::decode(&bytes)).transpose()?;
+    Ok(decoded.map(|(_, manifest)| Arc::new(manifest)))
 }

@@ -203,9 +203,7 @@ struct SlowUpload {
 }
 
 impl Upload for SlowUpload {
-    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.upload.write(chunk)
-    }
+    crate::passed_on!(upload: write, abort);
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {
@@ -213,10 +211,6 @@ impl Upload for SlowUpload {
             self.upload.finish().await
         }
         .boxed()
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
     }
 }
 

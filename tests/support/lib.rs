@@ -10,6 +10,7 @@ pub mod gc;
 pub mod latency;
 pub mod model;
 pub mod moto;
+mod passed_on;
 pub mod reachable;
 pub mod recording;
 pub mod sim;

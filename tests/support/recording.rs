@@ -145,15 +145,9 @@ struct RecordingUpload {
 }
 
 impl Upload for RecordingUpload {
-    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.upload.write(chunk)
-    }
+    crate::passed_on!(upload: write, abort);
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         recorded(self.log, Request::Finish(self.name), self.upload.finish())
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
     }
 }

@@ -45,6 +45,7 @@ pub use api::stats::{StatInfo, Stats};
 pub use compact::log::CompactionEntry;
 pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
 pub use io::env::Env;
+pub use io::progress::Progress;
 pub use io::{env, store, task};
 pub use options::{OptionInfo, OptionKind, OptionValue, Options};
 pub use read::answer::Answer;

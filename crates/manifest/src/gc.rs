@@ -15,7 +15,7 @@ pub use fate::Fate;
 use crate::compaction::record::JobReservation;
 use crate::rules::Rules;
 use crate::state::Manifest;
-use siltstone_base::{ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_base::{DatabaseId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -121,15 +121,10 @@ pub fn manifest_boundary_now(listed: &[ListedObject]) -> ManifestId {
 }
 
 /// How far the boundary of the records may move, given a listing: past every record that was
-/// superseded at or before `cutoff`, never onto the newest, and not before the present boundary.
+/// superseded at or before `cutoff`, never onto the newest, and not before `present`, where it is.
 /// The boundary object is created first; then the records up to it are deleted, ascending, and
 /// older boundary objects with them.
-pub(crate) fn superseded(listed: &[ListedObject], cutoff: UnixMillis) -> Option<u64> {
-    let boundaries = listed.iter().filter_map(|object| match object.name {
-        ObjectName::CompactionsBoundary(number) => Some(number),
-        _ => None,
-    });
-    let present = boundaries.max().unwrap_or_default();
+pub(crate) fn superseded(listed: &[ListedObject], present: u64, cutoff: UnixMillis) -> Option<u64> {
     let records = listed.iter().filter_map(|object| match object.name {
         ObjectName::Compactions(number) if number > present => Some((number, object.modified)),
         _ => None,
@@ -142,6 +137,16 @@ pub(crate) fn superseded(listed: &[ListedObject], cutoff: UnixMillis) -> Option<
         *stored <= cutoff && *next == number.saturating_add(1)
     });
     passed.map(|((number, _), _)| *number).last()
+}
+
+/// Where the boundary of the records of `database` is, given a listing: 0 before the first. What
+/// lies below the number that its records count from is behind it in any case.
+pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId) -> u64 {
+    let boundaries = listed.iter().filter_map(|object| match object.name {
+        ObjectName::CompactionsBoundary(number) => Some(number),
+        _ => None,
+    });
+    boundaries.max().unwrap_or_default().max(database.counts_from() - 1)
 }
 
 /// Which objects are dead. Nothing is, without a manifest.
@@ -158,12 +163,13 @@ pub fn dead(evidence: &Evidence, rules: Rules) -> Verdict {
         ObjectName::Wal(id) => Some(id.get()),
         _ => None,
     }));
-    let nothing_known = evidence.newest.is_none();
+    let Some(newest) = &evidence.newest else { return Verdict::default() };
+    let listed = &evidence.listed;
+    let records = record_boundary_now(listed, newest.database);
     Verdict {
-        manifest_boundary: manifest_boundary(&evidence.listed, evidence.readable_until())
-            .filter(|_| !nothing_known),
-        wal_boundary: (wal > fate::wal_boundary_now(&evidence.listed)).then_some(wal),
-        record_boundary: superseded(&evidence.listed, evidence.cutoff).filter(|_| !nothing_known),
+        manifest_boundary: manifest_boundary(listed, evidence.readable_until()),
+        wal_boundary: (wal > fate::wal_boundary_now(listed)).then_some(wal),
+        record_boundary: superseded(listed, records, evidence.cutoff),
         deletes,
     }
 }

@@ -13,6 +13,7 @@
 
 use crate::layer::Layer;
 use bytes::Bytes;
+use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, Result, Seq,
@@ -22,11 +23,6 @@ use siltstone_base::{
 /// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
 /// bits are never all ones.
 pub(crate) const RELEASED: AttemptId = AttemptId(u128::MAX);
-
-/// Numbers that a database has for each millisecond of its life before the next one's begin: some
-/// four million manifests or WAL objects a second. Until the year 2039 a number then fits into the
-/// 53 bits that every reader of JSON keeps.
-pub const NUMBERS_A_MILLI: u64 = 1 << 12;
 
 /// Writer records that are kept: enough that a claim whose outcome is not known finds itself
 /// again. A claim that fell off the end has been overtaken that many times, and ends as fenced
@@ -283,9 +279,13 @@ impl Settings {
 }
 
 impl Manifest {
-    /// The first manifest of a new database: no writer, no tables, WAL from id 1.
+    /// The first manifest of a new database: no writer, no tables. All later numbers, the next
+    /// manifest's and the WAL's, count from where `database` says, so that nothing of a database
+    /// that stood at the same place before, no late object and no late delete, meets a number of
+    /// this one (rule E1).
     #[must_use]
     pub fn new_database(database: DatabaseId, settings: Settings) -> Manifest {
+        let replay_from = WalId(database.counts_from());
         Manifest {
             id: ManifestId::FIRST,
             database,
@@ -299,8 +299,8 @@ impl Manifest {
             widest_window: 0,
             reserved: Vec::new(),
             floor: Seq::NONE,
-            replay_from: WalId::FIRST,
-            wal_id_last_seen: WalId::NONE,
+            replay_from,
+            wal_id_last_seen: replay_from.minus(1),
             flushed_seq: Seq::NONE,
             kept_fences: Vec::new(),
             last_l0_order: 0,
@@ -314,15 +314,6 @@ impl Manifest {
             pending_ingests: Vec::new(),
             adopted_ingests: Vec::new(),
         }
-    }
-
-    /// This first manifest, with every later number from `first` on: the next manifest's, and the
-    /// WAL's. So that nothing of a database that stood at the same place before, no late object and
-    /// no late delete, meets a number of this one (rule E1). 1 changes nothing.
-    #[must_use]
-    pub fn counting_from(self, first: u64) -> Manifest {
-        let replay_from = WalId(first.max(1));
-        Manifest { replay_from, wal_id_last_seen: replay_from.minus(1), ..self }
     }
 
     /// The number of the manifest after this one: one more, but for the first manifest of a

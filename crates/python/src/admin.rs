@@ -1,16 +1,14 @@
 //! Looking at a database without opening it.
 
-use crate::error::Raise;
 use crate::open::{env, text_of};
 use crate::options::options;
-use crate::process::{Process, over};
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for, wait};
+use crate::process::Process;
+use crate::wait::{wait, wait_watched};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use siltstone::ManifestId;
 use siltstone::admin::{CheckpointOwner, Manifest};
-use siltstone::verify::{Progress, Report};
-use std::pin::pin;
+use siltstone::verify::Report;
+use siltstone::{ManifestId, Progress};
 
 /// A dict of the pairs given.
 macro_rules! dict {
@@ -67,17 +65,8 @@ pub(crate) fn verify<'py>(
     let env = env(py, process, url, &text_of(store_options)?)?;
     let deadline = options(&PyDict::new(py))?.deadline;
     let done = Progress::default();
-    let mut work = pin!(siltstone::verify::verify(&env, deadline, &done));
-    loop {
-        match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
-            Polled::Done(found) => return report(py, &found.raise(py)?),
-            Polled::Later => py.check_signals()?,
-            Polled::Over => return Err(over(py)),
-        }
-        if let Some(progress) = progress {
-            progress.call1(done.bytes())?;
-        }
-    }
+    let work = siltstone::verify::verify(&env, deadline, &done);
+    report(py, &wait_watched(py, process, work, (&done, progress))?)
 }
 
 fn report<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDict>> {

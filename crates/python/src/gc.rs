@@ -1,16 +1,18 @@
 //! Collecting garbage without a writer.
 
 use crate::duration::duration;
-use crate::error::{Raise, exception};
+use crate::error::exception;
 use crate::open::{env, text_of};
 use crate::options::options;
-use crate::process::{Process, over};
-use crate::wait::{Polled, SIGNAL_INTERVAL, poll_for};
+use crate::process::Process;
+use crate::wait::{SIGNAL_INTERVAL, wait_telling, wait_watched};
+use futures::FutureExt;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport, Progress};
-use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use siltstone::Progress;
+use siltstone::gc::{Ended, GcEvent, GcOptions, GcReport};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options' defaults, and what was given.
@@ -45,17 +47,8 @@ pub(crate) fn gc<'py>(
     let how = gc_options(py, min_age, None)?;
     let env = env(py, process, url, &text_of(store_options)?)?;
     let done = Arc::<Progress>::default();
-    let mut work = pin!(siltstone::gc::once_watched(&env, &how, dry_run, &done));
-    loop {
-        match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
-            Polled::Done(found) => return report(py, &found.raise(py)?),
-            Polled::Later => py.check_signals()?,
-            Polled::Over => return Err(over(py)),
-        }
-        if let Some(progress) = progress {
-            progress.call1(done.objects())?;
-        }
-    }
+    let work = siltstone::gc::once_watched(&env, &how, dry_run, &done);
+    report(py, &wait_watched(py, process, work, (&done, progress))?)
 }
 
 /// Rounds over all of `urls` until each database is gone. `tell` is called with a URL and what
@@ -75,31 +68,25 @@ pub(crate) fn run_gc<'py>(
     let envs = urls.iter().map(|url| env(py, process, url, &store_options));
     let envs = envs.collect::<PyResult<Vec<_>>>()?;
     let events: Mutex<Vec<(usize, GcEvent)>> = Mutex::default();
-    let note = |place, event| {
-        events.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((place, event));
+    let note = |place, event| events.lock().push((place, event));
+    let work = siltstone::gc::run(envs, how, note).map(Ok);
+    let heard = || {
+        let heard = std::mem::take(&mut *events.lock());
+        heard.into_iter().try_for_each(|(place, event)| {
+            tell_of(py, tell, urls.get(place).map_or("", String::as_str), event)
+        })
     };
-    let mut work = pin!(siltstone::gc::run(envs, how, note));
-    loop {
-        let polled = py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL));
-        let heard =
-            std::mem::take(&mut *events.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-        for (place, event) in heard {
-            tell_of(py, tell, urls.get(place).map_or("", String::as_str), event)?;
-        }
-        match polled {
-            Polled::Done(()) => return Ok(()),
-            Polled::Later => py.check_signals()?,
-            Polled::Over => return Err(over(py)),
-        }
-    }
+    wait_telling(py, process, work, heard)?;
+    heard()
 }
 
 fn tell_of(py: Python<'_>, tell: &Bound<'_, PyAny>, url: &str, event: GcEvent) -> PyResult<()> {
     match event {
         GcEvent::Round(found) => tell.call1((url, report(py, &found)?))?,
         GcEvent::Failed(error) => tell.call1((url, exception(py, &error)))?,
-        GcEvent::Ended(Ended::Gone) => tell.call1((url, "the database is gone"))?,
-        GcEvent::Ended(Ended::Absent(error)) => tell.call1((url, error.to_string()))?,
+        GcEvent::Ended(Ended::Gone(error) | Ended::Absent(error)) => {
+            tell.call1((url, error.to_string()))?
+        }
     };
     Ok(())
 }

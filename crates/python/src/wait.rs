@@ -3,7 +3,7 @@
 use crate::error::Raise;
 use crate::process::{Process, over};
 use pyo3::prelude::*;
-use siltstone::Result;
+use siltstone::{Progress, Result};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -33,14 +33,41 @@ pub(crate) fn wait<T: Send>(
     process: &'static Process,
     work: impl Future<Output = Result<T>> + Send,
 ) -> PyResult<T> {
+    wait_telling(py, process, work, || Ok(()))
+}
+
+/// As [`wait`]; `tell` is called a few times a second, as long as it takes.
+///
+/// # Errors
+/// As [`wait`]; those of `tell`, by which `work` is dropped.
+pub(crate) fn wait_telling<T: Send>(
+    py: Python<'_>,
+    process: &'static Process,
+    work: impl Future<Output = Result<T>> + Send,
+    tell: impl Fn() -> PyResult<()>,
+) -> PyResult<T> {
     let mut work = pin!(work);
     loop {
         match py.detach(|| poll_for(process, work.as_mut(), SIGNAL_INTERVAL)) {
             Polled::Done(done) => return done.raise(py),
-            Polled::Later => py.check_signals()?,
+            Polled::Later => py.check_signals().and_then(|()| tell())?,
             Polled::Over => return Err(over(py)),
         }
     }
+}
+
+/// As [`wait`]; `told` is called with how far `work` is, a few times a second.
+///
+/// # Errors
+/// As [`wait`]; those of `told`.
+pub(crate) fn wait_watched<T: Send>(
+    py: Python<'_>,
+    process: &'static Process,
+    work: impl Future<Output = Result<T>> + Send,
+    (progress, told): (&Progress, Option<&Bound<'_, PyAny>>),
+) -> PyResult<T> {
+    let tell = || told.map_or(Ok(()), |told| told.call1(progress.so_far()).map(drop));
+    wait_telling(py, process, work, tell)
 }
 
 /// What polling for a while came to.

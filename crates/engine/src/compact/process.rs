@@ -209,7 +209,9 @@ impl CompactorProcess {
     /// [`CompactorProcess::stop`].
     ///
     /// # Errors
-    /// NotFound when the database is destroyed; Unsupported for a record that it cannot read.
+    /// NotFound when the database is destroyed; Unsupported for a record that it cannot read;
+    /// Denied, and Timeout after the `deadline`, where the store takes nothing of its first range.
+    /// Later troubles are told, and waited out.
     pub async fn work(&self) -> Result<()> {
         worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
     }

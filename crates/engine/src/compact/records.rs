@@ -59,7 +59,7 @@ impl Chain {
         turn.looks += 1;
         if let Some(known) = self.known()
             && turn.looks <= LOOKS_BY_READ
-            && manifests.objects().record(known.number + 1).await?.is_none()
+            && manifests.objects().record(known.number + 1, known.database).await?.is_none()
         {
             return Ok(known);
         }
@@ -129,16 +129,17 @@ async fn drive(
     manifests: &ManifestClient,
     mut machine: Append,
 ) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
+    let (objects, database) = (manifests.objects(), manifests.database());
     let mut driver = Driver { manifests, creating: None };
     loop {
         let answer = match machine.action() {
             AppendAction::Done(record) => return Ok(Ok(record)),
             AppendAction::Failed(refusal) => return Ok(Err(refusal)),
             AppendAction::Request(RecordRequest::List) => {
-                RecordAnswer::Listed(manifests.objects().list_records().await?)
+                RecordAnswer::Listed(objects.list_records(database).await?)
             }
             AppendAction::Request(RecordRequest::Read(number)) => {
-                RecordAnswer::Read(driver.read(number).await?)
+                RecordAnswer::Read(objects.record(number, database).await?)
             }
             AppendAction::Request(RecordRequest::Create(record)) => driver.create(record).await?,
         };
@@ -147,16 +148,6 @@ async fn drive(
 }
 
 impl Driver<'_> {
-    async fn read(&self, number: u64) -> Result<Option<Arc<Compactions>>> {
-        let record = self.manifests.objects().record(number).await?;
-        let foreign = |record: &Arc<Compactions>| record.database != self.manifests.database();
-        if record.as_ref().is_some_and(foreign) {
-            let name = ObjectName::Compactions(number);
-            return Err(Error::corruption("a record of another database").with("object", name));
-        }
-        Ok(record)
-    }
-
     async fn create(&mut self, record: Arc<Compactions>) -> Result<RecordAnswer> {
         let objects = self.manifests.objects();
         let env = &objects.env;

@@ -24,10 +24,8 @@ pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// the beginning for as long as the deadline, a permission at once.
 pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
     let mut pause = FIRST_PAUSE;
-    let clock = &host.env().clock;
-    // Until the store has taken something: whoever has just started it should hear that it cannot
-    // work, where one that has worked waits for better times.
-    let mut unproven_since = Some(clock.monotonic());
+    let mut trial = Trial::default();
+    trial.begins(&**host);
     while host.check_open().is_ok() {
         let due = caught("compactor", start_due(host)).await.flatten();
         let due = match due {
@@ -36,7 +34,8 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
         };
         let error = match (due, host.compactor().take_failure()) {
             (Ok(due), None) => {
-                (pause, unproven_since) = (FIRST_PAUSE, None);
+                pause = FIRST_PAUSE;
+                trial.passes();
                 if !due {
                     host.idle(None).await;
                 }
@@ -45,11 +44,7 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             (Ok(_), Some(error)) => error,
             (Err(error), _) => error,
         };
-        let waited = unproven_since.map(|since| clock.monotonic().saturating_sub(since));
-        let unproven = waited.is_some_and(|waited| {
-            error.kind() == ErrorKind::Denied || waited >= host.options().deadline
-        });
-        if host.writer().is_none() && (unproven || is_final(&error)) {
+        if host.writer().is_none() && trial.ends_by(&**host, &error) {
             return Err(error);
         }
         if error.kind() == ErrorKind::Fenced {
@@ -66,6 +61,43 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
     Ok(())
+}
+
+/// Whether a compactor or a worker in a process of its own has shown that it can work: whoever has
+/// just started it should hear that it cannot, where one that has worked waits for better times.
+#[derive(Default)]
+pub(super) struct Trial {
+    passed: bool,
+    /// When what may show it began.
+    since: Option<Duration>,
+}
+
+impl Trial {
+    /// Something begins that shows it, unless it is under way.
+    pub(super) fn begins(&mut self, host: &dyn Host) {
+        self.since.get_or_insert_with(|| host.env().clock.monotonic());
+    }
+
+    /// Nothing is under way any more that could show it.
+    pub(super) fn rests(&mut self) {
+        self.since = None;
+    }
+
+    /// The store has taken what there was to give.
+    pub(super) fn passes(&mut self) {
+        self.passed = true;
+    }
+
+    /// Whether it ends by `error`: trying again cannot help; or nothing was taken from the
+    /// beginning, a permission being no matter of time.
+    pub(super) fn ends_by(&self, host: &dyn Host, error: &Error) -> bool {
+        let since = self.since.filter(|_| !self.passed);
+        let waited = since.map(|since| host.env().clock.monotonic().saturating_sub(since));
+        let in_vain = waited.is_some_and(|waited| {
+            error.kind() == ErrorKind::Denied || waited >= host.options().deadline
+        });
+        in_vain || is_final(error)
+    }
 }
 
 /// Whether trying again cannot help a process that does nothing else.

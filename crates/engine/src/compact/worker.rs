@@ -6,6 +6,7 @@ use super::event::{CompactorEvent, RangeMerged};
 use super::host::Host;
 use super::process::Process;
 use super::range::{Ended, Layers, RangeWorker};
+use super::schedule::Trial;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -24,7 +25,8 @@ type Working = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<Ended
 /// Runs until the process is stopped.
 ///
 /// # Errors
-/// NotFound when the database is destroyed; Unsupported.
+/// NotFound when the database is destroyed; Unsupported; what the store refuses from the beginning
+/// for as long as the deadline, a permission at once.
 pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let mut working = Working::new();
@@ -40,6 +42,7 @@ async fn direct(
     working: &mut Working,
 ) -> Result<()> {
     let (mut watch, mut here) = (Watch::default(), HashSet::new());
+    let mut trial = Trial::default();
     while process.check_open().is_ok() {
         let found = match look(process, &mut watch, &here).await {
             Ok(found) => found,
@@ -54,7 +57,16 @@ async fn direct(
             if working.len() >= cut::parallelism(&**process) {
                 break;
             }
-            let Some(layers) = inputs(process, place.0).await? else { continue };
+            let layers = match inputs(process, place.0).await {
+                Ok(Some(layers)) => layers,
+                Ok(None) => continue,
+                Err(error) if error.kind().may_pass() => {
+                    process.tell(CompactorEvent::Trouble(error));
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
+            trial.begins(&**process);
             here.insert(place);
             let (owned, layers) = (Arc::clone(process), Arc::new(layers));
             let work = merge(owned, (place, instead_of), layers, Arc::clone(stop));
@@ -63,12 +75,17 @@ async fn direct(
         let pause = process.next_pause(any);
         let Some((place, ended)) = next(process, working, pause).await else { continue };
         here.remove(&place);
-        if let Err(error) = ended
-            && process.check_open().is_ok()
-        {
-            // Its claim stands until others see it stand still, or until it is taken here again.
-            process.tell(CompactorEvent::Trouble(error));
-            process.rests(process.next_pause(false)).await;
+        match ended {
+            Ok(Ended::Done) => trial.passes(),
+            Ok(Ended::Lost) => trial.rests(),
+            Err(_) if process.check_open().is_err() => {}
+            Err(error) if trial.ends_by(&**process, &error) => return Err(error),
+            Err(error) => {
+                // Its claim stands until others see it stand still, or until it is taken here
+                // again.
+                process.tell(CompactorEvent::Trouble(error));
+                process.rests(process.next_pause(false)).await;
+            }
         }
     }
     Ok(())
@@ -88,6 +105,13 @@ async fn look(
     let open = record.open_ranges().into_iter().map(|place| (place, None));
     let found: Vec<Free> = open.chain(silent).filter(|(place, _)| !here.contains(place)).collect();
     Ok(found)
+}
+
+/// Whether the job has ended, as of now.
+async fn is_over(process: &Process, id: JobId) -> Result<bool> {
+    process.manifests().probe(true).await?;
+    process.compactor().chain.list(process.manifests()).await?;
+    Ok(inputs(process, id).await?.is_none())
 }
 
 /// The tables to merge, newest layer first; `None` when the job has ended.
@@ -120,11 +144,10 @@ async fn merge(
             let (job, range) = (place.0.to_string(), place.1);
             process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
         }
-        // Inputs that are gone belonged to a job that ended meanwhile; of one that goes on, or of a
-        // store that cannot be asked, that something is not found is trouble like every other.
+        // Inputs that are gone belonged to a job that ended meanwhile, which this process may not
+        // know yet; or all of the database is gone.
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let is_over = matches!(inputs(&process, place.0).await, Ok(None));
-            return if is_over { Ok(Ended::Lost) } else { ended };
+            return if is_over(&process, place.0).await? { Ok(Ended::Lost) } else { ended };
         }
         _ => {}
     }

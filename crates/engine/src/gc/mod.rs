@@ -22,12 +22,12 @@ pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
 pub use serve::{Ended, GcEvent, run};
 
 use crate::io::env::Env;
+use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use round::Collector;
 use siltstone_base::Result;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How a collector without a writer works.
@@ -46,30 +46,6 @@ pub(crate) fn around(env: &Env, pause: Duration) -> Duration {
     env.jittered(pause / 3 * 2)
 }
 
-/// How far a round is. Looked at from anywhere while it runs.
-#[derive(Debug, Default)]
-pub struct Progress {
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl Progress {
-    /// Objects that were deleted, those included whose delete failed, and objects that go: 0 until
-    /// everything is listed and judged.
-    #[must_use]
-    pub fn objects(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-
-    fn add(&self, objects: usize) {
-        self.done.fetch_add(objects as u64, Ordering::Relaxed);
-    }
-
-    fn expect(&self, objects: usize) {
-        self.total.store(objects as u64, Ordering::Relaxed);
-    }
-}
-
 /// One round. `dry` changes nothing: the report lists what would go, and why. It goes by this
 /// machine's clock then, since asking the store's takes an object.
 ///
@@ -81,7 +57,8 @@ pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport>
     once_watched(env, options, dry, &Arc::default()).await
 }
 
-/// [`once`], with `progress` kept up to date for whoever looks at it.
+/// [`once`], with `progress` kept up to date for whoever looks at it: objects that were deleted,
+/// those included whose delete failed, of those that go.
 ///
 /// # Errors
 /// As [`once`].

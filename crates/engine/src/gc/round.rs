@@ -1,8 +1,8 @@
 //! One round: the machine says what to ask the store for, this asks.
 
-use super::Progress;
 use super::due::Seen;
 use super::report::GcReport;
+use crate::io::progress::Progress;
 use crate::io::store::Listed;
 use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
@@ -279,7 +279,7 @@ impl<'a> Round<'a> {
         let dead = dead.filter(|(_, fate)| matches!(fate, Fate::Dead(_)));
         self.bytes = dead.map(|(object, _)| (object.name, object.bytes)).collect();
         if let Some(progress) = self.progress {
-            progress.expect(self.bytes.len());
+            progress.expect(self.bytes.len() as u64);
         }
         self.report.note_stays(&self.listed, &self.fates);
         self.report.manifest_id = self.machine.newest().map_or(ManifestId::NONE, |one| one.id);
@@ -330,16 +330,11 @@ impl<'a> Round<'a> {
     }
 
     async fn about_records(&self, request: RecordRequest) -> Result<RecordAnswer> {
+        let (objects, database) = (self.objects, self.database);
         match request {
-            RecordRequest::List => Ok(RecordAnswer::Listed(self.objects.list_records().await?)),
+            RecordRequest::List => Ok(RecordAnswer::Listed(objects.list_records(database).await?)),
             RecordRequest::Read(number) => {
-                let record = self.objects.record(number).await?;
-                if record.as_ref().is_some_and(|record| record.database != self.database) {
-                    let name = ObjectName::Compactions(number);
-                    let stranger = Error::corruption("a record of another database");
-                    return Err(stranger.with("object", name));
-                }
-                Ok(RecordAnswer::Read(record))
+                Ok(RecordAnswer::Read(objects.record(number, database).await?))
             }
             RecordRequest::Create(_) => Err(Error::internal("a look creates nothing")),
         }
@@ -376,7 +371,7 @@ impl<'a> Round<'a> {
         let answers = self.objects.env.store.delete_many(names.clone()).await;
         let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
         if let Some(progress) = self.progress {
-            progress.add(gone.len());
+            progress.add(gone.len() as u64);
         }
         // Planted: nothing is deleted behind a delete that failed.
         #[cfg(mutation = "stops_at_a_denied_delete")]

@@ -9,6 +9,8 @@ use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use siltstone_base::{Error, ErrorKind, Result};
+use siltstone_manifest::Refusal;
+use siltstone_manifest::edit::Conflict;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +33,8 @@ pub enum GcEvent {
 /// Why the work on a database ended.
 #[derive(Clone, Debug)]
 pub enum Ended {
-    /// The database is gone: it was destroyed.
-    Gone,
+    /// The database is gone: it was deleted, or destroyed.
+    Gone(Error),
     /// There has been no database since the start.
     Absent(Error),
 }
@@ -64,10 +66,17 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
                 (pause, found) = (FIRST_PAUSE, true);
                 options.interval
             }
-            Ok(false) if found => return Ended::Gone,
+            Ok(false) if found => {
+                let gone = Refusal::from(Conflict::OtherDatabase);
+                return Ended::Gone(
+                    Error::from(gone).with("store", format_args!("{:?}", env.store)),
+                );
+            }
             Ok(false) => return Ended::Absent(no_database(&env)),
             // A folder that was removed says so, where an object store lists nothing.
-            Err(error) if found && error.kind() == ErrorKind::NotFound => return Ended::Gone,
+            Err(error) if found && error.kind() == ErrorKind::NotFound => {
+                return Ended::Gone(error);
+            }
             Err(error) => {
                 tell(GcEvent::Failed(error));
                 let waited = pause;

@@ -5,7 +5,7 @@ use super::objects::Objects;
 use super::rules;
 use parking_lot::RwLock;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ObjectId, ObjectName, Result,
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName, Result,
 };
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::protocol::{
@@ -65,6 +65,26 @@ pub(crate) async fn look(
     known: Option<Arc<Manifest>>,
 ) -> Result<Option<Arc<Manifest>>> {
     run_look(objects, Look::new(known, rules::in_force())).await
+}
+
+/// Manifests where there is no database: their ids, ascending, and the boundary.
+pub(crate) type Left = (Vec<ManifestId>, ManifestId);
+
+/// The newest manifest, proven; where there is no database, what is left of manifests.
+pub(crate) async fn look_or_left(objects: &Objects) -> Result<Result<Arc<Manifest>, Left>> {
+    let mut machine = Look::new(None, rules::in_force());
+    let (mut requests, mut left) = (ManifestRequests::new(objects), Left::default());
+    loop {
+        match machine.action() {
+            LookAction::Done(newest) => return Ok(newest.ok_or(left)),
+            LookAction::Request(ManifestRequest::List { after }) => {
+                let (listing, ids) = objects.list_run(after).await?;
+                left = (ids, listing.boundary);
+                machine.on_answer(ManifestAnswer::Listed(listing));
+            }
+            LookAction::Request(request) => machine.on_answer(requests.perform(request).await?),
+        }
+    }
 }
 
 async fn run_look(objects: &Objects, mut machine: Look) -> Result<Option<Arc<Manifest>>> {

@@ -7,34 +7,37 @@
 //!
 //! ```text
 //! manifest/1 ─ decides who makes the database, and says where it counts from: n
-//! manifest/n, n + 1, …   wal/n, n + 1, …
+//! manifest/n, n + 1, …   wal/n, n + 1, …   compactions/n, n + 1, …
 //! ```
+//! The identity that every manifest carries says it for good.
 
-use super::client::found;
+use super::client::{Left, found};
 use super::now::store_time;
 use super::objects::Objects;
+use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
-use siltstone_manifest::protocol::run_end;
-use siltstone_manifest::state::NUMBERS_A_MILLI;
 use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes a database where there is none; somebody else's when that came first.
+/// Makes a database where there is none, and no more than `left`; somebody else's when that came
+/// first.
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
-pub(crate) async fn database(objects: &Objects, settings: Settings) -> Result<Arc<Manifest>> {
-    refuse_what_is_left(objects).await?;
-    let database = DatabaseId(objects.env.random_u128());
-    let first = Manifest::new_database(database, settings);
-    let first = if objects.env.store.may_be_emptied() {
-        first.counting_from(first_number(objects, database).await?)
-    } else {
-        first
-    };
-    found(objects, first).await
+pub(crate) async fn database(
+    objects: &Objects,
+    settings: Settings,
+    left: Left,
+) -> Result<Arc<Manifest>> {
+    refuse_what_is_left(objects, left).await?;
+    let mut database = DatabaseId(objects.env.random_u128());
+    if objects.env.store.may_be_emptied() {
+        let first = first_number(objects, database).await?;
+        database = DatabaseId::counting_from(first, database.0 as u64);
+    }
+    found(objects, Manifest::new_database(database, settings)).await
 }
 
 /// Where a database that is made now counts from.
@@ -63,12 +66,7 @@ fn within_its_second(stored: UnixMillis, own: UnixMillis, random: u64) -> u64 {
 /// deleted left one, which is nothing; or somebody lost a part of a database, which must not be
 /// covered by a new one: its collector would delete the rest. It counts as a database if all that
 /// the newest manifest needs is there.
-async fn refuse_what_is_left(objects: &Objects) -> Result<()> {
-    let (ids, boundary) = objects.manifests_listed().await?;
-    if run_end(&ids, boundary) > boundary {
-        // Somebody was quicker, and made one.
-        return Ok(());
-    }
+async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result<()> {
     let left = Error::corruption(
         "what is left of a database stands here, and its manifests are not: if it was deleted, \
          delete the rest as well; if not, put them back, from the store's older versions or a \

@@ -2,17 +2,18 @@
 
 use crate::io::env::Env;
 use crate::io::store::Listed;
-use crate::io::store::retry::{read_whole, with_retries};
+use crate::io::store::retry::{Again, read_whole, with_retries};
 use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
 use siltstone_base::{
     DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result, WalId,
 };
-use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
-use siltstone_manifest::protocol::{Listing, WalListing, WalSeen, run_end, run_starts};
+use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::protocol::{EndOfRun, Listing, RunAction, WalListing, WalSeen};
+use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,27 +55,43 @@ impl Objects {
     /// Newest manifest above `after`, and the boundary: both in one request, since the boundary
     /// lies under the same prefix. A listing may lack the newest (some stores' are stale for a
     /// while), so the number after what it shows is read until there is none.
+    ///
+    /// # Errors
+    /// The store's; Corruption for what was read; Unavailable where listings go on to show a first
+    /// manifest that is gone.
     pub(crate) async fn list_manifests(&self, after: ManifestId) -> Result<Listing> {
         #[cfg(mutation = "listing_remembered")]
         if let Some(listing) = remembered(&self.env, None) {
             return Ok(listing);
         }
+        let (listing, _) = self.list_run(after).await?;
+        #[cfg(mutation = "listing_remembered")]
+        drop(remembered(&self.env, Some(listing)));
+        Ok(listing)
+    }
+
+    /// As [`Objects::list_manifests`], with the ids of all manifests there are, ascending.
+    pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
+        let mut again = Again::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary) = self.manifests_listed().await?;
             if let Some(end) = self.end_of_run(&ids, boundary).await? {
                 break (ids, boundary, end);
             }
+            if !again.after_a_pause().await {
+                let stale = "the store goes on to list a manifest that is gone, and no boundary";
+                let first = ObjectName::Manifest(ManifestId::FIRST);
+                return Err(Error::unavailable(stale).with("object", first));
+            }
         };
         let listing = Listing::ending(end, boundary, after);
-        #[cfg(mutation = "listing_remembered")]
-        drop(remembered(&self.env, Some(listing)));
-        if let Some(apart) = ids.into_iter().find(|id| *id > end)
+        if let Some(apart) = ids.iter().copied().find(|id| *id > end)
             && end > boundary
             && listing.stands
         {
             self.refuse_a_gap(end, apart).await?;
         }
-        Ok(listing)
+        Ok((listing, ids))
     }
 
     /// Ids of manifests, ascending, and the boundary.
@@ -90,39 +107,23 @@ impl Objects {
         Ok((ids, boundary))
     }
 
-    /// Where the run of manifests ends that begins above `boundary`; the boundary where there is
-    /// none. `None` when the first manifest, which says what follows it, was freed since it was
-    /// listed: a boundary says so by now.
+    /// Where the run of manifests ends that a listing showed.
     async fn end_of_run(
         &self,
         ids: &[ManifestId],
         boundary: ManifestId,
     ) -> Result<Option<ManifestId>> {
-        let mut end = run_end(ids, boundary);
-        if end == boundary {
-            // A boundary of a database that stood here before, and perhaps manifests of it: this
-            // one counts from beyond all that.
-            for first in run_starts(ids, boundary).into_iter().rev() {
-                if self.manifest(first).await?.is_some_and(|first| first.begins_the_count()) {
-                    end = run_end(ids, first);
-                    break;
+        let mut run = EndOfRun::new(ids.to_vec(), boundary);
+        loop {
+            match run.action() {
+                RunAction::Done(end) => return Ok(end),
+                RunAction::Read(id) => run.on_read(self.manifest(id).await?.as_deref()),
+                RunAction::Ask(_) if cfg!(mutation = "listing_trusted") => run.on_asked(false),
+                RunAction::Ask(id) => {
+                    run.on_asked(self.get(ObjectName::Manifest(id)).await?.is_some());
                 }
             }
         }
-        while !cfg!(mutation = "listing_trusted") {
-            let next = match end {
-                ManifestId::FIRST if boundary < end => match self.manifest(end).await? {
-                    Some(first) => first.next_id(),
-                    None => return Ok(None),
-                },
-                end => end.next(),
-            };
-            if !ids.contains(&next) && self.get(ObjectName::Manifest(next)).await?.is_none() {
-                break;
-            }
-            end = run_end(ids, next);
-        }
-        Ok(Some(end))
     }
 
     /// A manifest stands apart, behind a gap. Another database's is a stray: it was deleted, and
@@ -197,8 +198,34 @@ impl Objects {
         Ok(decoded.map(Arc::new))
     }
 
-    /// The newest record of compaction jobs, and the boundary, as [`Objects::list_manifests`].
-    pub(crate) async fn list_records(&self) -> Result<RecordListing> {
+    /// The newest record of compaction jobs of `database`, and the boundary, as
+    /// [`Objects::list_manifests`].
+    ///
+    /// # Errors
+    /// The store's; Corruption where the record above the boundary stays missing: it was there when
+    /// the boundary was made, and goes behind a higher one alone.
+    pub(crate) async fn list_records(&self, database: DatabaseId) -> Result<RecordListing> {
+        let first = database.counts_from();
+        let mut again = Again::new(&self.env, self.limit);
+        loop {
+            let listing = self.records_listed(first).await?;
+            if listing.newest > listing.boundary || listing.boundary == 0 {
+                return Ok(listing);
+            }
+            if !again.after_a_pause().await {
+                return Err(Error::corruption(
+                    "the records of compaction jobs are missing, and a boundary says that there \
+                     are some: something other than Siltstone deleted them; put the newest back, \
+                     from the store's older versions or a backup; or, once no process compacts, \
+                     delete the boundary",
+                )
+                .with("object", ObjectName::Compactions(listing.boundary.saturating_add(1)))
+                .with("boundary", ObjectName::CompactionsBoundary(listing.boundary)));
+            }
+        }
+    }
+
+    async fn records_listed(&self, first: u64) -> Result<RecordListing> {
         let mut listing = RecordListing::default();
         for object in self.list(prefix::COMPACTIONS).await? {
             match object.name {
@@ -209,8 +236,9 @@ impl Objects {
                 _ => {}
             }
         }
+        let mut listing = listing.counting_from(first);
         while !cfg!(mutation = "listing_trusted") {
-            let next = listing.newest.max(listing.boundary).saturating_add(1);
+            let next = listing.newest.max(listing.boundary).saturating_add(1).max(first);
             match self.get(ObjectName::Compactions(next)).await? {
                 Some(_) => listing.newest = next,
                 None => break,
@@ -219,8 +247,16 @@ impl Objects {
         Ok(listing)
     }
 
-    /// A record of compaction jobs; `None` when there is none by that number.
-    pub(crate) async fn record(&self, number: u64) -> Result<Option<Arc<Compactions>>> {
+    /// A record of compaction jobs of `database`; `None` when there is none by that number.
+    ///
+    /// # Errors
+    /// The store's; Corruption; NotFound where a later database has a record there.
+    pub(crate) async fn record(
+        &self,
+        number: u64,
+        database: DatabaseId,
+    ) -> Result<Option<Arc<Compactions>>> {
+        let name = ObjectName::Compactions(number);
         let decode = |bytes: &Bytes| {
             let (_, record) = Compactions::decode(bytes)?;
             if record.number == number {
@@ -229,8 +265,16 @@ impl Objects {
             Err(Error::corruption("a record of jobs stands under another's number")
                 .with("found", record.number))
         };
-        let decoded = self.decoded(ObjectName::Compactions(number), decode).await?;
-        Ok(decoded.map(Arc::new))
+        let record = self.decoded(name, decode).await?;
+        match record.as_ref().map(|record| record.database) {
+            Some(other) if other.counts_from() > database.counts_from() => {
+                Err(Refusal::from(Conflict::OtherDatabase).into())
+            }
+            Some(other) if other != database => {
+                Err(Error::corruption("a record of another database").with("object", name))
+            }
+            _ => Ok(record.map(Arc::new)),
+        }
     }
 
     /// A WAL object; `None` when there is none by that number.

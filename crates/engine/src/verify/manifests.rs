@@ -161,8 +161,8 @@ impl Verify<'_> {
         ids.max().unwrap_or_default()
     }
 
-    /// Boundary objects say what their names say. Only the largest of a folder counts; others are
-    /// orphans.
+    /// Boundary objects say what their names say. Only the largest of a folder counts, and none
+    /// from before the database's own numbers (rule E1); others are orphans.
     pub(super) async fn boundaries(&mut self) -> Result<()> {
         let mut found: Vec<(ObjectName, u64)> = Vec::new();
         for name in self.listed.keys() {
@@ -173,6 +173,8 @@ impl Verify<'_> {
                 _ => {}
             }
         }
+        let first = self.report.database.counts_from();
+        found.retain(|(_, id)| id.saturating_add(1) >= first);
         for (name, id) in &found {
             let same =
                 |other: &ObjectName| std::mem::discriminant(other) == std::mem::discriminant(name);

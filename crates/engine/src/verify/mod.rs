@@ -19,9 +19,10 @@ mod report;
 mod table;
 mod wal;
 
-pub use report::{Orphan, Problem, Progress, Report};
+pub use report::{Orphan, Problem, Report};
 
 use crate::io::env::Env;
+use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use futures::StreamExt;
@@ -45,7 +46,9 @@ const CHUNK_BYTES: u64 = 4 << 20;
 const MOST_PROBLEMS: usize = 1000;
 
 /// Checks everything that the newest manifest and the present checkpoints name. `deadline` is for
-/// each request, not for the whole. `progress` is kept up to date for whoever looks at it.
+/// each request, not for the whole. `progress` is kept up to date for whoever looks at it: bytes
+/// read, of those that there are to read, an estimate, since others go on writing and damaged bytes
+/// are read twice.
 ///
 /// # Errors
 /// NotFound where there is no database; Denied, Unavailable, Timeout from the store. What is

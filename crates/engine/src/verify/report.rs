@@ -1,9 +1,8 @@
-//! What a verification found, and how far it is.
+//! What a verification found.
 
 use super::MOST_PROBLEMS;
 use siltstone_base::{DatabaseId, ManifestId, ObjectName, WalId};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,29 +104,5 @@ impl Report {
         self.problem_count += part.problem_count;
         let room = MOST_PROBLEMS.saturating_sub(self.problems.len());
         self.problems.extend(part.problems.into_iter().take(room));
-    }
-}
-
-/// How far a verification is. Looked at from anywhere while it runs.
-#[derive(Debug, Default)]
-pub struct Progress {
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
-impl Progress {
-    /// Bytes read so far, and bytes that there are to read as far as is known: an estimate, since
-    /// others go on writing and damaged bytes are read twice.
-    #[must_use]
-    pub fn bytes(&self) -> (u64, u64) {
-        (self.done.load(Ordering::Relaxed), self.total.load(Ordering::Relaxed))
-    }
-
-    pub(super) fn add(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub(super) fn expect(&self, bytes: u64) {
-        self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 }

@@ -1,6 +1,7 @@
 //! A table: every byte of the object, once.
 
-use super::{CHUNK_BYTES, Progress, Report, is_damage};
+use super::{CHUNK_BYTES, Report, is_damage};
+use crate::io::progress::Progress;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::io::store::span;
 use crate::manifests::objects::Objects;

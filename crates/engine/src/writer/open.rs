@@ -19,7 +19,7 @@ use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Presence;
-use crate::manifests::client::{ManifestClient, ManifestRequests, look};
+use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
 use crate::manifests::creation;
 use crate::manifests::missing::no_database_to_write;
 use crate::manifests::objects::{Objects, seen};
@@ -94,10 +94,10 @@ pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>
     let (env, requests) = count(env);
     let objects = Objects { env: env.clone(), limit: how.options.deadline };
     let settings = settings(&how);
-    let newest = match look(&objects, None).await? {
-        Some(newest) => newest,
-        None if how.create => creation::database(&objects, settings.clone()).await?,
-        None => return Err(no_database_to_write(&env)),
+    let newest = match look_or_left(&objects).await? {
+        Ok(newest) => newest,
+        Err(left) if how.create => creation::database(&objects, settings.clone(), left).await?,
+        Err(_) => return Err(no_database_to_write(&env)),
     };
     newest.settings.check(&settings)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;

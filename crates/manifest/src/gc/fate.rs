@@ -1,8 +1,10 @@
 //! What becomes of each object, and why: the one rule behind every delete, and what a dry run
 //! tells.
 
-use super::superseded;
-use super::{Evidence, ListedObject, manifest_boundary, manifest_boundary_now};
+use super::{
+    Evidence, ListedObject, manifest_boundary, manifest_boundary_now, record_boundary_now,
+    superseded,
+};
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
@@ -122,8 +124,8 @@ impl<'a> Judge<'a> {
         let present = manifest_boundary_now(listed);
         let moved = manifest_boundary(listed, evidence.readable_until()).unwrap_or_default();
         let manifests = (present, moved.max(present));
-        let record_now = record_boundary_now(listed);
-        let record_moved = superseded(listed, evidence.cutoff).unwrap_or_default();
+        let record_now = record_boundary_now(listed, newest.database);
+        let record_moved = superseded(listed, record_now, evidence.cutoff).unwrap_or_default();
         let records = listed.iter().filter_map(|object| match object.name {
             ObjectName::Compactions(number) => Some(number),
             _ => None,
@@ -316,15 +318,6 @@ fn wal_objects(evidence: &Evidence) -> impl Iterator<Item = (WalId, UnixMillis)>
 pub(super) fn wal_boundary_now(listed: &[ListedObject]) -> WalId {
     let boundaries = listed.iter().filter_map(|object| match object.name {
         ObjectName::WalBoundary(id) => Some(id),
-        _ => None,
-    });
-    boundaries.max().unwrap_or_default()
-}
-
-/// The largest boundary of job records in a listing; 0 when there is none.
-fn record_boundary_now(listed: &[ListedObject]) -> u64 {
-    let boundaries = listed.iter().filter_map(|object| match object.name {
-        ObjectName::CompactionsBoundary(number) => Some(number),
         _ => None,
     });
     boundaries.max().unwrap_or_default()

@@ -3,6 +3,7 @@ use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
 use siltstone_base::JobId;
+use siltstone_base::id::NUMBERS_A_MILLI;
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
     ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
@@ -364,10 +365,24 @@ fn only_what_was_superseded_long_ago_is_freed() {
         record(4, 20),
         record(7, 51),
     ];
-    assert_eq!(superseded(&listed, UnixMillis(19)), None);
-    assert_eq!(superseded(&listed, UnixMillis(20)), Some(3));
-    assert_eq!(superseded(&listed, UnixMillis(50)), Some(4));
+    let present = record_boundary_now(&listed, DatabaseId(1));
+    let freed = |cutoff| superseded(&listed, present, UnixMillis(cutoff));
+    assert_eq!((present, freed(19)), (2, None));
+    assert_eq!(freed(20), Some(3));
+    assert_eq!(freed(50), Some(4));
     // 6 is missing: whatever took its place is not known.
-    assert_eq!(superseded(&listed, UnixMillis(99)), Some(4));
-    assert_eq!(superseded(&[record(9, 1)], UnixMillis(99)), None);
+    assert_eq!(freed(99), Some(4));
+    assert_eq!(superseded(&[record(9, 1)], 0, UnixMillis(99)), None);
+}
+
+#[test]
+fn what_a_database_before_left_neither_counts_nor_keeps_the_boundary_where_it_is() {
+    let first = 3 * NUMBERS_A_MILLI;
+    let database = DatabaseId::counting_from(first, 9);
+    let record = |number, at| object(ObjectName::Compactions(number), at);
+    let stray = object(ObjectName::CompactionsBoundary(8), 5);
+    let listed = [record(7, 1), stray, record(9, 3), record(first, 4), record(first + 1, 5)];
+    let present = record_boundary_now(&listed, database);
+    assert_eq!(present, first - 1);
+    assert_eq!(superseded(&listed, present, UnixMillis(9)), Some(first));
 }

@@ -8,6 +8,7 @@
 //!
 //! | machine | does |
 //! | --- | --- |
+//! | [`EndOfRun`] | where the manifests end that a listing shows (rule E1) |
 //! | [`Look`] | finds the newest manifest, and proves it |
 //! | [`Commit`] | one edit into the chain of manifests (rules M1 to M3) |
 //! | [`OpenWriter`] | claim, walk, fence, confirm (rules F1 to F5) |
@@ -25,6 +26,7 @@ mod look;
 mod open;
 mod pinned;
 mod pins;
+mod run;
 #[cfg(test)]
 mod testing;
 mod window;
@@ -37,10 +39,12 @@ pub use look::{Look, LookAction};
 pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;
+pub use run::{EndOfRun, RunAction};
 pub use window::{WalWindow, WindowEvent};
 
 use crate::edit::{Refusal, fenced};
 use crate::state::{KeptFence, Manifest};
+use run::run_end;
 use siltstone_base::{Epoch, Error, ManifestId, PutOutcome, WalId};
 use std::sync::Arc;
 
@@ -106,27 +110,6 @@ impl Listing {
         let newest = (end > boundary && end > after).then_some(end);
         Listing { newest, boundary, stands: after <= end }
     }
-}
-
-/// The ids above `from`, in `ids`, ascending, that follow on none.
-#[must_use]
-pub fn run_starts(ids: &[ManifestId], from: ManifestId) -> Vec<ManifestId> {
-    let (mut before, mut starts) = (from, Vec::new());
-    for id in ids.iter().copied().skip_while(|id| *id <= from) {
-        if id != before.next() {
-            starts.push(id);
-        }
-        before = id;
-    }
-    starts
-}
-
-/// Where the run of numbers without a gap that follows `from` ends in `ids`, ascending; `from`
-/// where none does.
-#[must_use]
-pub fn run_end(ids: &[ManifestId], from: ManifestId) -> ManifestId {
-    let above = ids.iter().copied().skip_while(|id| *id <= from);
-    above.fold(from, |end, id| if id == end.next() { id } else { end })
 }
 
 /// What a WAL name holds.

@@ -62,6 +62,33 @@ pub async fn read_whole<T, F: Future<Output = Result<T>>>(
     repeat(env, limit, operation, asked, attempt).await
 }
 
+/// Answers that contradict each other, though no request failed: asked for again with pauses, for
+/// as long as one request may take.
+pub(crate) struct Again<'a> {
+    env: &'a Env,
+    limit: Duration,
+    started: Duration,
+    pause: Duration,
+}
+
+impl Again<'_> {
+    /// The time runs from now on.
+    pub(crate) fn new(env: &Env, limit: Duration) -> Again<'_> {
+        Again { env, limit, started: env.clock.monotonic(), pause: FIRST_PAUSE }
+    }
+
+    /// Whether there is time to ask once more; after a pause.
+    pub(crate) async fn after_a_pause(&mut self) -> bool {
+        let clock = &self.env.clock;
+        if clock.monotonic().saturating_sub(self.started) >= self.limit {
+            return false;
+        }
+        clock.sleep(self.env.jittered(self.pause)).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
 async fn repeat<T, F: Future<Output = Result<T>>>(
     env: &Env,
     mut limit: Duration,

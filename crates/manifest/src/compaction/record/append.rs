@@ -81,6 +81,16 @@ pub enum AppendAction {
     Failed(ChangeRefusal),
 }
 
+impl RecordListing {
+    /// The same to a database whose records count from `first`: smaller numbers are those of one
+    /// that stood at the same place before (rule E1).
+    #[must_use]
+    pub fn counting_from(self, first: u64) -> RecordListing {
+        let counts = |number: u64| if number < first { 0 } else { number };
+        RecordListing { newest: counts(self.newest), boundary: counts(self.boundary) }
+    }
+}
+
 impl Append {
     /// Brings `change` in, planned on `newest`: the newest record the caller knows of. An old or
     /// even a false one costs requests, never correctness.
@@ -116,6 +126,12 @@ impl Append {
     /// The answer. One to something that was not asked is ignored.
     pub fn on_answer(&mut self, answer: RecordAnswer) {
         let phase = std::mem::replace(&mut self.phase, Phase::Find);
+        let answer = match answer {
+            RecordAnswer::Listed(listing) => {
+                RecordAnswer::Listed(listing.counting_from(self.first()))
+            }
+            answer => answer,
+        };
         self.phase = match (phase, answer) {
             (Phase::Create(next), RecordAnswer::Created(outcome)) => match outcome {
                 PutOutcome::Committed if self.rules.has(Rule::CheckRecordSlot) => {
@@ -146,6 +162,11 @@ impl Append {
         };
     }
 
+    /// The number of the first record.
+    fn first(&self) -> u64 {
+        self.base.database.counts_from()
+    }
+
     /// Nothing there is a chain that was never begun, unless a boundary says that it was: then the
     /// listing raced, and the next one shows more.
     fn find(&mut self, listing: RecordListing) -> Phase {
@@ -169,14 +190,14 @@ impl Append {
         self.phase = match verdict {
             Ok(Some(next)) => Phase::Create(Arc::new(next)),
             // The record before the first needs no proof.
-            Ok(None) if self.base.number == 0 => Phase::Done(self.base.clone()),
+            Ok(None) if self.base.number < self.first() => Phase::Done(self.base.clone()),
             Ok(None) => Phase::Verify(None),
             Err(refusal) => Phase::Verify(Some(refusal)),
         };
     }
 
     fn verified(&mut self, refusal: Option<ChangeRefusal>, listing: RecordListing) -> Phase {
-        let real = listing.boundary < self.base.number.max(1);
+        let real = listing.boundary < self.base.number.max(self.first());
         let newest = listing.newest <= self.base.number;
         let anywhere = self.change.as_ref().is_none_or(|change| !change.shows_in_newest_only());
         match (refusal, real) {

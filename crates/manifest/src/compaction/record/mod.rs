@@ -42,7 +42,7 @@ pub struct JobReservation {
 /// Every job that has not ended, as one object holds it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Compactions {
-    /// Its own number; counts from 1.
+    /// Its own number; counts from [`DatabaseId::counts_from`].
     pub number: u64,
     /// Identity of the database.
     pub database: DatabaseId,
@@ -270,7 +270,8 @@ impl Compactions {
     /// The record before the first: nobody writes it.
     #[must_use]
     pub fn none(database: DatabaseId) -> Compactions {
-        Compactions { number: 0, database, epoch: Epoch::NONE, jobs: Vec::new() }
+        let number = database.counts_from() - 1;
+        Compactions { number, database, epoch: Epoch::NONE, jobs: Vec::new() }
     }
 
     /// The job `id`.

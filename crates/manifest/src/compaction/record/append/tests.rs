@@ -1,4 +1,5 @@
 use super::*;
+use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::{Epoch, JobId};
 use std::collections::BTreeMap;
 
@@ -176,6 +177,39 @@ fn a_chain_that_was_never_begun_is_empty() {
     let mut store = Store::default();
     assert_eq!(store.run(&mut Append::look(DATABASE, Rules::ALL)).unwrap(), none());
     assert_eq!(store.requests, 1);
+}
+
+/// Rule E1: a database that was deleted stood here, and its compactor and its collector did not
+/// know. Whatever they left, and leave later, the new one's chain begins and goes on beyond it.
+/// Counting from 1 the look below met a boundary and nothing above it, for ever, and the next one
+/// another's record.
+#[test]
+fn what_a_database_before_left_is_nobodys() {
+    let first = 5 * NUMBERS_A_MILLI;
+    let old = DatabaseId::counting_from(2 * NUMBERS_A_MILLI, 8);
+    let new = DatabaseId::counting_from(first, 9);
+    let left = |store: &mut Store, number: u64| {
+        let record = Compactions { number, epoch: Epoch(3), ..Compactions::none(old) };
+        store.records.insert(number, Arc::new(record));
+    };
+    let mut store = Store::default();
+    store.free(old.counts_from() + 7);
+    let look = || Append::look(new, Rules::ALL);
+    let none = store.run(&mut look()).unwrap();
+    assert_eq!(*none, Compactions::none(new));
+    left(&mut store, old.counts_from() + 8);
+    assert_eq!(store.run(&mut look()).unwrap(), none);
+    let made = store.append(take_over(1), &none).unwrap();
+    assert_eq!((made.number, made.database), (first, new));
+    store.boundary = old.counts_from() + 8;
+    left(&mut store, old.counts_from() + 9);
+    assert_eq!(store.run(&mut look()).unwrap(), made);
+    assert_eq!(store.append(take_over(2), &made).unwrap().number, first + 1);
+    // A refusal needs no record of its own to be proven by.
+    let mut empty = Store { boundary: store.boundary, ..Store::default() };
+    let cancel = Change::Cancel { epoch: Epoch(1), job: JobId(1) };
+    let refused = empty.append(cancel, &Arc::new(Compactions::none(new)));
+    assert!(refused.is_err(), "{refused:?}");
 }
 
 #[test]

@@ -1,0 +1,206 @@
+//! Where the run of manifests ends that begins above the boundary (rule E1): its last number is the
+//! newest manifest's.
+//!
+//! ```text
+//! listed: ids, boundary ─► none follows it ─► read what begins a run, the last first ─┐
+//!                     └─► the first manifest ─► read it: it says what follows ────────┤
+//!                     └─► any other ──────────────────────────────────────────────────┤
+//!              end ◄─ nothing there ─ ask for the number after, which a listing may lack
+//! ```
+
+use crate::state::Manifest;
+use siltstone_base::ManifestId;
+
+/// Finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EndOfRun {
+    /// What was listed, ascending.
+    ids: Vec<ManifestId>,
+    boundary: ManifestId,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    /// Which of these begins the count, the last one being asked.
+    Begins(Vec<ManifestId>),
+    /// What follows the first.
+    First,
+    /// Whether the number after the end is there.
+    Beyond {
+        end: ManifestId,
+        next: ManifestId,
+    },
+    Done(Option<ManifestId>),
+}
+
+/// What [`EndOfRun`] wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RunAction {
+    /// Read this manifest.
+    Read(ManifestId),
+    /// Ask whether this manifest is there.
+    Ask(ManifestId),
+    /// The run ends here; at the boundary where there is none. `None` when the first manifest,
+    /// which says what follows it, was freed since it was listed: a boundary says so by now.
+    Done(Option<ManifestId>),
+}
+
+impl EndOfRun {
+    /// By what a listing showed: ids, ascending, and the boundary.
+    #[must_use]
+    pub fn new(ids: Vec<ManifestId>, boundary: ManifestId) -> EndOfRun {
+        let end = run_end(&ids, boundary);
+        let mut run = EndOfRun { ids, boundary, phase: Phase::First };
+        if end == boundary {
+            // A boundary of a database that stood here before, and perhaps manifests of it: this
+            // one counts from beyond all that.
+            run.ask_begins(run_starts(&run.ids, boundary));
+        } else {
+            run.ends_at(end);
+        }
+        run
+    }
+
+    /// What to do now.
+    #[must_use]
+    pub fn action(&self) -> RunAction {
+        match &self.phase {
+            Phase::Begins(starts) => RunAction::Read(starts.last().copied().unwrap_or_default()),
+            Phase::First => RunAction::Read(ManifestId::FIRST),
+            Phase::Beyond { next, .. } => RunAction::Ask(*next),
+            Phase::Done(end) => RunAction::Done(*end),
+        }
+    }
+
+    /// The answer to [`RunAction::Read`].
+    pub fn on_read(&mut self, read: Option<&Manifest>) {
+        match &mut self.phase {
+            Phase::Begins(starts) => {
+                let start = starts.pop().unwrap_or_default();
+                if read.is_some_and(Manifest::begins_the_count) {
+                    self.ends_at(run_end(&self.ids, start));
+                } else {
+                    let starts = std::mem::take(starts);
+                    self.ask_begins(starts);
+                }
+            }
+            Phase::First => match read {
+                Some(first) => self.goes_on(ManifestId::FIRST, first.next_id()),
+                None => self.phase = Phase::Done(None),
+            },
+            Phase::Beyond { .. } | Phase::Done(_) => {}
+        }
+    }
+
+    /// The answer to [`RunAction::Ask`].
+    pub fn on_asked(&mut self, is_there: bool) {
+        match self.phase {
+            Phase::Beyond { next, .. } if is_there => self.ends_at(run_end(&self.ids, next)),
+            Phase::Beyond { end, .. } => self.phase = Phase::Done(Some(end)),
+            Phase::Begins(_) | Phase::First | Phase::Done(_) => {}
+        }
+    }
+
+    fn ask_begins(&mut self, starts: Vec<ManifestId>) {
+        if starts.is_empty() {
+            self.ends_at(self.boundary);
+        } else {
+            self.phase = Phase::Begins(starts);
+        }
+    }
+
+    /// So far as is known.
+    fn ends_at(&mut self, end: ManifestId) {
+        if end == ManifestId::FIRST && self.boundary < end {
+            self.phase = Phase::First;
+        } else {
+            self.goes_on(end, end.next());
+        }
+    }
+
+    fn goes_on(&mut self, end: ManifestId, next: ManifestId) {
+        if self.ids.contains(&next) {
+            self.ends_at(run_end(&self.ids, next));
+        } else {
+            self.phase = Phase::Beyond { end, next };
+        }
+    }
+}
+
+/// The ids above `from`, in `ids`, ascending, that follow on none.
+fn run_starts(ids: &[ManifestId], from: ManifestId) -> Vec<ManifestId> {
+    let (mut before, mut starts) = (from, Vec::new());
+    for id in ids.iter().copied().skip_while(|id| *id <= from) {
+        if id != before.next() {
+            starts.push(id);
+        }
+        before = id;
+    }
+    starts
+}
+
+/// Where the run of numbers without a gap that follows `from` ends in `ids`, ascending; `from`
+/// where none does.
+pub(super) fn run_end(ids: &[ManifestId], from: ManifestId) -> ManifestId {
+    let above = ids.iter().copied().skip_while(|id| *id <= from);
+    above.fold(from, |end, id| if id == end.next() { id } else { end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::empty;
+    use siltstone_base::DatabaseId;
+    use siltstone_base::id::NUMBERS_A_MILLI;
+
+    const COUNTS_FROM: u64 = 7 * NUMBERS_A_MILLI;
+
+    /// The end for a listing of `listed`, where `there` is, all of a database that counts from
+    /// there; and how many were read or asked for.
+    fn end(listed: &[u64], boundary: u64, there: &[u64]) -> (Option<u64>, usize) {
+        let database = DatabaseId::counting_from(COUNTS_FROM, 1);
+        let settings = empty().settings;
+        let ids = listed.iter().copied().map(ManifestId).collect();
+        let (mut run, mut requests) = (EndOfRun::new(ids, ManifestId(boundary)), 0);
+        loop {
+            match run.action() {
+                RunAction::Done(end) => return (end.map(ManifestId::get), requests),
+                RunAction::Ask(id) => run.on_asked(there.contains(&id.get())),
+                RunAction::Read(id) => {
+                    let first = Manifest::new_database(database, settings.clone());
+                    let read = Manifest { id, ..first };
+                    run.on_read(there.contains(&id.get()).then_some(&read));
+                }
+            }
+            requests += 1;
+        }
+    }
+
+    #[test]
+    fn it_ends_where_nothing_follows() {
+        let n = COUNTS_FROM;
+        assert_eq!(end(&[], 0, &[]), (Some(0), 1));
+        assert_eq!(end(&[n, n + 1], n - 1, &[n, n + 1]), (Some(n + 1), 1));
+        assert_eq!(end(&[n, n + 1, n + 3], n - 1, &[]), (Some(n + 1), 1), "3 stands apart");
+        assert_eq!(end(&[n], n - 1, &[n, n + 1, n + 2]), (Some(n + 2), 3), "stale");
+    }
+
+    #[test]
+    fn the_first_says_what_follows() {
+        let n = COUNTS_FROM;
+        assert_eq!(end(&[1], 0, &[1]), (Some(1), 2));
+        assert_eq!(end(&[1, n, n + 1], 0, &[1, n, n + 1]), (Some(n + 1), 2));
+        assert_eq!(end(&[1], 0, &[1, n, n + 1]), (Some(n + 1), 4), "stale");
+        assert_eq!(end(&[1, n], 0, &[n]), (None, 1), "freed meanwhile");
+        assert_eq!(end(&[1, 2], 1, &[]), (Some(2), 1), "freed long ago");
+    }
+
+    /// What an older database left, its boundary among it, hides no newer one.
+    #[test]
+    fn a_count_that_begins_beyond_what_is_left_is_found() {
+        let n = COUNTS_FROM;
+        assert_eq!(end(&[9, n, n + 1], 5, &[9, n, n + 1]), (Some(n + 1), 2));
+        assert_eq!(end(&[9, 12], 5, &[9, 12]), (Some(5), 3));
+    }
+}
