@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ycsb import READ, Step
+
 Rows = tuple[Sequence[bytes], Sequence[bytes]]
 """Keys, and the values beside them."""
 
@@ -59,6 +61,10 @@ class Engine(ABC):
     @abstractmethod
     def scan(self, starts: Sequence[bytes], count: int) -> None:
         """`count` rows from each start on, as a list of tuples."""
+
+    @abstractmethod
+    def mixed(self, steps: Sequence[Step]) -> None:
+        """Reads, writes of one row and scans (see `ycsb`), each a call of its own."""
 
     @abstractmethod
     def scan_all(self, limit: int) -> int:
@@ -171,6 +177,16 @@ class Siltstone(Engine):
         for start in starts:
             list(scan(start, limit=count))
 
+    def mixed(self, steps: Sequence[Step]) -> None:
+        get, put, scan = self.db.get, self.db.put, self.db.scan
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                put(key, what)
+            else:
+                list(scan(key, limit=what))
+
     def scan_all(self, limit: int) -> int:
         consume(self.db.scan(limit=limit))
         return limit
@@ -259,6 +275,16 @@ class Rocksdict(Engine):
         for start in starts:
             list(islice(items(from_key=start), count))
 
+    def mixed(self, steps: Sequence[Step]) -> None:
+        get, put, items = self.db.get, self.db.put, self.db.items
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                put(key, what)
+            else:
+                list(islice(items(from_key=key), what))
+
     def scan_all(self, limit: int) -> int:
         consume(islice(self.db.items(), limit))
         return limit
@@ -335,6 +361,28 @@ class Lmdb(Engine):
         for start in starts:
             set_range(start)
             list(islice(iterate(), count))
+
+    def mixed(self, steps: Sequence[Step]) -> None:
+        begin = self.environment.begin
+        # After each write another one is held: the next read is to see what was written.
+        del self.cursor
+        held = self.transaction
+        get = held.get
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                held.abort()
+                transaction = begin(write=True)
+                transaction.put(key, what)
+                transaction.commit()
+                held = begin()
+                get = held.get
+            else:
+                cursor = held.cursor()
+                cursor.set_range(key)
+                list(islice(cursor.iternext(), what))
+        self.transaction, self.cursor = held, held.cursor()
 
     def scan_all(self, limit: int) -> int:
         self.cursor.first()
