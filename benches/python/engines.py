@@ -91,6 +91,10 @@ class Engine(ABC):
     def end_reads(self) -> None:  # noqa: B027
         """Lets go of it."""
 
+    def mapped(self) -> int:
+        """Bytes of files that it has mapped, as far as it says."""
+        return 0
+
     def state(self) -> str:
         """Where the rows are, in words; empty where the engine does not say."""
         return ""
@@ -206,6 +210,9 @@ class Siltstone(Engine):
 
     def log(self) -> None:
         self.db.flush()
+
+    def mapped(self) -> int:
+        return int(self.db.stats().mapped_bytes)
 
     def state(self) -> str:
         stats = self.db.stats()
