@@ -22,6 +22,7 @@ use siltstone::{
     Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis, built_in_operator,
     task,
 };
+use siltstone_tests::lending::LendingStore;
 use siltstone_tests::moto::Moto;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -374,6 +375,18 @@ proptest! {
         let effects = task::tokio_effects(runtime.handle().clone());
         let store = LocalStore::new(folder.path(), effects.clone()).unwrap();
         runtime.block_on(check(effects.clone().with_store(store), &ops, options));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Blocks beyond the cache are read where they lie (RFC 0006).
+    #[test]
+    fn so_it_does_over_a_store_that_lends(ops in ops(), options in options()) {
+        let runtime = runtime();
+        let env = task::tokio_env(runtime.handle().clone(), LendingStore::new());
+        runtime.block_on(check(env, &ops, options));
     }
 }
 

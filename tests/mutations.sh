@@ -56,6 +56,8 @@ backward_versions          regress  peer_36
 room_is_told_to_nobody     regress  peer_47
 beats_by_progress          regress  peer_48
 own_options_decide         regress  peer_49
+lent_kept                  beyond   of_tables_that_are_gone
+lent_unchecked             beyond   a_damaged_table
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other
 wal_unbounded              refusals an_object_of_the_log_has
 sst_checksum_unbound       hostile  decoders::samples_are_read

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from engines import Engine
-from work import BATCH, Work
+from work import BATCH, ORDERED_ROWS, Work
 
 GROUP = 100
+BEYOND_ROWS = 5_000_000
+"""So many rows are more than any engine's cache holds: 600 MB, and Siltstone's has 512 MiB."""
 SHORT_SCAN = 50
 
 Round = tuple[Callable[[], object], int]
@@ -39,6 +41,8 @@ class Case:
     prepare: Prepare | None
     """None: a program of its own, see `apart`."""
     bounds: tuple[Bound, ...] = ()
+    beyond: tuple[Bound, ...] = ()
+    """Bounds in place of those where the rows outgrow the cache ([`BEYOND_ROWS`])."""
     compared_with: str = ""
     """Case whose times of the peers stand beside this one's."""
 
@@ -77,6 +81,12 @@ def _put_many(work: Work, engine: Engine, at: int, rounds: int) -> Round:
     batches = work.batches(start, end - start)
     work.loaded[engine.name] = end
     return lambda: engine.put_many(batches), end - start
+
+
+def _put_ordered(work: Work, engine: Engine, at: int, rounds: int) -> Round:
+    length = min(work.rows, ORDERED_ROWS) // rounds
+    batches = work.ordered(at * length, work.share(engine, length, BATCH))
+    return lambda: engine.put_many(batches), sum(len(keys) for keys, _ in batches)
 
 
 def _get(work: Work, engine: Engine, _at: int, _rounds: int) -> Round:
@@ -119,18 +129,28 @@ def _scan_all_arrow(work: Work, engine: Engine, _at: int, _rounds: int) -> Round
     return lambda: engine.scan_all_arrow(count), count
 
 
+def _ycsb(workload: str, most: int) -> Prepare:
+    def prepare(work: Work, engine: Engine, _at: int, _rounds: int) -> Round:
+        steps = work.mixed(engine, workload, work.share(engine, min(work.rows, most), 50))
+        return lambda: engine.mixed(steps), len(steps)
+
+    return prepare
+
+
 def _reads(stage: str) -> list[Case]:
     warm = stage == "tables"
     get = (Bound(("slatedb",), 100), Bound(("rocksdict",), 1.5), Bound(("lmdb",), 0.8))
     many, short = (Bound(ALL, 2),), (Bound(ALL, 1),)
+    beyond = (Bound(("rocksdict",), 1.2),) if warm else ()
+    many_beyond = (*beyond, Bound(("lmdb",), 0.8)) if warm else ()
     tuples, arrow = (Bound(ALL, 0.9),), (Bound(ALL, 4),)
     return [
-        Case("get", "get, present", stage, 7, _get, get if warm else ()),
+        Case("get", "get, present", stage, 7, _get, get if warm else (), beyond),
         Case(
             *("get_absent", "get, absent", stage, 7, _get_absent),
             (Bound(("rocksdict",), 0.8),) if warm else (),
         ),
-        Case("get_many", "get_many of 100, a key", stage, 7, _get_many, many),
+        Case("get_many", "get_many of 100, a key", stage, 7, _get_many, many, many_beyond),
         Case(
             *("get_many_arrow", "get_many of 100 as Arrow, a key", stage, 7, _get_many_arrow),
             many,
@@ -152,6 +172,18 @@ CASES = [
     Case("put_many", "put_many of 1,000 rows, a row", "load", 5, _put_many, WRITES),
     *_reads("left"),
     *_reads("tables"),
+    # In this order: the scans of E meet what the updates of A left.
+    Case("ycsb_c", "YCSB C, a read", "mixed", 7, _ycsb("C", 20_000)),
+    Case(
+        *("ycsb_b", "YCSB B, an operation", "mixed", 7, _ycsb("B", 20_000)),
+        (Bound(("rocksdict",), 1.2),),
+    ),
+    Case("ycsb_a", "YCSB A, an operation", "mixed", 5, _ycsb("A", 80_000)),
+    Case("ycsb_e", "YCSB E, an operation", "mixed", 5, _ycsb("E", 4000), (Bound(ALL, 1),)),
+    Case(
+        *("put_ordered", "put_many of 1,000 rows in order, a row", "ordered", 5, _put_ordered),
+        (Bound(LOCAL, 1),),
+    ),
     Case(
         *("replay", "open with 450,000 rows in the WAL", "apart", 3, None),
         (Bound(("slatedb",), 2), Bound(("rocksdict",), 2)),

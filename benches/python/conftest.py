@@ -38,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Room for the samples. No table for each of a thousand turns; no collector in their midst."""
     config.stash[SAMPLES] = Samples()
+    config.stash[SAMPLES].rows = config.getoption("rows")
     config.option.benchmark_disable_gc = True
 
 

@@ -18,6 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from ycsb import READ, Step
+
 Rows = tuple[Sequence[bytes], Sequence[bytes]]
 """Keys, and the values beside them."""
 
@@ -61,6 +63,10 @@ class Engine(ABC):
         """`count` rows from each start on, as a list of tuples."""
 
     @abstractmethod
+    def mixed(self, steps: Sequence[Step]) -> None:
+        """Reads, writes of one row and scans (see `ycsb`), each a call of its own."""
+
+    @abstractmethod
     def scan_all(self, limit: int) -> int:
         """Every row as a tuple, up to `limit`; how many there were."""
 
@@ -84,6 +90,10 @@ class Engine(ABC):
 
     def end_reads(self) -> None:  # noqa: B027
         """Lets go of it."""
+
+    def mapped(self) -> int:
+        """Bytes of files that it has mapped, as far as it says."""
+        return 0
 
     def state(self) -> str:
         """Where the rows are, in words; empty where the engine does not say."""
@@ -171,6 +181,16 @@ class Siltstone(Engine):
         for start in starts:
             list(scan(start, limit=count))
 
+    def mixed(self, steps: Sequence[Step]) -> None:
+        get, put, scan = self.db.get, self.db.put, self.db.scan
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                put(key, what)
+            else:
+                list(scan(key, limit=what))
+
     def scan_all(self, limit: int) -> int:
         consume(self.db.scan(limit=limit))
         return limit
@@ -190,6 +210,9 @@ class Siltstone(Engine):
 
     def log(self) -> None:
         self.db.flush()
+
+    def mapped(self) -> int:
+        return int(self.db.stats().mapped_bytes)
 
     def state(self) -> str:
         stats = self.db.stats()
@@ -258,6 +281,16 @@ class Rocksdict(Engine):
         items = self.db.items
         for start in starts:
             list(islice(items(from_key=start), count))
+
+    def mixed(self, steps: Sequence[Step]) -> None:
+        get, put, items = self.db.get, self.db.put, self.db.items
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                put(key, what)
+            else:
+                list(islice(items(from_key=key), what))
 
     def scan_all(self, limit: int) -> int:
         consume(islice(self.db.items(), limit))
@@ -335,6 +368,28 @@ class Lmdb(Engine):
         for start in starts:
             set_range(start)
             list(islice(iterate(), count))
+
+    def mixed(self, steps: Sequence[Step]) -> None:
+        begin = self.environment.begin
+        # After each write another one is held: the next read is to see what was written.
+        del self.cursor
+        held = self.transaction
+        get = held.get
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                held.abort()
+                transaction = begin(write=True)
+                transaction.put(key, what)
+                transaction.commit()
+                held = begin()
+                get = held.get
+            else:
+                cursor = held.cursor()
+                cursor.set_range(key)
+                list(islice(cursor.iternext(), what))
+        self.transaction, self.cursor = held, held.cursor()
 
     def scan_all(self, limit: int) -> int:
         self.cursor.first()

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from cases import CASES, Bound, Case
+from cases import BEYOND_ROWS, CASES, Bound, Case
 from engines import engines
 from samples import Samples
 
@@ -19,6 +19,8 @@ STAGE_TEXTS = {
     "load": "empty",
     "left": "as loaded",
     "tables": "in SSTs",
+    "mixed": "in SSTs, written to",
+    "ordered": "empty",
     "apart": "",
 }
 HEAD = """# Results
@@ -129,7 +131,8 @@ def _ratio(peer: float | None, own: float) -> str:
 
 def _bounds(samples: Samples, case: Case) -> tuple[Bound, ...]:
     limit = samples.limits.get(case.id)
-    return case.bounds if limit is None else (*case.bounds, Bound(limit=limit))
+    bounds = case.beyond if case.beyond and samples.rows >= BEYOND_ROWS else case.bounds
+    return bounds if limit is None else (*bounds, Bound(limit=limit))
 
 
 def _bound_text(bound: Bound, case: Case) -> str:

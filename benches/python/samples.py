@@ -11,6 +11,8 @@ class Samples:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.rows = 0
+        """Rows of the run."""
         self.limits: dict[str, float] = {}
         """Bounds that only the run knows, by case."""
         self.states: dict[str, str] = {}

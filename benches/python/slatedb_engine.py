@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from engines import Engine, Rows
+from ycsb import READ, Step
 
 CHUNK = 1000
 """Rows that a scan fetches with one call: one call a row is ten times slower."""
@@ -88,6 +89,19 @@ class Slatedb(Engine):
         async def run() -> None:
             for start in starts:
                 await self._rows(start, count)
+
+        self._run(run())
+
+    def mixed(self, steps: Sequence[Step]) -> None:
+        async def run() -> None:
+            get, put = self.db.get, self.db.put
+            for key, what in steps:
+                if what == READ:
+                    await get(key)
+                elif isinstance(what, bytes):
+                    await put(key, what)
+                else:
+                    await self._rows(key, what)
 
         self._run(run())
 

@@ -60,7 +60,8 @@ def _open(work: Work, _samples: Samples, name: str, at: int) -> float:
 
 def _replay(work: Work, _samples: Samples, name: str, at: int) -> float:
     made = work.folder / f"killed-{name}"
-    rows = max(100, work.rows * 45 // 100)
+    # What memtables hold: more would be flushed on its way, and no replay.
+    rows = max(100, min(450_000, work.rows * 45 // 100))
     if at == 0:
         program("kill", name, made, rows, killed=True)
     # What is opened is no longer what a killed process left: each round gets a copy, on the same

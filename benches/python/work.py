@@ -5,6 +5,8 @@
     load     an empty one again, filled in batches: what all reads go to
     left     as the load left it
     tables   after closing and opening again, everything in tables, warmed by one full pass
+    mixed    the same, and written to
+    ordered  an empty database an engine, for batches in the order of the keys
     apart    nothing open: programs of their own
 
 A stage is entered by all engines together, when the first case asks for it. Keys are random, values
@@ -21,12 +23,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from engines import Engine, Rows, engines
+from ycsb import Step, Zipf, steps
 
 READ_STAGES = ("left", "tables")
+HELD_STAGES = (*READ_STAGES, "mixed")
+"""Stages in which engines hold on to what reads hold."""
 KEY_BYTES = 16
 VALUE_BYTES = 100
 VALUES = 1 << 16
 BATCH = 1000
+ORDERED_ROWS = 1_000_000
+"""Rows of the load in order at most: a batch costs what it costs, however many follow."""
 LOAD_SHARE = 0.05
 """Part of the rows that an engine with a share below 1 gets loaded: fewer rows help its reads."""
 QUIET_SECONDS = 0.01
@@ -46,6 +53,8 @@ class Work:
         self.stage = ""
         self.loaded = dict.fromkeys(names, 0)
         self.states: dict[str, str] = {}
+        self._zipfs: dict[int, Zipf] = {}
+        self._ordered: list[tuple[bytes, bytes]] = []
         self._middles: dict[int, list[tuple[bytes, bytes]]] = {}
 
     # --- what the cases work on ------------------------------------------------------------------
@@ -85,6 +94,21 @@ class Work:
         """Random keys that no engine holds."""
         return [self.random.randbytes(KEY_BYTES) for _ in range(count)]
 
+    def ordered(self, start: int, count: int) -> list[Rows]:
+        """Rows of a load in the order of their keys, in batches of `BATCH`."""
+        if not self._ordered:
+            loaded = min(self.rows, ORDERED_ROWS)
+            self._ordered = sorted(zip(self.keys[:loaded], self.values[:loaded], strict=True))
+        rows = self._ordered[start : start + count]
+        batches = (rows[at : at + BATCH] for at in range(0, len(rows), BATCH))
+        return [([key for key, _ in batch], [value for _, value in batch]) for batch in batches]
+
+    def mixed(self, engine: Engine, workload: str, count: int) -> list[Step]:
+        """So many steps of one of YCSB's workloads over the rows that the engine holds."""
+        target = self.target(engine)
+        zipf = self._zipfs.setdefault(target, Zipf(target, self.random))
+        return steps(workload, self.keys, self.values, zipf, count)
+
     # --- stages ----------------------------------------------------------------------------------
 
     def enter(self, stage: str) -> None:
@@ -97,6 +121,8 @@ class Work:
         elif stage == "left":
             self.enter("load")
             self._finish_load()
+        elif stage == "mixed":
+            self.enter("tables")
         else:
             self.close()
             if stage != "apart":
@@ -131,7 +157,7 @@ class Work:
         if self.stage in ("", "apart"):
             return
         for engine in self.engines.values():
-            if self.stage in READ_STAGES:
+            if self.stage in HELD_STAGES:
                 engine.end_reads()
             engine.close()
             shutil.rmtree(self.folder / engine.name)

@@ -203,6 +203,9 @@ class Stats:
     """Look-ups that found their block in memory."""
     block_cache_misses: int
     """Look-ups that did not."""
+    mapped_bytes: int
+    """Bytes of the tables that are read where they lie, in mapped files: the system's memory,
+    which it takes back when it needs it."""
     metadata_bytes: int
     """Indexes and filters of tables in memory."""
     metadata_capacity: int

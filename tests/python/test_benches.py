@@ -27,6 +27,11 @@ OTHERS = {
     ("put, one row", "empty"),
     ("put_many of 1,000 rows, a row", "empty"),
     ("write of 1,000 rows as Arrow, a row", "empty"),
+    ("YCSB A, an operation", "in SSTs, written to"),
+    ("YCSB B, an operation", "in SSTs, written to"),
+    ("YCSB C, a read", "in SSTs, written to"),
+    ("YCSB E, an operation", "in SSTs, written to"),
+    ("put_many of 1,000 rows in order, a row", "empty"),
     ("open with 450,000 rows in the WAL", ""),
     ("open of 1,000 rows", ""),
     ("import in a new process", ""),
@@ -79,7 +84,7 @@ def test_every_case_has_its_row(results: str) -> None:
 def test_every_engine_has_its_number(results: str) -> None:
     for row in table(results):
         assert row["siltstone"], row
-        if row["case"].startswith(("put", "write", "get", "scan", "full")):
+        if row["case"].startswith(("put", "write", "get", "scan", "full", "YCSB")):
             for name in PEERS:
                 assert row[name], row
                 assert float(row[f"x {name}"]) > 0

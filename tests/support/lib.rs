@@ -8,6 +8,7 @@ pub mod compact;
 pub mod faults;
 pub mod gc;
 pub mod latency;
+pub mod lending;
 pub mod model;
 pub mod moto;
 mod passed_on;

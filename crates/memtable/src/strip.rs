@@ -129,11 +129,20 @@ impl Strip {
         if self.prefixes.get(position) != Some(&target.prefix) {
             return position;
         }
+        let is_before =
+            |record: &u32| log.compare_to(*record, target.key, target.seq) == Ordering::Less;
+        // Where many are equal they are mostly versions of one key, and what is looked for is its
+        // newest or what follows its oldest. Keys lie anywhere in memory, each a wait: the ends
+        // are asked first.
+        if !is_before(&self.records[position]) {
+            return position;
+        }
         let same = self.prefixes[position..].partition_point(|prefix| *prefix == target.prefix);
-        position += self.records[position..position + same].partition_point(|record| {
-            log.compare_to(*record, target.key, target.seq) == Ordering::Less
-        });
-        position
+        let same = &self.records[position..position + same];
+        if is_before(&same[same.len() - 1]) {
+            return position + same.len();
+        }
+        position + same.partition_point(is_before)
     }
 
     /// Whether every record of this one comes before every record of the other; both have some.

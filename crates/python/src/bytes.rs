@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyString};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyString};
 
 /// A key or a value that the caller gave: `bytes` borrowed for the call, any other C-contiguous
 /// buffer copied, since its owner may change it meanwhile.
@@ -75,6 +75,41 @@ pub(crate) fn refuse_one(object: &Bound<'_, PyAny>, name: &str) -> PyResult<()> 
     Err(PyTypeError::new_err(format!(
         "{name}: this is one {given}, of type {kind}; pass a list of {name}, as in [{given}]"
     )))
+}
+
+/// Elements that are taken hold of before their bytes are read. Each lies anywhere in memory;
+/// taking hold of an object touches it, and nothing between two of them waits for that, so that
+/// they wait for memory side by side.
+pub(crate) const HOLD: usize = 32;
+
+/// What a sequence holds, one after the other.
+pub(crate) type Elements<'py> = Box<dyn Iterator<Item = PyResult<Bound<'py, PyAny>>> + 'py>;
+
+/// The elements of `sequence`.
+///
+/// # Errors
+/// TypeError for what cannot be iterated over.
+pub(crate) fn elements<'py>(sequence: &Bound<'py, PyAny>) -> PyResult<Elements<'py>> {
+    // A list is asked for its places: that is a third of what its iterator does.
+    Ok(match sequence.cast_exact::<PyList>() {
+        Ok(list) => Box::new(list.iter().map(Ok)),
+        Err(_) => Box::new(sequence.try_iter()?),
+    })
+}
+
+/// Takes hold of the next [`HOLD`] elements, in place of what `held` has; fewer at the end.
+///
+/// # Errors
+/// What the sequence raises.
+pub(crate) fn hold<'py>(
+    elements: &mut impl Iterator<Item = PyResult<Bound<'py, PyAny>>>,
+    held: &mut Vec<Bound<'py, PyAny>>,
+) -> PyResult<()> {
+    held.clear();
+    for element in elements.by_ref().take(HOLD) {
+        held.push(element?);
+    }
+    Ok(())
 }
 
 fn copy(object: &Bound<'_, PyAny>) -> PyResult<PyBackedBytes> {

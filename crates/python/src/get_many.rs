@@ -1,7 +1,7 @@
 //! `get_many`: keys packed into one buffer, one call, values as a list or an Arrow array.
 
 use crate::array;
-use crate::bytes::{refuse_one, row};
+use crate::bytes::{HOLD, hold, refuse_one, row};
 use crate::column::{Column, is_arrow};
 use crate::error::Raise;
 use crate::source::{Readable, Source};
@@ -31,11 +31,6 @@ pub(crate) fn get_many<'py, S: Source>(
     Ok(PyList::new(py, values)?.into_any())
 }
 
-/// Keys that are taken hold of before their bytes are read. Each lies anywhere in memory; taking
-/// hold of an object touches it, and nothing between two of them waits for that, so that they wait
-/// for memory side by side.
-const HOLD: usize = 32;
-
 /// The keys, packed into one buffer.
 pub(crate) fn pack(keys: &Bound<'_, PyAny>) -> PyResult<Keys> {
     if !keys.is_exact_instance_of::<PyList>() {
@@ -58,14 +53,12 @@ fn pack_from<'py>(
     packed: &mut Keys,
 ) -> PyResult<()> {
     loop {
-        for key in keys.by_ref().take(HOLD) {
-            held.push(key?);
-        }
+        hold(keys, held)?;
         if held.is_empty() {
             return Ok(());
         }
-        for key in held.drain(..) {
-            packed.push(row(&key, "keys", packed.len())?.as_ref());
+        for key in held.iter() {
+            packed.push(row(key, "keys", packed.len())?.as_ref());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `write` and `put_many`: many operations as one atomic batch.
 
 use crate::batch::{WriteBatch, time_to_live};
-use crate::bytes::{refuse_one, row};
+use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
 use crate::column::{Column, each_row, is_arrow, null};
 use crate::commit::Commit;
 use crate::database::Database;
@@ -148,25 +148,25 @@ impl Growing {
         let py = keys.py();
         refuse_one(keys, "keys")?;
         refuse_one(values, "values")?;
-        let (mut keys, mut values) = (keys.try_iter()?, values.try_iter()?);
+        let (mut keys, mut values) = (elements(keys)?, elements(values)?);
+        let (mut some, mut beside) = (Vec::with_capacity(HOLD), Vec::with_capacity(HOLD));
         let mut rows = 0;
         loop {
-            let (key, value) = match (keys.next().transpose()?, values.next().transpose()?) {
-                (Some(key), Some(value)) => (key, value),
-                (None, None) => return Ok(()),
-                (key, value) => {
-                    let more = usize::from(key.is_some());
-                    let most = usize::from(value.is_some());
-                    return Err(lengths_differ(
-                        py,
-                        rows + more + keys.count(),
-                        rows + most + values.count(),
-                    ));
-                }
-            };
-            let (key, value) = (row(&key, "keys", rows)?, row(&value, "values", rows)?);
-            self.put(py, rows, (key.as_ref(), value.as_ref()))?;
-            rows += 1;
+            hold(&mut keys, &mut some)?;
+            hold(&mut values, &mut beside)?;
+            for (key, value) in some.iter().zip(&beside) {
+                let (key, value) = (row(key, "keys", rows)?, row(value, "values", rows)?);
+                self.put(py, rows, (key.as_ref(), value.as_ref()))?;
+                rows += 1;
+            }
+            if some.len() != beside.len() {
+                let before = rows - some.len().min(beside.len());
+                let all = |held: &[_], rest: Elements<'_>| before + held.len() + rest.count();
+                return Err(lengths_differ(py, all(&some, keys), all(&beside, values)));
+            }
+            if some.len() < HOLD {
+                return Ok(());
+            }
         }
     }
 }

@@ -229,6 +229,31 @@ impl Table {
             .map_err(|error| error.with("table", self.descriptor.id).with("block", block))
     }
 
+    /// As [`Table::decode_block`], of `bytes` that are not this process's own memory: a mapped
+    /// file's. The block is read where it lies, and counts none of them
+    /// ([`Block::memory_bytes`]). `None` for one that is compressed.
+    ///
+    /// `checked`: this very memory was decoded as this block before. Nothing changes it, and it is
+    /// not checked again.
+    ///
+    /// # Errors
+    /// As [`Table::decode_block`].
+    pub fn decode_lent(&self, block: u32, bytes: Bytes, checked: bool) -> Result<Option<Block>> {
+        if !block::is_plain(&bytes) {
+            return Ok(None);
+        }
+        let decoded = if checked {
+            block::decode_again(block::open_again(bytes)?, self.seq_override())?
+        } else {
+            self.decode_block(block, bytes)?
+        };
+        Ok(Some(decoded.lent()))
+    }
+
+    fn seq_override(&self) -> Option<Seq> {
+        self.descriptor.seq_override.map(|seq| seq.min(Seq::MAX))
+    }
+
     fn decode_at(&self, block: u32, range: Range<u64>, bytes: Bytes) -> Result<Block> {
         if bytes.len() as u64 != range.end - range.start {
             return Err(Error::corruption("a block has the wrong length")
@@ -237,8 +262,7 @@ impl Table {
         }
         let object = ObjectId(self.descriptor.id.get());
         let raw = block::open(bytes, Place { object, offset: range.start })?;
-        let seq_override = self.descriptor.seq_override.map(|seq| seq.min(Seq::MAX));
-        let decoded = block::decode(raw, seq_override)?;
+        let decoded = block::decode(raw, self.seq_override())?;
         let (position, last) = (block as usize, decoded.len() - 1);
         let starts_right = match position.checked_sub(1) {
             // Where there are range deletes, one of them may begin before.

@@ -174,6 +174,9 @@ stats! {
         gauge block_cache_capacity: u64, "bytes", "What decoded blocks may take.";
         counter block_cache_hits: u64, "look-ups", "Look-ups that found their block in memory.";
         counter block_cache_misses: u64, "look-ups", "Look-ups that did not.";
+        gauge mapped_bytes: u64, "bytes",
+            "Bytes of the tables that are read where they lie, in mapped files: the system's \
+             memory, which it takes back when it needs it.";
         gauge metadata_bytes: u64, "bytes", "Indexes and filters of tables in memory.";
         gauge metadata_capacity: u64, "bytes", "What indexes and filters may take.";
     }
@@ -299,6 +302,7 @@ impl Stats {
             frozen_entries: tree.frozen.iter().map(|memtable| memtable.len() as u64).sum(),
             frozen_bytes: tree.frozen.iter().map(|memtable| memtable.bytes() as u64).sum(),
             block_cache_bytes: cache.bytes(),
+            mapped_bytes: cache.lent_bytes(),
             block_cache_capacity: cache.capacity(),
             block_cache_hits: cache.hits(),
             block_cache_misses: cache.misses(),

@@ -3,10 +3,11 @@
 use super::metadata::OpenTable;
 use crate::io::counter::Counter;
 use quick_cache::Weighter;
-use siltstone_base::BlockAddr;
+use siltstone_base::{BlockAddr, SstId};
 use siltstone_sst::Block;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Decoded blocks, weighed by their bytes. Scan-resistant by its policy (S3-FIFO); long scans fill
 /// what room there is and push nothing out, compactions do not fill it at all.
@@ -14,6 +15,7 @@ pub(crate) struct BlockCache {
     blocks: quick_cache::sync::Cache<BlockAddr, Arc<Block>, ByBytes>,
     hits: Counter,
     misses: Counter,
+    lent: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -33,6 +35,7 @@ impl BlockCache {
             blocks: quick_cache::sync::Cache::with_weighter(items, bytes as u64, ByBytes),
             hits: Counter::default(),
             misses: Counter::default(),
+            lent: AtomicU64::new(0),
         }
     }
 
@@ -65,6 +68,27 @@ impl BlockCache {
 
     pub(crate) fn insert(&self, addr: BlockAddr, block: Arc<Block>) {
         self.blocks.insert(addr, block);
+    }
+
+    /// A table of so many bytes is lent, and blocks over it may come.
+    pub(crate) fn begin_lent(&self, bytes: u64) {
+        self.lent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Lets go of the blocks of a table that are read where they lie.
+    pub(crate) fn end_lent(&self, sst: SstId, blocks: u32, bytes: u64) {
+        self.lent.fetch_sub(bytes, Ordering::Relaxed);
+        if cfg!(mutation = "lent_kept") {
+            return;
+        }
+        for block in 0..blocks {
+            self.blocks.remove_if(&BlockAddr { sst, block }, |block| block.is_lent());
+        }
+    }
+
+    /// Bytes of tables that are read where they lie. No memory of this process.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        self.lent.load(Ordering::Relaxed)
     }
 
     /// Whether so many bytes more push nothing out: three quarters of the cache may be filled with

@@ -182,6 +182,21 @@ impl ReadContext {
         Ok(table)
     }
 
+    /// A block, when memory has it: in the block cache, or where it lies in a table that the store
+    /// lends. As long as the cache has room blocks are copied into it, which is for the caller to
+    /// see to: there they lie in memory of our own, in larger pages, and in no risk of being taken
+    /// back.
+    pub(crate) fn block(&self, table: &OpenTable, block: u32) -> Option<Arc<Block>> {
+        if let Some(found) = self.cache.get(table, block) {
+            return Some(found);
+        }
+        let range = table.block_range(block)?;
+        if self.cache.has_room(range.end.saturating_sub(range.start)) {
+            return None;
+        }
+        table.block_in_place(&self.cache, &*self.env.store, block)
+    }
+
     /// Blocks of one table, in ascending order, neighbours in one request, requests in parallel.
     pub(crate) async fn blocks(
         &self,

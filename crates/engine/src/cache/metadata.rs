@@ -1,15 +1,18 @@
 //! Tables as a process knows them, and their metadata (index and filter), pinned a table within a
 //! budget of the handle.
 
+use super::blocks::BlockCache;
 use super::filters::Gates;
+use super::lent::Lent;
 use super::slots::Slots;
+use crate::io::store::Store;
 use parking_lot::{Mutex, RwLock};
-use siltstone_base::SstDescriptor;
-use siltstone_sst::Table;
+use siltstone_base::{BlockAddr, SstDescriptor};
+use siltstone_sst::{Block, Table};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// What all pinned metadata of one database handle may take.
 #[derive(Debug)]
@@ -86,11 +89,30 @@ impl MetadataBudget {
 pub(crate) struct OpenTable {
     pub(crate) table: Arc<Table>,
     pub(crate) slots: Slots,
+    /// Its object, once it was asked whether the store lends it.
+    lent: OnceLock<Option<Lent>>,
 }
 
 impl OpenTable {
     pub(crate) fn new(table: Table) -> Self {
-        OpenTable { slots: Slots::new(table.block_count()), table: Arc::new(table) }
+        let slots = Slots::new(table.block_count());
+        OpenTable { slots, table: Arc::new(table), lent: OnceLock::new() }
+    }
+
+    /// A block where it lies in the table's object, checked, if `store` lends that and the block is
+    /// not compressed. What is damaged is `None` too: it is read again then, and told, as from any
+    /// other store.
+    pub(crate) fn block_in_place(
+        &self,
+        cache: &Arc<BlockCache>,
+        store: &dyn Store,
+        block: u32,
+    ) -> Option<Arc<Block>> {
+        let lent = self.lent.get_or_init(|| Lent::ask(self, cache, store)).as_ref()?;
+        let decoded = Arc::new(lent.block(self, block)?);
+        self.slots.set(block, &decoded);
+        cache.insert(BlockAddr { sst: self.descriptor().id, block }, Arc::clone(&decoded));
+        Some(decoded)
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {

@@ -5,5 +5,6 @@ pub(crate) mod blocks;
 pub(crate) mod bounds;
 pub(crate) mod fetch;
 pub(crate) mod filters;
+pub(crate) mod lent;
 pub(crate) mod metadata;
 pub(crate) mod slots;

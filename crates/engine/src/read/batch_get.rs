@@ -162,7 +162,8 @@ impl Many {
                     continue;
                 }
                 Found::Hard => match lookup(context, pin, wanted.key, wanted.hash, hand)? {
-                    Lookup::Done(value) => value,
+                    // Nobody may hold the block that it lies in but this answer.
+                    Lookup::Done(value) => value.map(Value::compact),
                     Lookup::Lacking(more) => {
                         lacking.add(more);
                         looked.open.push(*position);

@@ -54,7 +54,7 @@ impl Hand {
                 return Some(Arc::clone(held));
             }
         }
-        context.cache.get(table, block)
+        context.block(table, block)
     }
 
     /// What it takes of memory.

@@ -89,7 +89,7 @@ impl Scan {
         held: Option<Guard>,
     ) -> Scan {
         context.asked.scans.add(1);
-        let blocks = Arc::new(ScanBlocks::new(&context.cache));
+        let blocks = Arc::new(ScanBlocks::new(&context));
         let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
         #[cfg(mutation = "empty_range")]
         assert!(!empty, "planted: a range holds something");
@@ -240,7 +240,7 @@ impl Scan {
         let firsts = reached.iter().filter_map(|one| {
             let table = one.table.as_ref().filter(|_| one.entered)?;
             let block = first_block(table, &self.range)?;
-            context.cache.get(table, block).is_none().then_some((table, block))
+            context.block(table, block).is_none().then_some((table, block))
         });
         let fetched = firsts.map(async |(table, block)| {
             let mut wanted = vec![block];
@@ -262,7 +262,7 @@ impl Scan {
         let table = self.context.table(handle).await?;
         let edge = ScanRange { reverse: self.range.reverse, ..ScanRange::all() };
         if let Some(block) = first_block(&table, &edge)
-            && self.context.cache.get(&table, block).is_none()
+            && self.context.block(&table, block).is_none()
         {
             self.blocks.reads(&table);
             let addr = BlockAddr { sst: id, block };

@@ -2,7 +2,6 @@
 //! whose metadata is not in memory is opened when the scan comes to it, so that a short scan over a
 //! long run costs what it reads. And the blocks that a scan's cursors see.
 
-use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use parking_lot::Mutex;
@@ -148,7 +147,7 @@ impl Cursor for ScanTable {
 
 /// The blocks that a scan's cursors see: those fetched for it, and those in the cache.
 pub(super) struct ScanBlocks {
-    cache: Arc<BlockCache>,
+    context: ReadContext,
     hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
     ahead: Mutex<Vec<Ahead>>,
     /// Tables whose metadata was read, and that no cursor has taken up yet.
@@ -156,10 +155,10 @@ pub(super) struct ScanBlocks {
 }
 
 impl ScanBlocks {
-    /// None yet, but for those in `cache`.
-    pub(super) fn new(cache: &Arc<BlockCache>) -> ScanBlocks {
+    /// None yet, but for those that memory has.
+    pub(super) fn new(context: &ReadContext) -> ScanBlocks {
         let (hand, ahead, opened) = (Mutex::default(), Mutex::default(), Mutex::default());
-        ScanBlocks { cache: Arc::clone(cache), hand, ahead, opened }
+        ScanBlocks { context: context.clone(), hand, ahead, opened }
     }
 
     /// Takes blocks that were fetched.
@@ -205,7 +204,7 @@ impl BlockSource for TableBlocks {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         // A cursor keeps the block it stands in, and a scan does not turn back.
         let held = self.blocks.hand.lock().remove(&addr);
-        let found = held.or_else(|| self.blocks.cache.get(&self.table, addr.block));
+        let found = held.or_else(|| self.blocks.context.block(&self.table, addr.block));
         if found.is_none() {
             self.blocks.reads(&self.table);
         }

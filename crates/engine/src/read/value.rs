@@ -41,6 +41,18 @@ impl Value {
         }
     }
 
+    /// The same, copied out where the head of a block that is read where it lies would take more
+    /// memory than the value does.
+    pub(crate) fn compact(mut self) -> Self {
+        if let Place::Block(block, range) = &self.0
+            && block.is_lent()
+            && range.len() < block.memory_bytes()
+        {
+            self.own();
+        }
+        self
+    }
+
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Value(Place::Owned(Arc::from(bytes)))
     }

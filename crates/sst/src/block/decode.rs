@@ -37,10 +37,25 @@ fn wrong(message: &'static str) -> Error {
 /// cannot apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = Head::decode(&bytes)?;
-    let mut block = head.lay_out(bytes, seq_override)?;
+    let mut block = head.lay_out(bytes, seq_override, Keys::whole)?;
     block.newest = check_rows(&block)?;
     Ok(block)
 }
+
+/// As [`decode`], of bytes that were decoded before, and are no others: rows are not checked again.
+/// Were they others after all, rows would be wrong, and no access would leave them.
+///
+/// # Errors
+/// As [`decode`].
+pub(crate) fn decode_again(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
+    let head = Head::decode(&bytes)?;
+    let mut block = head.lay_out(bytes, seq_override, Keys::whole_again)?;
+    block.newest = newest(&block)?;
+    Ok(block)
+}
+
+/// How whole keys are taken up: their shape, the block, where they start and end, sequence numbers.
+type TakeWhole = fn(&KeyShape, &[u8], usize, Option<Column>, &dyn Fn(usize) -> Seq) -> Result<Keys>;
 
 impl Head {
     fn decode(bytes: &[u8]) -> Result<Head> {
@@ -86,7 +101,12 @@ impl Head {
     }
 
     /// Places the columns, which must fill the block exactly, and the keys.
-    fn lay_out(&self, bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
+    fn lay_out(
+        &self,
+        bytes: Bytes,
+        seq_override: Option<Seq>,
+        take_whole: TakeWhole,
+    ) -> Result<Block> {
         let tag_width = u8::from(self.tag == 0);
         let mut at = HEAD_BYTES as u64 + self.key_bytes as u64;
         let mut column = |width: u8, base: u64| {
@@ -119,7 +139,7 @@ impl Head {
             Keys::rebuild(&shape, region, seq)?
         } else if region.len() == self.whole_key_bytes {
             let ends = (self.key_end_width > 0).then(|| place(key_ends));
-            Keys::whole(&shape, &bytes, HEAD_BYTES, ends, seq)?
+            take_whole(&shape, &bytes, HEAD_BYTES, ends, &seq)?
         } else {
             return Err(wrong("keys do not fill their region of a block"));
         };
@@ -135,22 +155,33 @@ impl Head {
             // A tag of 0 or with the expiry flag is of no kind.
             every: Kind::from_byte(self.tag).ok(),
             newest: Seq::MAX,
+            lent: false,
             bytes,
         })
     }
+}
+
+/// Rows of a column that may differ.
+fn rows(block: &Block, column: &Column) -> usize {
+    if column.width == 0 { 1 } else { block.entries }
+}
+
+/// The largest of the sequence numbers.
+fn newest(block: &Block) -> Result<Seq> {
+    let all = 0..rows(block, &block.seqs);
+    let most = all.map(|row| block.seqs.delta(&block.bytes, row)).max();
+    let most = block.seqs.base.checked_add(most.unwrap_or(0));
+    let newest = most.filter(|seq| *seq <= Seq::MAX.get()).map(Seq);
+    newest.ok_or_else(|| wrong("impossible sequence number in a block"))
 }
 
 /// Checks tags, sequence numbers, expiries and value ends, each column once. The largest of the
 /// sequence numbers.
 fn check_rows(block: &Block) -> Result<Seq> {
     let bytes = &block.bytes;
-    let rows = |column: &Column| if column.width == 0 { 1 } else { block.entries };
-    let most = (0..rows(&block.seqs)).map(|row| block.seqs.delta(bytes, row)).max();
-    let most = block.seqs.base.checked_add(most.unwrap_or(0));
-    let newest = most.filter(|seq| *seq <= Seq::MAX.get()).map(Seq);
-    let newest = newest.ok_or_else(|| wrong("impossible sequence number in a block"))?;
+    let newest = newest(block)?;
     let mut tombstones = false;
-    for row in 0..rows(&block.tags) {
+    for row in 0..rows(block, &block.tags) {
         match Kind::from_byte(block.tags.get(bytes, row) as u8 & !EXPIRY_FLAG)? {
             Kind::RangeDelete => {
                 return Err(Error::unsupported("a block holds range deletes"));

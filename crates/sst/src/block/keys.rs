@@ -181,20 +181,12 @@ impl Keys {
         bytes: &[u8],
         start: usize,
         ends: Option<Column>,
-        seq: impl Fn(usize) -> Seq,
+        seq: &dyn Fn(usize) -> Seq,
     ) -> Result<Keys> {
-        let filled = match &ends {
-            Some(ends) => {
-                check_ends(ends, bytes, shape.entries)?;
-                ends.get(bytes, shape.entries - 1)
-            }
-            None => shape.key_len as u64 * shape.entries as u64,
-        };
-        if filled != shape.whole_bytes as u64 {
-            return Err(wrong("keys do not fill their region of a block"));
+        if let Some(ends) = &ends {
+            check_ends(ends, bytes, shape.entries)?;
         }
-        let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
-        let keys = Keys { place: Place::Stored(start), ends, guess: Guess::default() };
+        let keys = Keys::whole_again(shape, bytes, start, ends, seq)?;
         let mut before = keys.get(bytes, 0);
         let mut before_head = head(before);
         for position in 1..shape.entries {
@@ -212,6 +204,29 @@ impl Keys {
             }
             (before, before_head) = (key, key_head);
         }
+        Ok(keys)
+    }
+
+    /// The same of keys that were checked before.
+    ///
+    /// # Errors
+    /// Corruption when they do not fill their region.
+    pub(crate) fn whole_again(
+        shape: &KeyShape,
+        bytes: &[u8],
+        start: usize,
+        ends: Option<Column>,
+        _: &dyn Fn(usize) -> Seq,
+    ) -> Result<Keys> {
+        let filled = match &ends {
+            Some(ends) => ends.get(bytes, shape.entries - 1),
+            None => shape.key_len as u64 * shape.entries as u64,
+        };
+        if filled != shape.whole_bytes as u64 {
+            return Err(wrong("keys do not fill their region of a block"));
+        }
+        let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
+        let keys = Keys { place: Place::Stored(start), ends, guess: Guess::default() };
         Ok(keys.guessing(bytes, shape.entries))
     }
 

@@ -30,8 +30,8 @@ mod keys;
 mod stored;
 
 pub(crate) use build::BlockBuilder;
-pub(crate) use decode::decode;
-pub(crate) use stored::{BlockWriter, open};
+pub(crate) use decode::{decode, decode_again};
+pub(crate) use stored::{BlockWriter, is_plain, open, open_again};
 
 use crate::packed::Column;
 use bytes::Bytes;
@@ -79,6 +79,8 @@ pub struct Block {
     every: Option<Kind>,
     /// The largest sequence number.
     newest: Seq,
+    /// Whether `bytes` are somebody else's memory.
+    lent: bool,
 }
 
 impl Block {
@@ -96,10 +98,23 @@ impl Block {
         &self.bytes
     }
 
-    /// Bytes of memory it takes.
+    /// Bytes of memory it takes: without those of [`Block::bytes`] where they are lent.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        size_of::<Block>() + self.bytes.len() + self.keys.memory_bytes()
+        let bytes = if self.lent { 0 } else { self.bytes.len() };
+        size_of::<Block>() + bytes + self.keys.memory_bytes()
+    }
+
+    /// Whether its bytes lie in memory that was lent ([`crate::Table::decode_lent`]), and so keep
+    /// alive whatever lent it.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        self.lent
+    }
+
+    /// Notes that its bytes are lent.
+    pub(crate) fn lent(self) -> Block {
+        Block { lent: true, ..self }
     }
 
     /// The user key at `position`; empty past the end, which no key is.

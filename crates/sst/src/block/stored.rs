@@ -10,7 +10,7 @@
 
 use super::BlockBuilder;
 use crate::codec::{Codec, Compressor, decompress};
-use crate::section::Place;
+use crate::section::{CHECKSUM_BYTES, Place};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::limits::MAX_BLOCK_BYTES;
@@ -58,12 +58,31 @@ impl BlockWriter {
     }
 }
 
+/// As [`open`], of bytes that were opened before, and are no others: their checksum is not asked
+/// again.
+///
+/// # Errors
+/// As [`open`].
+pub(crate) fn open_again(stored: Bytes) -> Result<Bytes> {
+    let end = stored.len().checked_sub(CHECKSUM_BYTES);
+    unpack(stored, end.ok_or_else(|| Error::corruption("a block is shorter than its checksum"))?)
+}
+
+/// Whether the block in `stored` says that no codec was used. Not checked yet.
+pub(crate) fn is_plain(stored: &[u8]) -> bool {
+    stored.first() == Some(&(Codec::None as u8))
+}
+
 /// The decompressed block in `stored`, which was read from `place`.
 ///
 /// # Errors
 /// Corruption for a wrong checksum, place or length; Unsupported for an unknown codec.
 pub(crate) fn open(stored: Bytes, place: Place) -> Result<Bytes> {
     let end = place.open("block", &stored)?;
+    unpack(stored, end)
+}
+
+fn unpack(stored: Bytes, end: usize) -> Result<Bytes> {
     let mut reader = Reader::new(stored.get(..end).unwrap_or_default());
     let codec = Codec::from_byte(reader.u8()?)?;
     let raw_bytes = reader.u64()?;

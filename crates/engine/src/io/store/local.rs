@@ -15,6 +15,7 @@ mod folder;
 #[cfg(test)]
 mod gone;
 pub(super) mod lone;
+mod map;
 mod mark;
 mod parts;
 pub(crate) mod scratch;
@@ -121,6 +122,10 @@ impl Store for LocalStore {
         buffer: &mut Vec<u8>,
     ) -> Option<Result<bool>> {
         Some(self.folder.read_into(name, range, buffer))
+    }
+
+    fn lend(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        self.folder.map(name, bytes)
     }
 
     fn profile(&self) -> Profile {

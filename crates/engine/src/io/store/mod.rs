@@ -105,6 +105,17 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The whole object of `bytes` bytes, as memory that the system fills from it when it is read
+    /// and takes back when it needs room: nothing is read yet, nothing is copied, and none of it is
+    /// this process's own. For tables alone, which never change and never change their length. As
+    /// long as the answer lives the object's bytes are there, whatever becomes of its name.
+    ///
+    /// `None` where this store has no such memory, has no more of it to give, or has no such
+    /// object: [`Store::get`] is the way, and tells what is wrong.
+    fn lend(&self, _name: ObjectName, _bytes: u64) -> Option<Bytes> {
+        None
+    }
+
     /// How it is best worked with.
     fn profile(&self) -> Profile {
         Profile::REMOTE

@@ -12,6 +12,7 @@
 
 use super::errors::{explain, explain_link};
 use super::files::Files;
+use super::map::Maps;
 use super::parts::{Part, Parts};
 use super::staging::{self, StagedFile};
 use crate::io::store::{Listed, PutAnswer, Swept, check_range, too_short};
@@ -43,6 +44,7 @@ pub(super) struct Folder {
     /// Tables only: their names are never used twice, so an open file never stands for another
     /// object. Numbered objects are read once, and whole.
     open: Cache<ObjectName, Arc<OpenFile>>,
+    maps: Maps,
 }
 
 /// An object's name in two: the part that it is in, and its own name there.
@@ -54,7 +56,7 @@ fn split(name: &str) -> (&str, &OsStr) {
 impl Folder {
     pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> Folder {
         let parts = Parts::new(root, Arc::clone(&files));
-        Folder { parts, files, open: Cache::new(OPEN_FILES) }
+        Folder { parts, files, open: Cache::new(OPEN_FILES), maps: Maps::default() }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -108,13 +110,7 @@ impl Folder {
         range: impl FnOnce(u64) -> Range<u64>,
         read: impl FnOnce(&File, Range<u64>) -> io::Result<T>,
     ) -> Result<Option<T>> {
-        let open = match self.open.get(&name) {
-            Some(open) => open,
-            None => match self.open_file(name)? {
-                Some(open) => open,
-                None => return Ok(None),
-            },
-        };
+        let Some(open) = self.opened(name)? else { return Ok(None) };
         let range = range(open.bytes);
         if range.end > open.bytes {
             return Err(too_short(name, &range, open.bytes));
@@ -125,6 +121,23 @@ impl Folder {
                 Err(too_short(name, &range, open.bytes))
             }
             Err(error) => Err(self.explain(error, None, &name.to_string())),
+        }
+    }
+
+    /// The whole of a table, mapped; `None` where it is not `bytes` bytes long, or cannot be.
+    pub(super) fn map(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
+        // Numbered objects are read once, and whole.
+        if !matches!(name, ObjectName::Compacted(_)) {
+            return None;
+        }
+        let open = self.opened(name).ok()??;
+        self.maps.map(&open.file, bytes)
+    }
+
+    fn opened(&self, name: ObjectName) -> Result<Option<Arc<OpenFile>>> {
+        match self.open.get(&name) {
+            Some(open) => Ok(Some(open)),
+            None => self.open_file(name),
         }
     }
 

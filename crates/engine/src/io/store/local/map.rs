@@ -1,0 +1,160 @@
+//! Tables as mapped memory: the one place of the engine that asks the compiler to look away.
+//!
+//! A slice of mapped memory is a promise that its bytes stay what they are for as long as it lives,
+//! which no compiler can check: somebody may write to the file, or cut it short. That nobody does
+//! is a rule of the database, not of this module: a table is written under a staging name, synced,
+//! renamed, and from then on only read and at last unlinked, and an unlinked file keeps its bytes
+//! while it is mapped. Who breaks that rule from outside breaks the database. What happens then:
+//!
+//! ```text
+//! bytes changed before they were read first    the block's checksum tells: Corruption
+//! bytes changed after that                     wrong bytes may be answered, as from a cache
+//! cut short before it was mapped               not mapped; a read tells: Corruption
+//! cut short while it is mapped, or the disk    the system ends the process (SIGBUS): there is
+//! fails to bring a page                        nothing else that it could make of a load
+//! ```
+//! The last line is why only tables on file systems of this machine are mapped. On a file system of
+//! the network another machine can do that at any moment, by a delete that is our own rule.
+
+#![allow(unsafe_code, reason = "the map itself; everything over it is safe code")]
+
+use bytes::Bytes;
+use memmap2::{Mmap, MmapOptions};
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Maps of one folder at a time. A system commonly allows a process 65,530, and every allocator
+/// and thread takes some. Tables beyond that are read as from any other store.
+const MAPS: usize = 8192;
+
+/// The maps of one folder.
+#[derive(Debug, Default)]
+pub(super) struct Maps(Arc<AtomicUsize>);
+
+/// A mapped file, which counts while it lives.
+struct Mapped {
+    map: Mmap,
+    count: Arc<AtomicUsize>,
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.map
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Maps {
+    /// All of `file`; `None` where it is not `bytes` bytes long, lies on a file system of the
+    /// network, or where there is no room for one more map.
+    pub(super) fn map(&self, file: &File, bytes: u64) -> Option<Bytes> {
+        // A machine of 32 bits has no addresses to spare.
+        if size_of::<usize>() < size_of::<u64>() || !is_of_this_machine(file) {
+            return None;
+        }
+        if file.metadata().ok()?.len() != bytes {
+            return None;
+        }
+        let length = usize::try_from(bytes).ok()?;
+        let count = &self.0;
+        let room = |maps| (maps < MAPS).then_some(maps + 1);
+        count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).ok()?;
+        // SAFETY: nobody changes the bytes of a table, or its length, once it has its name; see the
+        // head of this module for what happens when somebody does.
+        let map = unsafe { MmapOptions::new().len(length).map(file) };
+        match map {
+            Ok(map) => Some(Bytes::from_owner(Mapped { map, count: Arc::clone(count) })),
+            Err(_) => {
+                count.fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+/// File systems that only this machine changes, by the numbers that Linux knows them by. Of others
+/// nothing is mapped: one that is missing here costs speed, one too many could end a process.
+#[cfg(target_os = "linux")]
+fn is_of_this_machine(file: &File) -> bool {
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683e;
+    const F2FS: u64 = 0xf2f5_2010;
+    const ZFS: u64 = 0x2fc1_2fc1;
+    const BCACHEFS: u64 = 0xca45_1a4e;
+    const TMPFS: u64 = 0x0102_1994;
+    const OVERLAY: u64 = 0x794c_7630;
+    let known = [EXT, XFS, BTRFS, F2FS, ZFS, BCACHEFS, TMPFS, OVERLAY];
+    let found = rustix::fs::fstatfs(file);
+    #[allow(clippy::cast_sign_loss, clippy::unnecessary_cast, reason = "its type differs")]
+    found.is_ok_and(|found| known.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+/// Nothing was measured on other systems.
+#[cfg(not(target_os = "linux"))]
+fn is_of_this_machine(_: &File) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_map_is_the_whole_file_and_counts_while_it_lives() {
+        let (maps, file) = (Maps::default(), file(b"layers of stone"));
+        let Some(map) = maps.map(&file, 15) else {
+            // Where temporary files lie on a file system that is not known here.
+            assert!(!is_of_this_machine(&file));
+            return;
+        };
+        let slice = map.slice(10..15);
+        drop((map, file));
+        assert_eq!((&*slice, maps.0.load(Ordering::Relaxed)), (&b"stone"[..], 1));
+        drop(slice);
+        assert_eq!(maps.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_has_another_length_is_not_mapped() {
+        let (maps, file) = (Maps::default(), file(b"layers of stone"));
+        for bytes in [0, 14, 16, u64::MAX] {
+            assert!(maps.map(&file, bytes).is_none(), "{bytes}");
+        }
+        assert_eq!(maps.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn there_are_so_many_maps_and_no_more() {
+        let (maps, file) = (Maps::default(), file(b"stone"));
+        if !is_of_this_machine(&file) {
+            return;
+        }
+        maps.0.store(MAPS - 1, Ordering::Relaxed);
+        let last = maps.map(&file, 5);
+        assert!(last.is_some() && maps.map(&file, 5).is_none());
+        drop(last);
+        assert!(maps.map(&file, 5).is_some());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn files_of_unknown_file_systems_are_not_mapped() {
+        let file = File::open("/proc/self/maps").unwrap();
+        assert!(!is_of_this_machine(&file));
+        assert!(Maps::default().map(&file, 0).is_none());
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads of more rows than the block cache holds, from a store that lends its tables: they are read
+//! where they lie, and nothing of that is kept once the tables are gone (RFC 0006, "Beyond the
+//! cache").
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
+use siltstone::store::Store;
+use siltstone::store::local::LocalStore;
+use siltstone::{
+    Accept, Answer, Batch, Codec, Database, Fill, OpenOptions, Options, Rows, ScanRange, task,
+};
+use siltstone_tests::lending::LendingStore;
+use siltstone_tests::sim::Rng;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+const ROWS: u64 = 4000;
+const VALUE_BYTES: usize = 100;
+/// Blocks that the cache has room for: a tenth of all, some.
+const CACHE: usize = 64 << 10;
+
+fn key(n: u64) -> [u8; 16] {
+    // Neighbours in number are no neighbours in the order of keys.
+    (u128::from(n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835)).to_be_bytes()
+}
+
+fn value(n: u64) -> Vec<u8> {
+    let mut rng = Rng::new(n);
+    (0..VALUE_BYTES).map(|_| rng.next_u64() as u8).collect()
+}
+
+fn options() -> Options {
+    Options {
+        block_cache_bytes: CACHE,
+        block_bytes: 4096,
+        embedded_gc: false,
+        embedded_compactor: false,
+        ..Options::default()
+    }
+}
+
+/// A database over `store`, with all rows in three tables whose metadata is in memory.
+fn filled(runtime: &Runtime, store: Arc<dyn Store>, options: Options) -> Database {
+    runtime.block_on(async {
+        let env = task::tokio_env(runtime.handle().clone(), store);
+        let how = OpenOptions { options, ..OpenOptions::default() };
+        let db = Database::open(env, how).await.unwrap();
+        for layer in 0..3 {
+            let mut batch = Batch::new();
+            for n in (0..ROWS).filter(|n| n % 3 == layer) {
+                batch.put(&key(n), &value(n), None).unwrap();
+            }
+            assert!(matches!(db.write(&batch), Ok(Accept::Accepted(_))));
+            db.flush_memtable().await.unwrap();
+        }
+        // So many reads that the cache has no room left.
+        for n in 0..ROWS / 2 {
+            assert!(db.get(&key(n)).unwrap().wait().await.unwrap().is_some());
+        }
+        db
+    })
+}
+
+fn read_now(db: &Database, n: u64) -> Option<Vec<u8>> {
+    match db.get(&key(n)).unwrap() {
+        Answer::Ready(value) => value.map(|value| value.to_vec()),
+        Answer::Pending(_) => panic!("row {n} was fetched"),
+    }
+}
+
+fn scanned(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut scan = db.scan(ScanRange::all()).unwrap();
+    let (mut rows, mut all) = (Rows::new(), Vec::new());
+    loop {
+        let filled = scan.fill(&mut rows, 100, 1 << 20).unwrap();
+        let given = (0..rows.len()).filter_map(|row| rows.row(row));
+        all.extend(given.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        rows.clear();
+        match filled {
+            Fill::Full => {}
+            Fill::NeedsBlocks => panic!("a scan fetched"),
+            Fill::End => return all,
+        }
+    }
+}
+
+/// Every way of reading finds every row, at once and without a request.
+fn expect_all_in_place(db: &Database) {
+    let before = db.stats();
+    assert_eq!(before.mapped_bytes, before.table_bytes);
+    for n in 0..ROWS {
+        assert_eq!(read_now(db, n).as_deref(), Some(&value(n)[..]), "row {n}");
+    }
+    assert_eq!(read_now(db, ROWS), None);
+    let Answer::Ready(found) = db.get_many((0..ROWS).map(key).collect::<Vec<_>>()).unwrap() else {
+        panic!("get_many fetched");
+    };
+    for (n, found) in found.iter().enumerate() {
+        assert_eq!(found.as_deref(), Some(&value(n as u64)[..]), "row {n} of many");
+    }
+    let mut expected: Vec<_> = (0..ROWS).map(|n| (key(n).to_vec(), value(n))).collect();
+    expected.sort();
+    assert!(scanned(db) == expected, "a scan gives the rows in order");
+    let after = db.stats();
+    assert_eq!(after.get_requests, before.get_requests);
+    assert!(after.block_cache_bytes <= after.block_cache_capacity);
+}
+
+#[test]
+fn what_outgrows_the_cache_is_read_where_it_lies() {
+    let runtime = Runtime::new().unwrap();
+    let store = LendingStore::new();
+    let db = filled(&runtime, Arc::clone(&store) as _, options());
+    assert_eq!(store.lent(), 3);
+    expect_all_in_place(&db);
+    // Where there is no cache at all, too.
+    runtime.block_on(db.close()).unwrap();
+    drop(db);
+    assert_eq!(store.lent(), 0);
+    let env = task::tokio_env(runtime.handle().clone(), Arc::clone(&store) as _);
+    let none = Options { block_cache_bytes: 0, ..options() };
+    let how = OpenOptions { options: none, ..OpenOptions::default() };
+    let db = runtime.block_on(Database::open(env, how)).unwrap();
+    for n in 0..200 {
+        let found = runtime.block_on(db.get(&key(n)).unwrap().wait()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(n)[..]));
+    }
+    expect_all_in_place(&db);
+}
+
+#[test]
+fn while_the_cache_has_room_nothing_is_lent() {
+    let runtime = Runtime::new().unwrap();
+    let store = LendingStore::new();
+    let roomy = Options { block_cache_bytes: 64 << 20, ..options() };
+    let db = filled(&runtime, Arc::clone(&store) as _, roomy);
+    assert_eq!((store.lent(), db.stats().mapped_bytes), (0, 0));
+}
+
+#[test]
+fn compressed_blocks_are_copied_as_ever() {
+    let runtime = Runtime::new().unwrap();
+    let store = LendingStore::new();
+    let squeezed = Options { compression: Codec::Zstd, ..options() };
+    let env = task::tokio_env(runtime.handle().clone(), Arc::clone(&store) as _);
+    let how = OpenOptions { options: squeezed, ..OpenOptions::default() };
+    let db = runtime.block_on(Database::open(env, how)).unwrap();
+    let mut batch = Batch::new();
+    for n in 0..ROWS {
+        batch.put(&key(n), &[n as u8; VALUE_BYTES], None).unwrap();
+    }
+    assert!(matches!(db.write(&batch), Ok(Accept::Accepted(_))));
+    runtime.block_on(db.flush_memtable()).unwrap();
+    for n in 0..ROWS {
+        let found = runtime.block_on(db.get(&key(n)).unwrap().wait()).unwrap();
+        assert_eq!(found.as_deref(), Some(&[n as u8; VALUE_BYTES][..]));
+    }
+    assert!(db.stats().block_cache_bytes <= db.stats().block_cache_capacity);
+}
+
+/// Blocks in the cache keep what they lie in: of tables that are gone none may stay there, or a
+/// deleted file would keep its place on the disk for as long as nothing pushes them out.
+#[test]
+fn of_tables_that_are_gone_nothing_is_kept() {
+    let runtime = Runtime::new().unwrap();
+    let store = LendingStore::new();
+    let db = filled(&runtime, Arc::clone(&store) as _, options());
+    expect_all_in_place(&db);
+    let held: Vec<_> = (0..ROWS).map(|n| db.get(&key(n)).unwrap()).collect();
+    runtime.block_on(db.compact()).unwrap();
+    for n in 0..ROWS {
+        runtime.block_on(db.get(&key(n)).unwrap().wait()).unwrap();
+    }
+    // The new tables, and the old ones that somebody has values of.
+    assert_eq!(store.lent() as u64, db.stats().tables + 3);
+    for (n, held) in held.into_iter().enumerate() {
+        let Answer::Ready(Some(held)) = held else { panic!("row {n} was in place") };
+        assert_eq!(*held, value(n as u64)[..]);
+    }
+    assert_eq!(store.lent() as u64, db.stats().tables);
+    expect_all_in_place(&db);
+}
+
+/// What is lent is damaged, what is read is not: reads go the way of all stores.
+#[test]
+fn what_is_damaged_where_it_lies_is_read_again() {
+    let runtime = Runtime::new().unwrap();
+    let store = LendingStore::new();
+    store.lend_damaged();
+    let db = filled(&runtime, Arc::clone(&store) as _, options());
+    let requests = db.stats().get_requests;
+    for n in 0..ROWS {
+        let found = runtime.block_on(db.get(&key(n)).unwrap().wait()).unwrap();
+        assert_eq!(found.as_deref(), Some(&value(n)[..]), "row {n}");
+    }
+    assert!(db.stats().get_requests > requests);
+}
+
+/// A folder: damage is told with its place by every read that meets it, and by no other; and a
+/// folder that was removed goes on answering from what is open.
+#[test]
+fn a_damaged_table_of_a_folder_is_told() {
+    let runtime = Runtime::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = || {
+        let effects = task::tokio_effects(runtime.handle().clone());
+        LocalStore::new(folder.path(), effects).unwrap()
+    };
+    let db = filled(&runtime, store(), options());
+    runtime.block_on(db.close()).unwrap();
+    let tables = std::fs::read_dir(folder.path().join("compacted")).unwrap();
+    let path = tables.map(|entry| entry.unwrap().path()).min().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    let place = |n| bytes.windows(VALUE_BYTES).position(|at| at == value(n));
+    let (damaged, at) = (0..3).find_map(|n| Some((n, place(n)?))).unwrap();
+    // Over the same file: what replaced it would be another one.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[bytes[at] ^ 1], at as u64).unwrap();
+
+    let env = task::tokio_env(runtime.handle().clone(), store());
+    let none = Options { block_cache_bytes: 0, ..options() };
+    let how = OpenOptions { options: none, ..OpenOptions::default() };
+    let db = runtime.block_on(Database::open(env, how)).unwrap();
+    let read = |n| runtime.block_on(db.get(&key(n)).unwrap().wait());
+    let expect_told = || {
+        let told: Vec<u64> = (0..ROWS).filter(|n| read(*n).is_err()).collect();
+        assert!(told.contains(&damaged) && told.len() < 50, "{told:?}");
+        for n in told {
+            let error = read(n).unwrap_err();
+            assert_eq!(error.kind(), siltstone::ErrorKind::Corruption, "{error}");
+            assert!(error.to_string().contains("offset"), "{error}");
+        }
+    };
+    expect_told();
+    std::fs::remove_dir_all(folder.path()).unwrap();
+    expect_told();
+}
