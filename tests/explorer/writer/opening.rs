@@ -1,9 +1,8 @@
 //! A writer on its way in, by the real `OpenWriter`; and out again, where it closes too early.
 
-use super::bug;
 use super::looking::Looking;
 use super::reading::Reading;
-use super::{After, Phase, ROLE, Running, Writer, on};
+use super::{After, Phase, ROLE, Running, Writer, bug, on};
 use crate::actor::{Call, Create, Progress, crash, manifest_object, manifest_steps, owner};
 use crate::step::{Step, What};
 use crate::world::{Object, Out, Record, World, seen};
