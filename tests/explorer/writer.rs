@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) behind: usize,
     /// How often it looks for a newer manifest while it runs.
     pub(crate) looks: u8,
-    /// Whether it closes in the end.
+    /// Whether it closes in the end: flushed as planned, or with nothing left to flush.
     pub(crate) close: bool,
     /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
     pub(crate) careless: bool,

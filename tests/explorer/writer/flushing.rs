@@ -37,6 +37,7 @@ impl Writer {
         }
         running.begin_pinning(&self.plan, world, me, out);
         let flushed = running.flushes == self.plan.flush_at.len();
+        let flushed = flushed || running.durable_rows(own).is_empty();
         let done = running.sent.len() == self.plan.records && running.window.is_settled();
         if self.plan.close && done && flushed {
             let edit = Edit::CloseClean { epoch: running.epoch };
