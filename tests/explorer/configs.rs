@@ -1,5 +1,7 @@
 //! What is explored, as data.
 
+mod crowds;
+
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
@@ -24,6 +26,8 @@ pub(crate) enum Size {
 /// Nothing goes wrong.
 pub(crate) const NONE: Faults =
     Faults { crashes: 0, unanswered: 0, retried: 0, late: 0, refused: 0, destroyed: 0, wiped: 0 };
+/// One request lands late, or never.
+pub(crate) const LATE: Faults = Faults { late: 1, ..NONE };
 
 /// To append `records`, flush when `flush_at` of its own are durable, and close.
 pub(crate) fn plan(width: u64, records: usize, flush_at: &[usize], close: bool) -> Plan {
@@ -54,7 +58,7 @@ pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
 
 /// Every configuration.
 pub(crate) fn all() -> Vec<(Config, Size)> {
-    let small = small().into_iter().chain(small_jobs());
+    let small = small().into_iter().chain(small_jobs()).chain(crowds::small());
     let small = small.map(|config| (config, Size::Small));
     small.chain(large().into_iter().map(|config| (config, Size::Large))).collect()
 }
@@ -150,6 +154,7 @@ fn large() -> Vec<Config> {
     let mut all = large_writers();
     all.extend(large_collectors());
     all.extend(large_jobs());
+    all.extend(crowds::large());
     all
 }
 

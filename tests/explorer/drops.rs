@@ -4,7 +4,7 @@ use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
 use crate::configs::{
-    NONE, TO_CLAIM, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND, lagging, looking, plan,
+    LATE, NONE, TO_CLAIM, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND, lagging, looking, plan,
     scanning, writer,
 };
 use crate::jobs::WHOLE;
@@ -67,7 +67,6 @@ impl Drop {
     }
 }
 
-const LATE: Faults = Faults { late: 1, ..NONE };
 const CRASH: Faults = Faults { crashes: 1, ..NONE };
 const DESTROYED: Faults = Faults { destroyed: 1, ..NONE };
 const WIPED: Faults = Faults { wiped: 1, ..NONE };

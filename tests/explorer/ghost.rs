@@ -323,6 +323,11 @@ impl Ghost {
         self.destroyed.sort();
     }
 
+    /// Whether no outsider has deleted anything.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.gone && self.destroyed.is_empty()
+    }
+
     /// What is wrong when a machine ends so.
     pub(crate) fn failed(&mut self, failure: Failure) -> Option<String> {
         match failure {

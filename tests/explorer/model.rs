@@ -29,6 +29,8 @@ pub(crate) struct Config {
 pub(crate) enum Go {
     /// The process takes so many steps, each as it goes when nothing goes wrong.
     Steps(usize, usize),
+    /// The collector goes through a whole round.
+    Round(usize),
     /// The process crashes.
     Crash(usize),
 }
@@ -37,9 +39,20 @@ impl Config {
     fn play(&self, world: World) -> World {
         self.prelude.iter().fold(world, |world, go| match *go {
             Go::Steps(me, count) => (0..count).fold(world, |world, _| one(world, me, false)),
+            Go::Round(me) => round(world, me),
             Go::Crash(me) => one(world, me, true),
         })
     }
+}
+
+/// The world after a round of the collector `me`.
+fn round(world: World, me: usize) -> World {
+    let mut world = one(world, me, false);
+    while matches!(world.actors.get(me).map(|actor| &**actor), Some(Actor::Collector(one)) if one.works())
+    {
+        world = one(world, me, false);
+    }
+    world
 }
 
 /// The world after a step of process `me`: its first, the plain one, or its last, a crash.

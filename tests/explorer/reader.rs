@@ -16,6 +16,10 @@ const LIST_EVERY: u32 = 2;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Reader {
     polls: u8,
+    /// Whether its polls are thorough: what the engine's explicit refresh is.
+    thorough: bool,
+    /// What was acknowledged before it began, or began to refresh: it has that when it is done.
+    promised: Promised,
     machine: Follow,
     /// The state whose tables it reads.
     state: Option<Arc<Manifest>>,
@@ -25,10 +29,33 @@ pub(crate) struct Reader {
     bodies: Vec<(WalId, Record)>,
 }
 
+/// What a walk under way has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Promised {
+    /// What is acknowledged when its first request goes out.
+    ToBegin,
+    /// So many records.
+    Records(usize),
+    /// Whatever it finds.
+    Nothing,
+}
+
 impl Reader {
+    /// One that polls cheaply: a listing now and then.
     pub(crate) fn actor(polls: u8, rules: Rules) -> Actor {
+        Reader::that(polls, false, rules)
+    }
+
+    /// One whose every poll keeps the promise of an explicit refresh.
+    pub(crate) fn refreshing(polls: u8, rules: Rules) -> Actor {
+        Reader::that(polls, true, rules)
+    }
+
+    fn that(polls: u8, thorough: bool, rules: Rules) -> Actor {
         Actor::Reader(Reader {
             polls,
+            thorough,
+            promised: Promised::ToBegin,
             machine: Follow::new(LIST_EVERY, rules),
             state: None,
             applied: Vec::new(),
@@ -41,6 +68,7 @@ impl Reader {
             FollowAction::Request(request) => {
                 manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
                     on(next, me, |reader, world| {
+                        reader.begin(world);
                         if let Ok(answer) = answer {
                             let events = reader.machine.on_answer(answer);
                             reader.take(world, events);
@@ -66,13 +94,39 @@ impl Reader {
             }
             FollowAction::Idle | FollowAction::Failed(Failure::Hole(_)) if self.polls > 0 => {
                 world.then(out, Step::of(me, ROLE, What::Polls), |next| {
-                    on(next, me, |reader, _| {
+                    on(next, me, |reader, world| {
                         reader.polls -= 1;
-                        reader.machine.poll(false);
+                        if reader.thorough {
+                            reader.promised = Promised::Records(world.ghost.acknowledged());
+                            reader.machine.poll_thoroughly();
+                        } else {
+                            reader.machine.poll(false);
+                        }
                     });
                 });
             }
             FollowAction::Idle | FollowAction::Failed(_) => {}
+        }
+    }
+
+    /// Its first request goes out.
+    fn begin(&mut self, world: &World) {
+        if self.promised == Promised::ToBegin {
+            self.promised = Promised::Records(world.ghost.acknowledged());
+        }
+    }
+
+    /// A walk is at its end: whether it has what was durable before it began.
+    fn ends_walk(&mut self, world: &mut World) {
+        let Promised::Records(promised) = self.promised else { return };
+        self.promised = Promised::Nothing;
+        let serves = self.view(world).len();
+        // What an outsider deletes at the end of the log nothing may be there to tell of.
+        if serves < promised && world.ghost.is_whole() {
+            world.break_if(Some(format!(
+                "M4: {promised} records were acknowledged before a reader began to look, and it \
+                 ends with {serves}"
+            )));
         }
     }
 
@@ -144,9 +198,14 @@ impl Reader {
         if !matches!(self.machine.action(), FollowAction::ReadWal(_) | FollowAction::ListWal(_)) {
             self.bodies.clear();
         }
-        if let FollowAction::Failed(failure) = self.machine.action() {
-            let problem = world.ghost.edit().failed(failure);
-            world.break_if(problem);
+        match self.machine.action() {
+            FollowAction::Failed(failure) => {
+                let problem = world.ghost.edit().failed(failure);
+                world.break_if(problem);
+                self.promised = Promised::Nothing;
+            }
+            FollowAction::Idle => self.ends_walk(world),
+            _ => {}
         }
         if let Some(state) = &self.state {
             let believed = world.ghost.believed(state);

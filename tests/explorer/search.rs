@@ -5,9 +5,10 @@
 //! work and the next. A parent link per state leads from a violation back to the start; the trace
 //! is then run again, choosing at each level the successor with the wanted fingerprint.
 
+use crate::shared::Identity;
 use std::collections::HashSet;
 use std::fmt::Display;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// A system to explore.
 pub(crate) trait Model {
@@ -48,24 +49,6 @@ pub(crate) struct Violation {
     pub(crate) what: String,
     /// Who did what, from the start.
     pub(crate) trace: Vec<String>,
-}
-
-/// Fingerprints are uniform already: no second hash.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
 }
 
 /// Every state seen, in order of discovery.

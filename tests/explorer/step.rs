@@ -1,5 +1,6 @@
 //! Steps in words, for traces.
 
+use crate::collector::Folder;
 use crate::ghost::name;
 use siltstone_base::{ManifestId, ObjectName, SstId, WalId};
 use siltstone_manifest::compaction::record::RecordListing;
@@ -50,6 +51,7 @@ pub(crate) enum What {
     Polls,
     EndsScan,
     ListsObjects,
+    ListsFolder(Folder),
     ListsRecords(RecordListing),
     ReadsRecord(u64, bool),
     TakesOver,
@@ -156,6 +158,7 @@ impl fmt::Display for Step {
             What::Polls => f.write_str("polls"),
             What::EndsScan => f.write_str("ends its scan"),
             What::ListsObjects => f.write_str("lists all objects"),
+            What::ListsFolder(folder) => write!(f, "lists the {}", folder.name()),
             What::ListsRecords(RecordListing { newest, boundary }) => {
                 write!(f, "lists job records: {newest} is newest, boundary {boundary}")
             }

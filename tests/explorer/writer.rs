@@ -1,20 +1,29 @@
 //! A writer: opens, appends, flushes, closes.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `opening` | the way in: claim, walk, fence, confirm |
+//! | `running` | records through the window |
+//! | `flushing` | what it commits |
+//! | `looking` | whether somebody has overtaken it |
+//! | `reading` | what it reads, and the checkpoints that keep that alive |
 
-use crate::actor::{Actor, Call, Create, Progress, crash, manifest_object, manifest_steps, owner};
+use crate::actor::{Actor, Call, manifest_steps};
 use crate::step::{Step, What};
-use crate::world::{Object, Out, Pending, Record, World, describe, seen};
-use siltstone_base::{AttemptId, Epoch, ObjectName, PutOutcome, Seq, SstDescriptor, SstId, WalId};
-use siltstone_manifest::edit::{Edit, FlushL0, Refusal, replay_point};
-use siltstone_manifest::protocol::{
-    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
-    WalListing, WalSeen, WalWindow, WindowEvent, WriterOptions,
-};
-use siltstone_manifest::{KeptFence, Manifest, Rules};
+use crate::world::{Out, Pending, Record, World};
+use siltstone_base::{AttemptId, Epoch, SstId, WalId};
+use siltstone_manifest::edit::Refusal;
+use siltstone_manifest::protocol::{Commit, CommitAction, OpenWriter, WalWindow, WriterOptions};
+use siltstone_manifest::{KeptFence, Manifest};
 use std::sync::Arc;
 
+mod flushing;
 mod looking;
+mod opening;
 mod reading;
+mod running;
 
+use flushing::Purpose;
 use looking::Looking;
 use reading::Reading;
 pub(crate) use reading::{hole, lacks, version_of};
@@ -35,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) behind: usize,
     /// How often it looks for a newer manifest while it runs.
     pub(crate) looks: u8,
-    /// Whether it closes in the end.
+    /// Whether it closes in the end: flushed as planned, or with nothing left to flush.
     pub(crate) close: bool,
     /// Whether it makes a mistake that the rules must catch: names its tables without reserving.
     pub(crate) careless: bool,
@@ -79,13 +88,6 @@ struct Running {
     commit: Option<(Commit, Call, Purpose)>,
     reading: Reading,
     looking: Looking,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Purpose {
-    Flush,
-    Pin,
-    Close,
 }
 
 /// The table that process `me` writes by its flush number `flush`.
@@ -159,417 +161,6 @@ impl Writer {
                 After::Goes
             });
         });
-    }
-
-    fn open(&self, world: &World, me: usize, machine: &OpenWriter, call: Call, out: &mut Out) {
-        let mut sent = Vec::new();
-        match machine.action() {
-            OpenAction::Request(request) => {
-                if let (ManifestRequest::Create(state), Call::Send) = (&request, call) {
-                    sent.push(manifest_object(me, state));
-                }
-                manifest_steps(world, (me, ROLE), &request, call, out, |next, answer| {
-                    on(next, me, |writer, world| writer.on_open_answer(world, answer));
-                });
-            }
-            OpenAction::ReadWal(id) => {
-                let (what, record) = world.store.wal(id);
-                world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
-                    on(next, me, |writer, world| writer.on_walked(world, id, what, record));
-                });
-            }
-            OpenAction::ListWal(after) => {
-                let listing = world.store.wal_listing(after);
-                let what = What::ListsWal(after, listing.boundary);
-                world.then(out, Step::of(me, ROLE, what), |next| {
-                    on(next, me, |writer, world| writer.on_listed(world, &listing));
-                });
-            }
-            OpenAction::CreateFence(fence) => {
-                let KeptFence { id, epoch, next_id } = fence;
-                let object = Object::Fence { owner: owner(me), epoch, next_id };
-                let name = ObjectName::Wal(id);
-                if call == Call::Send {
-                    sent.push((name, object.clone()));
-                }
-                let create = Create { me, role: ROLE, name, object };
-                create.steps(world, call, out, |next, progress| {
-                    on(next, me, |writer, world| writer.on_fence(world, id, progress));
-                });
-            }
-            OpenAction::Done(_) | OpenAction::Failed(_) => {}
-        }
-        if let Some(edit) = machine.close().filter(|_| self.plan.close) {
-            let known = world.ghost.tip.clone();
-            let commit = Commit::new(edit, known, world.rules);
-            world.then(out, Step::of(me, ROLE, What::BeginsClose), |next| {
-                on(next, me, |writer, _| {
-                    writer.phase = Phase::Closing { commit, call: Call::Send };
-                    After::Goes
-                });
-            });
-        }
-        crash(world, (me, ROLE), &sent, out);
-    }
-
-    fn on_open_answer(&mut self, world: &mut World, answer: Result<ManifestAnswer, Call>) -> After {
-        let Phase::Opening { machine, call, .. } = &mut self.phase else { return After::Goes };
-        match answer {
-            Err(to) => *call = to,
-            Ok(answer) => {
-                *call = Call::Send;
-                machine.on_answer(answer);
-            }
-        }
-        self.opened(world)
-    }
-
-    fn on_walked(
-        &mut self,
-        world: &mut World,
-        id: WalId,
-        what: WalSeen,
-        record: Option<Record>,
-    ) -> After {
-        let Phase::Opening { machine, bodies, .. } = &mut self.phase else { return After::Goes };
-        bodies.extend(record.map(|record| (id, record)));
-        machine.on_wal(what);
-        self.opened(world)
-    }
-
-    fn on_listed(&mut self, world: &mut World, listing: &WalListing) -> After {
-        let Phase::Opening { machine, .. } = &mut self.phase else { return After::Goes };
-        machine.on_wal_listing(listing);
-        self.opened(world)
-    }
-
-    fn on_fence(&mut self, world: &mut World, id: WalId, progress: Progress) -> After {
-        let Phase::Opening { machine, call, bodies } = &mut self.phase else { return After::Goes };
-        let outcome = match progress {
-            Progress::Call(to) => {
-                *call = to;
-                return After::Goes;
-            }
-            Progress::Outcome(outcome) => outcome,
-        };
-        *call = Call::Send;
-        machine.on_fence(match outcome {
-            PutOutcome::Committed => PutOutcome::Committed,
-            PutOutcome::NotApplied => PutOutcome::NotApplied,
-            PutOutcome::Unknown => PutOutcome::Unknown,
-            PutOutcome::Lost(object) => {
-                let (what, record) = seen(&object);
-                bodies.extend(record.map(|record| (id, record)));
-                PutOutcome::Lost(what)
-            }
-        });
-        self.opened(world)
-    }
-
-    /// Goes on when the machine has ended.
-    fn opened(&mut self, world: &mut World) -> After {
-        let Phase::Opening { machine, bodies, .. } = &self.phase else { return After::Goes };
-        match machine.action() {
-            OpenAction::Done(recovered) => {
-                let replayed: Vec<Record> = recovered
-                    .replay
-                    .iter()
-                    .filter_map(|(id, _)| bodies.iter().find(|(met, _)| met == id))
-                    .map(|(_, record)| *record)
-                    .collect();
-                self.begin(world, recovered, &replayed);
-                After::Goes
-            }
-            OpenAction::Failed(failure) => {
-                let problem = world.ghost.edit().failed(failure);
-                world.break_if(problem);
-                After::Ends
-            }
-            _ => After::Goes,
-        }
-    }
-
-    fn begin(&mut self, world: &mut World, recovered: Recovered, replayed: &[Record]) {
-        let state = &recovered.manifest;
-        let believed = world.ghost.believed(state);
-        world.break_if(believed);
-        let base = world.ghost.merged(state, replayed);
-        let broken = world.ghost.edit().recovered(recovered.epoch, base.clone());
-        world.break_if(broken);
-        let first = recovered.fence.next_id;
-        let window = WalWindow::new(recovered.epoch, first, self.plan.width, world.rules);
-        self.phase = Phase::Running(Box::new(Running {
-            epoch: recovered.epoch,
-            fence: recovered.fence,
-            fences: recovered.fences(),
-            keep: recovered.keep.clone(),
-            window,
-            flying: Vec::new(),
-            asking: Vec::new(),
-            base,
-            sent: Vec::new(),
-            reading: Reading::begin(world, &recovered.manifest),
-            known: recovered.manifest,
-            flushes: 0,
-            commit: None,
-            looking: Looking::begin(self.plan.looks),
-        }));
-    }
-
-    fn run(&self, world: &World, me: usize, running: &Running, out: &mut Out) {
-        self.send(world, me, running, out);
-        for (place, (id, record, call)) in running.flying.iter().enumerate() {
-            let object = Object::Data { owner: owner(me), record: *record };
-            let create = Create { me, role: ROLE, name: ObjectName::Wal(*id), object };
-            create.steps(world, *call, out, |next, progress| {
-                on(next, me, |writer, world| writer.on_record(world, place, progress));
-            });
-        }
-        for (place, id) in running.asking.iter().copied().enumerate() {
-            let boundary = world.store.wal_boundary();
-            world.then(out, Step::of(me, ROLE, What::ListsWalBoundary(boundary)), |next| {
-                on(next, me, |writer, world| match &mut writer.phase {
-                    Phase::Running(running) => {
-                        running.asking.remove(place);
-                        let events = running.window.on_boundary(id, boundary);
-                        running.take(world, events)
-                    }
-                    _ => After::Goes,
-                });
-            });
-        }
-        match &running.commit {
-            Some((commit, call, _)) => {
-                if let CommitAction::Request(request) = commit.action() {
-                    manifest_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
-                        on(next, me, |writer, world| writer.on_commit(world, answer));
-                    });
-                }
-            }
-            None => self.begin_commit(world, me, running, out),
-        }
-        running.end_scan(world, me, out);
-        running.look(world, me, out);
-        crash(world, (me, ROLE), &running.under_way(me), out);
-    }
-
-    fn send(&self, world: &World, me: usize, running: &Running, out: &mut Out) {
-        let closing = matches!(running.commit, Some((_, _, Purpose::Close)));
-        if running.sent.len() == self.plan.records || closing {
-            return;
-        }
-        let Some(id) = running.window.may_send() else { return };
-        let number = running.sent.len() + 1;
-        world.then(out, Step::of(me, ROLE, What::Sends(id, number)), |next| {
-            on(next, me, |writer, world| {
-                let Phase::Running(running) = &mut writer.phase else { return After::Goes };
-                let record = world.ghost.edit().sends(running.epoch);
-                running.sent.push(record);
-                running.window.send();
-                running.flying.push((id, record, Call::Send));
-                After::Goes
-            });
-        });
-    }
-
-    fn on_record(&mut self, world: &mut World, place: usize, progress: Progress) -> After {
-        let Phase::Running(running) = &mut self.phase else { return After::Goes };
-        let Some((id, _, call)) = running.flying.get_mut(place) else { return After::Goes };
-        let outcome = match progress {
-            Progress::Call(to) => {
-                *call = to;
-                return After::Goes;
-            }
-            Progress::Outcome(outcome) => outcome,
-        };
-        *call = Call::Send;
-        let id = *id;
-        let outcome = match outcome {
-            PutOutcome::Committed => PutOutcome::Committed,
-            PutOutcome::Lost(object) => PutOutcome::Lost(seen(&object).0),
-            PutOutcome::NotApplied => PutOutcome::NotApplied,
-            PutOutcome::Unknown => PutOutcome::Unknown,
-        };
-        let events = running.window.on_outcome(id, outcome);
-        if !events.contains(&WindowEvent::Retry(id)) {
-            // Settled, or settled by the boundary: nothing is on its way for this window.
-            running.flying.remove(place);
-        }
-        running.take(world, events)
-    }
-
-    fn begin_commit(&self, world: &World, me: usize, running: &Running, out: &mut Out) {
-        let own = running.committed();
-        let due = self.plan.flush_at.get(running.flushes).is_some_and(|due| own >= *due);
-        let taken = own.saturating_sub(self.plan.behind);
-        let rows = running.durable_rows(taken);
-        if due && !rows.is_empty() {
-            let id = table_name(me, running.flushes);
-            let more = self.plan.flush_at.len() > running.flushes + 1 && !self.plan.careless;
-            let reserve = more.then(|| table_name(me, running.flushes + 1));
-            let flush = running.flush(describe(id, &rows), taken, reserve, world.rules);
-            let step = Step::of(me, ROLE, What::PlansFlush(id, flush.replay_from));
-            world.then(out, step, |next| {
-                next.land(ObjectName::Compacted(id), Object::Table(rows));
-                let edit = Edit::FlushL0(flush);
-                on(next, me, |writer, world| writer.commit(world.rules, edit, Purpose::Flush));
-            });
-        }
-        running.begin_pinning(&self.plan, world, me, out);
-        let flushed = running.flushes == self.plan.flush_at.len();
-        let done = running.sent.len() == self.plan.records && running.window.is_settled();
-        if self.plan.close && done && flushed {
-            let edit = Edit::CloseClean { epoch: running.epoch };
-            world.then(out, Step::of(me, ROLE, What::BeginsClose), |next| {
-                on(next, me, |writer, world| writer.commit(world.rules, edit, Purpose::Close));
-            });
-        }
-    }
-
-    fn commit(&mut self, rules: Rules, edit: Edit, purpose: Purpose) -> After {
-        if let Phase::Running(running) = &mut self.phase {
-            let commit = Commit::new(edit, running.known.clone(), rules);
-            running.commit = Some((commit, Call::Send, purpose));
-        }
-        After::Goes
-    }
-
-    fn on_commit(&mut self, world: &mut World, answer: Result<ManifestAnswer, Call>) -> After {
-        let Phase::Running(running) = &mut self.phase else { return After::Goes };
-        let Some((commit, call, purpose)) = &mut running.commit else { return After::Goes };
-        match answer {
-            Err(to) => *call = to,
-            Ok(answer) => {
-                *call = Call::Send;
-                commit.on_answer(answer);
-            }
-        }
-        let purpose = *purpose;
-        match commit.action() {
-            CommitAction::Request(_) => After::Goes,
-            CommitAction::Done(state) => {
-                let believed = world.ghost.believed(&state);
-                world.break_if(believed);
-                running.commit = None;
-                if purpose == Purpose::Close {
-                    return After::Ends;
-                }
-                running.reading.committed(world, &state, self.plan.scans);
-                running.learn(&state);
-                running.flushes += usize::from(purpose == Purpose::Flush);
-                After::Goes
-            }
-            CommitAction::Failed(refusal) => {
-                if !self.plan.careless {
-                    let problem = world.ghost.edit().failed(refusal.into());
-                    world.break_if(problem);
-                }
-                running.commit = None;
-                After::Ends
-            }
-        }
-    }
-
-    fn on_early_close(&mut self, world: &mut World, answer: Result<ManifestAnswer, Call>) -> After {
-        let Phase::Closing { commit, call } = &mut self.phase else { return After::Goes };
-        match answer {
-            Err(to) => *call = to,
-            Ok(answer) => {
-                *call = Call::Send;
-                commit.on_answer(answer);
-            }
-        }
-        match commit.action() {
-            CommitAction::Request(_) => After::Goes,
-            CommitAction::Done(_) => After::Ends,
-            CommitAction::Failed(refusal) => {
-                world.break_if(bug(refusal));
-                After::Ends
-            }
-        }
-    }
-}
-
-impl Running {
-    /// How many of its own records are committed, with everything before them.
-    fn committed(&self) -> usize {
-        let next = self.window.committed().next();
-        usize::try_from(next.get().saturating_sub(self.fence.next_id.get())).unwrap_or(usize::MAX)
-    }
-
-    /// Of what was recovered and the first `taken` of its own records: those in no table.
-    fn durable_rows(&self, taken: usize) -> Vec<Record> {
-        let own = self.sent.iter().take(taken);
-        let rows = self.base.iter().chain(own).copied();
-        rows.filter(|row| Seq(row.seq) > self.known.flushed_seq).collect()
-    }
-
-    /// The commit of what was recovered and the first `taken` own records as `table`.
-    fn flush(
-        &self,
-        table: SstDescriptor,
-        taken: usize,
-        reserve: Option<SstId>,
-        rules: Rules,
-    ) -> FlushL0 {
-        let own = self.fence.next_id.plus(taken as u64).minus(1);
-        let last = if taken == 0 { self.fence.id } else { own };
-        FlushL0 {
-            flushed_seq: table.max_seq,
-            layers: vec![vec![table]],
-            replay_from: replay_point(last, &self.fences, rules),
-            wal_id_last_seen: self.window.committed(),
-            fences: self.keep.clone(),
-            reserve: reserve.into_iter().collect(),
-            checkpoint: Some(self.reading.checkpoint()),
-            release: self.reading.pins.releases(true),
-            ..FlushL0::nothing(self.epoch, &self.known)
-        }
-    }
-
-    /// Does what the window says.
-    fn take(&mut self, world: &mut World, events: Vec<WindowEvent>) -> After {
-        let first = self.fence.next_id;
-        let index = |id: WalId| usize::try_from(id.get() - first.get()).unwrap_or(usize::MAX);
-        let mut after = After::Goes;
-        for event in events {
-            let problem = match event {
-                WindowEvent::Acknowledged(id) => {
-                    world.ghost.edit().acknowledges(self.epoch, index(id))
-                }
-                WindowEvent::Retry(_) => None,
-                WindowEvent::CheckBoundary(id) => {
-                    self.asking.push(id);
-                    None
-                }
-                WindowEvent::Fenced { lost, .. } => {
-                    after = After::Ends;
-                    lost.and_then(|id| world.ghost.edit().disowns(self.epoch, index(id)))
-                }
-                WindowEvent::Failed(failure) => {
-                    after = After::Ends;
-                    world.ghost.edit().failed(failure)
-                }
-            };
-            world.break_if(problem);
-        }
-        after
-    }
-
-    /// Creates that were sent and not answered.
-    fn under_way(&self, me: usize) -> Vec<(ObjectName, Object)> {
-        let flying = self.flying.iter().filter(|(_, _, call)| *call == Call::Send);
-        let mut sent: Vec<(ObjectName, Object)> = flying
-            .map(|(id, record, _)| {
-                (ObjectName::Wal(*id), Object::Data { owner: owner(me), record: *record })
-            })
-            .collect();
-        if let Some((commit, Call::Send, _)) = &self.commit
-            && let CommitAction::Request(ManifestRequest::Create(state)) = commit.action()
-        {
-            sent.push(manifest_object(me, &state));
-        }
-        sent
     }
 }
 
