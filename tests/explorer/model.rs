@@ -48,8 +48,11 @@ impl Config {
 /// The world after a round of the collector `me`.
 fn round(world: World, me: usize) -> World {
     let mut world = one(world, me, false);
-    while matches!(world.actors.get(me).map(|actor| &**actor), Some(Actor::Collector(one)) if one.works())
-    {
+    let works = |world: &World| match world.actors.get(me).map(|actor| &**actor) {
+        Some(Actor::Collector(one)) => one.works(),
+        _ => false,
+    };
+    while works(&world) {
         world = one(world, me, false);
     }
     world

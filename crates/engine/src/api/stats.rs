@@ -15,7 +15,8 @@ use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
 use std::sync::atomic::Ordering;
 
-/// List prices: of 1,000 PUTs, LISTs or pieces of uploads, of 1,000 GETs, of 2^30 bytes for a month.
+/// List prices: of 1,000 PUTs, LISTs or pieces of uploads; of 1,000 GETs; of 2^30 bytes for a
+/// month.
 const PER_1000_PUTS: f64 = 0.005;
 const PER_1000_GETS: f64 = 0.0004;
 const PER_GIB_MONTH: f64 = 0.023;
@@ -197,7 +198,8 @@ stats! {
         counter bytes_read: u64, "bytes", "Bytes read from the store.";
         counter bytes_written: u64, "bytes", "Bytes sent to the store, failed requests included.";
         counter request_price: f64, "price", "Price of the requests on S3 standard, in dollars.";
-        gauge storage_price_per_month: f64, "price", "Price of keeping the tables for a month there.";
+        gauge storage_price_per_month: f64, "price",
+            "Price of keeping the tables for a month there.";
     }
 }
 

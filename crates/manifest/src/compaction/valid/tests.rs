@@ -53,8 +53,8 @@ fn every_refusal_says_what_would_help() {
     }
 }
 
-/// The rule of neighbours, word by word, for layers that all span the same keys: sources consecutive, and
-/// a destination that is the last source, a run, or a new run right below it.
+/// The rule of neighbours, word by word, for layers that all span the same keys: sources
+/// consecutive, and a destination that is the last source, a run, or a new run right below it.
 fn neighbours_permit(state: &Manifest, plan: &Plan) -> bool {
     let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
     let sources: Vec<Layer> = plan.sources.iter().map(|source| source.layer).collect();
