@@ -8,7 +8,6 @@ thread of the engine waits for the interpreter.
 
 from __future__ import annotations
 
-import logging
 import threading
 
 from siltstone import _native
@@ -35,5 +34,8 @@ def stop() -> None:
 
 def _hand_on() -> None:
     while (lines := _native.next_lines()) is not None:
+        # Once something is said, and here: to import it takes half as long as to open a database.
+        import logging  # noqa: PLC0415
+
         for logger, level, text in lines:
             logging.getLogger(logger).log(level, "%s", text)
