@@ -47,9 +47,12 @@ impl Config {
 
 /// The world after a round of the collector `me`.
 fn round(world: World, me: usize) -> World {
+    let works = |world: &World| {
+        let actor = world.actors.get(me).map(|actor| &**actor);
+        matches!(actor, Some(Actor::Collector(collector)) if collector.works())
+    };
     let mut world = one(world, me, false);
-    while matches!(world.actors.get(me).map(|actor| &**actor), Some(Actor::Collector(one)) if one.works())
-    {
+    while works(&world) {
         world = one(world, me, false);
     }
     world
