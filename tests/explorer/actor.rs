@@ -28,7 +28,7 @@ pub(crate) enum Actor {
     Pinner(Pinner),
     Compactor(Compactor),
     Worker(Worker),
-    Collector(Collector),
+    Collector(Box<Collector>),
     /// Ended, by itself or by a crash.
     Gone,
 }

@@ -83,7 +83,7 @@ impl Collector {
 
     fn that(rounds: u8, piecemeal: bool) -> Actor {
         let known = Known::default();
-        Actor::Collector(Collector { rounds, piecemeal, round: None, known })
+        Actor::Collector(Box::new(Collector { rounds, piecemeal, round: None, known }))
     }
 
     /// Whether a round is under way.

@@ -1,6 +1,6 @@
 //! What is explored, as data.
 
-mod crowds;
+pub(crate) mod crowds;
 
 use crate::actor::Actor;
 use crate::collector::Collector;

@@ -3,6 +3,7 @@
 use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
+use crate::configs::crowds::{B_FENCES, FREED};
 use crate::configs::{
     LATE, NONE, TO_CLAIM, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND, lagging, looking, plan,
     scanning, writer,
@@ -207,6 +208,17 @@ fn acknowledging() -> Vec<Drop> {
             let closes = writer(1, 1, &[1], true);
             vec![closes, Reader::actor(0, rules), Collector::actor(1)]
         }),
+        // The same of an explicit refresh, which may not leave it to a later poll.
+        Drop::new(Rule::ListSometimes, |rules| {
+            let closes = writer(1, 1, &[1], true);
+            vec![closes, Reader::refreshing(1, rules), Collector::actor(1)]
+        }),
+        Drop::new(Rule::ConfirmHits, |rules| {
+            let others = [plain(1, 0, &[0]), Reader::refreshing(1, rules), Collector::actor(1)];
+            std::iter::once(plain(1, 1, &[])).chain(others).collect()
+        })
+        .with(LATE)
+        .after(B_FENCES),
     ]
 }
 
@@ -220,6 +232,13 @@ fn manifests() -> Vec<Drop> {
     const CLAIMS: &[Go] = &[Go::Steps(0, TO_OPEN), Go::Steps(1, 1), Go::Steps(2, 9)];
     vec![
         Drop::new(Rule::LookAtHits, looks).after(CLAIMS),
+        // A reader, where the claim that it hits is a sleeper's among four writers.
+        Drop::new(Rule::LookAtHits, |rules| {
+            let mut actors: Vec<Actor> = (0..4).map(|_| plain(1, 0, &[])).collect();
+            actors.extend([Reader::actor(1, rules), Collector::actor(1)]);
+            actors
+        })
+        .after(FREED),
         Drop::new(Rule::VerifyBeforeBelieving, looks).after(CLAIMS),
         Drop::new(Rule::CheckSlot, |_| {
             vec![plain(1, 1, &[1]), Pinner::actor(false), Collector::actor(1)]

@@ -47,11 +47,11 @@ impl Config {
 
 /// The world after a round of the collector `me`.
 fn round(world: World, me: usize) -> World {
-    let mut world = one(world, me, false);
-    let works = |world: &World| match world.actors.get(me).map(|actor| &**actor) {
-        Some(Actor::Collector(one)) => one.works(),
-        _ => false,
+    let works = |world: &World| {
+        let actor = world.actors.get(me).map(|actor| &**actor);
+        matches!(actor, Some(Actor::Collector(collector)) if collector.works())
     };
+    let mut world = one(world, me, false);
     while works(&world) {
         world = one(world, me, false);
     }

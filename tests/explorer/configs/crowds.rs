@@ -36,12 +36,12 @@ fn gc() -> Actor {
 }
 
 /// A has a record under way; B found its id free, and is to create its fence there.
-const B_FENCES: &[Go] = &[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 3)];
+pub(crate) const B_FENCES: &[Go] = &[Go::Steps(0, TO_SEND), Go::Steps(1, TO_CLAIM + 3)];
 /// A's record is in a table, B has claimed.
 const B_CLAIMED: &[Go] = &[Go::Steps(0, TO_FLUSH), Go::Steps(1, TO_CLAIM)];
 /// A's flush and B's claim are to take the same number; C and D have claimed, the collector has
 /// freed all manifests but D's, and that number with them.
-const FREED: &[Go] = &[
+pub(crate) const FREED: &[Go] = &[
     Go::Steps(0, TO_OPEN),
     Go::Steps(4, 5),
     Go::Steps(1, 1),
