@@ -172,11 +172,12 @@ impl Load {
 #[test]
 fn the_epoch_of_a_dead_compactor_comes_back_and_its_work_is_kept() {
     let mut most = 0;
-    // Soon after it has begun, and when it is far: how much it records by then is chance.
-    for millis in (0..1200).step_by(75).chain((1500..6000).step_by(500)) {
+    for millis in (0..1200).step_by(75) {
         let world = World::new();
         let load = world.load(embedded());
         world.until(Duration::from_secs(20), "it compacts", || load.stats().compactions > 0);
+        // How much of the embedded one's work is recorded by then is chance: at any moment of it.
+        world.run_millis(millis / 5);
         let outside = world.takes_over(crawling());
         world.run_millis(millis);
         world.sim.kill(outside.process);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 type Told = Arc<Mutex<Vec<String>>>;
 
-/// Four tables that overlap, and a compactor for them.
-async fn compactor(world: &World) -> (CompactorProcess, Told) {
-    let db = world.open(options()).await.unwrap();
+/// Four tables that overlap.
+async fn four_tables(world: &World, options: Options) {
+    let db = world.open(options).await.unwrap();
     for round in 0..4 {
         for number in 0..10 {
             put(&db, &format!("k{number}"), &[round; 1000]).unwrap();
@@ -22,6 +22,11 @@ async fn compactor(world: &World) -> (CompactorProcess, Told) {
         db.flush_memtable().await.unwrap();
     }
     db.close().await.unwrap();
+}
+
+/// A compactor for them.
+async fn compactor(world: &World) -> (CompactorProcess, Told) {
+    four_tables(world, options()).await;
     let told = Told::default();
     let keep = Arc::clone(&told);
     let listener = move |event| {
@@ -81,7 +86,6 @@ fn a_full_disk_ends_a_compactor_within_its_deadline() {
 
 /// A worker with ranges to take: of a job that a compactor has begun and left.
 async fn worker(world: &World) -> (CompactorProcess, Told) {
-    drop(compactor(world).await);
     let mut options = Options { block_bytes: 256, worker_timeout: DEADLINE * 100, ..options() };
     options.compaction = CompactionOptions {
         l0_compaction_threshold_ssts: 1,
@@ -89,6 +93,7 @@ async fn worker(world: &World) -> (CompactorProcess, Told) {
         min_move_bytes: 0,
         ..options.compaction
     };
+    four_tables(world, options.clone()).await;
     let how = CompactorOptions { options, workers: 1, ..CompactorOptions::default() };
     world.refuse(Ask::Begin, "compacted/", Refusal::Plain(full()));
     let began = CompactorProcess::open(world.env.clone(), how.clone(), |_| {}).await.unwrap();
