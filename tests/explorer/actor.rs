@@ -21,7 +21,6 @@ use std::sync::Arc;
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[allow(clippy::large_enum_variant, reason = "each is kept once, behind a pointer of its state")]
 pub(crate) enum Actor {
     Writer(Writer),
     Reader(Reader),
