@@ -172,13 +172,6 @@ impl Table {
         self.filter.may_contain(hash)
     }
 
-    /// Loads what [`Table::may_contain`] of `hash` will look at; the answer means nothing.
-    #[must_use]
-    #[inline]
-    pub fn touch_filter(&self, hash: u64) -> u64 {
-        self.filter.touch(hash)
-    }
-
     /// How many data blocks it has: one or more.
     #[must_use]
     pub fn block_count(&self) -> u32 {

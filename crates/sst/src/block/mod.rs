@@ -257,16 +257,6 @@ impl Block {
         self.entries ^ self.bytes.len() ^ self.values ^ self.keys.touch()
     }
 
-    /// Finds the newest version of `key`, or what follows it, and reads the first and the last byte
-    /// of its value, likewise. For when the lines that a search needs have come.
-    #[must_use]
-    #[inline]
-    pub fn touch_value(&self, key: &[u8]) -> u64 {
-        let range = self.value_range(self.lower_bound(key, Seq::MAX));
-        let ends = [range.start, range.end.saturating_sub(1)];
-        ends.iter().filter_map(|at| self.bytes.get(*at)).fold(0, |a, b| a ^ u64::from(*b))
-    }
-
     /// Where about the value at `position` lies, by arithmetic alone.
     #[inline]
     fn value_near(&self, position: usize) -> usize {
