@@ -18,7 +18,7 @@
 //! | [`outcome`] | what became of a conditional PUT |
 //! | [`error`] | the one error type |
 //! | [`near`] | searching from where something probably is |
-//! | [`touch`] | bringing memory near |
+//! | [`prefetch`] | prefetching |
 //! | [`prefix`] | the first bytes of keys, compared as numbers |
 //! | [`limits`] | hard bounds and their derivations |
 //! | [`bytes_io`], [`checksum`] | bounded decoding, varints, CRC32C |
@@ -38,10 +38,10 @@ pub mod name;
 pub mod near;
 pub mod operator;
 pub mod outcome;
+pub mod prefetch;
 pub mod prefix;
 pub mod range_delete;
 pub mod sst;
-pub mod touch;
 
 pub use batch::{Batch, BatchOp, BatchOps};
 pub use cursor::{BlockAddr, Columns, Cursor, Plain, Step};

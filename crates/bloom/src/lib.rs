@@ -298,7 +298,7 @@ impl Bloom {
     /// hashes touches all their lines first: they then come side by side.
     #[must_use]
     #[inline]
-    pub fn touch(&self, hash: u64) -> u64 {
+    pub fn prefetch(&self, hash: u64) -> u64 {
         let line = self.lines.get(block_of(hash, self.lines.len() as u64));
         line.and_then(|line| line.0.first()).copied().unwrap_or(0)
     }

@@ -9,7 +9,7 @@ use crate::heads::{Heads, Standing, Stood, Way};
 use crate::order::Order;
 use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
-use siltstone_base::touch::touch;
+use siltstone_base::prefetch::prefetch;
 use siltstone_base::{Cursor, Entry, Error, Kind, Result, Seq, Step};
 use std::fmt;
 use std::hint::black_box;
@@ -71,8 +71,8 @@ impl MemCursor {
     }
 
     /// Has the memory come that placing the cursor at `key` waits for, and does not wait.
-    pub fn bring_near(&mut self, key: &[u8]) {
-        self.heads.bring_near(key);
+    pub fn prefetch(&mut self, key: &[u8]) {
+        self.heads.prefetch(key);
     }
 
     /// The same cursor for one pass over the table, after which nobody reads it any more: nothing
@@ -135,7 +135,7 @@ impl MemCursor {
     /// Takes at most so many records, from where the heads stand or from the next one on. Each step
     /// for a dozen of them before the next step: the loads of a step wait side by side. Where they
     /// lie is worked out first, so that hardly anything stands between two loads
-    /// ([`siltstone_base::touch`]).
+    /// ([`siltstone_base::prefetch`]).
     fn gather(&mut self, from_here: bool, most: usize) -> Step {
         let log = self.table.log();
         self.ahead.clear();
@@ -164,7 +164,7 @@ impl MemCursor {
                 *bytes = self.heads.bytes(log, &standing).get(range).unwrap_or_default();
                 self.ahead.push(standing);
             }
-            black_box(bytes.iter().fold(0, |sum, bytes| sum ^ touch(bytes)));
+            black_box(bytes.iter().fold(0, |sum, bytes| sum ^ prefetch(bytes)));
         }
         if self.ahead.is_empty() { Step::End } else { Step::Ready }
     }

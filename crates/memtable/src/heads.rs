@@ -1,4 +1,4 @@
-//! The merge of an order's parts: one head in each strip and one in the nursery.
+//! The merge of an order's parts: one head in each sorted array and one in the skip list.
 //!
 //! A head says where the merge stands in its part: forward, on the part's first entry at or after
 //! the current one; backward, on its last at or before. The current entry is the least (or the
@@ -16,7 +16,7 @@ use std::sync::Arc;
 struct Head {
     prefix: u64,
     record: u32,
-    /// Node of the nursery, or position in the strip.
+    /// Node of the skip list, or position in the sorted array.
     at: usize,
 }
 
@@ -25,7 +25,7 @@ struct Head {
 pub(crate) struct Stood {
     record: u32,
     part: u32,
-    /// Node of the nursery, or position in the strip: both are below 2^32.
+    /// Node of the skip list, or position in the sorted array: both are below 2^32.
     at: u32,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Standing {
     pub(crate) record: u32,
     /// Where in [`Heads::bytes`] it is.
     pub(crate) place: Place,
-    /// Its strip and its position there, where it is laid together with its neighbours.
+    /// Its sorted array and its position there, where it is laid together with its neighbours.
     laid: Option<(u32, u32)>,
 }
 
@@ -50,21 +50,28 @@ pub(crate) enum Way {
 #[derive(Clone)]
 pub(crate) struct Heads {
     order: Arc<Order>,
-    /// The strips' in their order, then the nursery's.
+    /// The sorted arrays' in their order, then the skip list's.
     heads: Vec<Head>,
     way: Way,
     /// Which head is current; past the last one where the merge stands nowhere.
     current: usize,
     /// Whether what is read often is laid together.
     pub(crate) lays: bool,
-    /// Whether what the next search loads was brought near.
-    is_near: bool,
+    /// Whether what the next search loads was prefetched.
+    is_prefetched: bool,
 }
 
 impl Heads {
     pub(crate) fn new(order: Arc<Order>) -> Self {
-        let heads = Vec::with_capacity(order.strips.len() + 1);
-        Heads { order, heads, way: Way::Forward, current: usize::MAX, lays: true, is_near: false }
+        let heads = Vec::with_capacity(order.arrays.len() + 1);
+        Heads {
+            order,
+            heads,
+            way: Way::Forward,
+            current: usize::MAX,
+            lays: true,
+            is_prefetched: false,
+        }
     }
 
     pub(crate) fn way(&self) -> Way {
@@ -80,8 +87,8 @@ impl Heads {
     /// The entry there.
     pub(crate) fn standing(&self, log: &Log, stood: Stood) -> Standing {
         let Stood { record, part, at } = stood;
-        let strip = self.order.strips.get(part as usize).filter(|_| self.lays);
-        let laid = strip.and_then(|strip| strip.read(log, at as usize));
+        let array = self.order.arrays.get(part as usize).filter(|_| self.lays);
+        let laid = array.and_then(|array| array.read(log, at as usize));
         match laid {
             Some(place) => Standing { record, place, laid: Some((part, at)) },
             None => Standing { record, place: log.record(record).place(), laid: None },
@@ -90,17 +97,17 @@ impl Heads {
 
     /// The record that [`Heads::standing`] reads; `None` where it finds the entry laid together.
     pub(crate) fn record<'a>(&self, log: &'a Log, stood: Stood) -> Option<&'a Record> {
-        let strip = self.order.strips.get(stood.part as usize).filter(|_| self.lays);
-        let is_laid = strip.is_some_and(|strip| strip.is_laid(stood.at as usize));
+        let array = self.order.arrays.get(stood.part as usize).filter(|_| self.lays);
+        let is_laid = array.is_some_and(|array| array.is_laid(stood.at as usize));
         (!is_laid).then(|| log.record(stood.record))
     }
 
     /// The bytes that `standing`, an entry of this merge, lies in.
     #[inline]
     pub(crate) fn bytes<'a>(&'a self, log: &'a Log, standing: &Standing) -> &'a [u8] {
-        let strip = |(part, at): (u32, u32)| Some((self.order.strips.get(part as usize)?, at));
-        match standing.laid.and_then(strip) {
-            Some((strip, at)) => strip.laid(at as usize),
+        let array = |(part, at): (u32, u32)| Some((self.order.arrays.get(part as usize)?, at));
+        match standing.laid.and_then(array) {
+            Some((array, at)) => array.laid(at as usize),
             None => log.buffer(standing.place.buffer),
         }
     }
@@ -108,31 +115,31 @@ impl Heads {
     /// To the very first record, or backward to the very last.
     pub(crate) fn move_to_end(&mut self, log: &Log, way: Way) {
         let order = Arc::clone(&self.order);
-        let nursery = &order.nursery;
+        let skip_list = &order.skip_list;
         match way {
-            Way::Forward => self.place(log, way, |_, _| Some(0), nursery.after(NONE)),
+            Way::Forward => self.place(log, way, |_, _| Some(0), skip_list.after(NONE)),
             Way::Backward => {
-                let last = |at: usize, _: &Log| order.strips.get(at)?.len().checked_sub(1);
-                self.place(log, way, last, nursery.last());
+                let last = |at: usize, _: &Log| order.arrays.get(at)?.len().checked_sub(1);
+                self.place(log, way, last, skip_list.last());
             }
         }
     }
 
-    /// Brings near what the next search loads, if that is for `key`.
-    pub(crate) fn bring_near(&mut self, key: &[u8]) {
-        self.order.touch(&Target::new(&self.order.window, key, Seq::MAX));
-        self.is_near = true;
+    /// prefetches what the next search loads, if that is for `key`.
+    pub(crate) fn prefetch(&mut self, key: &[u8]) {
+        self.order.prefetch(&Target::new(&self.order.window, key, Seq::MAX));
+        self.is_prefetched = true;
     }
 
     /// To the first record at or after `(key, seq)`, or backward to the last before it.
     pub(crate) fn move_to(&mut self, log: &Log, way: Way, key: &[u8], seq: Seq) {
         let order = Arc::clone(&self.order);
         let target = Target::new(&order.window, key, seq);
-        if !std::mem::take(&mut self.is_near) {
-            order.touch(&target);
+        if !std::mem::take(&mut self.is_prefetched) {
+            order.prefetch(&target);
         }
-        let (before, at_or_after) = order.nursery.search(log, &target);
-        let search = |at: usize, log: &Log| Some(order.strips.get(at)?.search(log, &target));
+        let (before, at_or_after) = order.skip_list.search(log, &target);
+        let search = |at: usize, log: &Log| Some(order.arrays.get(at)?.search(log, &target));
         match way {
             Way::Forward => self.place(log, way, search, at_or_after),
             Way::Backward => {
@@ -144,17 +151,17 @@ impl Heads {
     /// One record on, the way it was placed; it stands on one.
     pub(crate) fn advance(&mut self, log: &Log) {
         let Some(head) = self.heads.get(self.current).copied() else { return };
-        let nursery = &self.order.nursery;
-        let moved = match (self.current < self.order.strips.len(), self.way) {
-            (true, Way::Forward) => self.in_strip(self.current, Some(head.at + 1)),
-            (true, Way::Backward) => self.in_strip(self.current, head.at.checked_sub(1)),
-            (false, Way::Forward) => self.in_nursery(nursery.after(head.at as u32)),
+        let skip_list = &self.order.skip_list;
+        let moved = match (self.current < self.order.arrays.len(), self.way) {
+            (true, Way::Forward) => self.in_array(self.current, Some(head.at + 1)),
+            (true, Way::Backward) => self.in_array(self.current, head.at.checked_sub(1)),
+            (false, Way::Forward) => self.in_skip_list(skip_list.after(head.at as u32)),
             // A search from the top, O(log n): nodes have no links back, since two links could
             // not be changed at once for readers without locks.
             (false, Way::Backward) => {
                 let here = log.entry(head.record);
                 let target = Target::new(&self.order.window, here.key, here.seq);
-                self.in_nursery(nursery.search(log, &target).0)
+                self.in_skip_list(skip_list.search(log, &target).0)
             }
         };
         if let Some(head) = self.heads.get_mut(self.current) {
@@ -163,18 +170,18 @@ impl Heads {
         self.choose(log);
     }
 
-    /// The head of strip number `part` at `position`.
-    fn in_strip(&self, part: usize, position: Option<usize>) -> Head {
+    /// The head of sorted array number `part` at `position`.
+    fn in_array(&self, part: usize, position: Option<usize>) -> Head {
         let found = position.and_then(|at| {
-            let (prefix, record) = self.order.strips.get(part)?.at(at)?;
+            let (prefix, record) = self.order.arrays.get(part)?.at(at)?;
             Some(Head { prefix, record, at })
         });
         found.unwrap_or(Head { prefix: 0, record: NONE, at: 0 })
     }
 
-    fn in_nursery(&self, node: u32) -> Head {
-        let nursery = &self.order.nursery;
-        Head { prefix: nursery.prefix(node), record: nursery.record(node), at: node as usize }
+    fn in_skip_list(&self, node: u32) -> Head {
+        let skip_list = &self.order.skip_list;
+        Head { prefix: skip_list.prefix(node), record: skip_list.record(node), at: node as usize }
     }
 
     /// Places every head, then stands on the best.
@@ -187,11 +194,11 @@ impl Heads {
     ) {
         self.way = way;
         self.heads.clear();
-        for part in 0..self.order.strips.len() {
-            let head = self.in_strip(part, position(part, log));
+        for part in 0..self.order.arrays.len() {
+            let head = self.in_array(part, position(part, log));
             self.heads.push(head);
         }
-        let head = self.in_nursery(node);
+        let head = self.in_skip_list(node);
         self.heads.push(head);
         self.choose(log);
     }

@@ -87,7 +87,7 @@ impl Index {
     }
 
     /// Loads the slots where look-ups of these hashes begin; the answer means nothing.
-    pub(crate) fn touch(&self, hashes: &[u64]) -> u64 {
+    pub(crate) fn prefetch(&self, hashes: &[u64]) -> u64 {
         let Some(table) = self.table(self.current.load(Acquire)) else { return 0 };
         let slots = hashes.iter().filter_map(|hash| {
             let slot = table.get(part_of(*hash) as usize & (table.len() - 1));

@@ -4,8 +4,8 @@
 //! ```text
 //! batch --> buffer + records (log)      every entry, numbered in the order of writing
 //!              |          |
-//!              |          +--> index    hash of a key -> its newest record: look-ups
-//!              +--> nursery --> strips  the order: scans and flushes
+//!              |          +--> index            hash of a key -> its newest record: look-ups
+//!              +--> skip list, sorted arrays    the order: scans and flushes
 //! ```
 //!
 //! | module | holds |
@@ -13,12 +13,12 @@
 //! | [`Memtable`] (`table`) | insertion, look-up, sizes |
 //! | `log`, `record`, `chunked` | records in append-only arrays that readers index as they grow |
 //! | `index` | a hash table from keys to newest records |
-//! | `near` | what many look-ups wait for, brought near side by side |
-//! | `nursery` | a small skip list that takes single writes |
-//! | `strip` | immutable sorted arrays, and the merge of two |
-//! | `stretch` | 256 entries of a strip, laid together once they are read often |
+//! | `prefetch` | what many look-ups wait for, prefetched side by side |
+//! | `skip_list` | a small skip list that takes single writes |
+//! | `sorted_array` | immutable sorted arrays, and the merge of two |
+//! | `stretch` | 256 entries of a sorted array, laid together once they are read often |
 //! | `window` | which eight bytes of a key are compared as a number first |
-//! | `order` | nursery and strips together: when they are sealed and merged |
+//! | `order` | skip list and sorted arrays together: when they are sealed and merged |
 //! | `ranges` | range deletes, beside the entries |
 //! | `heads` | the merge of an order's parts |
 //! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
@@ -34,13 +34,13 @@ mod cursor;
 mod heads;
 mod index;
 mod log;
-mod near;
-mod nursery;
 mod order;
+mod prefetch;
 mod ranges;
 mod record;
+mod skip_list;
+mod sorted_array;
 mod stretch;
-mod strip;
 mod table;
 mod window;
 

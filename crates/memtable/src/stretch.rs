@@ -1,7 +1,7 @@
-//! Stretches of a strip, whose entries are laid together once enough of them were read.
+//! Stretches of a sorted array, whose entries are laid together once enough of them were read.
 //!
 //! ```text
-//! strip    : [ 256 records ][ 256 records ][ 100 ]
+//! sorted array    : [ 256 records ][ 256 records ][ 100 ]
 //! stretches:   laid: places    3 read        none read
 //!                    bytes
 //! ```
@@ -11,8 +11,8 @@
 //! quarter of it one by one, or half where the memory it goes to is new to the process; so by the
 //! rule for renting or buying skis a quarter to a half should have been read before. It is three
 //! quarters: a scan of everything passes that all the same, and the next one finds all laid, while
-//! short scans here and there, of which hardly two ever meet, copy next to nothing. Strips that are
-//! merged lose what was laid of them, and what is never read is never copied.
+//! short scans here and there, of which hardly two ever meet, copy next to nothing. Sorted arrays
+//! that are merged lose what was laid of them, and what is never read is never copied.
 
 use crate::log::Log;
 use crate::record::Place;
@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Records of a stretch; the last one of a strip has fewer.
+/// Records of a stretch; the last one of a sorted array has fewer.
 pub(crate) const STRETCH: usize = if cfg!(test) { 4 } else { 256 };
 /// Entries that are read of a stretch before it is laid.
 const READ_BEFORE: u32 = if cfg!(test) { 3 } else { 192 };
@@ -29,7 +29,7 @@ const READ_BEFORE: u32 = if cfg!(test) { 3 } else { 192 };
 /// copying them costs more than finding them.
 const TOO_LARGE: usize = STRETCH * 1024;
 
-/// A stretch of a strip.
+/// A stretch of a sorted array.
 #[derive(Default)]
 pub(crate) struct Stretch {
     /// Entries read while it was not laid, about: two readers at once may count as one.

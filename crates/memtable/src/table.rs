@@ -2,10 +2,10 @@
 
 use crate::index::{self, Index};
 use crate::log::{Log, NONE, Target};
-use crate::nursery::Finger;
 use crate::order::Order;
 use crate::ranges::Ranges;
 use crate::record::{Place, Record};
+use crate::skip_list::Finger;
 use siltstone_base::{BatchOps, Entry, Error, Kind, RangeDelete, Result, Seq};
 use std::fmt;
 use std::ops::Range;
@@ -21,24 +21,24 @@ pub const MAX_ENTRIES: u32 = 1 << 28;
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) max_entries: u32,
-    /// A batch of at least so many operations is sorted into a strip of its own; a smaller one
-    /// goes through the nursery.
-    pub(crate) strip_ops: u32,
-    /// Entries of a nursery.
-    pub(crate) nursery: usize,
+    /// A batch of at least so many operations is sorted into a sorted array of its own; a smaller
+    /// one goes through the skip list.
+    pub(crate) array_ops: u32,
+    /// Entries of a skip list.
+    pub(crate) skip_list: usize,
     /// Slots of the index that a key may stand in.
     pub(crate) probes: usize,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Shape { max_entries: MAX_ENTRIES, strip_ops: 64, nursery: 1024, probes: index::PROBES }
+        Shape { max_entries: MAX_ENTRIES, array_ops: 64, skip_list: 1024, probes: index::PROBES }
     }
 }
 
-/// What one entry costs beside its bytes: its record, a place in a strip (12 bytes), and its share
-/// of the index: 8 bytes a slot, between 5/8 and 5/16 of them taken, and as much again for the
-/// smaller tables before.
+/// What one entry costs beside its bytes: its record, a place in a sorted array (12 bytes), and its
+/// share of the index: 8 bytes a slot, between 5/8 and 5/16 of them taken, and as much again for
+/// the smaller tables before.
 const ENTRY_BYTES: usize = size_of::<Record>() + 12 + 36;
 /// What one batch costs beside its bytes: its slot, and the two counters of its [`Arc`].
 const BUFFER_BYTES: usize = size_of::<OnceLock<Arc<[u8]>>>() + 2 * size_of::<usize>();
@@ -63,7 +63,7 @@ pub struct Memtable {
     first_seq: AtomicU64,
     last_seq: AtomicU64,
     max_entries: u32,
-    strip_ops: u32,
+    array_ops: u32,
 }
 
 /// The writer's side.
@@ -112,7 +112,7 @@ impl Memtable {
         Memtable {
             log: Log::new(),
             index: Index::new(shape.probes),
-            order: RwLock::new(Arc::new(Order::new(shape.nursery))),
+            order: RwLock::new(Arc::new(Order::new(shape.skip_list))),
             ranges: Ranges::default(),
             pen: Mutex::new(pen),
             bytes: AtomicUsize::new(0),
@@ -120,7 +120,7 @@ impl Memtable {
             first_seq: AtomicU64::new(0),
             last_seq: AtomicU64::new(0),
             max_entries: shape.max_entries,
-            strip_ops: shape.strip_ops,
+            array_ops: shape.array_ops,
         }
     }
 
@@ -170,31 +170,31 @@ impl Memtable {
         if pen.batch.capacity() > BATCH_KEPT {
             pen.batch = Vec::new();
         }
-        if count >= self.strip_ops {
+        if count >= self.array_ops {
             self.replace_order(pen, |order| order.with_batch(&self.log, first, last));
         } else {
             (first..=last).for_each(|number| self.insert_one(pen, number));
         }
     }
 
-    /// Puts one record, which is in the log, into the nursery.
+    /// Puts one record, which is in the log, into the skip list.
     fn insert_one(&self, pen: &mut Pen, number: u32) {
         let mut order = self.order.read().unwrap_or_else(PoisonError::into_inner);
-        if pen.finger.len() == order.nursery.capacity() {
+        if pen.finger.len() == order.skip_list.capacity() {
             drop(order);
             self.replace_order(pen, |order| order.sealed(&self.log));
             order = self.order.read().unwrap_or_else(PoisonError::into_inner);
         }
         let (key, seq) = (self.log.key(number), self.log.record(number).seq());
         let target = Target::new(&order.window, key, seq);
-        order.nursery.insert(&self.log, &mut pen.finger, &target, number);
+        order.skip_list.insert(&self.log, &mut pen.finger, &target, number);
     }
 
     fn replace_order(&self, pen: &mut Pen, change: impl FnOnce(&Order) -> Order) {
         // Only the writer replaces it, so nothing is lost between the look and the exchange.
         let before = self.order();
         let after = Arc::new(change(&before));
-        if !Arc::ptr_eq(&before.nursery, &after.nursery) {
+        if !Arc::ptr_eq(&before.skip_list, &after.skip_list) {
             pen.finger = Finger::new();
         }
         *self.order.write().unwrap_or_else(PoisonError::into_inner) = after;
@@ -297,7 +297,7 @@ impl Memtable {
     /// much again. Counted as it is called.
     #[must_use]
     pub fn laid_bytes(&self) -> usize {
-        self.order().strips.iter().map(|strip| strip.laid_bytes()).sum()
+        self.order().arrays.iter().map(|array| array.laid_bytes()).sum()
     }
 
     /// Entries of every kind, range deletes too; a batch counts once it is in whole.

@@ -38,13 +38,13 @@ fn model_row(
     (key.clone(), *seq, *kind, value.clone(), *expiry)
 }
 
-/// Small shapes: strips from short batches, nurseries that fill up, and an index that leaves keys
-/// out.
+/// Small shapes: sorted arrays from short batches, skip lists that fill up, and an index that
+/// leaves keys out.
 fn shapes() -> impl Strategy<Value = Shape> {
     let probes = prop::sample::select(vec![0usize, 1, 3, crate::index::PROBES]);
-    (1u32..40, 1usize..12, probes).prop_map(|(strip_ops, nursery, probes)| Shape {
-        strip_ops,
-        nursery,
+    (1u32..40, 1usize..12, probes).prop_map(|(array_ops, skip_list, probes)| Shape {
+        array_ops,
+        skip_list,
         probes,
         ..Shape::default()
     })
@@ -362,12 +362,12 @@ fn scattered(n: u64) -> Op {
 
 #[test]
 fn readers_find_what_was_published() {
-    // Batches for the nursery, then for strips; a small nursery is sealed often.
+    // Batches for the skip list, then for sorted arrays; a small skip list is sealed often.
     published_is_found(6, Shape::default());
-    published_is_found(6, Shape { nursery: 16, ..Shape::default() });
+    published_is_found(6, Shape { skip_list: 16, ..Shape::default() });
     published_is_found(150, Shape::default());
     // Look-ups through the order, since the index takes few keys.
-    published_is_found(50, Shape { strip_ops: 30, probes: 1, ..Shape::default() });
+    published_is_found(50, Shape { array_ops: 30, probes: 1, ..Shape::default() });
 }
 
 #[allow(clippy::disallowed_methods, reason = "threads are what is tested")]

@@ -146,7 +146,7 @@ fn a_block_that_was_checked_is_decoded_again_whatever_it_holds() {
                 let found = block.lower_bound(&key(n as u8), Seq::MAX);
                 let row = block.entry(found).map(|row| row.value.len());
                 assert!(row.unwrap_or_default() <= block.bytes().len());
-                let _ = (block.touch(&key(n as u8)), block.is_key(n, &key(n as u8)));
+                let _ = (block.prefetch(&key(n as u8)), block.is_key(n, &key(n as u8)));
             }
         }
     }

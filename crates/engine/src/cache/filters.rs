@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! bounds   run ─► the one table of it that may hold the key      numbers in a row
-//! gates    table ─► where its filter's blocks lie, how many      one entry of an array
+//! filters    table ─► where its filter's blocks lie, how many      one entry of an array
 //! filter   ─► one line of 64 bytes                               waits for memory
 //! ```
 //! A key that is in one table of fourteen, or in none, is told no by the others, and each no is a
 //! line that lies in no cache. So all of those lines are loaded before the first is looked at: they
 //! wait together. Nothing else stands on the way: no lock, no count and no pointer a table.
 //!
-//! A gate holds a share of the filter that the table's metadata holds. The budget for metadata
+//! A filter holds a share of the filter that the table's metadata holds. The budget for metadata
 //! takes both back at once ([`MetadataBudget`]).
 
 use super::bounds::{Bounds, Sought};
@@ -24,18 +24,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// fits a register.
 pub(crate) const RUNS_AT_ONCE: usize = 32;
 
-/// The gates of a tree's tables.
+/// The filters of a tree's tables.
 #[derive(Debug, Default)]
-pub(crate) struct Gates {
+pub(crate) struct KeyFilters {
     bounds: Bounds,
-    gates: RwLock<Box<[Gate]>>,
+    filters: RwLock<Box<[KeyFilter]>>,
     /// Tells how late it is for those that choose what was unused for longest.
     budget: Option<Arc<MetadataBudget>>,
 }
 
 /// What is known of one table.
 #[derive(Debug, Default)]
-struct Gate {
+struct KeyFilter {
     filter: Known,
     /// The budget's tick when it was asked last.
     used: AtomicU64,
@@ -73,18 +73,18 @@ impl Asked {
     }
 }
 
-impl Gates {
+impl KeyFilters {
     /// Of the tables of these runs, newest first.
     pub(crate) fn new<'a>(runs: impl Iterator<Item = &'a [Arc<TableHandle>]>) -> Arc<Self> {
         let bounds = Bounds::new(runs);
         let tables = bounds.tables();
         let budget = tables.first().map(|table| Arc::clone(table.budget()));
-        let gates = RwLock::new(tables.iter().map(|_| Gate::default()).collect());
-        let gates = Arc::new(Gates { gates, budget, bounds });
-        if let Some(budget) = &gates.budget {
-            budget.shares_with(&gates);
+        let filters = RwLock::new(tables.iter().map(|_| KeyFilter::default()).collect());
+        let filters = Arc::new(KeyFilters { filters, budget, bounds });
+        if let Some(budget) = &filters.budget {
+            budget.shares_with(&filters);
         }
-        gates
+        filters
     }
 
     /// The bounds of the tables.
@@ -113,7 +113,7 @@ impl Gates {
         }
         let candidates = asked.tables.get(..count).unwrap_or_default();
         let look = self.look();
-        look.touch(candidates.iter().map(|at| (*at, marks.hash())));
+        look.prefetch(candidates.iter().map(|at| (*at, marks.hash())));
         let mut unknown = false;
         for (n, at) in candidates.iter().enumerate() {
             match look.says(*at, |filter| filter.may_contain_marked(marks)) {
@@ -129,21 +129,21 @@ impl Gates {
         asked
     }
 
-    /// All gates, for as long as they are looked at. Short: whoever fills one waits.
+    /// All filters, for as long as they are looked at. Short: whoever fills one waits.
     pub(crate) fn look(&self) -> Look<'_> {
         let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
-        Look { gates: self.gates.read_recursive(), tick }
+        Look { filters: self.filters.read_recursive(), tick }
     }
 
     /// Takes up the filters of those `tables` whose metadata came into memory meanwhile.
     #[cold]
     pub(crate) fn fill(&self, tables: impl Iterator<Item = usize>) {
-        let mut gates = self.gates.write();
+        let mut filters = self.filters.write();
         for at in tables {
-            // Under the lock: what the budget lets go of after this, it takes from the gate too.
+            // Under the lock: what the budget lets go of after this, it takes from the filter too.
             let open = self.table(at).and_then(|handle| handle.table());
-            let (Some(gate), Some(open)) = (gates.get_mut(at), open) else { continue };
-            gate.filter = if open.range_deletes().is_empty() {
+            let (Some(row), Some(open)) = (filters.get_mut(at), open) else { continue };
+            row.filter = if open.range_deletes().is_empty() {
                 Known::Filter(open.filter().clone())
             } else {
                 Known::Asks
@@ -153,22 +153,22 @@ impl Gates {
 
     /// Tells the tables when they were used last.
     pub(crate) fn report_use(&self) {
-        for (gate, handle) in self.gates.read().iter().zip(self.bounds.tables()) {
-            handle.used_at(gate.used.load(Relaxed));
+        for (row, handle) in self.filters.read().iter().zip(self.bounds.tables()) {
+            handle.used_at(row.used.load(Relaxed));
         }
     }
 
     /// Lets go of the filter of a table.
     pub(crate) fn forget(&self, handle: &Arc<TableHandle>) {
         let at = self.bounds.tables().iter().position(|table| Arc::ptr_eq(table, handle));
-        let mut gates = self.gates.write();
-        if let Some(gate) = at.and_then(|at| gates.get_mut(at)) {
-            gate.filter = Known::Nothing;
+        let mut filters = self.filters.write();
+        if let Some(row) = at.and_then(|at| filters.get_mut(at)) {
+            row.filter = Known::Nothing;
         }
     }
 }
 
-/// What a gate says of a key.
+/// What a filter says of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Says {
     /// It is not in the table.
@@ -177,13 +177,13 @@ pub(crate) enum Says {
     Perhaps,
     /// The table has range deletes: it is to be asked, its filter then.
     Asks,
-    /// The gate knows nothing: fill it.
+    /// The filter knows nothing: fill it.
     Nothing,
 }
 
-/// All gates of a tree.
+/// All filters of a tree.
 pub(crate) struct Look<'a> {
-    gates: RwLockReadGuard<'a, Box<[Gate]>>,
+    filters: RwLockReadGuard<'a, Box<[KeyFilter]>>,
     tick: u64,
 }
 
@@ -192,25 +192,25 @@ impl Look<'_> {
     /// its own, and a short one, since loads wait together as far as the processor looks ahead,
     /// which is some two hundred instructions.
     #[inline]
-    pub(crate) fn touch(&self, asked: impl Iterator<Item = (usize, u64)>) {
+    pub(crate) fn prefetch(&self, asked: impl Iterator<Item = (usize, u64)>) {
         let line =
-            |(table, hash): (usize, u64)| match self.gates.get(table).map(|gate| &gate.filter) {
-                Some(Known::Filter(filter)) => filter.touch(hash),
+            |(table, hash): (usize, u64)| match self.filters.get(table).map(|row| &row.filter) {
+                Some(Known::Filter(filter)) => filter.prefetch(hash),
                 _ => 0,
             };
         // Nothing comes of the sum; without it the compiler would leave the loads out.
         black_box(asked.fold(0, |near, one| near ^ line(one)));
     }
 
-    /// What the gate of a table says; `knows` asks its filter.
+    /// What the filter of a table says; `knows` asks its filter.
     #[inline]
     pub(crate) fn says(&self, table: usize, knows: impl FnOnce(&Bloom) -> bool) -> Says {
-        let Some(gate) = self.gates.get(table) else { return Says::Nothing };
+        let Some(row) = self.filters.get(table) else { return Says::Nothing };
         // Written once a tick only: a line that every reader writes is one that all wait for.
-        if gate.used.load(Relaxed) != self.tick {
-            gate.used.store(self.tick, Relaxed);
+        if row.used.load(Relaxed) != self.tick {
+            row.used.store(self.tick, Relaxed);
         }
-        match &gate.filter {
+        match &row.filter {
             Known::Filter(filter) if knows(filter) => Says::Perhaps,
             Known::Filter(_) => Says::No,
             Known::Asks => Says::Asks,

@@ -2,7 +2,7 @@
 //! budget of the handle.
 
 use super::blocks::BlockCache;
-use super::filters::Gates;
+use super::filters::KeyFilters;
 use super::lent::Lent;
 use super::slots::Slots;
 use crate::io::store::Store;
@@ -21,8 +21,8 @@ pub(crate) struct MetadataBudget {
     used: AtomicUsize,
     tick: AtomicU64,
     pinned: Mutex<Vec<Weak<TableHandle>>>,
-    /// The gates that hold shares of the filters.
-    gates: Mutex<Vec<Weak<Gates>>>,
+    /// The filters that hold shares of the filters.
+    filters: Mutex<Vec<Weak<KeyFilters>>>,
 }
 
 impl MetadataBudget {
@@ -32,7 +32,7 @@ impl MetadataBudget {
             used: AtomicUsize::new(0),
             tick: AtomicU64::new(1),
             pinned: Mutex::new(Vec::new()),
-            gates: Mutex::new(Vec::new()),
+            filters: Mutex::new(Vec::new()),
         })
     }
 
@@ -42,11 +42,11 @@ impl MetadataBudget {
         self.tick.load(Ordering::Relaxed)
     }
 
-    /// `gates` will hold shares of filters, and must be told when one is let go of.
-    pub(crate) fn shares_with(&self, gates: &Arc<Gates>) {
-        let mut all = self.gates.lock();
-        all.retain(|gates| gates.strong_count() > 0);
-        all.push(Arc::downgrade(gates));
+    /// `filters` will hold shares of filters, and must be told when one is let go of.
+    pub(crate) fn shares_with(&self, filters: &Arc<KeyFilters>) {
+        let mut all = self.filters.lock();
+        all.retain(|filters| filters.strong_count() > 0);
+        all.push(Arc::downgrade(filters));
     }
 
     pub(crate) fn used(&self) -> usize {
@@ -61,8 +61,8 @@ impl MetadataBudget {
             return;
         }
         // Over the budget: let go of those unused for longest, never of the one just needed.
-        let gates: Vec<_> = self.gates.lock().iter().filter_map(Weak::upgrade).collect();
-        gates.iter().for_each(|gates| gates.report_use());
+        let filters: Vec<_> = self.filters.lock().iter().filter_map(Weak::upgrade).collect();
+        filters.iter().for_each(|filters| filters.report_use());
         pinned.retain(|handle| handle.strong_count() > 0);
         pinned.sort_by_key(|handle| handle.upgrade().map(|h| h.last_used.load(Ordering::Relaxed)));
         // It may not be the last in the row: others are in use at the same time.
@@ -71,13 +71,13 @@ impl MetadataBudget {
             if used <= self.limit || Arc::ptr_eq(&old, handle) {
                 return true;
             }
-            // A statement of its own: who fills a gate waits for the handle, and here the handle
-            // must not wait for a gate.
+            // A statement of its own: who fills a filter waits for the handle, and here the handle
+            // must not wait for a filter.
             let taken = old.table.write().take();
             if let Some(table) = taken {
                 used = used.saturating_sub(table.memory_bytes());
                 self.used.fetch_sub(table.memory_bytes(), Ordering::Relaxed);
-                gates.iter().for_each(|gates| gates.forget(&old));
+                filters.iter().for_each(|filters| filters.forget(&old));
             }
             false
         });

@@ -37,7 +37,7 @@ pub(crate) struct Look<'a>(RwLockReadGuard<'a, Box<[Weak<Block>]>>);
 impl Look<'_> {
     /// Loads a slot; the answer means nothing.
     #[inline]
-    pub(crate) fn touch(&self, block: u32) -> usize {
+    pub(crate) fn prefetch(&self, block: u32) -> usize {
         self.0.get(block as usize).map_or(0, |slot| slot.as_ptr().addr())
     }
 

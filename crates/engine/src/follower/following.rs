@@ -1,7 +1,7 @@
 //! A reader's following, carried out: the manifest crate's `Follow` says what to read, this reads
 //! it and builds the view that reads work on.
 
-use super::lease::Hold;
+use super::lease::ReaderLease;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::{ManifestRequests, look};
@@ -61,7 +61,7 @@ pub(crate) struct Follower {
     last_poll: Duration,
     last_listing: Duration,
     /// The reader's own checkpoint; `None` for one without.
-    hold: Option<Hold>,
+    lease: Option<ReaderLease>,
     /// Whether something was applied that no view shows yet.
     fresh: bool,
 }
@@ -95,7 +95,7 @@ impl Follower {
             last_seq: Seq::NONE,
             last_poll: context.env.clock.monotonic(),
             last_listing: context.env.clock.monotonic(),
-            hold: options.reader_checkpoint.then(|| Hold::new(options.checkpoint_lifetime)),
+            lease: options.reader_checkpoint.then(|| ReaderLease::new(options.checkpoint_lifetime)),
             fresh: false,
         };
         follower.drive(context).await?;
@@ -114,7 +114,7 @@ impl Follower {
     ) -> Result<Option<View>> {
         let now = context.env.clock.monotonic();
         // First of all: a store that answers seldom must not cost the checkpoint.
-        let due = self.hold.as_mut().is_some_and(|hold| hold.is_due(now));
+        let due = self.lease.as_mut().is_some_and(|lease| lease.is_due(now));
         if due {
             self.keep().await?;
         }
@@ -156,30 +156,30 @@ impl Follower {
 
     /// Gives back what the reader holds.
     pub(crate) async fn give_back(&mut self) -> Result<()> {
-        match (&mut self.hold, self.machine.manifest()) {
-            (Some(hold), Some(newest)) => hold.give_back(&self.objects, newest).await,
+        match (&mut self.lease, self.machine.manifest()) {
+            (Some(lease), Some(newest)) => lease.give_back(&self.objects, newest).await,
             _ => Ok(()),
         }
     }
 
     /// Whether `checkpoint` of this reader is still present, as far as it knows.
     pub(crate) async fn is_held(&self) -> Result<bool> {
-        let Some(hold) = &self.hold else { return Ok(false) };
+        let Some(lease) = &self.lease else { return Ok(false) };
         let newest = look(&self.objects, None).await?;
-        Ok(newest.is_some_and(|newest| hold.is_held(&newest)))
+        Ok(newest.is_some_and(|newest| lease.is_held(&newest)))
     }
 
     fn is_behind(&self) -> bool {
-        let (hold, newest) = (self.hold.as_ref(), self.machine.manifest());
-        hold.zip(newest).is_some_and(|(hold, newest)| hold.is_behind(newest))
+        let (lease, newest) = (self.lease.as_ref(), self.machine.manifest());
+        lease.zip(newest).is_some_and(|(lease, newest)| lease.is_behind(newest))
     }
 
     /// A commit for the reader's checkpoint, as far as one is needed.
     async fn keep(&mut self) -> Result<()> {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         let walked = self.machine.next_wal_id().minus(1);
-        if let Some(hold) = &mut self.hold {
-            let state = hold.keep(&self.objects, &newest, walked).await?;
+        if let Some(lease) = &mut self.lease {
+            let state = lease.keep(&self.objects, &newest, walked).await?;
             self.machine.learn(&state);
             self.last_seq = self.last_seq.max(self.flushed());
         }
@@ -194,11 +194,11 @@ impl Follower {
             self.keep().await?;
         }
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
-        let version = self.hold.as_ref().and_then(Hold::version).unwrap_or(&newest).clone();
+        let version = self.lease.as_ref().and_then(ReaderLease::version).unwrap_or(&newest).clone();
         if self.version.as_ref().is_none_or(|read| read.id != version.id) {
             self.levels = Arc::new(Levels::of_manifest(&version, &self.levels, budget)?);
-            if let Some(hold) = &mut self.hold {
-                hold.reads(version.id, &self.levels);
+            if let Some(lease) = &mut self.lease {
+                lease.reads(version.id, &self.levels);
             }
             self.version = Some(version);
         }

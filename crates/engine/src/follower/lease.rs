@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// What a reader holds.
-pub(crate) struct Hold {
+pub(crate) struct ReaderLease {
     lifetime: Duration,
     /// `None` before the first commit.
     pins: Option<Pins>,
@@ -31,9 +31,9 @@ struct Planned {
     at: Duration,
 }
 
-impl Hold {
-    pub(crate) fn new(lifetime: Duration) -> Hold {
-        Hold {
+impl ReaderLease {
+    pub(crate) fn new(lifetime: Duration) -> ReaderLease {
+        ReaderLease {
             lifetime,
             pins: None,
             trees: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl Hold {
         self.trees.insert(version, Arc::downgrade(levels));
     }
 
-    /// Whether `newest` may be read only after [`Hold::keep`].
+    /// Whether `newest` may be read only after [`ReaderLease::keep`].
     pub(crate) fn is_behind(&self, newest: &Manifest) -> bool {
         self.pins.as_ref().is_none_or(|pins| pins.is_behind(newest))
     }

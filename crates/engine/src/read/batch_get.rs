@@ -11,7 +11,7 @@
 
 use super::Pin;
 use super::answer::Answer;
-use super::batch_probe::{Found, WAVE, Wanted, Wave};
+use super::batch_probe::{BatchProbe, Found, WAVE, Wanted};
 use super::get::{Hand, Lookup, lookup};
 use super::keys::Keys;
 use super::missing::Lacking;
@@ -43,7 +43,7 @@ struct Many {
 
 /// Memory that is kept from one look-up of [`WAVE`] keys to the next.
 struct Looks {
-    wave: Wave,
+    wave: BatchProbe,
     found: Vec<Found>,
 }
 
@@ -110,7 +110,7 @@ impl Many {
     /// Looks keys up until what they lack fills a wave; answers what that is. Keys at work come
     /// first, and only once all of them are answered others.
     fn round(&mut self, context: &ReadContext, pin: &Pin, hand: &mut Hand) -> Result<Lacking> {
-        let mut looks = Looks { wave: Wave::default(), found: Vec::with_capacity(WAVE) };
+        let mut looks = Looks { wave: BatchProbe::default(), found: Vec::with_capacity(WAVE) };
         let mut lacking = Lacking::beside(hand.bytes());
         let (mut still, mut waiting) = (Vec::new(), Vec::new());
         for positions in std::mem::take(&mut self.at_work).chunks(WAVE) {

@@ -24,10 +24,10 @@ use super::Pin;
 use super::get::newest_seq;
 use super::value::Value;
 use crate::cache::blocks::BlockCache;
-use crate::cache::filters::{Gates, Says};
+use crate::cache::filters::{KeyFilters, Says};
 use crate::cache::metadata::OpenTable;
 use crate::cache::slots::Look;
-use siltstone_base::touch::touch;
+use siltstone_base::prefetch::prefetch;
 use siltstone_base::{Kind, Seq};
 use siltstone_bloom::Marks;
 use siltstone_memtable::Memtable;
@@ -76,14 +76,14 @@ struct Asked {
 /// A block that a key is looked for in.
 struct Visit {
     key: usize,
-    /// Place in [`Wave::tables`].
+    /// Place in [`BatchProbe::tables`].
     table: usize,
     block: u32,
 }
 
 /// Memory that is kept from wave to wave.
 #[derive(Default)]
-pub(super) struct Wave {
+pub(super) struct BatchProbe {
     /// For each key and each table that bounds allow: by key, newest table first.
     asked: Vec<Asked>,
     /// Open tables, by their numbers. They are kept, some of them: most waves ask the same.
@@ -94,8 +94,8 @@ pub(super) struct Wave {
     blocks: Vec<(usize, Seq, Arc<Block>)>,
 }
 
-impl Wave {
-    /// Looks `keys` up, which ascend; one answer a key. All waves of one `Wave` have one pin.
+impl BatchProbe {
+    /// Looks `keys` up, which ascend; one answer a key. All waves of one `BatchProbe` have one pin.
     pub(super) fn look_up(
         &mut self,
         cache: &BlockCache,
@@ -108,8 +108,8 @@ impl Wave {
         for memtable in pin.tree.memtables().filter(|memtable| !memtable.is_empty()) {
             in_memtable(memtable, pin, keys, answers);
         }
-        let gates = &*pin.tree.levels.gates;
-        let runs = gates.bounds().runs();
+        let filters = &*pin.tree.levels.filters;
+        let runs = filters.bounds().runs();
         if self.tables.len() > 2 * runs {
             // Long runs: those before are not asked again.
             self.tables.clear();
@@ -118,22 +118,22 @@ impl Wave {
         self.last_of_run.resize(runs, usize::MAX);
         let at_once = if runs <= FEW_RUNS { 1 } else { (LINES / keys.len().max(1)).max(1) };
         for from in (0..runs).step_by(at_once) {
-            self.ask_gates(gates, from..runs.min(from + at_once), keys, answers);
+            self.ask_filters(filters, from..runs.min(from + at_once), keys, answers);
             while !self.asked.is_empty() {
-                self.choose_tables(gates, pin.seq, keys, answers);
+                self.choose_tables(filters, pin.seq, keys, answers);
                 self.find_blocks(cache, keys, pin.seq, answers);
                 self.in_blocks(pin.seq, keys, answers);
                 let open = |asked: &Asked| matches!(answers.get(asked.key), Some(Found::Nothing));
                 self.asked.retain(open);
             }
         }
-        touch_values(answers);
+        prefetch_values(answers);
     }
 
     /// Which tables of `runs` may hold the keys that have no answer yet.
-    fn ask_gates(
+    fn ask_filters(
         &mut self,
-        gates: &Gates,
+        filters: &KeyFilters,
         runs: Range<usize>,
         keys: &[Wanted<'_>],
         answers: &[Found],
@@ -141,19 +141,19 @@ impl Wave {
         let asked = &mut self.asked;
         asked.clear();
         for (key, (wanted, answer)) in keys.iter().zip(answers).enumerate() {
-            let sought = gates.bounds().seek(wanted.key);
+            let sought = filters.bounds().seek(wanted.key);
             let Some(sought) = sought.filter(|_| matches!(answer, Found::Nothing)) else {
                 continue;
             };
             for run in runs.clone() {
-                if let Some(table) = gates.bounds().candidate(run, &sought) {
+                if let Some(table) = filters.bounds().candidate(run, &sought) {
                     asked.push(Asked { key, run, table, known: true });
                 }
             }
         }
-        let look = gates.look();
+        let look = filters.look();
         let hash_of = |key: usize| keys.get(key).map_or(0, |wanted| wanted.hash);
-        look.touch(asked.iter().map(|asked| (asked.table, hash_of(asked.key))));
+        look.prefetch(asked.iter().map(|asked| (asked.table, hash_of(asked.key))));
         let alone = runs.len() == 1;
         let mut marks = Marks::new(0);
         let mut unknown = Vec::new();
@@ -176,19 +176,19 @@ impl Wave {
         });
         drop(look);
         if !unknown.is_empty() {
-            gates.fill(unknown.into_iter());
+            filters.fill(unknown.into_iter());
         }
     }
 
     /// The newest table that each key has left: which block of it is to be found.
     fn choose_tables(
         &mut self,
-        gates: &Gates,
+        filters: &KeyFilters,
         seq: Seq,
         keys: &[Wanted<'_>],
         answers: &mut [Found],
     ) {
-        let Wave { asked, tables, last_of_run, visits, .. } = self;
+        let BatchProbe { asked, tables, last_of_run, visits, .. } = self;
         visits.clear();
         let mut chosen = usize::MAX;
         asked.retain(|asked| {
@@ -199,7 +199,8 @@ impl Wave {
             let places = (answers.get_mut(asked.key), last_of_run.get_mut(asked.run));
             let (Some(answer), Some(last)) = places else { return false };
             if tables.get(*last).is_none_or(|(table, _)| *table != asked.table) {
-                let Some(table) = gates.table(asked.table).and_then(|handle| handle.table()) else {
+                let Some(table) = filters.table(asked.table).and_then(|handle| handle.table())
+                else {
                     *answer = Found::Hard;
                     return false;
                 };
@@ -231,14 +232,14 @@ impl Wave {
         seq: Seq,
         answers: &mut [Found],
     ) {
-        let Wave { tables, visits, blocks, .. } = self;
+        let BatchProbe { tables, visits, blocks, .. } = self;
         let looks: Vec<Look<'_>> = tables.iter().map(|(_, table)| table.slots.look()).collect();
         let mut sum = 0;
         visits.retain_mut(|visit| {
             let both = tables.get(visit.table).zip(keys.get(visit.key));
             let block = both.and_then(|((_, table), wanted)| table.find_block(wanted.key, seq));
             visit.block = block.unwrap_or_default();
-            sum ^= looks.get(visit.table).map_or(0, |look| look.touch(visit.block));
+            sum ^= looks.get(visit.table).map_or(0, |look| look.prefetch(visit.block));
             block.is_some()
         });
         sum ^= visits.iter().fold(0, |sum, visit| {
@@ -261,14 +262,14 @@ impl Wave {
     /// What the blocks say.
     fn in_blocks(&mut self, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
         let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
-        black_box(self.blocks.iter().fold(0, |sum, (_, _, block)| sum ^ block.touch_head()));
+        black_box(self.blocks.iter().fold(0, |sum, (_, _, block)| sum ^ block.prefetch_head()));
         // The arithmetic first and then the loads: so little stands between two of them that the
         // processor looks ahead over most of a wave.
         let mut near = [&[][..]; WAVE];
         for (near, (at, _, block)) in near.iter_mut().zip(&self.blocks) {
             *near = block.keys_near(key_of(*at));
         }
-        black_box(near.iter().fold(0, |sum, keys| sum ^ touch(keys)));
+        black_box(near.iter().fold(0, |sum, keys| sum ^ prefetch(keys)));
         for (at, newest, block) in self.blocks.drain(..) {
             if let Some(answer) = answers.get_mut(at) {
                 *answer = in_block(block, key_of(at), newest <= seq);
@@ -307,7 +308,7 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
     for (hash, wanted) in hashes.iter_mut().zip(keys) {
         *hash = wanted.hash;
     }
-    black_box(memtable.touch(hashes.get(..keys.len()).unwrap_or_default()));
+    black_box(memtable.prefetch(hashes.get(..keys.len()).unwrap_or_default()));
     for (wanted, answer) in keys.iter().zip(answers) {
         if !matches!(answer, Found::Nothing) {
             continue;
@@ -324,12 +325,12 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mu
 }
 
 /// Brings the values near: they are copied out next.
-fn touch_values(answers: &[Found]) {
+fn prefetch_values(answers: &[Found]) {
     let mut values = [&[][..]; WAVE];
     for (value, answer) in values.iter_mut().zip(answers) {
         if let Found::Value(found) = answer {
             *value = found;
         }
     }
-    black_box(values.iter().fold(0, |sum, value| sum ^ touch(value)));
+    black_box(values.iter().fold(0, |sum, value| sum ^ prefetch(value)));
 }

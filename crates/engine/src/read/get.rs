@@ -175,14 +175,14 @@ pub(crate) fn lookup(
     in_tables(TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] }, pin, resolve)
 }
 
-/// Goes on with the tables that the gates let the key into.
+/// Goes on with the tables that the filters let the key into.
 fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, mut resolve: Resolve<'_>) -> Result<Lookup> {
-    let gates = &*pin.tree.levels.gates;
+    let filters = &*pin.tree.levels.filters;
     let mut marks = Marks::new(tables.hash);
-    let Some(sought) = gates.bounds().seek(tables.key) else { return folded(resolve) };
-    'older: for from in (0..gates.bounds().runs()).step_by(RUNS_AT_ONCE) {
-        for at in gates.ask(from, &sought, &mut marks).tables() {
-            let Some(handle) = gates.table(at) else { continue };
+    let Some(sought) = filters.bounds().seek(tables.key) else { return folded(resolve) };
+    'older: for from in (0..filters.bounds().runs()).step_by(RUNS_AT_ONCE) {
+        for at in filters.ask(from, &sought, &mut marks).tables() {
+            let Some(handle) = filters.table(at) else { continue };
             match tables.visit(handle, &mut resolve)? {
                 Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
                 Some(Decided::Absent) => return Ok(Lookup::Done(None)),
@@ -281,7 +281,7 @@ impl TableWalk<'_> {
         // The usual case, plain values that are all visible, is decided by keys alone: sequence
         // numbers and kinds lie elsewhere in the block, each a line to wait for.
         if sees_all && block.sole_kind() == Some(Kind::Put) && resolve.takes_value() {
-            black_box(block.touch(self.key));
+            black_box(block.prefetch(self.key));
             let position = block.lower_bound(self.key, Seq::MAX);
             if block.is_key(position, self.key) {
                 let value = Value::of_block(Arc::clone(block), block.value_range(position));

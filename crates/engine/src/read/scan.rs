@@ -273,7 +273,7 @@ impl Scan {
     }
 
     /// Finds the blocks where the first seek enters tables, as far as they are in memory. What it
-    /// will touch there is brought near, of all of them side by side.
+    /// will touch there is prefetched, of all of them side by side.
     fn hold_first_blocks(&self, reached: &mut [Reached<'_>]) {
         let mut looks = Vec::with_capacity(reached.len());
         for one in reached.iter_mut().filter(|one| one.entered) {
@@ -281,7 +281,7 @@ impl Scan {
                 && let Some(block) = first_block(table, &self.range)
             {
                 let look = table.slots.look();
-                black_box(look.touch(block));
+                black_box(look.prefetch(block));
                 looks.push((table, look, block, &mut one.held));
             }
         }
@@ -290,7 +290,7 @@ impl Scan {
         for (table, look, block, held) in looks {
             if let Some(found) = look.block(block) {
                 self.context.cache.used(table, block);
-                near ^= self.range.edge().map_or(0, |key| found.touch_on(key));
+                near ^= self.range.edge().map_or(0, |key| found.prefetch_on(key));
                 *held = Some((block, found));
             }
         }
@@ -315,7 +315,7 @@ impl Scan {
             let newest = memtable.last_seq().unwrap_or(Seq::MAX);
             let mut cursor = memtable.cursor().expecting(self.left);
             if let Some(key) = self.range.edge() {
-                cursor.bring_near(key);
+                cursor.prefetch(key);
             }
             over(Source::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
         }));

@@ -1,7 +1,7 @@
 //! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
 //! a new one, and whoever still reads the old one keeps all of it alive.
 
-use crate::cache::filters::Gates;
+use crate::cache::filters::KeyFilters;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{Error, Result, Seq, SstDescriptor, SstId};
@@ -40,7 +40,7 @@ pub(crate) struct Levels {
     /// How many of the runs are entries of L0.
     pub(crate) l0: usize,
     /// What keeps most keys from most of them.
-    pub(crate) gates: Arc<Gates>,
+    pub(crate) filters: Arc<KeyFilters>,
     /// Tells the writer when the last reader of these tables is gone.
     _last_reader: LastReader,
 }
@@ -104,8 +104,8 @@ impl Levels {
     }
 
     fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
-        let gates = Gates::new(runs.iter().map(|run| run.tables.as_slice()));
-        Levels { runs, l0, gates, ..Levels::default() }
+        let filters = KeyFilters::new(runs.iter().map(|run| run.tables.as_slice()));
+        Levels { runs, l0, filters, ..Levels::default() }
     }
 
     /// The same, and `notify` hears when the last reader of them is gone.

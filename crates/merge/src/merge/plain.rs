@@ -11,8 +11,8 @@
 //! differ. Where two are equal, or an entry is not plain, the merge goes on one by one.
 
 use super::{Direction, Merge, Stand, State};
+use siltstone_base::prefetch::prefetch;
 use siltstone_base::prefix::{head, shared_prefix};
-use siltstone_base::touch::touch;
 use siltstone_base::{Columns, Cursor, Plain, Result, Seq};
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ const MOST_SOURCES: usize = 16;
 /// Entries that are looked ahead in one source.
 const MOST_AHEAD: usize = 256;
 
-/// Values that are brought near, of each source, before the first is taken.
+/// Values that are prefetched, of each source, before the first is taken.
 const NEAR: usize = 6;
 
 /// The plain entries ahead in one source.
@@ -166,7 +166,7 @@ impl<C: Cursor> Merge<C> {
             columns[number] = source.plain_columns();
             let first = 0..stretch.ahead[number].plain.min(NEAR);
             near = columns[number].iter().fold(near, |sum, column| {
-                first.clone().fold(sum, |sum, row| sum ^ touch(column.value(row)))
+                first.clone().fold(sum, |sum, row| sum ^ prefetch(column.value(row)))
             });
         }
         black_box(near);

@@ -33,7 +33,7 @@ impl Guess {
 
     /// Reads it; the answer means nothing.
     #[inline]
-    pub(crate) fn touch(&self) -> usize {
+    pub(crate) fn prefetch(&self) -> usize {
         self.shared ^ self.line.position(self.start)
     }
 

@@ -108,7 +108,7 @@ impl Keys {
 
     /// Reads what a guess and [`Keys::slice`] need; the answer means nothing.
     #[inline]
-    pub(crate) fn touch(&self) -> usize {
+    pub(crate) fn prefetch(&self) -> usize {
         let place = match &self.place {
             Place::Stored(from) => *from,
             Place::Rebuilt(keys) => keys.len(),
@@ -118,7 +118,7 @@ impl Keys {
             Ends::Each(ends) => ends.len(),
             Ends::Stored(ends) => ends.start,
         };
-        place ^ ends ^ self.guess.touch()
+        place ^ ends ^ self.guess.prefetch()
     }
 
     /// The keys from `position` on and their length, where all have one.

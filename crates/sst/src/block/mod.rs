@@ -37,7 +37,7 @@ use crate::packed::Column;
 use bytes::Bytes;
 use keys::Keys;
 use siltstone_base::near::partition_near;
-use siltstone_base::touch::touch;
+use siltstone_base::prefetch::prefetch;
 use siltstone_base::{Columns, Entry, Kind, Seq, UnixMillis, prefix};
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -221,21 +221,22 @@ impl Block {
     /// search asks for one after the other.
     #[must_use]
     #[inline]
-    pub fn touch(&self, key: &[u8]) -> u64 {
+    pub fn prefetch(&self, key: &[u8]) -> u64 {
         let near = self.keys.guess.near(key).min(self.entries - 1);
         let value = self.bytes.get(self.value_near(near)).copied().unwrap_or_default();
-        u64::from(value) ^ touch(self.keys_around(near))
+        u64::from(value) ^ prefetch(self.keys_around(near))
     }
 
-    /// As [`Block::touch`], for who reads on from `key`: the last key, too, which tells what all of
-    /// them share.
+    /// As [`Block::prefetch`], for who reads on from `key`: the last key, too, which tells what all
+    /// of them share.
     #[must_use]
     #[inline]
-    pub fn touch_on(&self, key: &[u8]) -> u64 {
-        self.touch(key) ^ u64::from(self.key(self.entries - 1).first().copied().unwrap_or_default())
+    pub fn prefetch_on(&self, key: &[u8]) -> u64 {
+        self.prefetch(key)
+            ^ u64::from(self.key(self.entries - 1).first().copied().unwrap_or_default())
     }
 
-    /// The bytes of the keys around where `key` probably lies, for [`touch`]. Who looks keys up
+    /// The bytes of the keys around where `key` probably lies, for [`prefetch`]. Who looks keys up
     /// in many blocks gathers these first: what a loop then does for each is so little that the
     /// processor has the loads of a dozen blocks under way at once.
     #[must_use]
@@ -253,8 +254,8 @@ impl Block {
     /// Reads what [`Block::keys_near`] needs of the block itself; the answer means nothing.
     #[must_use]
     #[inline]
-    pub fn touch_head(&self) -> usize {
-        self.entries ^ self.bytes.len() ^ self.values ^ self.keys.touch()
+    pub fn prefetch_head(&self) -> usize {
+        self.entries ^ self.bytes.len() ^ self.values ^ self.keys.prefetch()
     }
 
     /// Where about the value at `position` lies, by arithmetic alone.

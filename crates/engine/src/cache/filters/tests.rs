@@ -1,7 +1,7 @@
-//! Gates over small tables: whom they let through, and what the budget takes back.
+//! Filters over small tables: whom they let through, and what the budget takes back.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
 
-use super::{Gates, RUNS_AT_ONCE, Says};
+use super::{KeyFilters, RUNS_AT_ONCE, Says};
 use crate::cache::metadata::{MetadataBudget, OpenTable, TableHandle};
 use bytes::Bytes;
 use siltstone_base::{
@@ -39,17 +39,17 @@ fn handle(open: &OpenTable, budget: &Arc<MetadataBudget>) -> Arc<TableHandle> {
 }
 
 /// One table a run.
-fn gates(handles: &[Arc<TableHandle>]) -> Arc<Gates> {
-    Gates::new(handles.chunks(1))
+fn filters(handles: &[Arc<TableHandle>]) -> Arc<KeyFilters> {
+    KeyFilters::new(handles.chunks(1))
 }
 
-fn asked(gates: &Gates, from: usize, key: &[u8]) -> Vec<usize> {
-    let sought = gates.bounds().seek(key).unwrap();
-    gates.ask(from, &sought, &mut Marks::new(key_hash(key))).tables().collect()
+fn asked(filters: &KeyFilters, from: usize, key: &[u8]) -> Vec<usize> {
+    let sought = filters.bounds().seek(key).unwrap();
+    filters.ask(from, &sought, &mut Marks::new(key_hash(key))).tables().collect()
 }
 
-fn says(gates: &Gates, table: usize, key: &[u8]) -> Says {
-    gates.look().says(table, |filter| filter.may_contain(key_hash(key)))
+fn says(filters: &KeyFilters, table: usize, key: &[u8]) -> Says {
+    filters.look().says(table, |filter| filter.may_contain(key_hash(key)))
 }
 
 #[test]
@@ -57,16 +57,16 @@ fn filters_count_from_when_the_metadata_is_in_memory() {
     let budget = MetadataBudget::new(usize::MAX);
     let opens = [table(1, &[b"a", b"x"], None), table(2, &[b"a", b"k", b"z"], None)];
     let handles = opens.each_ref().map(|open| handle(open, &budget));
-    let gates = gates(&handles);
-    assert_eq!(asked(&gates, 0, b"k"), [0, 1], "nothing is known");
+    let filters = filters(&handles);
+    assert_eq!(asked(&filters, 0, b"k"), [0, 1], "nothing is known");
     for (handle, open) in handles.iter().zip(opens) {
         handle.install(Arc::new(open));
     }
-    assert_eq!(asked(&gates, 0, b"k"), [0, 1], "nothing was known when it was asked");
-    assert_eq!(asked(&gates, 0, b"k"), [1]);
-    assert_eq!(asked(&gates, 0, b"a"), [0, 1]);
-    assert_eq!(asked(&gates, 0, b"y"), [0; 0], "beyond the first, not in the second");
-    assert_eq!(asked(&gates, 1, b"x"), [0; 0], "the first is not asked");
+    assert_eq!(asked(&filters, 0, b"k"), [0, 1], "nothing was known when it was asked");
+    assert_eq!(asked(&filters, 0, b"k"), [1]);
+    assert_eq!(asked(&filters, 0, b"a"), [0, 1]);
+    assert_eq!(asked(&filters, 0, b"y"), [0; 0], "beyond the first, not in the second");
+    assert_eq!(asked(&filters, 1, b"x"), [0; 0], "the first is not asked");
 }
 
 #[test]
@@ -75,12 +75,12 @@ fn a_table_with_range_deletes_is_asked_whatever_its_filter_says() {
     let open = table(1, &[b"b"], Some((b"a", b"g")));
     let handle = handle(&open, &budget);
     handle.install(Arc::new(open));
-    let gates = gates(&[handle]);
+    let filters = filters(&[handle]);
     for _ in 0..2 {
-        assert_eq!(asked(&gates, 0, b"c"), [0]);
+        assert_eq!(asked(&filters, 0, b"c"), [0]);
     }
-    assert_eq!(says(&gates, 0, b"c"), Says::Asks);
-    assert_eq!(asked(&gates, 0, b"h"), [0; 0]);
+    assert_eq!(says(&filters, 0, b"c"), Says::Asks);
+    assert_eq!(asked(&filters, 0, b"h"), [0; 0]);
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn more_runs_than_a_wave_are_asked_in_their_order() {
             handle
         })
         .collect();
-    let gates = gates(&handles);
-    let all = || [asked(&gates, 0, b"k"), asked(&gates, RUNS_AT_ONCE, b"k")].concat();
+    let filters = filters(&handles);
+    let all = || [asked(&filters, 0, b"k"), asked(&filters, RUNS_AT_ONCE, b"k")].concat();
     assert_eq!(all(), (0..runs).collect::<Vec<_>>());
     assert_eq!(all(), (0..runs).step_by(2).collect::<Vec<_>>());
-    assert_eq!(asked(&gates, runs, b"k"), [0; 0]);
+    assert_eq!(asked(&filters, runs, b"k"), [0; 0]);
 }
 
 #[test]
@@ -108,17 +108,17 @@ fn the_budget_takes_filters_back_and_spares_those_in_use() {
     let opens = [&b"z"[..], b"c", b"z", b"z"].map(|last| table(1, &[b"a", last], None));
     let budget = MetadataBudget::new(opens[0].memory_bytes() * 7 / 2);
     let handles = opens.each_ref().map(|open| handle(open, &budget));
-    let gates = gates(&handles);
+    let filters = filters(&handles);
     let [first, second, third, fourth] = opens.map(Arc::new);
     handles[0].install(first);
     handles[1].install(second);
-    assert_eq!(asked(&gates, 0, b"b"), [0, 1, 2, 3], "nothing is known");
+    assert_eq!(asked(&filters, 0, b"b"), [0, 1, 2, 3], "nothing is known");
     handles[2].install(third);
-    // The first is the only one that was asked since, and by its gate, which said no.
-    assert_eq!(says(&gates, 0, b"k"), Says::No);
+    // The first is the only one that was asked since, and by its filter, which said no.
+    assert_eq!(says(&filters, 0, b"k"), Says::No);
     handles[3].install(fourth);
     assert!(handles[0].table().is_some() && handles[1].table().is_none());
-    assert_eq!([says(&gates, 0, b"b"), says(&gates, 1, b"b")], [Says::No, Says::Nothing]);
+    assert_eq!([says(&filters, 0, b"b"), says(&filters, 1, b"b")], [Says::No, Says::Nothing]);
 }
 
 /// Tables that others use at the same time may have been used later than the one that comes in.
@@ -136,17 +136,17 @@ fn the_budget_holds_though_the_newest_was_not_the_last_in_use() {
     assert_eq!(budget.used(), opens[2].memory_bytes());
 }
 
-/// The locks of gates, handles and budget are taken in one order.
+/// The locks of filters, handles and budget are taken in one order.
 #[test]
 fn asking_and_taking_back_do_not_wait_for_each_other() {
     let opens = [1, 2, 3, 4].map(|id| Arc::new(table(id, &[b"a", b"z"], None)));
     let budget = MetadataBudget::new(opens[0].memory_bytes() * 5 / 2);
     let handles = opens.each_ref().map(|open| handle(open, &budget));
-    let gates = gates(&handles);
+    let filters = filters(&handles);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..20_000 {
-                assert!(asked(&gates, 0, b"a").len() == handles.len(), "each has the key");
+                assert!(asked(&filters, 0, b"a").len() == handles.len(), "each has the key");
             }
         });
         for n in 0..20_000 {

@@ -1,10 +1,10 @@
-//! Bringing memory near.
+//! Prefetching.
 //!
 //! A look-up in much memory waits for it, some hundred nanoseconds a line, and of many look-ups the
 //! lines can come side by side: a processor goes on past a load that waits, as far as it looks
 //! ahead, some two to three hundred instructions. So whoever looks many things up first gathers
-//! where they lie, with arithmetic on what is near already, and then calls [`touch`] for all in a
-//! loop that does nothing else: a dozen instructions each, and most loads of such a loop wait
+//! where they lie, with arithmetic on what is near already, and then calls [`prefetch`] for all in
+//! a loop that does nothing else: a dozen instructions each, and most loads of such a loop wait
 //! together.
 //!
 //! There are instructions that ask for memory without waiting; to call them is `unsafe`.
@@ -19,7 +19,7 @@ const TOUCHES: usize = 4;
 /// it is made of.
 #[must_use]
 #[inline(always)]
-pub fn touch(bytes: &[u8]) -> u64 {
+pub fn prefetch(bytes: &[u8]) -> u64 {
     let stride = STRIDE.max(bytes.len() / TOUCHES);
     let byte = |at: usize| u64::from(bytes.get(at).copied().unwrap_or_default());
     (0..TOUCHES).fold(byte(bytes.len().wrapping_sub(1)), |sum, n| sum ^ byte(n * stride))
@@ -27,7 +27,7 @@ pub fn touch(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::touch;
+    use super::prefetch;
 
     #[test]
     fn every_line_of_a_short_stretch_is_read() {
@@ -36,7 +36,7 @@ mod tests {
             // number of times or an even one.
             let odd = (0..3).filter(|line| {
                 let bytes: Vec<u8> = (0..len).map(|at| u8::from(at / 64 == *line)).collect();
-                touch(&bytes) == 1
+                prefetch(&bytes) == 1
             });
             let reads = |line: usize| {
                 let last = usize::from((len - 1) / 64 == line);
@@ -46,6 +46,6 @@ mod tests {
             assert_eq!(odd.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{len}");
             assert!((0..len.div_ceil(64)).all(|line| reads(line) > 0), "{len}");
         }
-        assert_eq!(touch(b""), 0);
+        assert_eq!(prefetch(b""), 0);
     }
 }

@@ -1,16 +1,16 @@
-//! What many look-ups wait for, brought near side by side.
+//! What many look-ups wait for, prefetched side by side.
 //!
 //! ```text
 //! slot of the index ─► record ─► where its buffer lies ─► head of the buffer, key and value
 //! ```
 //! Each is a load from an address that the one before gave. Of all keys the first is made, then of
 //! all the second, with what was found kept in between, so that little stands between two loads
-//! ([`siltstone_base::touch`]).
+//! ([`siltstone_base::prefetch`]).
 
 use crate::Memtable;
 use crate::index::part_of;
 use crate::log::NONE;
-use siltstone_base::touch::touch;
+use siltstone_base::prefetch::prefetch;
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ impl Memtable {
     /// Loads what look-ups of keys with these hashes ([`Memtable::get_hashed`]) will load, and
     /// answers something made of it, which means nothing.
     #[must_use]
-    pub fn touch(&self, hashes: &[u64]) -> u64 {
+    pub fn prefetch(&self, hashes: &[u64]) -> u64 {
         hashes.chunks(TOGETHER).fold(0, |sum, hashes| sum ^ together(self, hashes))
     }
 }
 
 fn together(memtable: &Memtable, hashes: &[u64]) -> u64 {
     let (index, log) = (memtable.index(), memtable.log());
-    black_box(index.touch(hashes));
+    black_box(index.prefetch(hashes));
     let mut numbers = [NONE; TOGETHER];
     let mut found = 0;
     for hash in hashes {
@@ -51,5 +51,5 @@ fn together(memtable: &Memtable, hashes: &[u64]) -> u64 {
         *bytes = buffer.get(place.range()).unwrap_or_default();
     }
     let heads = places.iter().flatten().fold(0, |sum, (buffer, _)| sum ^ Arc::strong_count(buffer));
-    bytes.iter().fold(heads as u64, |sum, bytes| sum ^ touch(bytes))
+    bytes.iter().fold(heads as u64, |sum, bytes| sum ^ prefetch(bytes))
 }

@@ -1,4 +1,4 @@
-//! A strip: an immutable sorted part of the memtable's order, two arrays side by side.
+//! A sorted array: an immutable sorted part of the memtable's order, two arrays side by side.
 //!
 //! ```text
 //! prefixes  : eight bytes of each key, through the window, ascending
@@ -20,7 +20,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 /// A sorted part. Immutable once made.
-pub(crate) struct Strip {
+pub(crate) struct SortedArray {
     prefixes: Vec<u64>,
     records: Vec<u32>,
     samples: Box<[u64]>,
@@ -36,17 +36,17 @@ const LINE: usize = 8;
     clippy::indexing_slicing,
     reason = "positions are below the common length of the two arrays"
 )]
-impl Strip {
+impl SortedArray {
     /// Of records that come in order.
     pub(crate) fn of_sorted(sorted: impl Iterator<Item = (u64, u32)>) -> Self {
         let (prefixes, records) = sorted.unzip();
-        Strip::new(prefixes, records)
+        SortedArray::new(prefixes, records)
     }
 
     fn new(prefixes: Vec<u64>, records: Vec<u32>) -> Self {
         let stretches = records.chunks(STRETCH).map(|_| Stretch::default()).collect();
         let samples = prefixes.iter().step_by(SAMPLE).copied().collect();
-        Strip { prefixes, records, samples, stretches }
+        SortedArray { prefixes, records, samples, stretches }
     }
 
     /// Of the records `first` to `last`, in any order of keys.
@@ -54,13 +54,13 @@ impl Strip {
         let mut rows: Vec<(u64, u32)> =
             (first..=last).map(|record| (window.prefix(log.key(record)), record)).collect();
         rows.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| log.compare(a.1, b.1)));
-        Strip::of_sorted(rows.into_iter())
+        SortedArray::of_sorted(rows.into_iter())
     }
 
     /// The same records seen through another window.
     pub(crate) fn through(&self, log: &Log, window: &Window) -> Self {
         let records = self.records.iter();
-        Strip::of_sorted(records.map(|record| (window.prefix(log.key(*record)), *record)))
+        SortedArray::of_sorted(records.map(|record| (window.prefix(log.key(*record)), *record)))
     }
 
     /// Its first and its last record; it has some.
@@ -91,7 +91,7 @@ impl Strip {
         self.stretches[position / STRETCH].laid().is_some()
     }
 
-    /// What [`Strip::read`] found the record at `position` in.
+    /// What [`SortedArray::read`] found the record at `position` in.
     pub(crate) fn laid(&self, position: usize) -> &[u8] {
         self.stretches[position / STRETCH].laid().map_or(&[], |laid| laid.bytes())
     }
@@ -113,7 +113,7 @@ impl Strip {
 
     /// Loads the lines that a search for `prefix` may need; the answer means nothing.
     #[inline]
-    pub(crate) fn touch(&self, prefix: u64) -> u64 {
+    pub(crate) fn prefetch(&self, prefix: u64) -> u64 {
         let near = self.near(prefix);
         let prefixes = self.prefixes[near.clone()].iter().step_by(LINE);
         let records = self.records[near].iter().step_by(2 * LINE);
@@ -146,7 +146,7 @@ impl Strip {
     }
 
     /// Whether every record of this one comes before every record of the other; both have some.
-    fn is_before(&self, log: &Log, other: &Strip) -> bool {
+    fn is_before(&self, log: &Log, other: &SortedArray) -> bool {
         let (last, first) = (self.len() - 1, 0);
         self.prefixes[last]
             .cmp(&other.prefixes[first])
@@ -154,15 +154,15 @@ impl Strip {
             == Ordering::Less
     }
 
-    fn followed_by(&self, other: &Strip) -> Strip {
-        Strip::new(
+    fn followed_by(&self, other: &SortedArray) -> SortedArray {
+        SortedArray::new(
             [self.prefixes.as_slice(), &other.prefixes].concat(),
             [self.records.as_slice(), &other.records].concat(),
         )
     }
 
-    /// One strip of two that have records.
-    pub(crate) fn merge(log: &Log, a: &Strip, b: &Strip) -> Strip {
+    /// One sorted array of two that have records.
+    pub(crate) fn merge(log: &Log, a: &SortedArray, b: &SortedArray) -> SortedArray {
         if a.is_before(log, b) {
             return a.followed_by(b);
         }
@@ -189,6 +189,6 @@ impl Strip {
         let (rest, at) = if from_a < a.len() { (a, from_a) } else { (b, from_b) };
         prefixes[out..].copy_from_slice(&rest.prefixes[at..]);
         records[out..].copy_from_slice(&rest.records[at..]);
-        Strip::new(prefixes, records)
+        SortedArray::new(prefixes, records)
     }
 }

@@ -1,4 +1,4 @@
-//! The nursery: a small skip list (Pugh, "Skip lists: a probabilistic alternative to balanced
+//! The skip list: a small skip list (Pugh, "Skip lists: a probabilistic alternative to balanced
 //! trees", 1990) that takes single writes. Small, so that all of it stays in the processor's
 //! cache: an insertion into a list of a thousand costs a tenth of one into half a million.
 //!
@@ -25,7 +25,7 @@ struct Node {
 }
 
 /// The part of the list that readers share.
-pub(crate) struct Nursery {
+pub(crate) struct SkipList {
     nodes: Box<[Node]>,
 }
 
@@ -53,7 +53,7 @@ impl Finger {
         }
     }
 
-    /// Entries in the nursery.
+    /// Entries in the skip list.
     pub(crate) fn len(&self) -> usize {
         self.nodes as usize
     }
@@ -75,10 +75,10 @@ impl Finger {
     clippy::indexing_slicing,
     reason = "nodes are numbered up to the capacity, and levels are below LEVELS"
 )]
-impl Nursery {
+impl SkipList {
     /// One that takes `capacity` entries.
     pub(crate) fn new(capacity: usize) -> Self {
-        Nursery { nodes: (0..=capacity).map(|_| Node::default()).collect() }
+        SkipList { nodes: (0..=capacity).map(|_| Node::default()).collect() }
     }
 
     /// Entries that it takes.
