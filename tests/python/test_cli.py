@@ -389,7 +389,7 @@ def test_a_database_that_vanishes_ends_both_with_one(name: str, tmp_path: Path) 
         with siltstone.open(url, options=small) as db:
             db[b"key"] = b"value"
     often = {
-        "run-gc": ["--interval", "100ms", "--min-age", "0s"],
+        "run-gc": ["--interval", "0.1", "--min-age", "0"],
         "run-compactor": ["--option", "compactor_poll_interval=0.02"],
     }
     command = [sys.executable, "-m", "siltstone.cli", "--path", url, name, *often[name]]

@@ -9,8 +9,6 @@ use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use siltstone_base::{Error, ErrorKind, Result};
-use siltstone_manifest::Refusal;
-use siltstone_manifest::edit::Conflict;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,16 +64,11 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
                 (pause, found) = (FIRST_PAUSE, true);
                 options.interval
             }
-            Ok(false) if found => {
-                let gone = Refusal::from(Conflict::OtherDatabase);
-                return Ended::Gone(
-                    Error::from(gone).with("store", format_args!("{:?}", env.store)),
-                );
-            }
+            Ok(false) if found => return Ended::Gone(gone(&env)),
             Ok(false) => return Ended::Absent(no_database(&env)),
             // A folder that was removed says so, where an object store lists nothing.
             Err(error) if found && error.kind() == ErrorKind::NotFound => {
-                return Ended::Gone(error);
+                return Ended::Gone(gone(&env).caused_by(error));
             }
             Err(error) => {
                 tell(GcEvent::Failed(error));
@@ -86,6 +79,11 @@ async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
         };
         env.clock.sleep(around(&env, wait)).await;
     }
+}
+
+fn gone(env: &Env) -> Error {
+    Error::new(ErrorKind::NotFound, "the database is gone: it was deleted, or destroyed")
+        .with("store", format_args!("{:?}", env.store))
 }
 
 /// A round, if one could find anything; `false` when there is no database.
