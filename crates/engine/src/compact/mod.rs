@@ -341,13 +341,21 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &Wanted) -> Result<bool> {
 }
 
 /// Ends what a compactor before left unfinished, one after another: what is recorded is not done
-/// again.
+/// again. One whose tables have gone meanwhile is given up, which is an end as good as another: its
+/// compactor was overtaken between its plan and its record, and nobody here asked for it.
 async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
+    let mut given_up = None;
     while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
         host.compactor().begins(job, AttemptId(host.env().random_u128()));
         let worked = job::run(host, epoch, job).await;
         host.compactor().ends(job, &worked);
-        worked?;
+        match worked {
+            // Met again, it was not given up after all.
+            Err(error) if error.kind() == ErrorKind::Conflict && given_up != Some(job) => {
+                given_up = Some(job);
+            }
+            worked => worked?,
+        }
     }
     Ok(())
 }
