@@ -62,6 +62,17 @@ async fn open(env: &Env, options: &Options) -> Result<Database, Error> {
         .await
 }
 
+/// What is told of a database that is half deleted.
+const HALF_DELETED: [&str; 3] = [
+    "delete the rest as well",
+    "a WAL object that was committed is missing",
+    "a manifest is missing, and a later one is there",
+];
+
+fn told(error: &Error, text: &str) -> bool {
+    error.to_string().contains(text)
+}
+
 /// Opens until it works: a store that fails just now is no reason to give up.
 async fn open_at_last(sim: &SimHandle, env: &Env, options: &Options) -> Result<Database, Error> {
     loop {
@@ -149,9 +160,9 @@ impl Place {
         self.run(process, async move {
             let db = loop {
                 match open_at_last(&sim, &env, &options).await {
-                    // Under its old handle enough came together again to be a database: as the text
-                    // says, the rest is deleted as well.
-                    Err(error) if error.to_string().contains("delete the rest as well") => {
+                    // Under its old handle enough came together again to be a database, or one with
+                    // holes (nothing of the new one is there yet): the rest is deleted as well.
+                    Err(error) if HALF_DELETED.iter().any(|text| told(&error, text)) => {
                         let names = bucket.objects().into_iter().map(|(name, _)| name);
                         names.for_each(|name| {
                             bucket.remove(name);
