@@ -169,7 +169,7 @@ impl Folder {
     /// Begins a staged file, in folders that exist; and the part that it is for.
     pub(super) fn stage(&self, relative: &str, staged: &str) -> Result<(StagedFile, Arc<Part>)> {
         let begin = || {
-            let staging = self.parts.made(staging::FOLDER)?;
+            let staging = self.parts.made_for_now(staging::FOLDER)?;
             let part = self.parts.made(relative)?;
             let begin = || StagedFile::begin(&self.files, &staging.folder, staged);
             // A sweep may have been quicker than the lock; not twice.

@@ -17,6 +17,7 @@ use super::files::{Files, Locked, OpenFolder};
 use super::folder::Folder;
 use super::parts::ROOT;
 use crate::io::store::presence::Occupant;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use siltstone_base::{Error, Result};
@@ -112,7 +113,24 @@ struct Signature {
 }
 
 impl Signature {
+    /// Of this process. Found out once: a look into `/proc` takes as long as a file's sync. A
+    /// forked child is another process, and in no other way different.
     fn own() -> Signature {
+        static FOUND: Mutex<Option<(u32, Signature)>> = Mutex::new(None);
+        let id = std::process::id();
+        let known = FOUND.try_lock().and_then(|found| found.clone());
+        if let Some((_, known)) = known.filter(|(of, _)| *of == id) {
+            return known;
+        }
+        let own = Signature::find_out();
+        // Never waited for: a child that was forked in the midst of it would wait for ever.
+        if let Some(mut found) = FOUND.try_lock() {
+            *found = Some((id, own.clone()));
+        }
+        own
+    }
+
+    fn find_out() -> Signature {
         let process = std::process::id().to_string();
         let begun = began(&process).unwrap_or_default();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) const ROOT: &str = "";
 /// Below it there are as many folders as ingest jobs: these are opened when they are used.
 const JOBS: &str = "ingest/";
+/// What a writer makes names in, sooner or later.
+const WRITTEN: [&str; 3] = ["manifest", "wal", "compacted"];
 
 /// A folder of a database.
 pub(super) struct Part {
@@ -95,19 +97,40 @@ impl Parts {
     /// The part, made where it is missing, with its name on the disk. The root is made as long as
     /// it was never open, and nothing is made in a folder that was removed: NotFound.
     pub(super) fn made(&self, relative: &str) -> io::Result<Arc<Part>> {
-        let part = match self.find(relative)? {
-            Some(part) => part,
-            None => {
-                self.make(relative)?;
-                self.find(relative)?.ok_or(io::ErrorKind::NotFound)?
-            }
-        };
+        let part = self.made_for_now(relative)?;
         // Whoever made it may not have synced it yet.
         if !part.is_named.load(Ordering::Acquire) {
-            self.sync_names(&self.made(parent(relative).0)?)?;
+            self.sync_parts(parent(relative).0)?;
             part.is_named.store(true, Ordering::Release);
         }
         Ok(part)
+    }
+
+    /// As [`Parts::made`], for a folder whose name may be lost with the power: nothing in it is
+    /// ever looked for.
+    pub(super) fn made_for_now(&self, relative: &str) -> io::Result<Arc<Part>> {
+        match self.find(relative)? {
+            Some(part) => Ok(part),
+            None => {
+                self.make(relative)?;
+                Ok(self.find(relative)?.ok_or(io::ErrorKind::NotFound)?)
+            }
+        }
+    }
+
+    /// Brings the names of the parts in `above` to the disk. One sync does for all that were open
+    /// before it, so those that will be needed are opened first.
+    fn sync_parts(&self, above: &str) -> io::Result<()> {
+        if above == ROOT {
+            WRITTEN.iter().try_for_each(|part| self.find(part).map(drop))?;
+        }
+        let folder = self.made(above)?;
+        let is_below =
+            |part: &&Arc<Part>| part.relative != ROOT && parent(&part.relative).0 == above;
+        let parts: Vec<_> = self.open.lock().values().filter(is_below).cloned().collect();
+        self.sync_names(&folder)?;
+        parts.iter().for_each(|part| part.is_named.store(true, Ordering::Release));
+        Ok(())
     }
 
     fn make(&self, relative: &str) -> io::Result<()> {

@@ -4,7 +4,7 @@ use super::files::{Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
 use super::*;
 use crate::io::env::{Clock, Random, Spawn};
 use parking_lot::Mutex;
-use siltstone_base::{ErrorKind, SstId, UnixMillis, WalId};
+use siltstone_base::{ErrorKind, ManifestId, SstId, UnixMillis, WalId};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -171,11 +171,15 @@ const TABLE_PATH: &str = "compacted/00000000000000000000000001.sst";
 
 pub(super) fn scene() -> Scene {
     let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("deep").join("db");
-    let recorder =
-        Arc::new(Recorder { root: root.clone(), log: Mutex::default(), failing: Mutex::default() });
-    let store = LocalStore::over(&root, effects(), recorder.clone()).unwrap();
+    let (recorder, store) = over(&folder.path().join("deep").join("db"));
     Scene { folder, recorder, store }
+}
+
+fn over(root: &Path) -> (Arc<Recorder>, Arc<LocalStore>) {
+    let (log, failing) = (Mutex::default(), Mutex::default());
+    let recorder = Arc::new(Recorder { root: root.to_owned(), log, failing });
+    let store = LocalStore::over(root, effects(), recorder.clone()).unwrap();
+    (recorder, store)
 }
 
 impl Scene {
@@ -211,7 +215,6 @@ fn the_first_create_syncs_every_name_on_its_way() {
         "folder root",
         "sync-folder above",
         "folder .staging",
-        "sync-folder root",
         "folder wal",
         "sync-folder root",
         "create staged",
@@ -222,6 +225,26 @@ fn the_first_create_syncs_every_name_on_its_way() {
         "unlink staged",
     ];
     assert_eq!(scene.recorder.take(), expected);
+}
+
+/// Whoever made the parts may not have synced their names: one sync does for all of them.
+#[test]
+fn one_sync_names_all_parts_that_are_there() {
+    let scene = scene();
+    scene.put(WAL, b"one");
+    scene.upload(TABLE, b"table").unwrap();
+    let (recorder, next) = over(&scene.folder.path().join("deep/db"));
+    let create = |name| next.put_if_absent(name, Bytes::from_static(b"two")).now_or_never();
+    recorder.take();
+    assert!(matches!(create(ObjectName::Wal(WalId(2))), Some(PutAnswer::Created)));
+    assert!(matches!(create(ObjectName::Compacted(SstId(7))), Some(PutAnswer::Created)));
+    let synced = recorder.take().into_iter().filter(|line| line.starts_with("sync-folder"));
+    // One that is not there yet is named once it is made.
+    let expected = ["sync-folder root", "sync-folder wal", "sync-folder compacted"];
+    assert_eq!(synced.collect::<Vec<_>>(), expected);
+    assert!(matches!(create(ObjectName::Manifest(ManifestId(1))), Some(PutAnswer::Created)));
+    let synced = recorder.take().into_iter().filter(|line| line.starts_with("sync-folder"));
+    assert_eq!(synced.collect::<Vec<_>>(), ["sync-folder root", "sync-folder manifest"]);
 }
 
 #[test]
