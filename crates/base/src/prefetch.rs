@@ -12,7 +12,7 @@
 /// Bytes between two that are read: less than a line of 64.
 const STRIDE: usize = 48;
 /// How many are read, beside the last.
-const TOUCHES: usize = 4;
+const LOADS: usize = 4;
 
 /// Reads a few of these bytes, one a line where they are not many, and answers something made of
 /// them, which means nothing. Give it to [`std::hint::black_box`], or the compiler leaves out what
@@ -20,9 +20,9 @@ const TOUCHES: usize = 4;
 #[must_use]
 #[inline(always)]
 pub fn prefetch(bytes: &[u8]) -> u64 {
-    let stride = STRIDE.max(bytes.len() / TOUCHES);
+    let stride = STRIDE.max(bytes.len() / LOADS);
     let byte = |at: usize| u64::from(bytes.get(at).copied().unwrap_or_default());
-    (0..TOUCHES).fold(byte(bytes.len().wrapping_sub(1)), |sum, n| sum ^ byte(n * stride))
+    (0..LOADS).fold(byte(bytes.len().wrapping_sub(1)), |sum, n| sum ^ byte(n * stride))
 }
 
 #[cfg(test)]

@@ -80,8 +80,8 @@ impl Laid {
         if total > TOO_LARGE {
             return None;
         }
-        let near = places.iter().fold(0, |sum, place| sum ^ log.buffer(place.buffer).len());
-        black_box(near);
+        let loaded = places.iter().fold(0, |sum, place| sum ^ log.buffer(place.buffer).len());
+        black_box(loaded);
         let ends = places.iter().map(|place| {
             let (range, buffer) = (place.range(), log.buffer(place.buffer));
             let ends = [range.start, range.end.saturating_sub(1)];

@@ -6,7 +6,7 @@ use crate::index::{IndexBuilder, Separator};
 use crate::options::TableOptions;
 use crate::properties::{Counts, Properties};
 use crate::ranges;
-use crate::section::Place;
+use crate::section::SectionPlace;
 use bytes::Bytes;
 use siltstone_base::entry::{check_key, check_value};
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -261,8 +261,8 @@ impl TableBuilder {
         self.taken + self.out.len() as u64
     }
 
-    fn place(&self) -> Place {
-        Place { object: self.envelope.object, offset: self.written() }
+    fn place(&self) -> SectionPlace {
+        SectionPlace { object: self.envelope.object, offset: self.written() }
     }
 
     fn check_envelope(&self) -> Result<()> {

@@ -12,7 +12,7 @@
 //! ```
 //! The copy of the envelope lets one request of the tail check version, feature bits and identity.
 
-use crate::section::{CHECKSUM_BYTES, Place};
+use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum;
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -56,7 +56,7 @@ impl Footer {
             out.extend_from_slice(&offset.to_le_bytes());
         }
         out.extend_from_slice(&self.body_checksum.to_le_bytes());
-        Place { object: self.envelope.object, offset: self.offset }.seal(&mut out, 0);
+        SectionPlace { object: self.envelope.object, offset: self.offset }.seal(&mut out, 0);
         out
     }
 
@@ -71,7 +71,7 @@ impl Footer {
             .and_then(|start| bytes.get(start..))
             .ok_or_else(|| Error::corruption("too short to hold a footer"))?;
         let envelope = Envelope::decode(bytes, ObjectKind::Table)?;
-        let place = Place { object: envelope.object, offset: range.start };
+        let place = SectionPlace { object: envelope.object, offset: range.start };
         place.open("footer", bytes)?;
         let mut reader = Reader::new(bytes.get(ENVELOPE_BYTES..).unwrap_or_default());
         let footer = Footer {

@@ -14,17 +14,18 @@ pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// Where a section or a block lies: what its checksum is bound to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SectionPlace {
     pub(crate) object: ObjectId,
     pub(crate) offset: u64,
 }
 
-impl Place {
+impl SectionPlace {
     /// What a planted mistake binds every checksum to.
-    const NOWHERE: Place = Place { object: ObjectId::NONE, offset: 0 };
+    const NOWHERE: SectionPlace = SectionPlace { object: ObjectId::NONE, offset: 0 };
 
     fn checksum(self, bytes: &[u8]) -> u32 {
-        let place = if cfg!(mutation = "sst_checksum_unbound") { Place::NOWHERE } else { self };
+        let place =
+            if cfg!(mutation = "sst_checksum_unbound") { SectionPlace::NOWHERE } else { self };
         let crc = bound(place.object, place.offset, bytes);
         if cfg!(mutation = "sst_checksum_unmasked") {
             return crc;

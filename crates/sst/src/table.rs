@@ -6,7 +6,7 @@ use crate::footer::{FOOTER_BYTES, Footer};
 use crate::index::Index;
 use crate::properties::Properties;
 use crate::ranges;
-use crate::section::{CHECKSUM_BYTES, Place};
+use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
 use siltstone_base::{Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor};
 use siltstone_bloom::{Bloom, DecodeError};
@@ -92,7 +92,7 @@ impl Table {
             // Offsets were found to ascend within the tail.
             let from = (start - range.start) as usize;
             let sealed = tail.get(from..(end - range.start) as usize).unwrap_or_default();
-            let place = Place { object: footer.envelope.object, offset: start };
+            let place = SectionPlace { object: footer.envelope.object, offset: start };
             let len = place.open(what, sealed)?;
             Ok(sealed.get(..len).unwrap_or_default())
         };
@@ -254,7 +254,7 @@ impl Table {
                 .with("found", bytes.len()));
         }
         let object = ObjectId(self.descriptor.id.get());
-        let raw = block::open(bytes, Place { object, offset: range.start })?;
+        let raw = block::open(bytes, SectionPlace { object, offset: range.start })?;
         let decoded = block::decode(raw, self.seq_override())?;
         let (position, last) = (block as usize, decoded.len() - 1);
         let starts_right = match position.checked_sub(1) {

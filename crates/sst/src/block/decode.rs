@@ -8,7 +8,7 @@ use siltstone_base::bytes_io::Reader;
 use siltstone_base::{Error, Kind, Result, Seq};
 
 /// The head's fields.
-struct Head {
+struct BlockHead {
     entries: usize,
     key_bytes: usize,
     whole_key_bytes: usize,
@@ -36,7 +36,7 @@ fn wrong(message: &'static str) -> Error {
 /// Corruption when the bytes are not a block; Unsupported for an entry kind that this version
 /// cannot apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
-    let head = Head::decode(&bytes)?;
+    let head = BlockHead::decode(&bytes)?;
     let mut block = head.lay_out(bytes, seq_override, Keys::whole)?;
     block.newest = check_rows(&block)?;
     Ok(block)
@@ -48,7 +48,7 @@ pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
 /// # Errors
 /// As [`decode`].
 pub(crate) fn decode_again(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
-    let head = Head::decode(&bytes)?;
+    let head = BlockHead::decode(&bytes)?;
     let mut block = head.lay_out(bytes, seq_override, Keys::whole_again)?;
     block.newest = newest(&block)?;
     Ok(block)
@@ -57,10 +57,10 @@ pub(crate) fn decode_again(bytes: Bytes, seq_override: Option<Seq>) -> Result<Bl
 /// How whole keys are taken up: their shape, the block, where they start and end, sequence numbers.
 type TakeWhole = fn(&KeyShape, &[u8], usize, Option<Column>, &dyn Fn(usize) -> Seq) -> Result<Keys>;
 
-impl Head {
-    fn decode(bytes: &[u8]) -> Result<Head> {
+impl BlockHead {
+    fn decode(bytes: &[u8]) -> Result<BlockHead> {
         let mut reader = Reader::new(bytes);
-        let head = Head {
+        let head = BlockHead {
             entries: reader.u32()? as usize,
             key_bytes: reader.u32()? as usize,
             whole_key_bytes: reader.u32()? as usize,

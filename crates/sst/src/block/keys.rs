@@ -21,13 +21,13 @@ const TRUSTED_RESERVE_BYTES: usize = 1 << 20;
 /// Decoded keys. They are asked for with the block's bytes, where they may lie.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
-    place: Place,
+    place: KeysPlace,
     ends: Ends,
     pub(crate) guess: Guess,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum KeysPlace {
     /// In the block's bytes, from here on.
     Stored(usize),
     /// In memory of their own.
@@ -64,8 +64,8 @@ impl Keys {
     /// Bytes of memory beside the block's.
     pub(crate) fn memory_bytes(&self) -> usize {
         let keys = match &self.place {
-            Place::Stored(_) => 0,
-            Place::Rebuilt(keys) => keys.capacity(),
+            KeysPlace::Stored(_) => 0,
+            KeysPlace::Rebuilt(keys) => keys.capacity(),
         };
         let ends = match &self.ends {
             Ends::Each(ends) => ends.capacity() * size_of::<u32>(),
@@ -78,11 +78,11 @@ impl Keys {
     #[inline]
     pub(crate) fn get<'a>(&'a self, bytes: &'a [u8], position: usize) -> &'a [u8] {
         match (&self.place, &self.ends) {
-            (Place::Stored(from), Ends::Fixed(len)) => {
+            (KeysPlace::Stored(from), Ends::Fixed(len)) => {
                 let start = from + position * len;
                 bytes.get(start..start + len).unwrap_or_default()
             }
-            (Place::Rebuilt(keys), Ends::Fixed(len)) => {
+            (KeysPlace::Rebuilt(keys), Ends::Fixed(len)) => {
                 let start = position * len;
                 keys.get(start..start + len).unwrap_or_default()
             }
@@ -101,8 +101,8 @@ impl Keys {
         };
         let (start, end) = (end(positions.start), end(positions.end));
         match &self.place {
-            Place::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
-            Place::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
+            KeysPlace::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
+            KeysPlace::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
         }
     }
 
@@ -110,8 +110,8 @@ impl Keys {
     #[inline]
     pub(crate) fn prefetch(&self) -> usize {
         let place = match &self.place {
-            Place::Stored(from) => *from,
-            Place::Rebuilt(keys) => keys.len(),
+            KeysPlace::Stored(from) => *from,
+            KeysPlace::Rebuilt(keys) => keys.len(),
         };
         let ends = match &self.ends {
             Ends::Fixed(len) => *len,
@@ -131,8 +131,8 @@ impl Keys {
         let Ends::Fixed(len) = &self.ends else { return None };
         let start = position * len;
         let keys = match &self.place {
-            Place::Stored(from) => bytes.get(from + start..),
-            Place::Rebuilt(keys) => keys.get(start..),
+            KeysPlace::Stored(from) => bytes.get(from + start..),
+            KeysPlace::Rebuilt(keys) => keys.get(start..),
         };
         Some((keys?, *len))
     }
@@ -162,8 +162,8 @@ impl Keys {
             }
         };
         match &self.place {
-            Place::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
-            Place::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
+            KeysPlace::Stored(from) => bytes.get(from + start..from + end).unwrap_or_default(),
+            KeysPlace::Rebuilt(keys) => keys.get(start..end).unwrap_or_default(),
         }
     }
 
@@ -226,7 +226,7 @@ impl Keys {
             return Err(wrong("keys do not fill their region of a block"));
         }
         let ends = ends.map_or(Ends::Fixed(shape.key_len), Ends::Stored);
-        let keys = Keys { place: Place::Stored(start), ends, guess: Guess::default() };
+        let keys = Keys { place: KeysPlace::Stored(start), ends, guess: Guess::default() };
         Ok(keys.guessing(bytes, shape.entries))
     }
 
@@ -287,7 +287,7 @@ impl Keys {
             return Err(wrong("keys do not fill their region of a block"));
         }
         let ends = if fixed { Ends::Fixed(shape.key_len) } else { Ends::Each(ends) };
-        let keys = Keys { place: Place::Rebuilt(keys), ends, guess: Guess::default() };
+        let keys = Keys { place: KeysPlace::Rebuilt(keys), ends, guess: Guess::default() };
         Ok(keys.guessing(&[], shape.entries))
     }
 }

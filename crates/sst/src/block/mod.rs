@@ -58,9 +58,9 @@ const MAX_WHOLE_KEY_BYTES: usize =
 
 const _: () = assert!(MAX_WHOLE_KEY_BYTES <= u32::MAX as usize);
 
-/// So many keys to either side of a guess are touched: the spread of a guess among a hundred or two
-/// keys is some five.
-const TOUCH_KEYS: usize = 5;
+/// So many keys to either side of a guess are prefetched: the spread of a guess among a hundred or
+/// two keys is some five.
+const PREFETCH_KEYS: usize = 5;
 /// Decoded entries of one block. Everything was checked when it was decoded: no access fails.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -247,7 +247,8 @@ impl Block {
 
     #[inline]
     fn keys_around(&self, near: usize) -> &[u8] {
-        let range = near.saturating_sub(TOUCH_KEYS)..(near + TOUCH_KEYS + 1).min(self.entries);
+        let range =
+            near.saturating_sub(PREFETCH_KEYS)..(near + PREFETCH_KEYS + 1).min(self.entries);
         self.keys.slice(&self.bytes, range)
     }
 

@@ -10,7 +10,7 @@
 
 use super::BlockBuilder;
 use crate::codec::{Codec, Compressor, decompress};
-use crate::section::{CHECKSUM_BYTES, Place};
+use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::limits::MAX_BLOCK_BYTES;
@@ -36,7 +36,7 @@ impl BlockWriter {
         &mut self,
         entries: &BlockBuilder,
         codec: Codec,
-        place: Place,
+        place: SectionPlace,
         out: &mut Vec<u8>,
     ) -> Result<u64> {
         let from = out.len();
@@ -77,7 +77,7 @@ pub(crate) fn is_plain(stored: &[u8]) -> bool {
 ///
 /// # Errors
 /// Corruption for a wrong checksum, place or length; Unsupported for an unknown codec.
-pub(crate) fn open(stored: Bytes, place: Place) -> Result<Bytes> {
+pub(crate) fn open(stored: Bytes, place: SectionPlace) -> Result<Bytes> {
     let end = place.open("block", &stored)?;
     unpack(stored, end)
 }

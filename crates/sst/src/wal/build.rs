@@ -1,7 +1,7 @@
 //! Collects batches and closes them into an object.
 
 use super::{BODY_FENCE, BODY_RECORDS, RECORD_BATCH, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES};
-use crate::section::{CHECKSUM_BYTES, Place};
+use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
 use siltstone_base::limits::MAX_BATCH_BYTES;
 use siltstone_base::{Envelope, Epoch, Seq, WalId};
@@ -17,7 +17,7 @@ pub struct WalBuilder {
 }
 
 /// The head's fields.
-struct Head {
+struct WalHead {
     body: u8,
     records: u32,
     epoch: Epoch,
@@ -100,7 +100,7 @@ impl WalBuilder {
     /// The object, written under `id` by the writer of `epoch`. `envelope` is of kind WAL.
     #[must_use]
     pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId) -> Bytes {
-        let head = Head {
+        let head = WalHead {
             body: BODY_RECORDS,
             records: self.records,
             epoch,
@@ -118,7 +118,7 @@ impl WalBuilder {
 /// on at `next_id`. `envelope` is of kind WAL.
 #[must_use]
 pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
-    let head = Head {
+    let head = WalHead {
         body: BODY_FENCE,
         records: 0,
         epoch,
@@ -132,7 +132,7 @@ pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId)
 }
 
 /// Fills in the reserved head and appends the checksum.
-fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &Head) -> Bytes {
+fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &WalHead) -> Bytes {
     let mut front = Vec::with_capacity(WAL_HEAD_BYTES);
     front.extend_from_slice(&envelope.encode());
     front.extend_from_slice(&[head.body, 0, 0, 0]);
@@ -147,6 +147,6 @@ fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &Head) -> Bytes {
     ];
     words.iter().for_each(|word| front.extend_from_slice(&word.to_le_bytes()));
     bytes.iter_mut().zip(front).for_each(|(to, from)| *to = from);
-    Place { object: envelope.object, offset: 0 }.seal(&mut bytes, 0);
+    SectionPlace { object: envelope.object, offset: 0 }.seal(&mut bytes, 0);
     Bytes::from(bytes)
 }

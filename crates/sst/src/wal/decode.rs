@@ -3,7 +3,7 @@
 use super::{
     BODY_FENCE, BODY_RECORDS, RECORD_BATCH, RECORD_INGEST, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES,
 };
-use crate::section::Place;
+use crate::section::SectionPlace;
 use bytes::Bytes;
 use siltstone_base::batch::BatchOps;
 use siltstone_base::bytes_io::Reader;
@@ -81,7 +81,7 @@ pub fn decode(bytes: Bytes, expected: WalId) -> Result<WalObject> {
 
 fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
     let envelope = Envelope::decode(bytes, ObjectKind::Wal)?;
-    let end = Place { object: envelope.object, offset: 0 }.open("WAL object", bytes)?;
+    let end = SectionPlace { object: envelope.object, offset: 0 }.open("WAL object", bytes)?;
     let covered = bytes.get(..end).unwrap_or_default();
     let mut reader = Reader::new(covered);
     reader.take(ENVELOPE_BYTES)?;
