@@ -14,12 +14,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Operations for one atomic commit, in their order. One thread at a time.
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct WriteBatch {
-    state: Mutex<State>,
+    state: Mutex<BatchState>,
     /// Set for a batch from `Database.batch()`.
     database: Option<Py<Database>>,
 }
 
-struct State {
+struct BatchState {
     batch: Batch,
     /// Set once a `with` block ended: nothing may be added any more.
     ended: bool,
@@ -43,7 +43,7 @@ impl WriteBatch {
         work(&self.lock(py)?.batch)
     }
 
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, BatchState>> {
         self.state
             .try_lock()
             .ok_or_else(|| error::invalid(py, "a write batch is used by one thread at a time"))
@@ -67,7 +67,7 @@ impl WriteBatch {
     /// An empty batch.
     #[new]
     fn new() -> Self {
-        let state = State { batch: Batch::new(), ended: false, commit: None };
+        let state = BatchState { batch: Batch::new(), ended: false, commit: None };
         WriteBatch { state: Mutex::new(state), database: None }
     }
 

@@ -3,7 +3,7 @@
 //! walks all kinds. All are looked up when this module is made: late in an interpreter's end
 //! (`__del__` of a global) nothing can be imported any more, and errors must keep their types.
 
-use crate::operator::Raised;
+use crate::operator::OperatorRaised;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -60,7 +60,7 @@ fn make(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     facts.set_item("operation", error.operation())?;
     facts.set_item("context", context)?;
     let made = PyErr::from_value(class.call((error.to_string(),), Some(&facts))?);
-    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<Raised>()) {
+    if let Some(raised) = error.source().and_then(|cause| cause.downcast_ref::<OperatorRaised>()) {
         made.set_cause(py, Some(raised.exception(py)));
     }
     Ok(made)

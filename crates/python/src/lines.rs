@@ -14,23 +14,23 @@ const MOST: usize = 1024;
 const QUEUES: usize = 8;
 
 /// Logger, level as `logging` has it, text.
-type Line = (String, u8, String);
+type LogLine = (String, u8, String);
 
 #[derive(Default)]
-struct Waiting {
-    lines: VecDeque<Line>,
+struct WaitingLines {
+    lines: VecDeque<LogLine>,
     dropped: u64,
     over: bool,
 }
 
 struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
     arrived: Condvar,
 }
 
 static LINES: [Queue; QUEUES] = [const {
     let lines = VecDeque::new();
-    let waiting = Mutex::new(Waiting { lines, dropped: 0, over: false });
+    let waiting = Mutex::new(WaitingLines { lines, dropped: 0, over: false });
     Queue { waiting, arrived: Condvar::new() }
 }; QUEUES];
 
@@ -99,14 +99,14 @@ pub(crate) fn end(py: Python<'_>) {
 
 /// The lines that wait: those there are, or the next ones to come. `None` when there will be none.
 #[pyfunction]
-pub(crate) fn next_lines(py: Python<'_>) -> Option<Vec<Line>> {
+pub(crate) fn next_lines(py: Python<'_>) -> Option<Vec<LogLine>> {
     let queue = queue()?;
     py.detach(|| {
         let mut waiting = queue.waiting.lock();
         while waiting.lines.is_empty() && !waiting.over {
             queue.arrived.wait(&mut waiting);
         }
-        let mut lines: Vec<Line> = waiting.lines.drain(..).collect();
+        let mut lines: Vec<LogLine> = waiting.lines.drain(..).collect();
         let dropped = std::mem::take(&mut waiting.dropped);
         if dropped > 0 {
             lines.push(("siltstone".to_owned(), 30, format!("{dropped} lines were dropped")));

@@ -67,7 +67,7 @@ impl Functions {
             Some(Err((text, raised))) => {
                 Err(Error::invalid(format!("the merge operator failed with {text}"))
                     .with("merge_operator", &self.name)
-                    .caused_by(Raised(raised)))
+                    .caused_by(OperatorRaised(raised)))
             }
             None => Err(Error::new(ErrorKind::Closed, "the interpreter is exiting")),
         }
@@ -75,28 +75,28 @@ impl Functions {
 }
 
 /// What a function raised, to stand below the error that says so.
-pub(crate) struct Raised(PyErr);
+pub(crate) struct OperatorRaised(PyErr);
 
-impl Raised {
+impl OperatorRaised {
     /// The exception.
     pub(crate) fn exception(&self, py: Python<'_>) -> PyErr {
         self.0.clone_ref(py)
     }
 }
 
-impl fmt::Debug for Raised {
+impl fmt::Debug for OperatorRaised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an exception of Python")
     }
 }
 
-impl fmt::Display for Raised {
+impl fmt::Display for OperatorRaised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("see the exception that caused it")
     }
 }
 
-impl std::error::Error for Raised {}
+impl std::error::Error for OperatorRaised {}
 
 fn operands_list<'py>(py: Python<'py>, operands: &[&[u8]]) -> PyResult<Bound<'py, PyList>> {
     PyList::new(py, operands.iter().map(|operand| PyBytes::new(py, operand)))

@@ -97,7 +97,7 @@ impl Database {
         loop {
             match write(engine).raise(py)? {
                 Accept::Accepted(commit) => return Ok(Commit::new(held.process(), commit)),
-                Accept::Pressure(room) => wait(py, held.process(), room)?,
+                Accept::Pressure(stall) => wait(py, held.process(), stall)?,
             }
         }
     }

@@ -96,10 +96,10 @@ impl Pull {
 #[pyclass(frozen, module = "siltstone")]
 pub(crate) struct Scan {
     yields: Yields,
-    state: Mutex<State>,
+    state: Mutex<ScanState>,
 }
 
-struct State {
+struct ScanState {
     /// `None` once it is over: ended, closed, or handed to Arrow.
     scan: Option<Held<Pull>>,
     /// What it was of, once it is over.
@@ -135,11 +135,11 @@ impl Scan {
         };
         let scan = Some(Held::new(process, scan));
         let (made, rows, deleted) = (VecDeque::new(), None, Vec::new());
-        let state = State { scan, was: None, made, rows, deleted, next: 0, refill_rows };
+        let state = ScanState { scan, was: None, made, rows, deleted, next: 0, refill_rows };
         Scan { yields, state: Mutex::new(state) }
     }
 
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, ScanState>> {
         self.state
             .try_lock()
             .ok_or_else(|| error::invalid(py, "a scan is used by one thread at a time"))
@@ -158,7 +158,7 @@ impl Scan {
     }
 }
 
-impl State {
+impl ScanState {
     /// Lets go of what is read.
     fn let_go(&mut self) {
         if let Some(mut held) = self.scan.take()

@@ -78,11 +78,11 @@ pub(crate) fn metrics<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py
 }
 
 /// What is known of a figure: name, group, unit, meaning, whether it only grows.
-type Line = (&'static str, &'static str, &'static str, &'static str, bool);
+type FigureInfo = (&'static str, &'static str, &'static str, &'static str, bool);
 
 /// One tuple a figure, each a field of `siltstone.Stats`.
 #[pyfunction]
-pub(crate) fn stat_table() -> Vec<Line> {
+pub(crate) fn stat_table() -> Vec<FigureInfo> {
     let line =
         |info: &siltstone::StatInfo| (info.name, info.group, info.unit, info.doc, info.grows);
     Stats::TABLE.iter().map(line).collect()

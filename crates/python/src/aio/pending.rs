@@ -50,7 +50,7 @@ pub(crate) enum First {
 
 type Begin = Box<dyn FnOnce() -> First + Send>;
 
-enum State {
+enum PendingState {
     New(Held<Begin>),
     Waiting(Py<Port>, u64),
     Over,
@@ -61,7 +61,7 @@ enum State {
 #[pyclass(frozen, module = "siltstone.aio")]
 pub(crate) struct Pending {
     process: &'static Process,
-    state: Mutex<State>,
+    state: Mutex<PendingState>,
 }
 
 impl Pending {
@@ -71,7 +71,7 @@ impl Pending {
         begin: impl FnOnce() -> First + Send + 'static,
     ) -> Pending {
         let begin: Begin = Box::new(begin);
-        Pending { process, state: Mutex::new(State::New(Held::new(process, begin))) }
+        Pending { process, state: Mutex::new(PendingState::New(Held::new(process, begin))) }
     }
 
     /// A call that is known to wait, at work on the runtime already.
@@ -86,26 +86,26 @@ impl Pending {
 
     /// One step: the asyncio future to wait for, or the outcome.
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
-        let state = std::mem::replace(&mut *self.state.lock(), State::Over);
+        let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
         let outcome = match state {
-            State::New(begin) => match (begin.into_inner(py)?)() {
+            PendingState::New(begin) => match (begin.into_inner(py)?)() {
                 First::Ready(finish) => Ok(finish),
                 First::Waits(waits) => {
                     let (running, port) = Port::of_running_loop(py, self.process)?;
                     match port.get().begin(py, &running, waits)? {
                         Begun::Done(outcome) => outcome,
                         Begun::Waiting(id, future) => {
-                            *self.state.lock() = State::Waiting(port.unbind(), id);
+                            *self.state.lock() = PendingState::Waiting(port.unbind(), id);
                             return Ok(Step::Wait(future));
                         }
                     }
                 }
             },
-            State::Waiting(port, id) => match port.get().take(py, id)? {
+            PendingState::Waiting(port, id) => match port.get().take(py, id)? {
                 Some(outcome) => outcome,
                 None => return Err(PyRuntimeError::new_err("resumed before it was complete")),
             },
-            State::Over => {
+            PendingState::Over => {
                 return Err(PyRuntimeError::new_err("a pending call can be awaited once"));
             }
         };
@@ -114,8 +114,8 @@ impl Pending {
 
     /// Ends the wait. What was waited for goes on, unless only the wait kept it going.
     fn stop(&self) {
-        let state = std::mem::replace(&mut *self.state.lock(), State::Over);
-        if let State::Waiting(port, id) = state {
+        let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
+        if let PendingState::Waiting(port, id) = state {
             port.get().forget(id);
         }
     }
@@ -183,15 +183,15 @@ impl Pending {
 
     fn __repr__(&self) -> &'static str {
         match self.state.try_lock().as_deref() {
-            Some(State::Over) => "<siltstone.aio.Pending over>",
-            Some(State::New(_)) => "<siltstone.aio.Pending not begun>",
+            Some(PendingState::Over) => "<siltstone.aio.Pending over>",
+            Some(PendingState::New(_)) => "<siltstone.aio.Pending not begun>",
             _ => "<siltstone.aio.Pending>",
         }
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
         if let Some(state) = self.state.try_lock()
-            && let State::Waiting(port, _) = &*state
+            && let PendingState::Waiting(port, _) = &*state
         {
             visit.call(port)?;
         }

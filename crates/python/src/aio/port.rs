@@ -84,12 +84,12 @@ impl Wake for Ticket {
 
 /// One wait of the loop's tasks.
 enum Entry {
-    Waiting(Waiting),
+    Waiting(PortWait),
     /// Complete, and not yet taken by the task that waits.
     Done(Held<Result<Finish>>),
 }
 
-struct Waiting {
+struct PortWait {
     waits: Held<Waits>,
     ticket: Arc<Ticket>,
     future: Py<PyAny>,
@@ -102,9 +102,9 @@ struct Table {
 }
 
 /// What polling came to.
-enum Polled {
+enum PortPoll {
     Done(Result<Finish>),
-    Pending(Waiting),
+    Pending(PortWait),
 }
 
 /// How beginning to wait ended.
@@ -197,9 +197,9 @@ impl Port {
         drop(table);
         let ticket = Ticket { id, inbox: Arc::clone(&self.inbox), live: AtomicBool::new(true) };
         let (waits, ticket) = (Held::new(self.process, waits), Arc::new(ticket));
-        match self.poll(py, Waiting { waits, ticket, future })? {
-            Polled::Done(outcome) => Ok(Begun::Done(outcome)),
-            Polled::Pending(waiting) => {
+        match self.poll(py, PortWait { waits, ticket, future })? {
+            PortPoll::Done(outcome) => Ok(Begun::Done(outcome)),
+            PortPoll::Pending(waiting) => {
                 let future = waiting.future.clone_ref(py);
                 self.table.lock().entries.insert(id, Entry::Waiting(waiting));
                 Ok(Begun::Waiting(id, future))
@@ -226,7 +226,7 @@ impl Port {
         drop(entry);
     }
 
-    fn poll(&self, py: Python<'_>, mut waiting: Waiting) -> PyResult<Polled> {
+    fn poll(&self, py: Python<'_>, mut waiting: PortWait) -> PyResult<PortPoll> {
         let waker = Waker::from(Arc::clone(&waiting.ticket));
         let waits = waiting.waits.get_mut(py)?;
         let polled = self.process.while_alive(|| {
@@ -234,7 +234,7 @@ impl Port {
             waits.work.as_mut().poll(&mut Context::from_waker(&waker))
         });
         let outcome = match polled {
-            Some(Poll::Pending) => return Ok(Polled::Pending(waiting)),
+            Some(Poll::Pending) => return Ok(PortPoll::Pending(waiting)),
             Some(Poll::Ready(outcome)) => outcome,
             None => {
                 let text = "the interpreter is exiting: what was open has been closed";
@@ -242,11 +242,11 @@ impl Port {
             }
         };
         waiting.ticket.live.store(false, Ordering::Relaxed);
-        Ok(Polled::Done(outcome))
+        Ok(PortPoll::Done(outcome))
     }
 
     /// Takes a wait out of the table, unless it is complete.
-    fn waiting(&self, id: u64) -> Option<Waiting> {
+    fn waiting(&self, id: u64) -> Option<PortWait> {
         let mut table = self.table.lock();
         let entry = table.entries.remove(&id)?;
         match entry {
@@ -264,11 +264,11 @@ impl Port {
         let is_commit = waiting.waits.get(py)?.commit.is_some();
         let future = waiting.future.clone_ref(py);
         match self.poll(py, waiting)? {
-            Polled::Pending(waiting) => {
+            PortPoll::Pending(waiting) => {
                 self.table.lock().entries.insert(id, Entry::Waiting(waiting));
                 Ok(false)
             }
-            Polled::Done(outcome) => {
+            PortPoll::Done(outcome) => {
                 let durable = is_commit && outcome.is_ok();
                 self.complete(py, id, outcome, future.bind(py))?;
                 Ok(durable)

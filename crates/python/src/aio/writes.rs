@@ -27,19 +27,19 @@ impl Database {
     {
         let held = self.held();
         let process = held.process();
-        let mut room = match first.raise(py)? {
+        let mut stall = match first.raise(py)? {
             Accept::Accepted(commit) => {
                 return Ok(Bound::new(py, AsyncCommit::new(process, commit))?.into_any());
             }
-            Accept::Pressure(room) => room,
+            Accept::Pressure(stall) => stall,
         };
         let (engine, write) = (held.get(py)?.clone(), owned());
         let accepted = async move {
             loop {
-                room.await?;
+                stall.await?;
                 match write(&engine)? {
                     Accept::Accepted(commit) => return Ok(commit),
-                    Accept::Pressure(again) => room = again,
+                    Accept::Pressure(again) => stall = again,
                 }
             }
         };

@@ -1,7 +1,7 @@
 //! `SstReader`: a table in a file of its own.
 
 use super::info::info;
-use super::target::{Source as Place, access, effects, options};
+use super::target::{TableSource, access, effects, options};
 use crate::error::{closed, exception};
 use crate::held::Held;
 use crate::process::Process;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 /// :raises Unsupported, Denied, Unavailable, Timeout: as their texts say.
 #[pyclass(frozen, weakref, module = "siltstone.lsm")]
 pub(crate) struct SstReader {
-    place: Place,
+    place: TableSource,
     options: Options,
     /// The options as the caller named them, for pickling.
     named: Py<PyDict>,
@@ -41,7 +41,7 @@ pub(crate) struct SstReader {
     held: Mutex<Option<Arc<Held<TableFile>>>>,
 }
 
-fn connect(py: Python<'_>, place: &Place, options: &Options) -> PyResult<Held<TableFile>> {
+fn connect(py: Python<'_>, place: &TableSource, options: &Options) -> PyResult<Held<TableFile>> {
     let process = Process::current(py)?;
     let effects = effects(process);
     let object = place.object(py, &effects)?;
@@ -102,7 +102,7 @@ impl SstReader {
         store_options: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Self> {
         let (options, named) = self::options(py, options)?;
-        let place = Place::of(source, access(py, store_options)?)?;
+        let place = TableSource::of(source, access(py, store_options)?)?;
         let held = Mutex::new(Some(Arc::new(connect(py, &place, &options)?)));
         Ok(SstReader { place, options, named: named.copy()?.unbind(), held })
     }
@@ -210,12 +210,12 @@ impl SstReader {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.lsm")?.getattr("_reduced_sst_reader")?;
         let source = match &self.place {
-            Place::Url(url, _) if url.starts_with("memory://") => {
+            TableSource::Url(url, _) if url.starts_with("memory://") => {
                 let text = "a table in this process's memory cannot be opened in another process";
                 return Err(exception(py, &Error::unsupported(text)));
             }
-            Place::Url(..) => self.place.shown().into_pyobject(py)?.into_any(),
-            Place::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            TableSource::Url(..) => self.place.shown().into_pyobject(py)?.into_any(),
+            TableSource::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
         };
         reduced.call1((source, self.named.bind(py), self.place.provider()))
     }

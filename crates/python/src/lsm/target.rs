@@ -74,25 +74,25 @@ pub(super) fn effects(process: &'static Process) -> Effects {
 }
 
 /// What a table is read from.
-pub(super) enum Source {
+pub(super) enum TableSource {
     /// A path or URL.
     Url(String, Access),
     /// Bytes at hand.
     Bytes(Bytes),
 }
 
-impl Source {
+impl TableSource {
     /// # Errors
     /// TypeError for anything but a path, a URL or a buffer.
-    pub(super) fn of(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Source> {
+    pub(super) fn of(object: &Bound<'_, PyAny>, access: Access) -> PyResult<TableSource> {
         if let Some(path) = path_of(object)? {
-            return Ok(Source::Url(path, access));
+            return Ok(TableSource::Url(path, access));
         }
         let bytes = object.extract::<BytesArg<'_>>().map_err(|_| {
             let text = "a table is read from a path, a URL, or bytes: read other sources first";
             PyTypeError::new_err(text)
         })?;
-        Ok(Source::Bytes(Bytes::copy_from_slice(bytes.as_ref())))
+        Ok(TableSource::Bytes(Bytes::copy_from_slice(bytes.as_ref())))
     }
 
     /// The object, to be asked by `effects`.
@@ -101,51 +101,51 @@ impl Source {
     /// Invalid for a URL or store options that name no object.
     pub(super) fn object(&self, py: Python<'_>, effects: &Effects) -> PyResult<LoneObject> {
         match self {
-            Source::Url(place, access) => {
+            TableSource::Url(place, access) => {
                 url::parse_object(place, &access.options, environment(), effects).raise(py)
             }
-            Source::Bytes(bytes) => Ok(LoneObject::of_bytes(bytes.clone())),
+            TableSource::Bytes(bytes) => Ok(LoneObject::of_bytes(bytes.clone())),
         }
     }
 
     /// The name of the function that gave the store options.
     pub(super) fn provider(&self) -> Option<&str> {
         match self {
-            Source::Url(_, access) => access.provider.as_deref(),
-            Source::Bytes(_) => None,
+            TableSource::Url(_, access) => access.provider.as_deref(),
+            TableSource::Bytes(_) => None,
         }
     }
 
     /// The URL without secrets.
     pub(super) fn shown(&self) -> Option<String> {
         match self {
-            Source::Url(place, _) => Some(shown(place)),
-            Source::Bytes(_) => None,
+            TableSource::Url(place, _) => Some(shown(place)),
+            TableSource::Bytes(_) => None,
         }
     }
 }
 
 /// What a file object raised, kept beside the engine's error that stands for it.
-pub(super) type Raised = Arc<Mutex<Option<PyErr>>>;
+pub(super) type FileRaised = Arc<Mutex<Option<PyErr>>>;
 
 /// An upload into a file object of Python's. Nothing can be taken back from it: what a table that
 /// was given up has written stays.
 pub(super) struct FileObject {
     write: Py<PyAny>,
-    raised: Raised,
+    raised: FileRaised,
 }
 
 impl FileObject {
     /// # Errors
     /// TypeError for what cannot be written to.
-    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<(FileObject, Raised)> {
+    pub(super) fn of(object: &Bound<'_, PyAny>) -> PyResult<(FileObject, FileRaised)> {
         let Ok(write) = object.getattr("write") else {
             let given = object.get_type().name()?;
             return Err(PyTypeError::new_err(format!(
                 "a table is written to a path, a URL or a binary file object, not {given}"
             )));
         };
-        let raised = Raised::default();
+        let raised = FileRaised::default();
         Ok((FileObject { write: write.unbind(), raised: Arc::clone(&raised) }, raised))
     }
 

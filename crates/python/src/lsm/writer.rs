@@ -2,7 +2,7 @@
 
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
-use super::target::{FileObject, Raised, Source as Place, access, effects, options, path_of};
+use super::target::{FileObject, FileRaised, TableSource, access, effects, options, path_of};
 use crate::batch::expires_at;
 use crate::bytes::BytesArg;
 use crate::column::Column;
@@ -50,11 +50,11 @@ const ROWS_BETWEEN_SIGNALS: u64 = 1 << 16;
 pub(crate) struct SstWriter {
     url: Option<String>,
     /// What the file object raised, where one is written to.
-    raised: Option<Raised>,
-    state: Mutex<State>,
+    raised: Option<FileRaised>,
+    state: Mutex<WriterState>,
 }
 
-enum State {
+enum WriterState {
     /// Boxed: a table under construction is aligned to cache lines, and Python's objects are not.
     Writing(Held<Box<TableWriter>>),
     Finished(TableInfo),
@@ -62,7 +62,7 @@ enum State {
 }
 
 impl SstWriter {
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, WriterState>> {
         self.state
             .try_lock()
             .ok_or_else(|| error::invalid(py, "a table's writer is used by one thread at a time"))
@@ -80,9 +80,9 @@ impl SstWriter {
         work: impl FnOnce(&'static Process, &mut TableWriter) -> PyResult<T>,
     ) -> PyResult<T> {
         let mut state = self.lock(py)?;
-        let State::Writing(held) = &mut *state else {
+        let WriterState::Writing(held) = &mut *state else {
             let text = match &*state {
-                State::Finished(_) => "the table is finished; make another writer",
+                WriterState::Finished(_) => "the table is finished; make another writer",
                 _ => "the table was discarded; make another writer",
             };
             return Err(closed(py, text));
@@ -176,7 +176,7 @@ impl SstWriter {
         let effects = effects(process);
         let (upload, url, raised): (Box<dyn Upload>, _, _) = match path_of(target)? {
             Some(path) => {
-                let place = Place::Url(path, access(py, store_options)?);
+                let place = TableSource::Url(path, access(py, store_options)?);
                 let object = place.object(py, &effects)?;
                 (wait(py, process, object.upload())?, place.shown(), None)
             }
@@ -186,7 +186,7 @@ impl SstWriter {
             }
         };
         let writer = Held::new(process, Box::new(TableWriter::new(effects, upload, how)));
-        Ok(SstWriter { url, raised, state: Mutex::new(State::Writing(writer)) })
+        Ok(SstWriter { url, raised, state: Mutex::new(WriterState::Writing(writer)) })
     }
 
     /// Adds a row.
@@ -252,10 +252,11 @@ impl SstWriter {
     /// :raises Denied, Unavailable: as their texts say. There is no table then.
     fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.lock(py)?;
-        if let State::Finished(table) = &*state {
+        if let WriterState::Finished(table) = &*state {
             return info(py, self.url.as_deref(), table);
         }
-        let State::Writing(mut held) = std::mem::replace(&mut *state, State::Discarded) else {
+        let WriterState::Writing(mut held) = std::mem::replace(&mut *state, WriterState::Discarded)
+        else {
             return Err(closed(py, "the table was discarded; make another writer"));
         };
         let process = held.process();
@@ -263,18 +264,18 @@ impl SstWriter {
         let finished = wait(py, process, writer.finish());
         let table = finished.map_err(|error| self.explain(error))?;
         let told = info(py, self.url.as_deref(), &table);
-        *state = State::Finished(table);
+        *state = WriterState::Finished(table);
         told
     }
 
     /// Gives the table up, unless it is finished.
     fn discard(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.lock(py)?;
-        if matches!(*state, State::Finished(_)) {
+        if matches!(*state, WriterState::Finished(_)) {
             return Ok(());
         }
-        match std::mem::replace(&mut *state, State::Discarded) {
-            State::Writing(mut held) if !held.is_stale() => {
+        match std::mem::replace(&mut *state, WriterState::Discarded) {
+            WriterState::Writing(mut held) if !held.is_stale() => {
                 let process = held.process();
                 let writer = held.take().ok_or_else(|| stale(py))?;
                 wait(py, process, writer.abort())
@@ -287,9 +288,9 @@ impl SstWriter {
     #[getter]
     fn rows(&self, py: Python<'_>) -> PyResult<u64> {
         match &*self.lock(py)? {
-            State::Writing(held) => Ok(held.get(py)?.rows()),
-            State::Finished(table) => Ok(table.entries),
-            State::Discarded => Ok(0),
+            WriterState::Writing(held) => Ok(held.get(py)?.rows()),
+            WriterState::Finished(table) => Ok(table.entries),
+            WriterState::Discarded => Ok(0),
         }
     }
 
@@ -304,7 +305,7 @@ impl SstWriter {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let is_open = matches!(*self.lock(py)?, State::Writing(_));
+        let is_open = matches!(*self.lock(py)?, WriterState::Writing(_));
         if !kind.is_none() {
             return self.discard(py);
         }
@@ -317,12 +318,12 @@ impl SstWriter {
             None => "into a file object".to_owned(),
         };
         let state = match self.state.try_lock().as_deref() {
-            Some(State::Writing(held)) => match held.peek() {
+            Some(WriterState::Writing(held)) => match held.peek() {
                 Some(writer) => format!("{} rows", writer.rows()),
                 None => "of the process before a fork".to_owned(),
             },
-            Some(State::Finished(table)) => format!("finished, {} rows", table.entries),
-            Some(State::Discarded) => "discarded".to_owned(),
+            Some(WriterState::Finished(table)) => format!("finished, {} rows", table.entries),
+            Some(WriterState::Discarded) => "discarded".to_owned(),
             None => "in use".to_owned(),
         };
         Ok(format!("<siltstone.lsm.SstWriter {place}, {state}>"))
