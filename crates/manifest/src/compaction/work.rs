@@ -151,7 +151,7 @@ impl Work {
             groups: Vec::new(),
             cut_prefix_bytes: plan.cut_prefix_bytes,
         };
-        work.sort_out(state, &going, &drops, &Judge { plan, facts, shaping });
+        work.sort_out(state, &going, &drops, &PieceJudge { plan, facts, shaping });
         work.leave_out_what_stays();
         work.drops.extend(drops);
         work.drops.sort_unstable();
@@ -238,7 +238,7 @@ impl Work {
         state: &Manifest,
         going: &HashSet<SstId>,
         drops: &HashSet<SstId>,
-        judge: &Judge<'_>,
+        judge: &PieceJudge<'_>,
     ) {
         let destination = Layer::Run(self.destination);
         let staying = |layer: Layer| {
@@ -255,9 +255,9 @@ impl Work {
         let starts: Vec<Bytes> = pieces.iter().map(|piece| piece.span.first().clone()).collect();
         for (at, piece) in pieces.into_iter().enumerate() {
             match piece.fate {
-                Fate::Stays => {}
-                Fate::Moves | Fate::Small => self.moves.extend(piece.tables),
-                Fate::Merges => self.groups.push(Group {
+                PieceFate::Stays => {}
+                PieceFate::Moves | PieceFate::Small => self.moves.extend(piece.tables),
+                PieceFate::Merges => self.groups.push(Group {
                     start: piece.span.first().clone(),
                     end: starts.get(at + 1).cloned(),
                     tables: piece.tables,
@@ -327,13 +327,13 @@ fn is_gone(table: &SstDescriptor, facts: &Facts) -> bool {
 }
 
 /// What decides about pieces.
-struct Judge<'a> {
+struct PieceJudge<'a> {
     plan: &'a Plan,
     facts: &'a Facts,
     shaping: Shaping,
 }
 
-impl Judge<'_> {
+impl PieceJudge<'_> {
     /// Whether reading a table that shares keys with no other input frees enough.
     fn worth_reading(&self, table: &SstDescriptor, bottom: bool) -> bool {
         let expired = table.min_expiry.is_some_and(|at| at <= self.facts.now);
@@ -367,7 +367,7 @@ fn behind(points: Vec<Bytes>, end: Option<&Bytes>) -> Vec<Bytes> {
 
 /// What becomes of a piece.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum PieceFate {
     /// It is no input: a table of the destination that parts what lies before from what follows.
     Stays,
     Moves,
@@ -381,7 +381,7 @@ struct Piece {
     span: Span,
     tables: Vec<SstDescriptor>,
     bottom: bool,
-    fate: Fate,
+    fate: PieceFate,
 }
 
 /// The inputs in pieces that share no keys, with the separators between them, by key.
@@ -389,7 +389,7 @@ fn pieces(
     inputs: &[&SstDescriptor],
     separators: Vec<Span>,
     below: &Spans,
-    judge: &Judge<'_>,
+    judge: &PieceJudge<'_>,
 ) -> Vec<Piece> {
     let spanned = inputs.iter().map(|table| (Span::of(table), Some(*table)));
     let mut all: Vec<(Span, Option<&SstDescriptor>)> =
@@ -399,22 +399,22 @@ fn pieces(
     for (span, table) in all {
         let bottom = !below.meets(&span);
         let Some(table) = table else {
-            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: Fate::Stays });
+            pieces.push(Piece { span, tables: Vec::new(), bottom, fate: PieceFate::Stays });
             continue;
         };
         match pieces.last_mut() {
-            Some(open) if open.fate != Fate::Stays && open.span.meets(&span) => {
+            Some(open) if open.fate != PieceFate::Stays && open.span.meets(&span) => {
                 open.span.extend(&span);
                 open.tables.push(table.clone());
                 open.bottom &= bottom;
-                open.fate = Fate::Merges;
+                open.fate = PieceFate::Merges;
             }
             _ => {
                 let small = table.object_bytes < judge.shaping.min_move_bytes;
                 let fate = match (judge.worth_reading(table, bottom), small) {
-                    (true, _) => Fate::Merges,
-                    (false, true) => Fate::Small,
-                    (false, false) => Fate::Moves,
+                    (true, _) => PieceFate::Merges,
+                    (false, true) => PieceFate::Small,
+                    (false, false) => PieceFate::Moves,
                 };
                 pieces.push(Piece { span, tables: vec![table.clone()], bottom, fate });
             }
@@ -428,7 +428,7 @@ fn pieces(
 fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
     let mut joined: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces.drain(..) {
-        let joins = |fate: Fate| matches!(fate, Fate::Small | Fate::Merges);
+        let joins = |fate: PieceFate| matches!(fate, PieceFate::Small | PieceFate::Merges);
         match joined.last_mut() {
             Some(open)
                 if joins(open.fate)
@@ -439,7 +439,7 @@ fn join_small(pieces: &mut Vec<Piece>, cut_prefix_bytes: usize) {
                 open.span.extend(&piece.span);
                 open.tables.extend(piece.tables);
                 open.bottom &= piece.bottom;
-                open.fate = Fate::Merges;
+                open.fate = PieceFate::Merges;
             }
             _ => joined.push(piece),
         }

@@ -92,12 +92,12 @@ pub fn of_all(evidence: &Evidence, rules: Rules) -> Vec<(ListedObject, Fate)> {
         let foreign = Fate::Alive(Alive::Foreign);
         return listed.iter().map(|object| (*object, foreign)).collect();
     };
-    let judge = Judge::new(evidence, newest, rules);
+    let judge = ObjectJudge::new(evidence, newest, rules);
     listed.iter().map(|object| (*object, judge.fate(*object))).collect()
 }
 
 /// Boundaries as they will be, and what tables live by.
-struct Judge<'a> {
+struct ObjectJudge<'a> {
     evidence: &'a Evidence,
     newest: &'a Manifest,
     rules: Rules,
@@ -118,8 +118,8 @@ struct Judge<'a> {
     tree: HashSet<SstId>,
 }
 
-impl<'a> Judge<'a> {
-    fn new(evidence: &'a Evidence, newest: &'a Manifest, rules: Rules) -> Judge<'a> {
+impl<'a> ObjectJudge<'a> {
+    fn new(evidence: &'a Evidence, newest: &'a Manifest, rules: Rules) -> ObjectJudge<'a> {
         let listed = &evidence.listed;
         let present = manifest_boundary_now(listed);
         let moved = manifest_boundary(listed, evidence.readable_until()).unwrap_or_default();
@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
             ObjectName::Compactions(number) => Some(number),
             _ => None,
         });
-        let mut judge = Judge {
+        let mut judge = ObjectJudge {
             evidence,
             newest,
             rules,

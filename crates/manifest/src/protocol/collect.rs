@@ -32,7 +32,7 @@ pub struct Collect {
     database: DatabaseId,
     evidence: Evidence,
     known: Known,
-    phase: Phase,
+    phase: CollectPhase,
     /// Bytes of garbage that may stay for their age; `None`: any number.
     allowance: Option<Allowance>,
     /// Looks only: revokes as if, and deletes nothing. Holds the moment that expiry goes by.
@@ -53,7 +53,7 @@ pub struct Known {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum CollectPhase {
     Revoke(Commit),
     List,
     Records(Append),
@@ -120,7 +120,7 @@ impl Collect {
         let phase = if ids.is_empty() || !rules.has(Rule::RevokeFirst) {
             first_phase(rules)
         } else {
-            Phase::Revoke(Commit::new(Edit::RevokeExpired { ids, now }, newest, rules))
+            CollectPhase::Revoke(Commit::new(Edit::RevokeExpired { ids, now }, newest, rules))
         };
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
@@ -157,7 +157,7 @@ impl Collect {
     /// Takes another cut-off, before the objects are listed: the store's time is best taken then,
     /// so that what the round itself superseded counts as old where there is no grace.
     pub fn age_by(&mut self, cutoff: UnixMillis) {
-        if matches!(self.phase, Phase::Revoke(_) | Phase::List) {
+        if matches!(self.phase, CollectPhase::Revoke(_) | CollectPhase::List) {
             self.evidence.cutoff = cutoff;
         }
     }
@@ -167,35 +167,35 @@ impl Collect {
     pub fn action(&self) -> CollectAction {
         let done = CollectAction::Done(self.report);
         match &self.phase {
-            Phase::Revoke(commit) => match commit.action() {
+            CollectPhase::Revoke(commit) => match commit.action() {
                 CommitAction::Request(request) => CollectAction::Request(request),
                 CommitAction::Done(_) | CommitAction::Failed(_) => done,
             },
-            Phase::List => CollectAction::ListObjects,
-            Phase::Records(append) => match append.action() {
+            CollectPhase::List => CollectAction::ListObjects,
+            CollectPhase::Records(append) => match append.action() {
                 AppendAction::Request(request) => CollectAction::Record(request),
                 AppendAction::Done(_) | AppendAction::Failed(_) => done,
             },
-            Phase::Look(look) => match look.action() {
+            CollectPhase::Look(look) => match look.action() {
                 LookAction::Request(request) => CollectAction::Request(request),
                 LookAction::Done(_) => done,
             },
-            Phase::Read(ids, newest) => {
+            CollectPhase::Read(ids, newest) => {
                 let id = ids.last().copied().unwrap_or(newest.id);
                 CollectAction::Request(ManifestRequest::Read(id))
             }
-            Phase::Verify => {
+            CollectPhase::Verify => {
                 let newest = self.evidence.newest.as_ref();
                 let after = newest.map_or(ManifestId::NONE, |newest| newest.id);
                 CollectAction::Request(ManifestRequest::List { after })
             }
-            Phase::Boundary(names, _) => match names.last() {
+            CollectPhase::Boundary(names, _) => match names.last() {
                 Some(name) => CollectAction::CreateBoundary(*name),
                 None => done,
             },
-            Phase::Delete(names) if names.is_empty() => done,
-            Phase::Delete(names) => CollectAction::Delete(batch(names)),
-            Phase::Done => done,
+            CollectPhase::Delete(names) if names.is_empty() => done,
+            CollectPhase::Delete(names) => CollectAction::Delete(batch(names)),
+            CollectPhase::Done => done,
         }
     }
 
@@ -204,7 +204,7 @@ impl Collect {
     #[must_use]
     pub fn reads_ahead(&self, limit: usize) -> Vec<ManifestId> {
         match &self.phase {
-            Phase::Read(ids, _) => ids.iter().rev().take(limit).copied().collect(),
+            CollectPhase::Read(ids, _) => ids.iter().rev().take(limit).copied().collect(),
             _ => Vec::new(),
         }
     }
@@ -212,7 +212,7 @@ impl Collect {
     /// The answer to [`CollectAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match &mut self.phase {
-            Phase::Revoke(commit) => {
+            CollectPhase::Revoke(commit) => {
                 commit.on_answer(answer);
                 match commit.action() {
                     CommitAction::Request(_) => {}
@@ -220,20 +220,20 @@ impl Collect {
                     CommitAction::Failed(_) => self.give_up(),
                 }
             }
-            Phase::Look(look) => {
+            CollectPhase::Look(look) => {
                 look.on_answer(answer);
                 match look.action() {
                     LookAction::Request(_) => {}
-                    LookAction::Done(None) => self.phase = Phase::Done,
+                    LookAction::Done(None) => self.phase = CollectPhase::Done,
                     LookAction::Done(Some(newest)) => self.on_newest(newest),
                 }
             }
-            Phase::Read(..) => {
+            CollectPhase::Read(..) => {
                 if let ManifestAnswer::Read(read) = answer {
                     self.on_read(read);
                 }
             }
-            Phase::Verify => {
+            CollectPhase::Verify => {
                 if let ManifestAnswer::Listed(listing) = answer {
                     self.on_verified(listing.boundary);
                 }
@@ -244,10 +244,10 @@ impl Collect {
 
     /// The answer to [`CollectAction::ListObjects`].
     pub fn on_objects(&mut self, listed: Vec<ListedObject>) {
-        if self.phase == Phase::List {
+        if self.phase == CollectPhase::List {
             self.evidence.listed = listed;
             self.phase = if self.rules.has(Rule::CollectorOrder) {
-                Phase::Records(Append::look(self.database, self.rules))
+                CollectPhase::Records(Append::look(self.database, self.rules))
             } else {
                 self.decide()
             };
@@ -256,7 +256,7 @@ impl Collect {
 
     /// The answer to [`CollectAction::Record`].
     pub fn on_record(&mut self, answer: RecordAnswer) {
-        let Phase::Records(append) = &mut self.phase else { return };
+        let CollectPhase::Records(append) = &mut self.phase else { return };
         append.on_answer(answer);
         match append.action() {
             AppendAction::Request(_) => {}
@@ -265,9 +265,9 @@ impl Collect {
             AppendAction::Done(record) => {
                 self.evidence.jobs = record.reservations();
                 self.phase = if self.rules.has(Rule::CollectorOrder) {
-                    Phase::Look(Look::new(None, self.rules))
+                    CollectPhase::Look(Look::new(None, self.rules))
                 } else {
-                    Phase::List
+                    CollectPhase::List
                 };
             }
         }
@@ -276,7 +276,7 @@ impl Collect {
     /// The answer to [`CollectAction::CreateBoundary`]. Nothing is deleted before it is known to be
     /// there.
     pub fn on_boundary(&mut self, outcome: PutOutcome<()>) {
-        let Phase::Boundary(names, verdict) = &mut self.phase else { return };
+        let CollectPhase::Boundary(names, verdict) = &mut self.phase else { return };
         if matches!(outcome, PutOutcome::Committed | PutOutcome::Lost(())) {
             names.pop();
         }
@@ -290,7 +290,7 @@ impl Collect {
     /// gone. A numbered name that could not be deleted ends the round's deletes of its kind, so
     /// that those go in ascending order.
     pub fn on_deleted(&mut self, gone: &[bool]) {
-        let Phase::Delete(names) = &mut self.phase else { return };
+        let CollectPhase::Delete(names) = &mut self.phase else { return };
         let mut stuck = None;
         for gone in gone {
             let Some(name) = names.pop() else { break };
@@ -303,7 +303,7 @@ impl Collect {
         }
         names.retain(|name| stuck != Some(class(*name)));
         if names.is_empty() {
-            self.phase = Phase::Done;
+            self.phase = CollectPhase::Done;
         }
     }
 
@@ -328,7 +328,7 @@ impl Collect {
         let Evidence { newest: Some(newest), mut named, pinned, .. } = self.evidence else {
             return Known::default();
         };
-        if self.phase != Phase::Done || self.report.overtaken {
+        if self.phase != CollectPhase::Done || self.report.overtaken {
             return Known::default();
         }
         let boundary = reach(&self.evidence.listed, until);
@@ -361,12 +361,12 @@ impl Collect {
         let mut ids: Vec<ManifestId> = above.chain(pins).filter(|id| *id != newest.id).collect();
         ids.sort_unstable_by(|left, right| right.cmp(left));
         ids.dedup();
-        self.phase = Phase::Read(ids, newest);
+        self.phase = CollectPhase::Read(ids, newest);
         self.end_reading();
     }
 
     fn on_read(&mut self, read: Option<Arc<Manifest>>) {
-        let Phase::Read(ids, newest) = &mut self.phase else { return };
+        let CollectPhase::Read(ids, newest) = &mut self.phase else { return };
         let (Some(id), Some(read)) = (ids.pop(), read) else {
             // Another collector freed it: its round is ahead of this one.
             self.give_up();
@@ -382,7 +382,7 @@ impl Collect {
     }
 
     fn end_reading(&mut self) {
-        let Phase::Read(ids, newest) = &self.phase else { return };
+        let CollectPhase::Read(ids, newest) = &self.phase else { return };
         if ids.is_empty() {
             let newest = newest.clone();
             let pins = newest.checkpoints.iter().any(|one| one.manifest_id == newest.id);
@@ -397,9 +397,9 @@ impl Collect {
                 self.evidence.press(allowance, self.rules);
             }
             self.phase = if !self.rules.has(Rule::CollectorOrder) {
-                Phase::Records(Append::look(self.database, self.rules))
+                CollectPhase::Records(Append::look(self.database, self.rules))
             } else if self.rules.has(Rule::CollectorVerifies) {
-                Phase::Verify
+                CollectPhase::Verify
             } else {
                 self.decide()
             };
@@ -423,12 +423,12 @@ impl Collect {
 
     fn give_up(&mut self) {
         self.report.overtaken = true;
-        self.phase = Phase::Done;
+        self.phase = CollectPhase::Done;
     }
 
-    fn decide(&self) -> Phase {
+    fn decide(&self) -> CollectPhase {
         if self.dry.is_some() {
-            return Phase::Done;
+            return CollectPhase::Done;
         }
         let verdict = dead(&self.evidence, self.rules);
         let manifest = verdict.manifest_boundary.map(ObjectName::ManifestBoundary);
@@ -439,7 +439,7 @@ impl Collect {
         if names.is_empty() || !self.rules.has(Rule::BoundaryFirst) {
             delete_phase(&verdict)
         } else {
-            Phase::Boundary(names, verdict)
+            CollectPhase::Boundary(names, verdict)
         }
     }
 }
@@ -479,8 +479,12 @@ fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {
 }
 
 /// G1 begins with the objects; without the rule, with what should come last.
-fn first_phase(rules: Rules) -> Phase {
-    if rules.has(Rule::CollectorOrder) { Phase::List } else { Phase::Look(Look::new(None, rules)) }
+fn first_phase(rules: Rules) -> CollectPhase {
+    if rules.has(Rule::CollectorOrder) {
+        CollectPhase::List
+    } else {
+        CollectPhase::Look(Look::new(None, rules))
+    }
 }
 
 /// The state after the commit that a round which acts would begin with.
@@ -491,11 +495,11 @@ fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
 }
 
 /// Taken from the end.
-fn delete_phase(verdict: &Verdict) -> Phase {
+fn delete_phase(verdict: &Verdict) -> CollectPhase {
     if verdict.deletes.is_empty() {
-        return Phase::Done;
+        return CollectPhase::Done;
     }
-    Phase::Delete(verdict.deletes.iter().rev().copied().collect())
+    CollectPhase::Delete(verdict.deletes.iter().rev().copied().collect())
 }
 
 /// The next names of one kind.

@@ -43,11 +43,11 @@ pub struct Commit {
     /// The state that the present plan stands on; `None` before a new database has any.
     base: Option<Arc<Manifest>>,
     rules: Rules,
-    phase: Phase,
+    phase: CommitPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum CommitPhase {
     Create(Arc<Manifest>),
     CheckSlot(Arc<Manifest>),
     Find,
@@ -76,7 +76,7 @@ impl Commit {
     #[must_use]
     pub fn new(edit: Edit, newest: Arc<Manifest>, rules: Rules) -> Commit {
         let (edit, base) = (Some(Arc::new(edit)), Some(newest));
-        let mut commit = Commit { edit, base, rules, phase: Phase::Find };
+        let mut commit = Commit { edit, base, rules, phase: CommitPhase::Find };
         commit.plan();
         commit
     }
@@ -85,7 +85,7 @@ impl Commit {
     /// database exists by then.
     #[must_use]
     pub fn found(initial: Manifest, rules: Rules) -> Commit {
-        let phase = Phase::Create(Arc::new(Manifest { id: ManifestId::FIRST, ..initial }));
+        let phase = CommitPhase::Create(Arc::new(Manifest { id: ManifestId::FIRST, ..initial }));
         Commit { edit: None, base: None, rules, phase }
     }
 
@@ -95,44 +95,44 @@ impl Commit {
     pub fn action(&self) -> CommitAction {
         let base = self.base.as_ref().map_or(ManifestId::NONE, |base| base.id);
         CommitAction::Request(match &self.phase {
-            Phase::Create(planned) => ManifestRequest::Create(planned.clone()),
-            Phase::CheckSlot(created) => ManifestRequest::List { after: created.id },
-            Phase::Find | Phase::Verify(_) => ManifestRequest::List { after: base },
-            Phase::Read(id) => ManifestRequest::Read(*id),
-            Phase::Done(state) => return CommitAction::Done(state.clone()),
-            Phase::Failed(refusal) => return CommitAction::Failed(*refusal),
+            CommitPhase::Create(planned) => ManifestRequest::Create(planned.clone()),
+            CommitPhase::CheckSlot(created) => ManifestRequest::List { after: created.id },
+            CommitPhase::Find | CommitPhase::Verify(_) => ManifestRequest::List { after: base },
+            CommitPhase::Read(id) => ManifestRequest::Read(*id),
+            CommitPhase::Done(state) => return CommitAction::Done(state.clone()),
+            CommitPhase::Failed(refusal) => return CommitAction::Failed(*refusal),
         })
     }
 
     /// The answer.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
-            (Phase::Create(planned), ManifestAnswer::Created(outcome)) => {
+            (CommitPhase::Create(planned), ManifestAnswer::Created(outcome)) => {
                 let planned = planned.clone();
                 self.on_created(planned, outcome);
             }
-            (Phase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
+            (CommitPhase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
                 self.phase = if listing.boundary >= created.id {
                     // Freed before it was created: the base was ancient, the outcome is Unknown.
-                    Phase::Find
+                    CommitPhase::Find
                 } else if self.stands(listing) {
-                    Phase::Done(created.clone())
+                    CommitPhase::Done(created.clone())
                 } else {
-                    Phase::Failed(Conflict::OtherDatabase.into())
+                    CommitPhase::Failed(Conflict::OtherDatabase.into())
                 };
             }
-            (Phase::Find, ManifestAnswer::Listed(listing)) => self.find(listing),
-            (Phase::Read(_), ManifestAnswer::Read(None)) => self.phase = Phase::Find,
-            (Phase::Read(_), ManifestAnswer::Read(Some(read))) => {
+            (CommitPhase::Find, ManifestAnswer::Listed(listing)) => self.find(listing),
+            (CommitPhase::Read(_), ManifestAnswer::Read(None)) => self.phase = CommitPhase::Find,
+            (CommitPhase::Read(_), ManifestAnswer::Read(Some(read))) => {
                 let known = self.base.as_ref().map(|base| base.database);
                 self.base = Some(self.planned_on(&read));
                 if known.is_some_and(|database| database != read.database) {
-                    self.phase = Phase::Failed(Conflict::OtherDatabase.into());
+                    self.phase = CommitPhase::Failed(Conflict::OtherDatabase.into());
                 } else {
                     self.plan();
                 }
             }
-            (Phase::Verify(refusal), ManifestAnswer::Listed(listing)) => {
+            (CommitPhase::Verify(refusal), ManifestAnswer::Listed(listing)) => {
                 let refusal = *refusal;
                 self.on_verified(refusal, listing);
             }
@@ -159,25 +159,27 @@ impl Commit {
 
     fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>) {
         self.phase = match outcome {
-            PutOutcome::Committed if self.rules.has(Rule::CheckSlot) => Phase::CheckSlot(planned),
-            PutOutcome::Committed => Phase::Done(planned),
-            PutOutcome::Lost(()) => Phase::Find,
-            PutOutcome::NotApplied | PutOutcome::Unknown => Phase::Create(planned),
+            PutOutcome::Committed if self.rules.has(Rule::CheckSlot) => {
+                CommitPhase::CheckSlot(planned)
+            }
+            PutOutcome::Committed => CommitPhase::Done(planned),
+            PutOutcome::Lost(()) => CommitPhase::Find,
+            PutOutcome::NotApplied | PutOutcome::Unknown => CommitPhase::Create(planned),
         };
     }
 
     /// Nothing newer can only be a listing that raced: the slot was taken or freed. List again.
     fn find(&mut self, listing: Listing) {
         if !self.stands(listing) {
-            self.phase = Phase::Failed(Conflict::OtherDatabase.into());
+            self.phase = CommitPhase::Failed(Conflict::OtherDatabase.into());
             return;
         }
         // The first manifest of a place in which everything below is freed already, and nothing is
         // above: what was deleted here still has a collector.
         let nowhere = self.base.is_none() && listing.boundary >= ManifestId::FIRST;
         self.phase = match listing.newest {
-            None if nowhere => Phase::Failed(Conflict::OtherDatabase.into()),
-            newest => newest.map_or(Phase::Find, Phase::Read),
+            None if nowhere => CommitPhase::Failed(Conflict::OtherDatabase.into()),
+            newest => newest.map_or(CommitPhase::Find, CommitPhase::Read),
         };
     }
 
@@ -195,13 +197,13 @@ impl Commit {
             Some(edit) => edit.apply_with(base, self.rules).map(Some),
         };
         self.phase = match verdict {
-            Ok(Some(next)) => Phase::Create(Arc::new(next)),
-            Ok(None) if self.rules.has(Rule::VerifyBeforeBelieving) => Phase::Verify(None),
-            Ok(None) => Phase::Done(base.clone()),
+            Ok(Some(next)) => CommitPhase::Create(Arc::new(next)),
+            Ok(None) if self.rules.has(Rule::VerifyBeforeBelieving) => CommitPhase::Verify(None),
+            Ok(None) => CommitPhase::Done(base.clone()),
             Err(refusal) if self.rules.has(Rule::VerifyBeforeBelieving) => {
-                Phase::Verify(Some(refusal))
+                CommitPhase::Verify(Some(refusal))
             }
-            Err(refusal) => Phase::Failed(refusal),
+            Err(refusal) => CommitPhase::Failed(refusal),
         };
     }
 
@@ -214,10 +216,10 @@ impl Commit {
         }
         self.phase = match (refusal, listing.newest) {
             // In effect in a real state: it was committed, whatever came after.
-            (None, _) => Phase::Done(base.clone()),
-            (Some(refusal), None) => Phase::Failed(refusal),
+            (None, _) => CommitPhase::Done(base.clone()),
+            (Some(refusal), None) => CommitPhase::Failed(refusal),
             // A refusal counts only from the newest.
-            (Some(_), Some(newest)) => Phase::Read(newest),
+            (Some(_), Some(newest)) => CommitPhase::Read(newest),
         };
     }
 }

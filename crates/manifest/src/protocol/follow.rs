@@ -46,7 +46,7 @@ pub struct Follow {
     cheap_polls_left: u32,
     list_every: u32,
     rules: Rules,
-    phase: Phase,
+    phase: FollowPhase,
     /// Where this walk began: `at` falls back to it when the walk is not believed.
     walk_from: WalId,
     /// The smallest id met on this walk; none when nothing was.
@@ -60,7 +60,7 @@ pub struct Follow {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum FollowPhase {
     Idle,
     /// From the newest manifest again, wherever the reader stood.
     Start(Look),
@@ -125,7 +125,7 @@ impl Follow {
             cheap_polls_left: list_every - 1,
             list_every,
             rules,
-            phase: Phase::Start(Look::new(None, rules)),
+            phase: FollowPhase::Start(Look::new(None, rules)),
             walk_from: WalId::NONE,
             first_met: WalId::NONE,
             met: Vec::new(),
@@ -141,16 +141,16 @@ impl Follow {
             return false;
         }
         // What a listing has shown, only a listing can show again.
-        let told = self.phase != Phase::Idle;
+        let told = self.phase != FollowPhase::Idle;
         let due = self.cheap_polls_left == 0 || long_pause || told;
         let due = due && self.rules.has(Rule::ListSometimes);
         let known = self.known.clone();
         if due {
             self.cheap_polls_left = self.list_every - 1;
-            self.phase = Phase::Look(Look::new(known, self.rules), true);
+            self.phase = FollowPhase::Look(Look::new(known, self.rules), true);
         } else {
             self.cheap_polls_left = self.cheap_polls_left.saturating_sub(1);
-            self.phase = Phase::Look(Look::probe(known, self.rules), false);
+            self.phase = FollowPhase::Look(Look::probe(known, self.rules), false);
         }
         due
     }
@@ -164,27 +164,27 @@ impl Follow {
         }
         self.cheap_polls_left = self.list_every - 1;
         self.confirm_end = true;
-        self.phase = Phase::Look(Look::new(self.known.clone(), self.rules), false);
+        self.phase = FollowPhase::Look(Look::new(self.known.clone(), self.rules), false);
         true
     }
 
     /// Begins a poll that reads on in the WAL alone, without a look for a newer state: half the
     /// requests, for a reader that found nothing for long. A poll that lists must come between.
     pub fn poll_log(&mut self) {
-        if self.phase == Phase::Idle {
+        if self.phase == FollowPhase::Idle {
             self.start_walk();
         }
     }
 
     fn may_poll(&self) -> bool {
-        matches!(self.phase, Phase::Idle | Phase::Failed(Failure::Hole(_)))
+        matches!(self.phase, FollowPhase::Idle | FollowPhase::Failed(Failure::Hole(_)))
     }
 
     /// While idle: a newer state that the driver learned of by a commit of its own, proven. What it
     /// has in tables need not be read from the WAL; the next poll goes on from there.
     pub fn learn(&mut self, state: &Arc<Manifest>) {
         let newer = self.known.as_ref().is_some_and(|known| known.id < state.id);
-        if self.phase == Phase::Idle && newer && !self.is_other(state) {
+        if self.phase == FollowPhase::Idle && newer && !self.is_other(state) {
             self.at = self.at.max(state.replay_from);
             self.walk_from = self.at;
             self.known = Some(Arc::clone(state));
@@ -195,22 +195,22 @@ impl Follow {
     #[must_use]
     pub fn action(&self) -> FollowAction {
         match &self.phase {
-            Phase::Idle => FollowAction::Idle,
-            Phase::Start(look) | Phase::Look(look, _) => match look.action() {
+            FollowPhase::Idle => FollowAction::Idle,
+            FollowPhase::Start(look) | FollowPhase::Look(look, _) => match look.action() {
                 LookAction::Request(request) => FollowAction::Request(request),
                 LookAction::Done(_) => FollowAction::Idle,
             },
-            Phase::CheckPlace | Phase::ConfirmWalk(_) => FollowAction::ListWal(self.at),
-            Phase::Walk(_) => FollowAction::ReadWal(self.at),
-            Phase::Doubt(doubt, _) => FollowAction::ReadWal(doubt.reads()),
-            Phase::Failed(failure) => FollowAction::Failed(*failure),
+            FollowPhase::CheckPlace | FollowPhase::ConfirmWalk(_) => FollowAction::ListWal(self.at),
+            FollowPhase::Walk(_) => FollowAction::ReadWal(self.at),
+            FollowPhase::Doubt(doubt, _) => FollowAction::ReadWal(doubt.reads()),
+            FollowPhase::Failed(failure) => FollowAction::Failed(*failure),
         }
     }
 
     /// The answer to [`FollowAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) -> Vec<FollowEvent> {
         match &mut self.phase {
-            Phase::Start(look) | Phase::Look(look, _) => {
+            FollowPhase::Start(look) | FollowPhase::Look(look, _) => {
                 look.on_answer(answer);
                 self.settle_look()
             }
@@ -221,8 +221,8 @@ impl Follow {
     /// The answer to [`FollowAction::ReadWal`].
     pub fn on_wal(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
         match &mut self.phase {
-            Phase::Walk(_) => {}
-            Phase::Doubt(..) => return self.doubt(seen),
+            FollowPhase::Walk(_) => {}
+            FollowPhase::Doubt(..) => return self.doubt(seen),
             _ => return Vec::new(),
         }
         let nothing = matches!(seen, WalSeen::Absent | WalSeen::Vanished);
@@ -253,13 +253,13 @@ impl Follow {
     pub fn on_wal_listing(&mut self, listing: WalListing) -> Vec<FollowEvent> {
         let boundary = listing.boundary;
         match self.phase {
-            Phase::CheckPlace if boundary >= self.at => self.start_again(),
-            Phase::CheckPlace => {
+            FollowPhase::CheckPlace if boundary >= self.at => self.start_again(),
+            FollowPhase::CheckPlace => {
                 self.start_walk();
-                self.phase = Phase::Walk(listing);
+                self.phase = FollowPhase::Walk(listing);
             }
-            Phase::ConfirmWalk(_) if boundary >= self.first_met => self.start_again(),
-            Phase::ConfirmWalk(then) => return self.hand_out(then, &listing),
+            FollowPhase::ConfirmWalk(_) if boundary >= self.first_met => self.start_again(),
+            FollowPhase::ConfirmWalk(then) => return self.hand_out(then, &listing),
             _ => {}
         }
         Vec::new()
@@ -279,22 +279,22 @@ impl Follow {
 
     fn settle_look(&mut self) -> Vec<FollowEvent> {
         let (found, start, check_place) = match &self.phase {
-            Phase::Start(look) => (look.action(), true, false),
-            Phase::Look(look, check_place) => (look.action(), false, *check_place),
+            FollowPhase::Start(look) => (look.action(), true, false),
+            FollowPhase::Look(look, check_place) => (look.action(), false, *check_place),
             _ => return Vec::new(),
         };
         match found {
             LookAction::Request(_) => Vec::new(),
             LookAction::Done(None) if self.known.is_some() => {
-                self.phase = Phase::Failed(Refusal::from(Conflict::OtherDatabase).into());
+                self.phase = FollowPhase::Failed(Refusal::from(Conflict::OtherDatabase).into());
                 Vec::new()
             }
             LookAction::Done(None) => {
-                self.phase = Phase::Idle;
+                self.phase = FollowPhase::Idle;
                 Vec::new()
             }
             LookAction::Done(Some(newest)) if self.is_other(&newest) => {
-                self.phase = Phase::Failed(Refusal::from(Conflict::OtherDatabase).into());
+                self.phase = FollowPhase::Failed(Refusal::from(Conflict::OtherDatabase).into());
                 Vec::new()
             }
             LookAction::Done(Some(newest)) if start => {
@@ -321,7 +321,7 @@ impl Follow {
         self.known = Some(newest);
         if check_place {
             self.walk_from = self.at;
-            self.phase = Phase::CheckPlace;
+            self.phase = FollowPhase::CheckPlace;
         } else {
             self.start_walk();
         }
@@ -332,7 +332,7 @@ impl Follow {
         self.walk_from = self.at;
         self.first_met = WalId::NONE;
         self.met.clear();
-        self.phase = Phase::Walk(WalListing::default());
+        self.phase = FollowPhase::Walk(WalListing::default());
     }
 
     /// Nothing is here.
@@ -342,10 +342,10 @@ impl Follow {
         if let Some(hole) = hole {
             return self.missing(hole);
         }
-        if let (Phase::Walk(listing), true) = (&self.phase, self.met.is_empty())
+        if let (FollowPhase::Walk(listing), true) = (&self.phase, self.met.is_empty())
             && let Some(doubt) = Doubt::of(self.at, listing, self.rules)
         {
-            self.phase = Phase::Doubt(doubt, true);
+            self.phase = FollowPhase::Doubt(doubt, true);
             return Vec::new();
         }
         self.end_walk(Then::Idle)
@@ -353,18 +353,19 @@ impl Follow {
 
     /// Something behind the place, where nothing was found, was read, or the place once more.
     fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
-        let (Phase::Doubt(doubt, goes_on), Some(known)) = (&mut self.phase, &self.known) else {
+        let (FollowPhase::Doubt(doubt, goes_on), Some(known)) = (&mut self.phase, &self.known)
+        else {
             return Vec::new();
         };
         match doubt.on_wal(seen, known, self.rules) {
             Doubted::Goes => Vec::new(),
             Doubted::End => self.end_walk(Then::Idle),
             Doubted::Met(_) if !*goes_on => {
-                self.phase = Phase::Idle;
+                self.phase = FollowPhase::Idle;
                 Vec::new()
             }
             Doubted::Met(seen) => {
-                self.phase = Phase::Walk(WalListing::default());
+                self.phase = FollowPhase::Walk(WalListing::default());
                 self.on_wal(seen)
             }
             Doubted::Hole(hole) => self.missing(hole),
@@ -381,7 +382,7 @@ impl Follow {
         if self.first_met.is_none() {
             self.first_met = self.at;
         }
-        self.phase = Phase::ConfirmWalk(then);
+        self.phase = FollowPhase::ConfirmWalk(then);
         Vec::new()
     }
 
@@ -392,7 +393,7 @@ impl Follow {
         if self.first_met.is_none() || !self.rules.has(Rule::ConfirmHits) {
             return self.hand_out(then, &WalListing::default());
         }
-        self.phase = Phase::ConfirmWalk(then);
+        self.phase = FollowPhase::ConfirmWalk(then);
         Vec::new()
     }
 
@@ -405,9 +406,10 @@ impl Follow {
             Then::Walk => {}
             Then::Idle => {
                 let doubt = Doubt::of(self.at, listing, self.rules);
-                self.phase = doubt.map_or(Phase::Idle, |doubt| Phase::Doubt(doubt, false));
+                self.phase =
+                    doubt.map_or(FollowPhase::Idle, |doubt| FollowPhase::Doubt(doubt, false));
             }
-            Then::Fail(failure) => self.phase = Phase::Failed(failure),
+            Then::Fail(failure) => self.phase = FollowPhase::Failed(failure),
         }
         if met.is_empty() { Vec::new() } else { vec![FollowEvent::Apply(met)] }
     }
@@ -415,7 +417,7 @@ impl Follow {
     fn start_again(&mut self) {
         self.met.clear();
         self.at = self.walk_from;
-        self.phase = Phase::Start(Look::new(None, self.rules));
+        self.phase = FollowPhase::Start(Look::new(None, self.rules));
     }
 }
 

@@ -16,11 +16,11 @@ use std::sync::Arc;
 pub struct Look {
     known: Option<Arc<Manifest>>,
     rules: Rules,
-    phase: Phase,
+    phase: LookPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum LookPhase {
     List,
     Read(ManifestId),
     Probe,
@@ -43,7 +43,7 @@ impl Look {
     /// by a `Look`.
     #[must_use]
     pub fn new(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
-        Look { known, rules, phase: Phase::List }
+        Look { known, rules, phase: LookPhase::List }
     }
 
     /// The cheap look: reads the next number, and looks properly only when something is there. A
@@ -52,7 +52,7 @@ impl Look {
     /// plain one (rules M4, F4).
     #[must_use]
     pub fn probe(known: Option<Arc<Manifest>>, rules: Rules) -> Look {
-        let phase = if known.is_some() { Phase::Probe } else { Phase::List };
+        let phase = if known.is_some() { LookPhase::Probe } else { LookPhase::List };
         Look { known, rules, phase }
     }
 
@@ -61,45 +61,47 @@ impl Look {
     pub fn action(&self) -> LookAction {
         let known = self.known.as_ref().map_or(ManifestId::NONE, |known| known.id);
         LookAction::Request(match &self.phase {
-            Phase::List => ManifestRequest::List { after: known },
-            Phase::Read(id) => ManifestRequest::Read(*id),
-            Phase::Probe => ManifestRequest::Read(self.next_id()),
-            Phase::Verify(read) => ManifestRequest::List { after: read.id },
-            Phase::Done => return LookAction::Done(self.known.clone()),
+            LookPhase::List => ManifestRequest::List { after: known },
+            LookPhase::Read(id) => ManifestRequest::Read(*id),
+            LookPhase::Probe => ManifestRequest::Read(self.next_id()),
+            LookPhase::Verify(read) => ManifestRequest::List { after: read.id },
+            LookPhase::Done => return LookAction::Done(self.known.clone()),
         })
     }
 
     /// The answer.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
-            (Phase::List, ManifestAnswer::Listed(listing))
+            (LookPhase::List, ManifestAnswer::Listed(listing))
                 if !listing.stands && self.rules.has(Rule::PredecessorStands) =>
             {
                 // Deleted: what stands here by now is another's, with numbers of its own.
                 self.known = None;
             }
-            (Phase::List, ManifestAnswer::Listed(listing)) => {
-                self.phase = listing.newest.map_or(Phase::Done, Phase::Read);
+            (LookPhase::List, ManifestAnswer::Listed(listing)) => {
+                self.phase = listing.newest.map_or(LookPhase::Done, LookPhase::Read);
             }
             // Freed since the listing: newer ones exist.
-            (Phase::Read(_), ManifestAnswer::Read(None)) => self.phase = Phase::List,
-            (Phase::Read(_), ManifestAnswer::Read(Some(read))) => {
+            (LookPhase::Read(_), ManifestAnswer::Read(None)) => self.phase = LookPhase::List,
+            (LookPhase::Read(_), ManifestAnswer::Read(Some(read))) => {
                 if self.rules.has(Rule::VerifyBeforeBelieving) {
-                    self.phase = Phase::Verify(read);
+                    self.phase = LookPhase::Verify(read);
                 } else {
                     self.known = Some(read);
-                    self.phase = Phase::Done;
+                    self.phase = LookPhase::Done;
                 }
             }
-            (Phase::Probe, ManifestAnswer::Read(None)) => self.phase = Phase::Done,
-            (Phase::Probe, ManifestAnswer::Read(Some(_))) if self.rules.has(Rule::LookAtHits) => {
-                self.phase = Phase::List;
+            (LookPhase::Probe, ManifestAnswer::Read(None)) => self.phase = LookPhase::Done,
+            (LookPhase::Probe, ManifestAnswer::Read(Some(_)))
+                if self.rules.has(Rule::LookAtHits) =>
+            {
+                self.phase = LookPhase::List;
             }
-            (Phase::Probe, ManifestAnswer::Read(Some(read))) => {
+            (LookPhase::Probe, ManifestAnswer::Read(Some(read))) => {
                 self.known = Some(read);
-                self.phase = Phase::Done;
+                self.phase = LookPhase::Done;
             }
-            (Phase::Verify(_), ManifestAnswer::Listed(listing)) => self.on_verified(listing),
+            (LookPhase::Verify(_), ManifestAnswer::Listed(listing)) => self.on_verified(listing),
             _ => {}
         }
     }
@@ -111,12 +113,12 @@ impl Look {
     fn on_verified(&mut self, listing: Listing) {
         // Nor is it believed where it stands alone by now: it came to an emptied place.
         let stands = listing.stands || !self.rules.has(Rule::PredecessorStands);
-        self.phase = match std::mem::replace(&mut self.phase, Phase::List) {
-            Phase::Verify(read) if listing.boundary < read.id && stands => {
+        self.phase = match std::mem::replace(&mut self.phase, LookPhase::List) {
+            LookPhase::Verify(read) if listing.boundary < read.id && stands => {
                 self.known = Some(read);
-                Phase::Done
+                LookPhase::Done
             }
-            _ => Phase::List,
+            _ => LookPhase::List,
         };
     }
 }

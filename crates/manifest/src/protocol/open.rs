@@ -91,7 +91,7 @@ impl Recovered {
 pub struct OpenWriter {
     options: Arc<WriterOptions>,
     rules: Rules,
-    phase: Phase,
+    phase: OpenPhase,
     /// From the end of the claim on.
     claimed: Option<Claimed>,
 }
@@ -111,7 +111,7 @@ struct Claimed {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum OpenPhase {
     Claim(Commit),
     Walk(WalId),
     /// Nothing is at this id: is something behind it?
@@ -151,7 +151,7 @@ impl OpenWriter {
     #[must_use]
     pub fn new(options: WriterOptions, newest: Arc<Manifest>, rules: Rules) -> OpenWriter {
         let options = Arc::new(options);
-        let phase = Phase::Claim(claim(&options, newest, rules));
+        let phase = OpenPhase::Claim(claim(&options, newest, rules));
         let mut open = OpenWriter { options, rules, phase, claimed: None };
         open.settle();
         open
@@ -161,32 +161,34 @@ impl OpenWriter {
     #[must_use]
     pub fn action(&self) -> OpenAction {
         match &self.phase {
-            Phase::Claim(commit) => match commit.action() {
+            OpenPhase::Claim(commit) => match commit.action() {
                 CommitAction::Request(request) => OpenAction::Request(request),
                 // Settled before anybody can ask; see `settle`.
                 CommitAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
                 CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
             },
-            Phase::Walk(id) => OpenAction::ReadWal(*id),
-            Phase::List(id) => OpenAction::ListWal(*id),
-            Phase::Doubt(doubt, _) => OpenAction::ReadWal(doubt.reads()),
-            Phase::Look(look, _) | Phase::Missing(look, _) | Phase::Confirm(look, _) => {
-                match look.action() {
-                    LookAction::Request(request) => OpenAction::Request(request),
-                    LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
-                }
-            }
-            Phase::Fence(id) => OpenAction::CreateFence(self.fence_at(*id)),
-            Phase::Done(recovered) => OpenAction::Done(recovered.clone()),
-            Phase::Failed(failure) => OpenAction::Failed(*failure),
+            OpenPhase::Walk(id) => OpenAction::ReadWal(*id),
+            OpenPhase::List(id) => OpenAction::ListWal(*id),
+            OpenPhase::Doubt(doubt, _) => OpenAction::ReadWal(doubt.reads()),
+            OpenPhase::Look(look, _)
+            | OpenPhase::Missing(look, _)
+            | OpenPhase::Confirm(look, _) => match look.action() {
+                LookAction::Request(request) => OpenAction::Request(request),
+                LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
+            },
+            OpenPhase::Fence(id) => OpenAction::CreateFence(self.fence_at(*id)),
+            OpenPhase::Done(recovered) => OpenAction::Done(recovered.clone()),
+            OpenPhase::Failed(failure) => OpenAction::Failed(*failure),
         }
     }
 
     /// The answer to [`OpenAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match &mut self.phase {
-            Phase::Claim(commit) => commit.on_answer(answer),
-            Phase::Look(look, _) | Phase::Missing(look, _) | Phase::Confirm(look, _) => {
+            OpenPhase::Claim(commit) => commit.on_answer(answer),
+            OpenPhase::Look(look, _)
+            | OpenPhase::Missing(look, _)
+            | OpenPhase::Confirm(look, _) => {
                 look.on_answer(answer);
             }
             _ => return,
@@ -197,24 +199,24 @@ impl OpenWriter {
     /// The answer to [`OpenAction::ReadWal`].
     pub fn on_wal(&mut self, seen: WalSeen) {
         match self.phase {
-            Phase::Walk(id) => self.walk(id, seen),
-            Phase::Doubt(..) => self.doubt(seen),
+            OpenPhase::Walk(id) => self.walk(id, seen),
+            OpenPhase::Doubt(..) => self.doubt(seen),
             _ => {}
         }
     }
 
     /// The answer to [`OpenAction::ListWal`].
     pub fn on_wal_listing(&mut self, listing: &WalListing) {
-        let Phase::List(id) = self.phase else { return };
+        let OpenPhase::List(id) = self.phase else { return };
         match Doubt::of(id, listing, self.rules) {
-            Some(doubt) => self.phase = Phase::Doubt(doubt, id),
+            Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
             None => self.look_before(id),
         }
     }
 
     /// The answer to [`OpenAction::CreateFence`].
     pub fn on_fence(&mut self, outcome: PutOutcome<WalSeen>) {
-        let Phase::Fence(id) = self.phase else { return };
+        let OpenPhase::Fence(id) = self.phase else { return };
         match outcome {
             PutOutcome::Committed => self.confirm(id),
             PutOutcome::Lost(seen) => self.walk(id, seen),
@@ -232,7 +234,7 @@ impl OpenWriter {
     #[must_use]
     pub fn close(&self) -> Option<Edit> {
         match &self.phase {
-            Phase::Done(recovered) => Some(recovered.close()),
+            OpenPhase::Done(recovered) => Some(recovered.close()),
             _ if self.rules.has(Rule::CloseAfterConfirm) => None,
             _ => self.epoch().map(|epoch| Edit::CloseClean { epoch }),
         }
@@ -241,12 +243,12 @@ impl OpenWriter {
     /// Goes on where a machine inside has ended.
     fn settle(&mut self) {
         match &self.phase {
-            Phase::Claim(commit) => match commit.action() {
+            OpenPhase::Claim(commit) => match commit.action() {
                 CommitAction::Done(state) => self.on_claimed(state),
                 CommitAction::Failed(refusal) => self.on_refused(refusal),
                 CommitAction::Request(_) => {}
             },
-            Phase::Look(look, id) => {
+            OpenPhase::Look(look, id) => {
                 let id = *id;
                 if let LookAction::Done(newest) = look.action()
                     && self.still_newest(newest)
@@ -254,17 +256,17 @@ impl OpenWriter {
                     self.phase = self.fence_or_late_hole(id);
                 }
             }
-            Phase::Missing(look, hole) => {
+            OpenPhase::Missing(look, hole) => {
                 let hole = *hole;
                 // Of one's own epoch still: the replay point is where the walk began, and nothing
                 // from there on was freed before the look, hence none when the id was read.
                 if let LookAction::Done(newest) = look.action()
                     && self.still_newest(newest)
                 {
-                    self.phase = Phase::Failed(Failure::Hole(hole));
+                    self.phase = OpenPhase::Failed(Failure::Hole(hole));
                 }
             }
-            Phase::Confirm(look, fence) => {
+            OpenPhase::Confirm(look, fence) => {
                 let fence = *fence;
                 if let LookAction::Done(newest) = look.action()
                     && self.still_newest(newest)
@@ -279,26 +281,26 @@ impl OpenWriter {
     /// Another claim came first: claim the epoch after that, if that one may be ended.
     fn on_refused(&mut self, refusal: Refusal) {
         let newest = match &self.phase {
-            Phase::Claim(commit) => commit.base().cloned(),
+            OpenPhase::Claim(commit) => commit.base().cloned(),
             _ => None,
         };
         self.phase = match (refusal, newest) {
             (Refusal::Conflict(Conflict::EpochMoved { .. }), Some(newest)) => {
-                Phase::Claim(claim(&self.options, newest, self.rules))
+                OpenPhase::Claim(claim(&self.options, newest, self.rules))
             }
-            _ => Phase::Failed(refusal.into()),
+            _ => OpenPhase::Failed(refusal.into()),
         };
     }
 
     fn on_claimed(&mut self, state: Arc<Manifest>) {
         let own = state.writers.iter().position(|one| one.claim == self.options.claim);
         let Some((record, own)) = own.and_then(|at| Some((state.writers.get(at)?, at))) else {
-            self.phase = Phase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
+            self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         };
         let epoch = record.epoch;
         if state.writer_epoch != epoch {
-            self.phase = Phase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
+            self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(state.writer_epoch) });
             return;
         }
         let before = own.checked_sub(1).and_then(|at| state.writers.get(at));
@@ -307,7 +309,7 @@ impl OpenWriter {
             Some(before) => before.clean_close && before.epoch.next() == epoch,
             None => epoch == Epoch::FIRST,
         };
-        self.phase = Phase::Walk(state.replay_from);
+        self.phase = OpenPhase::Walk(state.replay_from);
         self.claimed = Some(Claimed {
             last_seen: (state.id, state.wal_id_last_seen),
             known: state,
@@ -325,35 +327,35 @@ impl OpenWriter {
         let own = claimed.epoch;
         self.phase = match seen {
             WalSeen::Absent => match Hole::at(id, claimed.last_seen, self.rules) {
-                None if self.rules.has(Rule::LaterProvesHole) => Phase::List(id),
+                None if self.rules.has(Rule::LaterProvesHole) => OpenPhase::List(id),
                 None => return self.look_before(id),
                 Some(hole) => return self.missing(hole),
             },
             // It was there, and was freed: somebody else moves the replay point.
-            WalSeen::Vanished => Phase::Failed(Failure::Fenced { by: None }),
-            WalSeen::Foreign => Phase::Failed(Failure::Foreign(id)),
+            WalSeen::Vanished => OpenPhase::Failed(Failure::Fenced { by: None }),
+            WalSeen::Foreign => OpenPhase::Failed(Failure::Foreign(id)),
             WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } if epoch > own && stop => {
-                Phase::Failed(Failure::Fenced { by: Some(epoch) })
+                OpenPhase::Failed(Failure::Fenced { by: Some(epoch) })
             }
             // Nobody else has this epoch: an earlier try of this fence landed.
             WalSeen::Fence { epoch, .. } if epoch == own => return self.confirm(id),
-            WalSeen::Data { epoch } if epoch == own => Phase::Failed(Failure::Impossible(id)),
+            WalSeen::Data { epoch } if epoch == own => OpenPhase::Failed(Failure::Impossible(id)),
             WalSeen::Data { epoch } => {
                 claimed.replay.push((id, epoch));
-                Phase::Walk(id.next())
+                OpenPhase::Walk(id.next())
             }
             WalSeen::Fence { epoch, next_id } => {
                 let fence = KeptFence { id, epoch, next_id };
                 claimed.met.push(fence);
                 let jump = self.rules.has(Rule::JumpOverOlderFence);
-                Phase::Walk(if jump { beyond(&fence) } else { id.next() })
+                OpenPhase::Walk(if jump { beyond(&fence) } else { id.next() })
             }
         };
     }
 
     /// Something behind `id`, where nothing was found, was read, or `id` once more.
     fn doubt(&mut self, seen: WalSeen) {
-        let (Some(claimed), Phase::Doubt(doubt, id)) = (&self.claimed, &mut self.phase) else {
+        let (Some(claimed), OpenPhase::Doubt(doubt, id)) = (&self.claimed, &mut self.phase) else {
             return;
         };
         let id = *id;
@@ -361,7 +363,7 @@ impl OpenWriter {
             && epoch > claimed.epoch
             && self.rules.has(Rule::StopAtNewerEpoch)
         {
-            self.phase = Phase::Failed(Failure::Fenced { by: Some(epoch) });
+            self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(epoch) });
             return;
         }
         match doubt.on_wal(seen, &claimed.known, self.rules) {
@@ -376,27 +378,27 @@ impl OpenWriter {
     fn missing(&mut self, hole: Hole) {
         let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
         self.phase = if self.rules.has(Rule::ProveHoles) {
-            Phase::Missing(Look::new(known, self.rules), hole)
+            OpenPhase::Missing(Look::new(known, self.rules), hole)
         } else {
-            Phase::Failed(Failure::Hole(hole))
+            OpenPhase::Failed(Failure::Hole(hole))
         };
     }
 
     fn look_before(&mut self, id: WalId) {
         let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
         self.phase = if self.rules.has(Rule::LookBeforeFence) {
-            Phase::Look(Look::new(known, self.rules), id)
+            OpenPhase::Look(Look::new(known, self.rules), id)
         } else {
-            Phase::Fence(id)
+            OpenPhase::Fence(id)
         };
     }
 
     /// A fence at `id`; but where holes are judged by what is known now, perhaps a hole.
-    fn fence_or_late_hole(&self, id: WalId) -> Phase {
+    fn fence_or_late_hole(&self, id: WalId) -> OpenPhase {
         let known = self.claimed.as_ref().map(|claimed| &claimed.known);
         let late = known.filter(|_| !self.rules.has(Rule::JudgeHolesByTheClaim));
         let hole = late.and_then(|now| Hole::at(id, (now.id, now.wal_id_last_seen), self.rules));
-        hole.map_or(Phase::Fence(id), |hole| Phase::Failed(Failure::Hole(hole)))
+        hole.map_or(OpenPhase::Fence(id), |hole| OpenPhase::Failed(Failure::Hole(hole)))
     }
 
     fn confirm(&mut self, id: WalId) {
@@ -405,9 +407,9 @@ impl OpenWriter {
         if !self.rules.has(Rule::Confirm) {
             self.finish(fence);
         } else if self.rules.has(Rule::ConfirmByList) {
-            self.phase = Phase::Confirm(Look::new(known, self.rules), fence);
+            self.phase = OpenPhase::Confirm(Look::new(known, self.rules), fence);
         } else {
-            self.phase = Phase::Confirm(Look::probe(known, self.rules), fence);
+            self.phase = OpenPhase::Confirm(Look::probe(known, self.rules), fence);
         }
     }
 
@@ -430,7 +432,7 @@ impl OpenWriter {
         match newest {
             // Rule F8: made anew at the same place, another database may have the same epoch.
             Some(newest) if newest.database != claimed.known.database => {
-                self.phase = Phase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
+                self.phase = OpenPhase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
                 false
             }
             Some(newest) if newest.writer_epoch == claimed.epoch => {
@@ -438,12 +440,12 @@ impl OpenWriter {
                 true
             }
             Some(newest) => {
-                self.phase = Phase::Failed(Failure::Fenced { by: Some(newest.writer_epoch) });
+                self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(newest.writer_epoch) });
                 false
             }
             // Rule E1: deleted, whether or not another one is made.
             None => {
-                self.phase = Phase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
+                self.phase = OpenPhase::Failed(Failure::Refused(Conflict::OtherDatabase.into()));
                 false
             }
         }
@@ -460,7 +462,7 @@ impl OpenWriter {
         if self.rules.has(Rule::KeepOwnFence) && !waived {
             keep.push(fence);
         }
-        self.phase = Phase::Done(Recovered {
+        self.phase = OpenPhase::Done(Recovered {
             manifest: claimed.known.clone(),
             epoch: claimed.epoch,
             replay: claimed.replay.clone(),

@@ -21,11 +21,11 @@ pub struct PinnedWalk {
     pinned: (ManifestId, WalId),
     rules: Rules,
     met: Vec<WalId>,
-    phase: Phase,
+    phase: PinnedPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum PinnedPhase {
     Walk(WalId),
     /// Is the checkpoint present? Then what was met is the answer, or what is missing a hole.
     Confirm(Look, Option<Hole>),
@@ -51,7 +51,7 @@ impl PinnedWalk {
     #[must_use]
     pub fn new(checkpoint: &Checkpoint, rules: Rules) -> PinnedWalk {
         let pinned = (checkpoint.manifest_id, checkpoint.wal_id_last_seen);
-        let walk = Phase::Walk(checkpoint.replay_from);
+        let walk = PinnedPhase::Walk(checkpoint.replay_from);
         let mut all =
             PinnedWalk { checkpoint: checkpoint.id, pinned, rules, met: Vec::new(), phase: walk };
         all.step_to(checkpoint.replay_from);
@@ -62,19 +62,19 @@ impl PinnedWalk {
     #[must_use]
     pub fn action(&self) -> PinnedAction {
         match &self.phase {
-            Phase::Walk(id) => PinnedAction::ReadWal(*id),
-            Phase::Confirm(look, _) => match look.action() {
+            PinnedPhase::Walk(id) => PinnedAction::ReadWal(*id),
+            PinnedPhase::Confirm(look, _) => match look.action() {
                 LookAction::Request(request) => PinnedAction::Request(request),
                 LookAction::Done(_) => PinnedAction::Failed(self.gone()),
             },
-            Phase::Done => PinnedAction::Done(self.met.clone()),
-            Phase::Failed(failure) => PinnedAction::Failed(*failure),
+            PinnedPhase::Done => PinnedAction::Done(self.met.clone()),
+            PinnedPhase::Failed(failure) => PinnedAction::Failed(*failure),
         }
     }
 
     /// The answer to [`PinnedAction::ReadWal`].
     pub fn on_wal(&mut self, seen: WalSeen) {
-        let Phase::Walk(id) = self.phase else { return };
+        let PinnedPhase::Walk(id) = self.phase else { return };
         match seen {
             WalSeen::Data { .. } => {
                 self.met.push(id);
@@ -86,33 +86,33 @@ impl PinnedWalk {
             // Its maker had seen it: it went with the checkpoint, or it is a hole.
             WalSeen::Absent | WalSeen::Vanished => {
                 self.phase = match Hole::at(id, self.pinned, self.rules) {
-                    None => Phase::Failed(self.gone()),
-                    hole => Phase::Confirm(Look::new(None, self.rules), hole),
+                    None => PinnedPhase::Failed(self.gone()),
+                    hole => PinnedPhase::Confirm(Look::new(None, self.rules), hole),
                 };
             }
-            WalSeen::Foreign => self.phase = Phase::Failed(Failure::Foreign(id)),
+            WalSeen::Foreign => self.phase = PinnedPhase::Failed(Failure::Foreign(id)),
         }
     }
 
     /// The answer to [`PinnedAction::Request`].
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
-        let Phase::Confirm(look, hole) = &mut self.phase else { return };
+        let PinnedPhase::Confirm(look, hole) = &mut self.phase else { return };
         look.on_answer(answer);
         if let LookAction::Done(newest) = look.action() {
             let present = newest.is_some_and(|state| state.checkpoint(self.checkpoint).is_some());
             self.phase = match *hole {
-                _ if !present => Phase::Failed(self.gone()),
-                Some(hole) => Phase::Failed(Failure::Hole(hole)),
-                None => Phase::Done,
+                _ if !present => PinnedPhase::Failed(self.gone()),
+                Some(hole) => PinnedPhase::Failed(Failure::Hole(hole)),
+                None => PinnedPhase::Done,
             };
         }
     }
 
     fn step_to(&mut self, id: WalId) {
         self.phase = if id <= self.pinned.1 {
-            Phase::Walk(id)
+            PinnedPhase::Walk(id)
         } else {
-            Phase::Confirm(Look::new(None, self.rules), None)
+            PinnedPhase::Confirm(Look::new(None, self.rules), None)
         };
     }
 

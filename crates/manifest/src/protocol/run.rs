@@ -17,11 +17,11 @@ pub struct EndOfRun {
     /// What was listed, ascending.
     ids: Vec<ManifestId>,
     boundary: ManifestId,
-    phase: Phase,
+    phase: RunPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum RunPhase {
     /// Which of these begins the count, the last one being asked.
     Begins(Vec<ManifestId>),
     /// What follows the first.
@@ -51,7 +51,7 @@ impl EndOfRun {
     #[must_use]
     pub fn new(ids: Vec<ManifestId>, boundary: ManifestId) -> EndOfRun {
         let end = run_end(&ids, boundary);
-        let mut run = EndOfRun { ids, boundary, phase: Phase::First };
+        let mut run = EndOfRun { ids, boundary, phase: RunPhase::First };
         if end == boundary {
             // A boundary of a database that stood here before, and perhaps manifests of it: this
             // one counts from beyond all that.
@@ -66,17 +66,17 @@ impl EndOfRun {
     #[must_use]
     pub fn action(&self) -> RunAction {
         match &self.phase {
-            Phase::Begins(starts) => RunAction::Read(starts.last().copied().unwrap_or_default()),
-            Phase::First => RunAction::Read(ManifestId::FIRST),
-            Phase::Beyond { next, .. } => RunAction::Ask(*next),
-            Phase::Done(end) => RunAction::Done(*end),
+            RunPhase::Begins(starts) => RunAction::Read(starts.last().copied().unwrap_or_default()),
+            RunPhase::First => RunAction::Read(ManifestId::FIRST),
+            RunPhase::Beyond { next, .. } => RunAction::Ask(*next),
+            RunPhase::Done(end) => RunAction::Done(*end),
         }
     }
 
     /// The answer to [`RunAction::Read`].
     pub fn on_read(&mut self, read: Option<&Manifest>) {
         match &mut self.phase {
-            Phase::Begins(starts) => {
+            RunPhase::Begins(starts) => {
                 let start = starts.pop().unwrap_or_default();
                 if read.is_some_and(Manifest::begins_the_count) {
                     self.ends_at(run_end(&self.ids, start));
@@ -85,20 +85,20 @@ impl EndOfRun {
                     self.ask_begins(starts);
                 }
             }
-            Phase::First => match read {
+            RunPhase::First => match read {
                 Some(first) => self.goes_on(ManifestId::FIRST, first.next_id()),
-                None => self.phase = Phase::Done(None),
+                None => self.phase = RunPhase::Done(None),
             },
-            Phase::Beyond { .. } | Phase::Done(_) => {}
+            RunPhase::Beyond { .. } | RunPhase::Done(_) => {}
         }
     }
 
     /// The answer to [`RunAction::Ask`].
     pub fn on_asked(&mut self, is_there: bool) {
         match self.phase {
-            Phase::Beyond { next, .. } if is_there => self.ends_at(run_end(&self.ids, next)),
-            Phase::Beyond { end, .. } => self.phase = Phase::Done(Some(end)),
-            Phase::Begins(_) | Phase::First | Phase::Done(_) => {}
+            RunPhase::Beyond { next, .. } if is_there => self.ends_at(run_end(&self.ids, next)),
+            RunPhase::Beyond { end, .. } => self.phase = RunPhase::Done(Some(end)),
+            RunPhase::Begins(_) | RunPhase::First | RunPhase::Done(_) => {}
         }
     }
 
@@ -106,14 +106,14 @@ impl EndOfRun {
         if starts.is_empty() {
             self.ends_at(self.boundary);
         } else {
-            self.phase = Phase::Begins(starts);
+            self.phase = RunPhase::Begins(starts);
         }
     }
 
     /// So far as is known.
     fn ends_at(&mut self, end: ManifestId) {
         if end == ManifestId::FIRST && self.boundary < end {
-            self.phase = Phase::First;
+            self.phase = RunPhase::First;
         } else {
             self.goes_on(end, end.next());
         }
@@ -123,7 +123,7 @@ impl EndOfRun {
         if self.ids.contains(&next) {
             self.ends_at(run_end(&self.ids, next));
         } else {
-            self.phase = Phase::Beyond { end, next };
+            self.phase = RunPhase::Beyond { end, next };
         }
     }
 }

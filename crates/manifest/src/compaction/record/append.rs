@@ -55,11 +55,11 @@ pub struct Append {
     change: Option<Arc<Change>>,
     base: Arc<Compactions>,
     rules: Rules,
-    phase: Phase,
+    phase: AppendPhase,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Phase {
+enum AppendPhase {
     Create(Arc<Compactions>),
     CheckSlot(Arc<Compactions>),
     Find,
@@ -97,7 +97,7 @@ impl Append {
     #[must_use]
     pub fn new(change: Change, newest: Arc<Compactions>, rules: Rules) -> Append {
         let change = Some(Arc::new(change));
-        let mut append = Append { change, base: newest, rules, phase: Phase::Find };
+        let mut append = Append { change, base: newest, rules, phase: AppendPhase::Find };
         append.plan();
         append
     }
@@ -107,7 +107,7 @@ impl Append {
     #[must_use]
     pub fn look(database: DatabaseId, rules: Rules) -> Append {
         let base = Arc::new(Compactions::none(database));
-        Append { change: None, base, rules, phase: Phase::Find }
+        Append { change: None, base, rules, phase: AppendPhase::Find }
     }
 
     /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
@@ -115,17 +115,19 @@ impl Append {
     #[must_use]
     pub fn action(&self) -> AppendAction {
         AppendAction::Request(match &self.phase {
-            Phase::Create(next) => RecordRequest::Create(next.clone()),
-            Phase::CheckSlot(_) | Phase::Find | Phase::Verify(_) => RecordRequest::List,
-            Phase::Read(number) => RecordRequest::Read(*number),
-            Phase::Done(record) => return AppendAction::Done(record.clone()),
-            Phase::Failed(refusal) => return AppendAction::Failed(*refusal),
+            AppendPhase::Create(next) => RecordRequest::Create(next.clone()),
+            AppendPhase::CheckSlot(_) | AppendPhase::Find | AppendPhase::Verify(_) => {
+                RecordRequest::List
+            }
+            AppendPhase::Read(number) => RecordRequest::Read(*number),
+            AppendPhase::Done(record) => return AppendAction::Done(record.clone()),
+            AppendPhase::Failed(refusal) => return AppendAction::Failed(*refusal),
         })
     }
 
     /// The answer. One to something that was not asked is ignored.
     pub fn on_answer(&mut self, answer: RecordAnswer) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Find);
+        let phase = std::mem::replace(&mut self.phase, AppendPhase::Find);
         let answer = match answer {
             RecordAnswer::Listed(listing) => {
                 RecordAnswer::Listed(listing.counting_from(self.first()))
@@ -133,31 +135,31 @@ impl Append {
             answer => answer,
         };
         self.phase = match (phase, answer) {
-            (Phase::Create(next), RecordAnswer::Created(outcome)) => match outcome {
+            (AppendPhase::Create(next), RecordAnswer::Created(outcome)) => match outcome {
                 PutOutcome::Committed if self.rules.has(Rule::CheckRecordSlot) => {
-                    Phase::CheckSlot(next)
+                    AppendPhase::CheckSlot(next)
                 }
-                PutOutcome::Committed => Phase::Done(next),
-                PutOutcome::Lost(()) => Phase::Find,
-                PutOutcome::NotApplied | PutOutcome::Unknown => Phase::Create(next),
+                PutOutcome::Committed => AppendPhase::Done(next),
+                PutOutcome::Lost(()) => AppendPhase::Find,
+                PutOutcome::NotApplied | PutOutcome::Unknown => AppendPhase::Create(next),
             },
-            (Phase::CheckSlot(created), RecordAnswer::Listed(listing)) => {
+            (AppendPhase::CheckSlot(created), RecordAnswer::Listed(listing)) => {
                 match listing.boundary < created.number {
-                    true => Phase::Done(created),
+                    true => AppendPhase::Done(created),
                     false => self.find(listing),
                 }
             }
-            (Phase::Find, RecordAnswer::Listed(listing)) => self.find(listing),
-            (Phase::Read(_), RecordAnswer::Read(Some(read))) => {
+            (AppendPhase::Find, RecordAnswer::Listed(listing)) => self.find(listing),
+            (AppendPhase::Read(_), RecordAnswer::Read(Some(read))) => {
                 self.base = read;
                 self.plan();
                 return;
             }
-            (Phase::Verify(refusal), RecordAnswer::Listed(listing)) => {
+            (AppendPhase::Verify(refusal), RecordAnswer::Listed(listing)) => {
                 self.verified(refusal, listing)
             }
             // Freed since the listing: newer ones exist.
-            (Phase::Read(_), RecordAnswer::Read(None)) => Phase::Find,
+            (AppendPhase::Read(_), RecordAnswer::Read(None)) => AppendPhase::Find,
             (asked, _) => asked,
         };
     }
@@ -169,16 +171,16 @@ impl Append {
 
     /// Nothing there is a chain that was never begun, unless a boundary says that it was: then the
     /// listing raced, and the next one shows more.
-    fn find(&mut self, listing: RecordListing) -> Phase {
+    fn find(&mut self, listing: RecordListing) -> AppendPhase {
         if listing.newest > listing.boundary {
-            return Phase::Read(listing.newest);
+            return AppendPhase::Read(listing.newest);
         }
         if listing == RecordListing::default() {
             self.base = Arc::new(Compactions::none(self.base.database));
             self.plan();
-            return std::mem::replace(&mut self.phase, Phase::Find);
+            return std::mem::replace(&mut self.phase, AppendPhase::Find);
         }
-        Phase::Find
+        AppendPhase::Find
     }
 
     fn plan(&mut self) {
@@ -188,15 +190,15 @@ impl Append {
             Some(change) => change.apply_with(&self.base, self.rules).map(Some),
         };
         self.phase = match verdict {
-            Ok(Some(next)) => Phase::Create(Arc::new(next)),
+            Ok(Some(next)) => AppendPhase::Create(Arc::new(next)),
             // The record before the first needs no proof.
-            Ok(None) if self.base.number < self.first() => Phase::Done(self.base.clone()),
-            Ok(None) => Phase::Verify(None),
-            Err(refusal) => Phase::Verify(Some(refusal)),
+            Ok(None) if self.base.number < self.first() => AppendPhase::Done(self.base.clone()),
+            Ok(None) => AppendPhase::Verify(None),
+            Err(refusal) => AppendPhase::Verify(Some(refusal)),
         };
     }
 
-    fn verified(&mut self, refusal: Option<ChangeRefusal>, listing: RecordListing) -> Phase {
+    fn verified(&mut self, refusal: Option<ChangeRefusal>, listing: RecordListing) -> AppendPhase {
         let real = listing.boundary < self.base.number.max(self.first());
         let newest = listing.newest <= self.base.number;
         let anywhere = self.change.as_ref().is_none_or(|change| !change.shows_in_newest_only());
@@ -204,10 +206,10 @@ impl Append {
             (_, false) => self.find(listing),
             // In effect in a real record: it was made, whatever came after. A look wants no less
             // than what was the newest when it was listed.
-            (None, true) if anywhere || newest => Phase::Done(self.base.clone()),
-            (None, true) => Phase::Read(listing.newest),
-            (Some(refusal), true) if newest => Phase::Failed(refusal),
-            (Some(_), true) => Phase::Read(listing.newest),
+            (None, true) if anywhere || newest => AppendPhase::Done(self.base.clone()),
+            (None, true) => AppendPhase::Read(listing.newest),
+            (Some(refusal), true) if newest => AppendPhase::Failed(refusal),
+            (Some(_), true) => AppendPhase::Read(listing.newest),
         }
     }
 }

@@ -119,7 +119,7 @@ fn a_record_in_a_freed_slot_is_not_believed() {
     store.free(5);
     let late =
         Append::new(Change::Cancel { epoch: Epoch(2), job: JobId(1) }, old.clone(), Rules::ALL);
-    assert!(matches!(late.phase, Phase::Verify(_)), "no such job");
+    assert!(matches!(late.phase, AppendPhase::Verify(_)), "no such job");
     let mut late = Append::new(take_over(3), old, Rules::ALL);
     assert_eq!(store.run(&mut late), Err(ChangeRefusal::Fenced { by: Epoch(6) }));
     assert!(store.records.contains_key(&3), "it did land");
