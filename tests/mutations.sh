@@ -53,8 +53,8 @@ folded_across_snapshots    regress  peer_33_operands
 expiry_not_minded          regress  peer_33_an_operand
 bound_ignored              regress  peer_35
 backward_versions          regress  peer_36
-room_is_told_to_nobody     regress  peer_47
-beats_by_progress          regress  peer_48
+stall_end_is_told_to_nobodyregress  peer_47
+heartbeats_by_progress     regress  peer_48
 own_options_decide         regress  peer_49
 lent_kept                  beyond   of_tables_that_are_gone
 lent_unchecked             beyond   a_damaged_table

@@ -48,8 +48,8 @@ fn prepare(runtime: &Runtime, path: &Path, codec: Codec, rows: u64) {
                 let n = layer * each + n;
                 batch.put(&shuffled_key(n, rows), &row_value(n, codec), None).unwrap();
             }
-            while let Accept::Pressure(room) = db.write(&batch).unwrap() {
-                runtime.block_on(room).unwrap();
+            while let Accept::Pressure(stall) = db.write(&batch).unwrap() {
+                runtime.block_on(stall).unwrap();
             }
         }
         runtime.block_on(db.flush_memtable()).unwrap();

@@ -21,7 +21,7 @@ fn accepted(runtime: &Runtime, mut write: impl FnMut() -> siltstone::Result<Acce
     loop {
         match write().unwrap() {
             Accept::Accepted(_) => return,
-            Accept::Pressure(room) => runtime.block_on(room).unwrap(),
+            Accept::Pressure(stall) => runtime.block_on(stall).unwrap(),
         }
     }
 }

@@ -34,7 +34,7 @@ fn view() -> ReadView {
 fn compact(tables: &[Loaded]) -> u64 {
     let retention = Retention {
         range_deletes: Vec::new(),
-        snapshots: Vec::new(),
+        snapshot_bounds: Vec::new(),
         floor: None,
         bottom: true,
         now: UnixMillis(0),

@@ -167,7 +167,7 @@ class Stats:
     compaction_failures: int
     """Runs of the compactor that failed, and are tried again."""
     compactor_takeovers: int
-    """Times that this process took the compactor's epoch back from one that was silent."""
+    """Times that this process took the compactor's epoch back from one that was stalled."""
     compactor_silent_seconds: float
     """How long the compactor that stopped this process's has been seen to do nothing while it was
     needed; 0 where there is none."""

@@ -1,4 +1,4 @@
-//! Compactors without a writer, and workers, on the simulation (RFC 0021): take-overs, silence, and
+//! Compactors without a writer, and workers, on the simulation (RFC 0021): take-overs, stalls, and
 //! deaths at every store operation. Whatever happens, rows stay, what was recorded is not done
 //! again, and a collector without grace leaves nothing but what is named.
 
@@ -12,7 +12,7 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
-mod silence;
+mod stalled;
 
 use parking_lot::Mutex;
 use siltstone::verify::verify;

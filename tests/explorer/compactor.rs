@@ -34,7 +34,7 @@ pub(crate) struct Compactor {
     shape: Shape,
     /// How many ranges of a job it begins with; the others are for workers.
     own: u8,
-    /// Claims of others that it may still take for silent.
+    /// Claims of others that it may still take for stalled.
     takes: u8,
     /// Names that it has given.
     names: u8,
@@ -76,7 +76,7 @@ impl Compactor {
         Compactor::of(WHOLE, 1, 0)
     }
 
-    /// One that leaves ranges to workers, and takes so many claims of others for silent.
+    /// One that leaves ranges to workers, and takes so many claims of others for stalled.
     pub(crate) fn of(shape: Shape, own: u8, takes: u8) -> Actor {
         let (epoch, phase) = (Epoch::NONE, Phase::Waiting);
         Actor::Compactor(Compactor { shape, own, takes, names: 0, epoch, phase })
@@ -168,7 +168,7 @@ impl Compactor {
         }
     }
 
-    /// Its own ranges first; then those that are open, or whose worker it takes for silent; and it
+    /// Its own ranges first; then those that are open, or whose worker it takes for stalled; and it
     /// looks what others have recorded.
     fn work(
         &self,

@@ -296,7 +296,7 @@ fn jobs() -> Vec<Drop> {
     let two: fn(Rules) -> Vec<Actor> =
         |_| vec![plain(1, 1, &[1]), Compactor::actor(), Compactor::actor(), Collector::actor(1)];
     // The coordinator leaves its only range to two workers.
-    let silent: fn(Rules) -> Vec<Actor> = |_| {
+    let stalled: fn(Rules) -> Vec<Actor> = |_| {
         let coordinator = Compactor::of(WHOLE, 0, 0);
         let workers = [Worker::actor(1), Worker::actor(1)];
         let all = [plain(1, 1, &[1]), coordinator].into_iter().chain(workers);
@@ -318,10 +318,10 @@ fn jobs() -> Vec<Drop> {
         Drop::new(Rule::FinishByEpoch, two).after(FLUSHED),
         Drop::new(Rule::RecordByEpoch, two).after(FLUSHED),
         Drop::new(Rule::CheckRecordSlot, two).after(FLUSHED),
-        Drop::new(Rule::ProgressByClaim, silent)
+        Drop::new(Rule::ProgressByClaim, stalled)
             .behind(&[Rule::RecordReserved])
             .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)]),
-        Drop::new(Rule::RecordReserved, silent)
+        Drop::new(Rule::RecordReserved, stalled)
             .behind(&[Rule::ProgressByClaim])
             .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 10)]),
     ]

@@ -76,7 +76,7 @@ pub(crate) fn worker_of(me: usize) -> AttemptId {
 
 /// The claim of a process.
 pub(crate) fn claim_of(me: usize) -> Claim {
-    Claim { worker: worker_of(me), beats: 0 }
+    Claim { worker: worker_of(me), heartbeats: 0 }
 }
 
 /// A range that is to be claimed: of a job of the newest record, and in whose place.

@@ -79,7 +79,7 @@ impl Worker {
         Some(())
     }
 
-    /// Every range that is not finished may be open, or its worker silent.
+    /// Every range that is not finished may be open, or its worker stalled.
     fn choose(&self, world: &World, me: usize, record: &Arc<Compactions>, out: &mut Out) {
         let tip = world.ghost.tip.clone();
         let mut found = false;

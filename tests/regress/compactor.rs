@@ -333,7 +333,7 @@ fn a_leftover_whose_tables_have_gone_is_given_up_in_silence() {
 /// A peer's 19: a worker sleeps amid its range, is taken for dead, and wakes when others are done.
 /// What it records is refused, and it looks for other work.
 #[test]
-fn peer_19_what_a_silent_worker_made_is_not_recorded() {
+fn peer_19_what_a_stalled_worker_made_is_not_recorded() {
     let mut taken = 0;
     for step in (6..60).step_by(2) {
         let place = Place::new(|plan| plan);
@@ -443,9 +443,9 @@ fn claims(place: &Place) -> BTreeMap<(JobId, usize), BTreeSet<AttemptId>> {
 }
 
 /// A peer's 48 too: signs of life come from a timer. A table that takes longer than the time after
-/// which a silent worker counts as dead is no silence.
+/// which a stalled worker counts as dead is no stall.
 #[test]
-fn peer_48_a_slow_table_is_no_silence() {
+fn peer_48_a_slow_table_is_no_stall() {
     let place = Place::new(|plan| plan);
     let rows = filled(&place);
     let mut slow = eager();

@@ -1,5 +1,5 @@
 //! Compactors and workers in processes of their own: they take over from one another and from the
-//! writers' own, which take back from those that fall silent; they are stopped in the middle, and
+//! writers' own, which take back from those that stall; they are stopped in the middle, and
 //! their clocks are wrong.
 
 use crate::world::World;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Whether a seed has them: half of them do. A compactor that its store refuses ends and gives its
-/// epoch up, so fewer of them fall silent, and it takes more seeds until one is taken back from.
+/// epoch up, so fewer of them stall, and it takes more seeds until one is taken back from.
 pub(crate) fn take_part(seed: u64) -> bool {
     !seed.is_multiple_of(2)
 }

@@ -6,6 +6,7 @@ mod effects;
 mod floors;
 mod house;
 mod mask;
+mod names;
 mod papers;
 mod size;
 mod text;
@@ -76,6 +77,8 @@ laws! {
     floors_import_downwards: floors::downwards;
     /// No circle joins modules of a pure crate.
     pure_modules_have_no_circle: floors::circles;
+    /// No two types of a crate's production code have one name.
+    types_have_names_of_their_own: names::types;
     /// Clock, randomness, tasks, environment and store stay in their homes.
     effects_stay_in_their_homes: effects::effects;
     /// At most 600 lines a file, tests not counted.

@@ -77,7 +77,7 @@ fn full() -> Compactions {
     one.ranges[0] = JobRange {
         outputs: finished.to_vec(),
         reserved: vec![SstId(72), SstId(73 << 64)],
-        claim: Some(Claim { worker: AttemptId(5 << 70), beats: 77 }),
+        claim: Some(Claim { worker: AttemptId(5 << 70), heartbeats: 77 }),
         ..one.ranges[0].clone()
     };
     one.ranges[1].done = true;
@@ -242,7 +242,7 @@ fn a_range_goes_to_another_worker_with_what_is_finished() {
     apply(&mut chain, &claim(0, 100, None, 1000));
     apply(&mut chain, &progress(0, 100, vec![table(1000, [b"a", b"c"], [1, 9])], false));
     let seen = chain.jobs[0].ranges[0].claim.unwrap();
-    assert_eq!(seen.beats, 1);
+    assert_eq!(seen.heartbeats, 1);
     // A sign of life between the look and the claim.
     let mut alive = chain.clone();
     apply(&mut alive, &progress(0, 100, vec![], false));
@@ -363,7 +363,8 @@ fn any_change() -> impl Strategy<Value = Change> {
                 job: JobId(id),
                 range,
                 worker: AttemptId(worker),
-                instead_of: seen.map(|(worker, beats)| Claim { worker: AttemptId(worker), beats }),
+                instead_of: seen
+                    .map(|(worker, heartbeats)| Claim { worker: AttemptId(worker), heartbeats }),
                 names: vec![SstId(name), SstId(name + 1)],
             }
         ),
@@ -402,9 +403,9 @@ proptest! {
             let Ok(next) = change.apply(&chain) else { continue };
             prop_assert_eq!(next.number, chain.number + 1);
             prop_assert_eq!(next.broken(), None);
-            let beat = matches!(&change, Change::Progress { outputs, names, done, .. }
+            let heartbeat = matches!(&change, Change::Progress { outputs, names, done, .. }
                 if outputs.is_empty() && names.is_empty() && !done);
-            prop_assert!(beat || change.in_effect(&next), "{:?}", change);
+            prop_assert!(heartbeat || change.in_effect(&next), "{:?}", change);
             for old in &chain.jobs {
                 let Some(new) = next.job(old.id) else { continue };
                 let tables = |job: &Job| -> Vec<SstId> {

@@ -32,7 +32,7 @@ enum Pending {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum CoveredSide {
     Right,
     Left,
 }
@@ -45,7 +45,11 @@ impl<C: Cursor> Covered<C> {
         Covered { cursor, cover, newest, near: 0, pending: Pending::Own }
     }
 
-    fn moved(&mut self, side: Side, own: impl FnOnce(&mut C) -> Result<Step>) -> Result<Step> {
+    fn moved(
+        &mut self,
+        side: CoveredSide,
+        own: impl FnOnce(&mut C) -> Result<Step>,
+    ) -> Result<Step> {
         let mut step = match self.pending {
             Pending::Own => own(&mut self.cursor)?,
             Pending::Onward => self.onward(side)?,
@@ -71,17 +75,17 @@ impl<C: Cursor> Covered<C> {
         }
     }
 
-    fn onward(&mut self, side: Side) -> Result<Step> {
+    fn onward(&mut self, side: CoveredSide) -> Result<Step> {
         match side {
-            Side::Right => self.cursor.next(),
-            Side::Left => self.cursor.prev(),
+            CoveredSide::Right => self.cursor.next(),
+            CoveredSide::Left => self.cursor.prev(),
         }
     }
 
-    fn past(&mut self, side: Side, span: usize) -> Result<Step> {
+    fn past(&mut self, side: CoveredSide, span: usize) -> Result<Step> {
         match (side, self.cover.spans().get(span)) {
-            (Side::Right, Some(span)) => self.cursor.seek(&span.end, Seq::MAX),
-            (Side::Left, Some(span)) => self.cursor.seek_before(&span.start, Seq::MAX),
+            (CoveredSide::Right, Some(span)) => self.cursor.seek(&span.end, Seq::MAX),
+            (CoveredSide::Left, Some(span)) => self.cursor.seek_before(&span.start, Seq::MAX),
             (_, None) => Ok(Step::End),
         }
     }
@@ -104,27 +108,27 @@ impl<C: Cursor> Covered<C> {
 
 impl<C: Cursor> Cursor for Covered<C> {
     fn seek_first(&mut self) -> Result<Step> {
-        self.moved(Side::Right, C::seek_first)
+        self.moved(CoveredSide::Right, C::seek_first)
     }
 
     fn seek_last(&mut self) -> Result<Step> {
-        self.moved(Side::Left, C::seek_last)
+        self.moved(CoveredSide::Left, C::seek_last)
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        self.moved(Side::Right, |cursor| cursor.seek(key, seq))
+        self.moved(CoveredSide::Right, |cursor| cursor.seek(key, seq))
     }
 
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        self.moved(Side::Left, |cursor| cursor.seek_before(key, seq))
+        self.moved(CoveredSide::Left, |cursor| cursor.seek_before(key, seq))
     }
 
     fn next(&mut self) -> Result<Step> {
-        self.moved(Side::Right, C::next)
+        self.moved(CoveredSide::Right, C::next)
     }
 
     fn prev(&mut self) -> Result<Step> {
-        self.moved(Side::Left, C::prev)
+        self.moved(CoveredSide::Left, C::prev)
     }
 
     fn entry(&self) -> Option<Entry<'_>> {

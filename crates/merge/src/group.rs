@@ -7,7 +7,7 @@ use siltstone_base::{Entry, Result, Seq};
 
 /// What became of an entry that was shown to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum GroupVerdict {
     /// It was taken in.
     Entry,
     /// It was taken in and is itself the item.
@@ -85,21 +85,21 @@ impl Group {
         &mut self,
         view: &ReadView,
         entry: Option<Entry<'_>>,
-    ) -> Result<Took> {
+    ) -> Result<GroupVerdict> {
         let Some(entry) = entry.filter(|entry| !self.open || entry.key == self.key) else {
             if self.open {
                 self.fold(view, None, Met::NewestFirst)?;
-                return Ok(Took::ItemBefore);
+                return Ok(GroupVerdict::ItemBefore);
             }
-            return Ok(Took::End);
+            return Ok(GroupVerdict::End);
         };
         let effect = effect_of(&entry, view.now)?;
         if entry.seq > view.seq || !self.open && entry.key == self.key {
-            return Ok(Took::Entry);
+            return Ok(GroupVerdict::Entry);
         }
         if cfg!(mutation = "expired_is_passed_over") && entry.is_expired(view.now) {
             // What is older comes back to life.
-            return Ok(Took::Entry);
+            return Ok(GroupVerdict::Entry);
         }
         if !self.open {
             self.begin(&entry);
@@ -109,14 +109,14 @@ impl Group {
                 view.operator()?;
                 self.operands.push(entry.value);
                 self.open = true;
-                Ok(Took::Entry)
+                Ok(GroupVerdict::Entry)
             }
-            Effect::Absent if !self.open => Ok(Took::Entry),
-            Effect::Value if !self.open => Ok(Took::EntryIsItem),
+            Effect::Absent if !self.open => Ok(GroupVerdict::Entry),
+            Effect::Value if !self.open => Ok(GroupVerdict::EntryIsItem),
             settled => {
                 let base = (settled == Effect::Value).then_some(entry.value);
                 self.fold(view, base, Met::NewestFirst)?;
-                Ok(Took::EntryMadeItem)
+                Ok(GroupVerdict::EntryMadeItem)
             }
         }
     }
@@ -127,13 +127,13 @@ impl Group {
         &mut self,
         view: &ReadView,
         entry: Option<Entry<'_>>,
-    ) -> Result<Took> {
+    ) -> Result<GroupVerdict> {
         let Some(entry) = entry.filter(|entry| !self.open || entry.key == self.key) else {
             return self.settle(view);
         };
         let effect = effect_of(&entry, view.now)?;
         if entry.seq > view.seq {
-            return Ok(Took::Entry);
+            return Ok(GroupVerdict::Entry);
         }
         if !self.open {
             self.begin(&entry);
@@ -141,7 +141,7 @@ impl Group {
         } else if cfg!(mutation = "backward_versions") {
             // The oldest version wins. Found by `a_scan_equals_the_model` and by
             // `backward_the_newest_version_wins`.
-            return Ok(Took::Entry);
+            return Ok(GroupVerdict::Entry);
         }
         self.seq = entry.seq;
         match effect {
@@ -157,19 +157,19 @@ impl Group {
                 self.has_base = true;
             }
         }
-        Ok(Took::Entry)
+        Ok(GroupVerdict::Entry)
     }
 
-    fn settle(&mut self, view: &ReadView) -> Result<Took> {
+    fn settle(&mut self, view: &ReadView) -> Result<GroupVerdict> {
         if !self.open {
-            return Ok(Took::End);
+            return Ok(GroupVerdict::End);
         }
         self.open = false;
         if !self.operands.is_empty() {
             let base = std::mem::take(&mut self.value);
             self.fold(view, self.has_base.then_some(&base), Met::OldestFirst)?;
-            return Ok(Took::ItemBefore);
+            return Ok(GroupVerdict::ItemBefore);
         }
-        Ok(if self.has_base { Took::ItemBefore } else { Took::NothingYet })
+        Ok(if self.has_base { GroupVerdict::ItemBefore } else { GroupVerdict::NothingYet })
     }
 }

@@ -32,7 +32,7 @@ impl Shown {
 
 /// What became of an entry that was shown to the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Took {
+pub(crate) enum KeepVerdict {
     /// It was dropped, or collected.
     Entry,
     /// It is kept, as shown.
@@ -62,18 +62,16 @@ pub(crate) struct Keep {
 /// The number of snapshots below `seq`: a snapshot reads its own sequence number. Above the floor
 /// every sequence number counts as one.
 fn stripe_of(rules: &Retention, seq: Seq) -> u64 {
-    let snapshots = &rules.snapshots;
+    let bounds = &rules.snapshot_bounds;
     match rules.floor {
-        Some(floor) if seq > floor => {
-            (snapshots.len() as u64).saturating_add(seq.get() - floor.get())
-        }
-        _ => snapshots.partition_point(|snapshot| *snapshot < seq) as u64,
+        Some(floor) if seq > floor => (bounds.len() as u64).saturating_add(seq.get() - floor.get()),
+        _ => bounds.partition_point(|bound| *bound < seq) as u64,
     }
 }
 
 impl Keep {
     pub(crate) fn new(mut rules: Retention) -> Self {
-        rules.snapshots.sort_unstable();
+        rules.snapshot_bounds.sort_unstable();
         let deletes = std::mem::take(&mut rules.range_deletes);
         let deletes = Deletes::new(deletes, |seq| stripe_of(&rules, seq));
         Keep { rules, deletes, key: Vec::new(), closed: None, group: Vec::new(), kept: Vec::new() }
@@ -111,10 +109,10 @@ impl Keep {
 
     /// Takes the next entry in, or leaves it and settles the group before it.
     #[inline]
-    pub(crate) fn take(&mut self, entry: Option<&Entry<'_>>) -> Result<Took> {
+    pub(crate) fn take(&mut self, entry: Option<&Entry<'_>>) -> Result<KeepVerdict> {
         let collecting = !self.group.is_empty();
         let Some(entry) = entry.filter(|entry| !collecting || entry.key == self.key) else {
-            return if collecting { self.settle() } else { Ok(Took::End) };
+            return if collecting { self.settle() } else { Ok(KeepVerdict::End) };
         };
         if entry.key != self.key {
             self.key.clear();
@@ -124,10 +122,10 @@ impl Keep {
         let effect = effect_of(entry, self.rules.now)?;
         let stripe = self.stripe_of(entry.seq);
         if self.closed == Some(stripe) {
-            return Ok(Took::Entry);
+            return Ok(KeepVerdict::Entry);
         }
         if !self.deletes.is_empty() && self.deletes.hide(entry.key, entry.seq, stripe) {
-            return Ok(Took::Entry);
+            return Ok(KeepVerdict::Entry);
         }
         if effect != Effect::Operand {
             self.closed = Some(stripe);
@@ -139,7 +137,7 @@ impl Keep {
             // Expired is dropped wherever it stands, and what an older level holds comes back.
             // Found by `what_is_kept_reads_as_before` and by
             // `an_expired_value_still_hides_the_level_below`.
-            return Ok(Took::Entry);
+            return Ok(KeepVerdict::Entry);
         }
         // A tombstone at the bottom may go, and an operand may be folded: that depends on what is
         // older. Everything else is decided at once.
@@ -150,9 +148,9 @@ impl Keep {
         };
         if collecting || waits {
             self.collect(entry, effect);
-            return Ok(Took::Entry);
+            return Ok(KeepVerdict::Entry);
         }
-        Ok(Took::EntryKept(match effect {
+        Ok(KeepVerdict::EntryKept(match effect {
             Effect::Absent => Shown::AsTombstone,
             Effect::Value if self.may_zero(stripe) => Shown::AtZero,
             _ => Shown::AsItIs,
@@ -173,7 +171,7 @@ impl Keep {
     /// Decides about the group, stripe by stripe from the oldest on: what an older stripe keeps
     /// tells whether a tombstone above it is still needed.
     #[inline(never)]
-    fn settle(&mut self) -> Result<Took> {
+    fn settle(&mut self) -> Result<KeepVerdict> {
         let mut versions = std::mem::take(&mut self.group);
         versions.reverse();
         let mut below = !self.rules.bottom;
@@ -194,7 +192,7 @@ impl Keep {
             oldest.seq = Seq::NONE;
         }
         self.kept = kept;
-        Ok(if self.kept.is_empty() { Took::NothingKept } else { Took::GroupKept })
+        Ok(if self.kept.is_empty() { KeepVerdict::NothingKept } else { KeepVerdict::GroupKept })
     }
 
     /// What one stripe keeps. `versions` are oldest first: at most one value or tombstone, and

@@ -1,6 +1,6 @@
 //! What a flush or compaction keeps of a cursor.
 
-use crate::keep::{Keep, Shown, Took};
+use crate::keep::{Keep, KeepVerdict, Shown};
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use crate::retention::Retention;
@@ -19,7 +19,7 @@ pub enum Visit {
 
 /// Which entry is at hand.
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum RetainAt {
     Nowhere,
     /// The cursor's, shown so.
     Cursor(Shown),
@@ -38,7 +38,7 @@ pub struct Retain<C> {
     /// The cursor's entry has been taken in, or there is none yet: move before looking.
     move_first: bool,
     ended: bool,
-    at: At,
+    at: RetainAt,
     failed: Option<Error>,
 }
 
@@ -66,7 +66,7 @@ impl<C: Cursor> Retain<C> {
             move_first: true,
             ended: range.is_empty(),
             range,
-            at: At::Nowhere,
+            at: RetainAt::Nowhere,
             failed: None,
         }
     }
@@ -103,13 +103,13 @@ impl<C: Cursor> Retain<C> {
     /// Whether an entry is at hand.
     #[must_use]
     pub fn stands(&self) -> bool {
-        !matches!(self.at, At::Nowhere)
+        !matches!(self.at, RetainAt::Nowhere)
     }
 
     /// The entry at hand is done with.
     fn leave(&mut self) {
-        let next = matches!(self.at, At::Kept) && self.keep.drop_front();
-        self.at = if next { At::Kept } else { At::Nowhere };
+        let next = matches!(self.at, RetainAt::Kept) && self.keep.drop_front();
+        self.at = if next { RetainAt::Kept } else { RetainAt::Nowhere };
     }
 
     /// Shows what is at hand already; `None` when `visit` wants more.
@@ -153,20 +153,20 @@ impl<C: Cursor> Retain<C> {
             };
             self.ended = entry.is_none();
             let took = self.keep.take(entry.as_ref())?;
-            self.move_first = matches!(took, Took::Entry | Took::EntryKept(_));
+            self.move_first = matches!(took, KeepVerdict::Entry | KeepVerdict::EntryKept(_));
             match (took, &entry) {
-                (Took::EntryKept(shown), Some(entry)) => match visit(&shown.of(entry))? {
+                (KeepVerdict::EntryKept(shown), Some(entry)) => match visit(&shown.of(entry))? {
                     Visit::GoOn => {}
                     Visit::Enough => return Ok(Step::Ready),
                     Visit::Leave => {
-                        self.at = At::Cursor(shown);
+                        self.at = RetainAt::Cursor(shown);
                         return Ok(Step::Ready);
                     }
                 },
-                (Took::Entry | Took::NothingKept | Took::EntryKept(_), _) => {}
-                (Took::End, _) => return Ok(Step::End),
-                (Took::GroupKept, _) => {
-                    self.at = At::Kept;
+                (KeepVerdict::Entry | KeepVerdict::NothingKept | KeepVerdict::EntryKept(_), _) => {}
+                (KeepVerdict::End, _) => return Ok(Step::End),
+                (KeepVerdict::GroupKept, _) => {
+                    self.at = RetainAt::Kept;
                     if let Some(step) = self.visit_at_hand(visit)? {
                         return Ok(step);
                     }
@@ -188,9 +188,9 @@ impl<C: Cursor> Retain<C> {
     #[must_use]
     pub fn entry(&self) -> Option<Entry<'_>> {
         match self.at {
-            At::Nowhere => None,
-            At::Kept => self.keep.front(),
-            At::Cursor(shown) => self.cursor.entry().map(|entry| shown.of(&entry)),
+            RetainAt::Nowhere => None,
+            RetainAt::Kept => self.keep.front(),
+            RetainAt::Cursor(shown) => self.cursor.entry().map(|entry| shown.of(&entry)),
         }
     }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct Retention {
     /// Sequence numbers that somebody still reads at: snapshots, checkpoints, and the durable bound
     /// of readers that want nothing else. The head needs no mention. Ascending.
-    pub snapshots: Vec<Seq>,
+    pub snapshot_bounds: Vec<Seq>,
     /// Somebody may read at any sequence number from this on, though nobody says at which: every
     /// version above it is kept, each in a stripe of its own. What a compactor in another process
     /// knows: the floor of the manifest. `None`: the snapshots are all there are.
@@ -36,7 +36,7 @@ pub struct Retention {
 impl fmt::Debug for Retention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Retention")
-            .field("snapshots", &self.snapshots)
+            .field("snapshot_bounds", &self.snapshot_bounds)
             .field("floor", &self.floor)
             .field("bottom", &self.bottom)
             .field("now", &self.now)

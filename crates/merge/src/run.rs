@@ -30,16 +30,16 @@ enum Stage {
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum RunSide {
     Right,
     Left,
 }
 
 /// To the end of a table that a move towards `side` comes to first.
-fn enter<C: Cursor>(table: &mut C, side: Side) -> Result<Step> {
+fn enter<C: Cursor>(table: &mut C, side: RunSide) -> Result<Step> {
     match side {
-        Side::Right => table.seek_first(),
-        Side::Left => table.seek_last(),
+        RunSide::Right => table.seek_first(),
+        RunSide::Left => table.seek_last(),
     }
 }
 
@@ -66,7 +66,7 @@ impl<C: Cursor> RunCursor<C> {
     /// Calls `own` on the table at hand, or the edge it waits for, and goes over to the neighbours
     /// on `side` while a table has nothing there.
     #[inline(always)]
-    fn drive(&mut self, side: Side, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
+    fn drive(&mut self, side: RunSide, own: impl Fn(&mut C) -> Result<Step>) -> Result<Step> {
         let edge = self.stage == Stage::Edge;
         self.stage = Stage::Idle;
         let Some((_, table)) = self.tables.get_mut(self.at) else { return Ok(Step::End) };
@@ -79,7 +79,7 @@ impl<C: Cursor> RunCursor<C> {
     /// Goes on after a move that did not end on an entry: `step` of the table at hand, which was
     /// entered at its edge or not.
     #[cold]
-    fn settle(&mut self, side: Side, mut edge: bool, mut step: Result<Step>) -> Result<Step> {
+    fn settle(&mut self, side: RunSide, mut edge: bool, mut step: Result<Step>) -> Result<Step> {
         loop {
             match step {
                 Err(error) => {
@@ -95,9 +95,9 @@ impl<C: Cursor> RunCursor<C> {
             }
             edge = true;
             self.at = match side {
-                Side::Right => self.at + 1,
+                RunSide::Right => self.at + 1,
                 // Left of the first table there is nothing, as right of the last.
-                Side::Left => self.at.checked_sub(1).unwrap_or(self.tables.len()),
+                RunSide::Left => self.at.checked_sub(1).unwrap_or(self.tables.len()),
             };
             let Some((_, table)) = self.tables.get_mut(self.at) else { return Ok(Step::End) };
             step = enter(table, side);
@@ -122,36 +122,36 @@ impl<C: Cursor> RunCursor<C> {
 impl<C: Cursor> Cursor for RunCursor<C> {
     fn seek_first(&mut self) -> Result<Step> {
         self.start(Some(0));
-        self.drive(Side::Right, C::seek_first)
+        self.drive(RunSide::Right, C::seek_first)
     }
 
     fn seek_last(&mut self) -> Result<Step> {
         self.start(self.tables.len().checked_sub(1));
-        self.drive(Side::Left, C::seek_last)
+        self.drive(RunSide::Left, C::seek_last)
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
         let at = self.tables.partition_point(|(bounds, _)| bounds.last_key.as_ref() < key);
         self.start(Some(at));
-        self.drive(Side::Right, |table| table.seek(key, seq))
+        self.drive(RunSide::Right, |table| table.seek(key, seq))
     }
 
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
         // A newer version of `key` itself lies before (key, seq), so its own table counts.
         let after = self.tables.partition_point(|(bounds, _)| bounds.first_key.as_ref() <= key);
         self.start(after.checked_sub(1));
-        self.drive(Side::Left, |table| table.seek_before(key, seq))
+        self.drive(RunSide::Left, |table| table.seek_before(key, seq))
     }
 
     #[inline]
     fn next(&mut self) -> Result<Step> {
         self.check_standing()?;
-        self.drive(Side::Right, C::next)
+        self.drive(RunSide::Right, C::next)
     }
 
     fn prev(&mut self) -> Result<Step> {
         self.check_standing()?;
-        self.drive(Side::Left, C::prev)
+        self.drive(RunSide::Left, C::prev)
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! What a reader sees of a cursor: at most one value per user key.
 
-use crate::group::{Group, Took};
+use crate::group::{Group, GroupVerdict};
 use crate::merge::Direction;
 use crate::range::KeyRange;
 use crate::view::ReadView;
@@ -19,7 +19,7 @@ const MOST_ONE_BY_ONE: u32 = 64;
 
 /// Where the item lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum VisibleAt {
     Nowhere,
     /// It is the entry that the cursor stands on.
     Cursor,
@@ -41,7 +41,7 @@ pub struct Visible<C> {
     /// The cursor's entry has been taken in, or there is none yet: move before looking.
     move_first: bool,
     ended: bool,
-    at: At,
+    at: VisibleAt,
     group: Group,
     /// Entries passed over so far.
     passed: u32,
@@ -76,7 +76,7 @@ impl<C: Cursor> Visible<C> {
             move_first: true,
             ended: range.is_empty(),
             range,
-            at: At::Nowhere,
+            at: VisibleAt::Nowhere,
             group: Group::default(),
             passed: 0,
             mark: Vec::new(),
@@ -107,7 +107,7 @@ impl<C: Cursor> Visible<C> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        self.at = At::Nowhere;
+        self.at = VisibleAt::Nowhere;
         self.run(take).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
@@ -125,7 +125,7 @@ impl<C: Cursor> Visible<C> {
                 if plain.taken > 0 {
                     self.move_first = true;
                     if !plain.more {
-                        self.at = At::Cursor;
+                        self.at = VisibleAt::Cursor;
                         return Ok(Step::Ready);
                     }
                     continue;
@@ -138,16 +138,21 @@ impl<C: Cursor> Visible<C> {
                 Direction::Forward => self.group.take_forward(&self.view, entry)?,
                 Direction::Backward => self.group.take_backward(&self.view, entry)?,
             };
-            self.move_first = matches!(took, Took::Entry | Took::EntryIsItem | Took::EntryMadeItem);
-            if took == Took::Entry {
+            self.move_first = matches!(
+                took,
+                GroupVerdict::Entry | GroupVerdict::EntryIsItem | GroupVerdict::EntryMadeItem
+            );
+            if took == GroupVerdict::Entry {
                 self.pass();
                 continue;
             }
             let (at, (key, value)) = match (took, entry) {
-                (Took::Entry | Took::NothingYet, _) => continue,
-                (Took::End, _) => return Ok(Step::End),
-                (Took::EntryIsItem, Some(entry)) => (At::Cursor, (entry.key, entry.value)),
-                _ => (At::Group, self.group.item()),
+                (GroupVerdict::Entry | GroupVerdict::NothingYet, _) => continue,
+                (GroupVerdict::End, _) => return Ok(Step::End),
+                (GroupVerdict::EntryIsItem, Some(entry)) => {
+                    (VisibleAt::Cursor, (entry.key, entry.value))
+                }
+                _ => (VisibleAt::Group, self.group.item()),
             };
             if !take(key, value)? {
                 self.at = at;
@@ -242,9 +247,9 @@ impl<C: Cursor> Visible<C> {
     #[must_use]
     pub fn item(&self) -> Option<(&[u8], &[u8])> {
         match self.at {
-            At::Nowhere => None,
-            At::Cursor => self.cursor.entry().map(|entry| (entry.key, entry.value)),
-            At::Group => Some(self.group.item()),
+            VisibleAt::Nowhere => None,
+            VisibleAt::Cursor => self.cursor.entry().map(|entry| (entry.key, entry.value)),
+            VisibleAt::Group => Some(self.group.item()),
         }
     }
 
@@ -253,9 +258,9 @@ impl<C: Cursor> Visible<C> {
     #[must_use]
     pub fn seq(&self) -> Option<Seq> {
         match self.at {
-            At::Nowhere => None,
-            At::Cursor => self.cursor.key().map(|(_, seq)| seq),
-            At::Group => Some(self.group.seq()),
+            VisibleAt::Nowhere => None,
+            VisibleAt::Cursor => self.cursor.key().map(|(_, seq)| seq),
+            VisibleAt::Group => Some(self.group.seq()),
         }
     }
 

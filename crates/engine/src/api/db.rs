@@ -2,7 +2,7 @@
 
 use super::stats::Stats;
 use crate::compact::log::{CompactionEntry, Health};
-use crate::compact::{self, Wanted};
+use crate::compact::{self, CompactionRequest};
 use crate::io::env::Env;
 use crate::options::Options;
 use crate::read::answer::Answer;
@@ -26,15 +26,15 @@ use std::time::Duration;
 /// opener finds everything durable, and that this one did not close cleanly.
 #[derive(Clone)]
 pub struct Database {
-    inner: Arc<Inner>,
+    inner: Arc<DatabaseInner>,
 }
 
 /// Ends the background tasks when the last handle goes.
-struct Inner {
+struct DatabaseInner {
     writer: Arc<Writer>,
 }
 
-impl Drop for Inner {
+impl Drop for DatabaseInner {
     fn drop(&mut self) {
         close::abandon(&self.writer);
     }
@@ -59,7 +59,7 @@ impl Database {
     /// Denied, Unavailable, Corruption, Unsupported as their texts say.
     pub async fn open(env: Env, how: OpenOptions) -> Result<Database> {
         let writer = open::writer(env, how).await.map_err(|error| error.during("open"))?;
-        Ok(Database { inner: Arc::new(Inner { writer }) })
+        Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
     }
 
     fn writer(&self) -> Result<&Arc<Writer>> {
@@ -219,7 +219,7 @@ impl Database {
     pub async fn compact(&self) -> Result<bool> {
         self.flush_memtable().await?;
         let writer = Arc::clone(self.writer()?);
-        let compacted = compact::compact(writer, Wanted::Major).await;
+        let compacted = compact::compact(writer, CompactionRequest::Major).await;
         let compacted = compacted.map_err(|error| error.during("compact"))?;
         let writer = self.writer()?;
         // Taken up by now; the version before is let go of, or is read, and stays.
@@ -237,7 +237,7 @@ impl Database {
     /// Invalid for a text that is no plan; Conflict for one that may not run, with what would help;
     /// and as [`Database::compact`].
     pub async fn submit(&self, plan: &str) -> Result<bool> {
-        let wanted = Wanted::Plan(plan.parse()?);
+        let wanted = CompactionRequest::Plan(plan.parse()?);
         let writer = Arc::clone(self.writer()?);
         let compacted = compact::compact(writer, wanted).await;
         compacted.map_err(|error| error.during("compact"))

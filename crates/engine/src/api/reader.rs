@@ -6,9 +6,9 @@ use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::follower::at_checkpoint;
-use crate::follower::following::{Follower, Looking, View};
+use crate::follower::following::{Follower, Looking, ReaderView};
 use crate::follower::lease;
-use crate::io::counter::Asked;
+use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::supervise::{caught, closed, ends_the_handle, watched};
 use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
@@ -51,29 +51,29 @@ impl fmt::Debug for ReaderOptions {
 /// Cheap to clone; all clones are one reader, used from any thread.
 #[derive(Clone)]
 pub struct Reader {
-    inner: Arc<Inner>,
+    inner: Arc<ReaderInner>,
 }
 
-struct Inner {
-    shared: Arc<Shared>,
+struct ReaderInner {
+    shared: Arc<ReaderShared>,
 }
 
 /// What the handle and the following task share.
-pub(crate) struct Shared {
+pub(crate) struct ReaderShared {
     options: Options,
     context: ReadContext,
     budget: Arc<MetadataBudget>,
-    view: RwLock<View>,
-    /// `None` when the reader stays at a given checkpoint.
+    view: RwLock<ReaderView>,
+    /// `None` when the reader reads at a checkpoint of somebody else's.
     follower: Option<tokio::sync::Mutex<Follower>>,
-    given: Option<CheckpointId>,
+    at_checkpoint: Option<CheckpointId>,
     /// Also once something died: nothing is given back then, it expires by itself.
     closed: AtomicBool,
     /// Why the reader has ended, where nobody closed it.
     died: OnceLock<Error>,
 }
 
-impl Drop for Inner {
+impl Drop for ReaderInner {
     /// Without a close the checkpoint is given back all the same, if the process lives that long.
     fn drop(&mut self) {
         if !self.shared.closed.swap(true, Ordering::AcqRel) && self.shared.follower.is_some() {
@@ -111,10 +111,10 @@ impl Reader {
             });
             shared.context.env.spawn.spawn("reader", follow);
         }
-        Ok(Reader { inner: Arc::new(Inner { shared }) })
+        Ok(Reader { inner: Arc::new(ReaderInner { shared }) })
     }
 
-    async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<Shared>> {
+    async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
         let own = how.checkpoint.is_none() && how.options.reader_checkpoint;
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
@@ -122,7 +122,7 @@ impl Reader {
         let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,
-            asked: Arc::new(Asked::since(env.clock.monotonic())),
+            asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
             operator: brought(how.merge_operator),
             latest: AtomicU64::default(),
@@ -131,25 +131,27 @@ impl Reader {
         });
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
         let (follower, view) = match how.checkpoint {
-            Some(given) => (None, at_checkpoint::view(&context, &options, &budget, given).await?),
+            Some(checkpoint) => {
+                (None, at_checkpoint::view(&context, &options, &budget, checkpoint).await?)
+            }
             None => {
                 let (follower, view) = Follower::start(&context, &options, &budget).await?;
                 (Some(tokio::sync::Mutex::new(follower)), view)
             }
         };
-        Ok(Arc::new(Shared {
+        Ok(Arc::new(ReaderShared {
             options,
             context,
             budget,
             view: RwLock::new(view),
             follower,
-            given: how.checkpoint,
+            at_checkpoint: how.checkpoint,
             closed: AtomicBool::new(false),
             died: OnceLock::new(),
         }))
     }
 
-    fn shared(&self) -> Result<&Arc<Shared>> {
+    fn shared(&self) -> Result<&Arc<ReaderShared>> {
         self.inner.shared.check_open()?;
         Ok(&self.inner.shared)
     }
@@ -270,7 +272,7 @@ impl Reader {
     }
 }
 
-impl Shared {
+impl ReaderShared {
     fn pin(&self) -> Pin {
         let now = self.context.now();
         let view = self.view.read();
@@ -335,7 +337,7 @@ impl Shared {
     /// A table was gone: read the newest manifest and start from it.
     async fn reposition(&self) -> Result<()> {
         let Some(follower) = &self.follower else {
-            return Err(lease::expired(self.given.unwrap_or_default()));
+            return Err(lease::expired(self.at_checkpoint.unwrap_or_default()));
         };
         let work = async {
             let mut follower = follower.lock().await;
@@ -370,7 +372,7 @@ fn dangling(error: Error) -> Error {
 }
 
 /// Follows the writer until the reader is closed or dropped.
-async fn follow(shared: Weak<Shared>) {
+async fn follow(shared: Weak<ReaderShared>) {
     let mut quiet = Quiet::default();
     loop {
         let (pause, look) = {
@@ -397,7 +399,7 @@ struct Quiet {
 
 impl Quiet {
     /// The pause before the next look, and what kind of look that is.
-    fn next(&mut self, shared: &Shared) -> (Duration, Looking) {
+    fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
         let interval = shared.options.poll_interval();
         if shared.options.manifest_poll_interval.is_some() {
             return (interval, Looking::Cheaply);

@@ -9,7 +9,7 @@ use crate::compact::log::CompactionTotals;
 use crate::compact::pending::pending_bytes;
 use crate::options::Options;
 use crate::read::tree::Tree;
-use crate::writer::pressure::Cause;
+use crate::writer::pressure::StallCause;
 use crate::writer::state::Writer;
 use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;
@@ -147,7 +147,7 @@ stats! {
         counter compaction_failures: u64, "compactions",
             "Runs of the compactor that failed, and are tried again.";
         counter compactor_takeovers: u64, "times",
-            "Times that this process took the compactor's epoch back from one that was silent.";
+            "Times that this process took the compactor's epoch back from one that was stalled.";
         gauge compactor_silent_seconds: f64, "seconds",
             "How long the compactor that stopped this process's has been seen to do nothing while \
              it was needed; 0 where there is none.";
@@ -207,7 +207,8 @@ impl Stats {
     pub(crate) fn of_writer(writer: &Writer) -> Stats {
         let tree = writer.tree();
         let manifest = writer.manifests.newest_known();
-        let silent = writer.compactor.silent_for(writer.env.clock.monotonic()).unwrap_or_default();
+        let stalled =
+            writer.compactor.stalled_for(writer.env.clock.monotonic()).unwrap_or_default();
         Stats {
             epoch: writer.epoch.0,
             manifest_id: manifest.id.0,
@@ -225,7 +226,7 @@ impl Stats {
             gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
             flushes: writer.flushed.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushed.bytes.load(Ordering::Relaxed),
-            compactor_silent_seconds: silent.as_secs_f64(),
+            compactor_silent_seconds: stalled.as_secs_f64(),
             ..Stats::of_reads(&tree, &writer.context)
         }
         .with_manifest(&manifest, &writer.options, writer.env.clock.now())
@@ -253,9 +254,9 @@ impl Stats {
             pressure: pressure.limits.pressure(&load).0,
             slowed_writes: pressure.slowed.load(Ordering::Relaxed),
             stopped_writes: pressure.stopped.load(Ordering::Relaxed),
-            waited_for_memory_seconds: waited(Cause::Memory),
-            waited_for_l0_seconds: waited(Cause::L0),
-            waited_for_compaction_seconds: waited(Cause::Pending),
+            waited_for_memory_seconds: waited(StallCause::Memory),
+            waited_for_l0_seconds: waited(StallCause::L0),
+            waited_for_compaction_seconds: waited(StallCause::Pending),
             ..self
         }
     }

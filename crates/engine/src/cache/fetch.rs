@@ -2,7 +2,7 @@
 
 use super::blocks::BlockCache;
 use super::metadata::{OpenTable, TableHandle};
-use crate::io::counter::Asked;
+use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::counting::Requests;
 use crate::io::store::ranges::coalesce;
@@ -34,7 +34,7 @@ pub(crate) struct ReadContext(Arc<Needs>);
 pub(crate) struct Needs {
     pub(crate) env: Env,
     pub(crate) requests: Arc<Requests>,
-    pub(crate) asked: Arc<Asked>,
+    pub(crate) asked: Arc<HandleCounters>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
     /// The latest time that a read or write of this handle took for now.
@@ -60,7 +60,7 @@ impl Deref for ReadContext {
 
 /// Whether fetched blocks stay in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fill {
+pub(crate) enum CacheFill {
     Keep,
     PassBy,
 }
@@ -202,7 +202,7 @@ impl ReadContext {
         &self,
         table: &Arc<Table>,
         blocks: &[u32],
-        fill: Fill,
+        fill: CacheFill,
     ) -> Result<Vec<(BlockAddr, Arc<Block>)>> {
         let outside = || Error::corruption("no such block in the table");
         let ranges = blocks
@@ -218,7 +218,7 @@ impl ReadContext {
                     return Err(outside());
                 };
                 let part = group.slice(&bytes, range)?;
-                let part = if fill == Fill::Keep { own(part, &bytes) } else { part };
+                let part = if fill == CacheFill::Keep { own(part, &bytes) } else { part };
                 decoded.push(self.decode(table, *block, part, range, fill).await?);
             }
             Ok(decoded)
@@ -232,7 +232,7 @@ impl ReadContext {
         block: u32,
         bytes: Bytes,
         range: &Range<u64>,
-        fill: Fill,
+        fill: CacheFill,
     ) -> Result<(BlockAddr, Arc<Block>)> {
         let addr = BlockAddr { sst: table.descriptor().id, block };
         let decoded = match table.decode_block(block, bytes) {
@@ -247,7 +247,7 @@ impl ReadContext {
             decoded => decoded?,
         };
         let decoded = Arc::new(decoded);
-        if fill == Fill::Keep {
+        if fill == CacheFill::Keep {
             self.cache.insert(addr, Arc::clone(&decoded));
         }
         Ok((addr, decoded))

@@ -36,13 +36,13 @@ pub(crate) struct KeyFilters {
 /// What is known of one table.
 #[derive(Debug, Default)]
 struct KeyFilter {
-    filter: Known,
+    filter: FilterState,
     /// The budget's tick when it was asked last.
     used: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-enum Known {
+enum FilterState {
     /// The metadata was not in memory when it was looked for last.
     #[default]
     Nothing,
@@ -52,14 +52,14 @@ enum Known {
 }
 
 /// The tables of some runs that are to be asked for a key.
-pub(crate) struct Asked {
+pub(crate) struct KeyCandidates {
     /// Bit n: table n of these.
     left: u32,
     /// The runs' candidates.
     tables: [usize; RUNS_AT_ONCE],
 }
 
-impl Asked {
+impl KeyCandidates {
     /// By their numbers among all tables, newest first.
     #[inline]
     pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
@@ -101,8 +101,8 @@ impl KeyFilters {
 
     /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
     /// the ones whose filter may know it, or is not in memory, or that have range deletes.
-    pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> Asked {
-        let mut asked = Asked { left: 0, tables: [0; RUNS_AT_ONCE] };
+    pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> KeyCandidates {
+        let mut asked = KeyCandidates { left: 0, tables: [0; RUNS_AT_ONCE] };
         let runs = from..self.bounds.runs().min(from + RUNS_AT_ONCE);
         let candidates = runs.filter_map(|run| self.bounds.candidate(run, sought));
         let mut count = 0;
@@ -130,9 +130,9 @@ impl KeyFilters {
     }
 
     /// All filters, for as long as they are looked at. Short: whoever fills one waits.
-    pub(crate) fn look(&self) -> Look<'_> {
+    pub(crate) fn look(&self) -> FiltersGuard<'_> {
         let tick = self.budget.as_ref().map_or(0, |budget| budget.tick());
-        Look { filters: self.filters.read_recursive(), tick }
+        FiltersGuard { filters: self.filters.read_recursive(), tick }
     }
 
     /// Takes up the filters of those `tables` whose metadata came into memory meanwhile.
@@ -144,9 +144,9 @@ impl KeyFilters {
             let open = self.table(at).and_then(|handle| handle.table());
             let (Some(row), Some(open)) = (filters.get_mut(at), open) else { continue };
             row.filter = if open.range_deletes().is_empty() {
-                Known::Filter(open.filter().clone())
+                FilterState::Filter(open.filter().clone())
             } else {
-                Known::Asks
+                FilterState::Asks
             };
         }
     }
@@ -163,7 +163,7 @@ impl KeyFilters {
         let at = self.bounds.tables().iter().position(|table| Arc::ptr_eq(table, handle));
         let mut filters = self.filters.write();
         if let Some(row) = at.and_then(|at| filters.get_mut(at)) {
-            row.filter = Known::Nothing;
+            row.filter = FilterState::Nothing;
         }
     }
 }
@@ -182,24 +182,24 @@ pub(crate) enum Says {
 }
 
 /// All filters of a tree.
-pub(crate) struct Look<'a> {
+pub(crate) struct FiltersGuard<'a> {
     filters: RwLockReadGuard<'a, Box<[KeyFilter]>>,
     tick: u64,
 }
 
-impl Look<'_> {
-    /// Loads what [`Look::says`] will look at for each of these tables and hashes: in a loop of
-    /// its own, and a short one, since loads wait together as far as the processor looks ahead,
-    /// which is some two hundred instructions.
+impl FiltersGuard<'_> {
+    /// Loads what [`FiltersGuard::says`] will look at for each of these tables and hashes: in a
+    /// loop of its own, and a short one, since loads wait together as far as the processor looks
+    /// ahead, which is some two hundred instructions.
     #[inline]
     pub(crate) fn prefetch(&self, asked: impl Iterator<Item = (usize, u64)>) {
         let line =
             |(table, hash): (usize, u64)| match self.filters.get(table).map(|row| &row.filter) {
-                Some(Known::Filter(filter)) => filter.prefetch(hash),
+                Some(FilterState::Filter(filter)) => filter.prefetch(hash),
                 _ => 0,
             };
         // Nothing comes of the sum; without it the compiler would leave the loads out.
-        black_box(asked.fold(0, |near, one| near ^ line(one)));
+        black_box(asked.fold(0, |sum, one| sum ^ line(one)));
     }
 
     /// What the filter of a table says; `knows` asks its filter.
@@ -211,10 +211,10 @@ impl Look<'_> {
             row.used.store(self.tick, Relaxed);
         }
         match &row.filter {
-            Known::Filter(filter) if knows(filter) => Says::Perhaps,
-            Known::Filter(_) => Says::No,
-            Known::Asks => Says::Asks,
-            Known::Nothing => Says::Nothing,
+            FilterState::Filter(filter) if knows(filter) => Says::Perhaps,
+            FilterState::Filter(_) => Says::No,
+            FilterState::Asks => Says::Asks,
+            FilterState::Nothing => Says::Nothing,
         }
     }
 }

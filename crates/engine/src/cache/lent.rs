@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A table's object, lent.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct LentTable {
     sst: SstId,
     blocks: u32,
     bytes: Bytes,
@@ -29,15 +29,19 @@ pub(crate) struct Lent {
     cache: Arc<BlockCache>,
 }
 
-impl Lent {
+impl LentTable {
     /// The object of `table`, if `store` lends it.
-    pub(crate) fn ask(table: &Table, cache: &Arc<BlockCache>, store: &dyn Store) -> Option<Lent> {
+    pub(crate) fn ask(
+        table: &Table,
+        cache: &Arc<BlockCache>,
+        store: &dyn Store,
+    ) -> Option<LentTable> {
         let (descriptor, blocks) = (table.descriptor(), table.block_count());
         let bytes = store.lend(ObjectName::Compacted(descriptor.id), descriptor.object_bytes)?;
         let words = blocks.div_ceil(u64::BITS);
         let checked = (0..words).map(|_| AtomicU64::new(0)).collect();
         cache.begin_lent(bytes.len() as u64);
-        Some(Lent { sst: descriptor.id, blocks, bytes, checked, cache: Arc::clone(cache) })
+        Some(LentTable { sst: descriptor.id, blocks, bytes, checked, cache: Arc::clone(cache) })
     }
 
     /// A block of the table where it lies; `None` for one that is compressed or damaged.
@@ -58,7 +62,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentTable {
     fn drop(&mut self) {
         self.cache.end_lent(self.sst, self.blocks, self.bytes.len() as u64);
     }

@@ -3,7 +3,7 @@
 
 use super::blocks::BlockCache;
 use super::filters::KeyFilters;
-use super::lent::Lent;
+use super::lent::LentTable;
 use super::slots::Slots;
 use crate::io::store::Store;
 use parking_lot::{Mutex, RwLock};
@@ -90,7 +90,7 @@ pub(crate) struct OpenTable {
     pub(crate) table: Arc<Table>,
     pub(crate) slots: Slots,
     /// Its object, once it was asked whether the store lends it.
-    lent: OnceLock<Option<Lent>>,
+    lent: OnceLock<Option<LentTable>>,
 }
 
 impl OpenTable {
@@ -108,7 +108,7 @@ impl OpenTable {
         store: &dyn Store,
         block: u32,
     ) -> Option<Arc<Block>> {
-        let lent = self.lent.get_or_init(|| Lent::ask(self, cache, store)).as_ref()?;
+        let lent = self.lent.get_or_init(|| LentTable::ask(self, cache, store)).as_ref()?;
         let decoded = Arc::new(lent.block(self, block)?);
         self.slots.set(block, &decoded);
         cache.insert(BlockAddr { sst: self.descriptor().id, block }, Arc::clone(&decoded));

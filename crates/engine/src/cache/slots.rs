@@ -32,9 +32,9 @@ pub(crate) struct Slots {
 }
 
 /// All slots of a table, for as long as it is held.
-pub(crate) struct Look<'a>(RwLockReadGuard<'a, Box<[Weak<Block>]>>);
+pub(crate) struct SlotsGuard<'a>(RwLockReadGuard<'a, Box<[Weak<Block>]>>);
 
-impl Look<'_> {
+impl SlotsGuard<'_> {
     /// Loads a slot; the answer means nothing.
     #[inline]
     pub(crate) fn prefetch(&self, block: u32) -> usize {
@@ -62,8 +62,8 @@ impl Slots {
     }
 
     /// All slots at once. Who holds this sets none.
-    pub(crate) fn look(&self) -> Look<'_> {
-        Look(self.blocks.read_recursive())
+    pub(crate) fn look(&self) -> SlotsGuard<'_> {
+        SlotsGuard(self.blocks.read_recursive())
     }
 
     /// Counts a hit. Whether the cache should be told of it.

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) type KnownTables = HashMap<SstId, Arc<TableHandle>>;
 
 /// What every host has.
-pub(crate) struct Parts<'h> {
+pub(crate) struct HostParts<'h> {
     pub(crate) env: &'h Env,
     pub(crate) options: &'h Options,
     pub(crate) manifests: &'h ManifestClient,
@@ -29,7 +29,7 @@ pub(crate) struct Parts<'h> {
 /// The process of a compactor.
 pub(crate) trait Host: Send + Sync {
     /// What it has.
-    fn parts(&self) -> Parts<'_>;
+    fn parts(&self) -> HostParts<'_>;
     /// Every effect.
     fn env(&self) -> &Env {
         self.parts().env

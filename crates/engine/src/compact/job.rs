@@ -1,11 +1,11 @@
 //! One job, from its record to its commit: its ranges are merged here, or by workers elsewhere, and
-//! whoever falls silent is replaced.
+//! whoever stalls is replaced.
 
 use super::cut;
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::log::CompactionEntry;
-use super::range::{Ended, Layers, RangeWorker};
+use super::range::{Layers, RangeEnding, RangeWorker};
 use super::start::{commit, retire};
 use crate::io::supervise::caught;
 use futures::FutureExt;
@@ -32,14 +32,14 @@ pub(super) struct JobWork<'h> {
 
 /// Ranges at work.
 #[derive(Default)]
-struct Working {
+struct JobRanges {
     /// Until they are recorded: their places, and how that ended.
-    ranges: FuturesUnordered<BoxFuture<'static, (usize, Result<Ended>)>>,
+    ranges: FuturesUnordered<BoxFuture<'static, (usize, Result<RangeEnding>)>>,
     /// Those of them that are being merged: each has a core.
     merging: FuturesUnordered<oneshot::Receiver<()>>,
 }
 
-impl Working {
+impl JobRanges {
     /// Whether a core is free; but no more tables than that are left waiting to be recorded.
     fn has_room(&self, cores: usize) -> bool {
         self.merging.len() < cores && self.ranges.len() < 2 * cores
@@ -49,7 +49,7 @@ impl Working {
 /// What a job waits for.
 enum Came {
     /// A range ended.
-    Ended(usize, Result<Ended>),
+    Ended(usize, Result<RangeEnding>),
     /// A range has a core no longer.
     Merged,
     /// Time to look what others did.
@@ -139,7 +139,7 @@ impl JobWork<'_> {
     /// Until every range is finished, here or elsewhere.
     async fn merge(&self, layers: &Layers) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
-        let mut working = Working::default();
+        let mut working = JobRanges::default();
         let merged = caught("compact", self.direct(layers, &stop, &mut working)).await.flatten();
         // They stop at their next slice, and give up what they were uploading.
         stop.store(true, Ordering::Release);
@@ -151,7 +151,7 @@ impl JobWork<'_> {
         &self,
         layers: &Layers,
         stop: &Arc<AtomicBool>,
-        working: &mut Working,
+        working: &mut JobRanges,
     ) -> Result<()> {
         let (host, mut watch, mut here) = (self.host, Watch::default(), HashSet::new());
         let chain = &host.compactor().chain;
@@ -195,10 +195,10 @@ impl JobWork<'_> {
     }
 
     /// What comes next; time passes only where there is something to `look` for.
-    async fn next(&self, working: &mut Working, look: bool) -> Came {
+    async fn next(&self, working: &mut JobRanges, look: bool) -> Came {
         let env = self.host.env();
         let poll = self.host.options().worker_timeout / LOOKS_A_TIMEOUT;
-        let Working { ranges, merging } = working;
+        let JobRanges { ranges, merging } = working;
         let ended = async {
             match ranges.next().await {
                 Some((at, ended)) => Came::Ended(at, ended),
@@ -231,7 +231,7 @@ impl JobWork<'_> {
     }
 }
 
-/// Looks at the record in the time after which a silent worker counts as dead.
+/// Looks at the record in the time after which a stalled worker counts as dead.
 pub(super) const LOOKS_A_TIMEOUT: u32 = 15;
 
 /// The output of `work`, or `None` when `limit` ends first.

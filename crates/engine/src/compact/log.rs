@@ -130,7 +130,7 @@ pub(crate) struct CompactionTotals {
     pub(crate) running: u64,
     pub(crate) ended: u64,
     pub(crate) failed: u64,
-    /// Times that the epoch was taken back from a silent compactor.
+    /// Times that the epoch was taken back from a stalled compactor.
     pub(crate) takeovers: u64,
     pub(crate) moved: u64,
     pub(crate) dropped: u64,
@@ -149,7 +149,7 @@ pub(crate) enum Health {
     Well,
     /// The last run failed; it will be tried again.
     Fails(Error),
-    /// Another compactor has taken over: nothing is tried until it gives the epoch up or is silent
+    /// Another compactor has taken over: nothing is tried until it gives the epoch up or is stalled
     /// for long.
     Fenced(Error),
 }
@@ -198,12 +198,12 @@ impl CompactionLog {
         kept.health = health;
     }
 
-    /// The epoch was taken back from the compactor of `epoch`, which was silent for so long.
-    pub(crate) fn took_over(&self, epoch: Epoch, silent: Duration) {
-        let seconds = silent.as_secs_f64();
+    /// The epoch was taken back from the compactor of `epoch`, which was stalled for so long.
+    pub(crate) fn took_over(&self, epoch: Epoch, stalled: Duration) {
+        let seconds = stalled.as_secs_f64();
         log::warn!(
             target: TARGET,
-            "this process compacts again: the compactor of epoch {epoch} was silent for \
+            "this process compacts again: the compactor of epoch {epoch} was stalled for \
              {seconds:.1} s while writes waited"
         );
         let mut kept = self.kept.lock();

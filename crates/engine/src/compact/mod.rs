@@ -7,7 +7,7 @@
 //! | [`host`] | what a compactor needs of the process it lives in |
 //! | [`schedule`] | the scheduler at work, until it is stopped |
 //! | [`start`] | plans to jobs in the record |
-//! | [`job`] | one job to its commit; who falls silent is replaced |
+//! | [`job`] | one job to its commit; who stalls is replaced |
 //! | [`deleted`] | what range deletes say of tables that need not be read |
 //! | [`cut`] | a job's keys cut into ranges that are merged at once |
 //! | [`opening`] | what a range still has to merge, as cursors over its inputs |
@@ -16,7 +16,7 @@
 //! | [`sending`] | chunks of a table on their way to the store |
 //! | [`limit`] | how fast compactions go at most |
 //! | [`records`] | the chain of job records |
-//! | [`silence`] | when a compactor that was stopped takes the epoch back |
+//! | [`stalled`] | when a compactor that was stopped takes the epoch back |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
 //! | [`log`] | what was merged into what: totals, lines |
 //! | [`event`] | what a process of its own tells |
@@ -38,7 +38,7 @@ mod range;
 mod records;
 pub(crate) mod schedule;
 mod sending;
-pub(crate) mod silence;
+pub(crate) mod stalled;
 mod start;
 mod worker;
 
@@ -65,7 +65,7 @@ use std::sync::Arc;
 
 /// What is to be compacted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum CompactionRequest {
     /// What the scheduler finds most urgent.
     Scheduled,
     /// Everything, into run 0.
@@ -80,16 +80,16 @@ pub(crate) struct Compactor {
     chain: Chain,
     /// Shared by jobs at work; alone for who plans by hand, so that nothing stands in its way.
     turn: Arc<tokio::sync::RwLock<()>>,
-    held: Mutex<Held>,
+    held: Mutex<CompactorState>,
     /// What it saw of the compactor that stopped it.
-    silence: Mutex<silence::Silence>,
+    watch: Mutex<stalled::CompactorWatch>,
     pub(crate) log: CompactionLog,
     limit: Limit,
-    memory: Memory,
+    memory: MergeMemory,
 }
 
 /// Memory that goes round between jobs and ranges; freed when none is at work.
-pub(crate) struct Memory {
+pub(crate) struct MergeMemory {
     /// Of what is read.
     waves: Buffers,
     /// Of what is written.
@@ -98,14 +98,14 @@ pub(crate) struct Memory {
     scratch: Mutex<Vec<TableScratch>>,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
+impl Default for MergeMemory {
+    fn default() -> MergeMemory {
         let chunks = Buffers::keeping(CHUNKS, 2 * SLICE_BYTES);
-        Memory { waves: inputs::buffers(), chunks, scratch: Mutex::default() }
+        MergeMemory { waves: inputs::buffers(), chunks, scratch: Mutex::default() }
     }
 }
 
-impl Memory {
+impl MergeMemory {
     /// Nothing is at work.
     fn clear(&self) {
         self.waves.clear();
@@ -124,7 +124,7 @@ const CHUNKS: usize = 16;
 
 /// What it keeps from one plan to the next.
 #[derive(Default)]
-struct Held {
+struct CompactorState {
     /// Its epoch; `NONE` until it has something to do.
     epoch: Epoch,
     /// Another compactor has taken over.
@@ -183,7 +183,7 @@ impl Compactor {
         let mut held = self.held.lock();
         (held.fenced, held.epoch) = (None, epoch);
         drop(held);
-        self.silence.lock().forget();
+        self.watch.lock().forget();
     }
 
     /// The task that schedules has died.
@@ -286,7 +286,7 @@ fn fenced(by: Epoch) -> Error {
 /// Conflict for a plan that may not run, and for one that the tree moved away from; Fenced once
 /// another compactor has taken over; Closed; Corruption; the store's. What was recorded is where
 /// the next compactor goes on.
-pub(crate) async fn compact(host: Arc<dyn Host>, wanted: Wanted) -> Result<bool> {
+pub(crate) async fn compact(host: Arc<dyn Host>, wanted: CompactionRequest) -> Result<bool> {
     let (answer, answered) = futures::channel::oneshot::channel();
     let spawn = Arc::clone(&host.env().spawn);
     let asked = Arc::clone(&host);
@@ -302,7 +302,7 @@ pub(crate) async fn compact(host: Arc<dyn Host>, wanted: Wanted) -> Result<bool>
     })
 }
 
-async fn by_hand(host: &Arc<dyn Host>, wanted: &Wanted) -> Result<bool> {
+async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<bool> {
     let compactor = host.compactor();
     // What is under way might stand in the plan's way: it ends first, and nothing new begins.
     let alone = Arc::clone(&compactor.turn).write_owned().await;

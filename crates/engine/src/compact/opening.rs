@@ -4,7 +4,7 @@
 use super::host::Host;
 use super::merging::{Ends, Merging};
 use crate::cache::metadata::{MetadataBudget, TableHandle};
-use crate::readahead::inputs::{Ahead, Inputs};
+use crate::readahead::inputs::{Inputs, PrefetchBytes};
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{Error, Result, Seq, SstDescriptor};
 use siltstone_manifest::compaction::{Job, JobFacts, JobRange};
@@ -41,7 +41,7 @@ pub(super) async fn open(
     let wave = READ_AHEAD_BYTES / 3 / layers.len().max(1) as u64;
     let wave = wave.clamp(*WAVE_BYTES.start(), *WAVE_BYTES.end());
     let memory = &host.compactor().memory;
-    let ahead = Ahead { first_bytes: wave, most_bytes: wave };
+    let ahead = PrefetchBytes { first_bytes: wave, most_bytes: wave };
     let mut inputs = Inputs::reading_into(memory.waves.clone(), ahead);
     let mut runs = Vec::with_capacity(layers.len());
     let mut range_deletes = Vec::new();
@@ -66,7 +66,7 @@ pub(super) async fn open(
     }
     let merge = Merge::new(runs, Direction::Forward).sharing(shared_by_all(layers));
     let retention = Retention {
-        snapshots: job.facts.snapshots.clone().unwrap_or_default(),
+        snapshot_bounds: job.facts.snapshots.clone().unwrap_or_default(),
         floor: job.facts.snapshots.is_none().then_some(floor(host, &job.facts)),
         bottom: range.keys.bottom || cfg!(mutation = "bottom_everywhere"),
         now: job.facts.now,

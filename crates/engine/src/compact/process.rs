@@ -2,12 +2,12 @@
 //! manifest (RFC 0021).
 
 use super::event::CompactorEvent;
-use super::host::{Host, KnownTables, Parts};
+use super::host::{Host, HostParts, KnownTables};
 use super::job::either;
-use super::{Compactor, Wanted, compact, schedule, worker};
+use super::{CompactionRequest, Compactor, compact, schedule, worker};
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
-use crate::io::counter::Asked;
+use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::counting::count;
 use crate::io::supervise::closed;
@@ -134,7 +134,7 @@ impl CompactorProcess {
         let context = ReadContext::from(Needs {
             env: env.clone(),
             requests,
-            asked: Arc::new(Asked::since(env.clock.monotonic())),
+            asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(0, options.block_bytes)),
             operator: brought(how.merge_operator),
             latest: AtomicU64::default(),
@@ -180,7 +180,7 @@ impl CompactorProcess {
     /// # Errors
     /// As [`crate::Database::compact`].
     pub async fn compact(&self) -> Result<bool> {
-        self.carry_out(Wanted::Major).await
+        self.carry_out(CompactionRequest::Major).await
     }
 
     /// Bytes that were read from the store so far, and the bytes of all tables when it was opened:
@@ -196,10 +196,10 @@ impl CompactorProcess {
     /// # Errors
     /// As [`crate::Database::submit`].
     pub async fn submit(&self, plan: &str) -> Result<bool> {
-        self.carry_out(Wanted::Plan(plan.parse()?)).await
+        self.carry_out(CompactionRequest::Plan(plan.parse()?)).await
     }
 
-    async fn carry_out(&self, wanted: Wanted) -> Result<bool> {
+    async fn carry_out(&self, wanted: CompactionRequest) -> Result<bool> {
         let gained = compact(Arc::<Process>::clone(&self.process), wanted).await;
         self.release().await;
         gained.map_err(|error| error.during("compact"))
@@ -270,8 +270,8 @@ impl Process {
 }
 
 impl Host for Process {
-    fn parts(&self) -> Parts<'_> {
-        Parts {
+    fn parts(&self) -> HostParts<'_> {
+        HostParts {
             env: &self.env,
             options: &self.options,
             manifests: &self.manifests,

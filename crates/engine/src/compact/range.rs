@@ -30,12 +30,12 @@ pub(super) const SLICE_BYTES: usize = 2 << 20;
 /// Names that a range has ahead: of the table that is being recorded while the next one is made,
 /// and of that one.
 pub(super) const NAMES_AHEAD: usize = 2;
-/// Signs of life in the time after which a silent worker counts as dead: two may be lost.
-const BEATS_A_TIMEOUT: u32 = 3;
+/// Signs of life in the time after which a stalled worker counts as dead: two may be lost.
+const HEARTBEATS_A_TIMEOUT: u32 = 3;
 
 /// How the work on a range ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum RangeEnding {
     /// The range is finished.
     Done,
     /// It is somebody else's now, or its job is to end: what was not recorded is garbage.
@@ -51,7 +51,7 @@ pub(super) struct RangeWorker {
     job: JobId,
     at: usize,
     worker: AttemptId,
-    wanted: Wanted,
+    wanted: StillWanted,
     /// When the record last heard of this worker, by the clock that never goes back.
     heard: Mutex<Duration>,
     /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
@@ -61,14 +61,14 @@ pub(super) struct RangeWorker {
 
 /// Whether the result is wanted. A clone tells the same.
 #[derive(Clone)]
-struct Wanted {
+struct StillWanted {
     /// Set when nobody wants it any more.
     stop: Arc<AtomicBool>,
     /// Set once the claim was found gone.
     lost: Arc<AtomicBool>,
 }
 
-impl Wanted {
+impl StillWanted {
     /// Whether somebody still wants it.
     fn holds(&self) -> bool {
         !self.lost.load(Ordering::Acquire) && !self.stop.load(Ordering::Acquire)
@@ -105,7 +105,7 @@ impl RangeWorker {
         stop: &Arc<AtomicBool>,
     ) -> RangeWorker {
         let heard = Mutex::new(host.env().clock.monotonic());
-        let wanted = Wanted { stop: Arc::clone(stop), lost: Arc::default() };
+        let wanted = StillWanted { stop: Arc::clone(stop), lost: Arc::default() };
         let (host, merging) = (Arc::clone(host), Mutex::default());
         RangeWorker { host, job, at, worker, wanted, heard, merging }
     }
@@ -124,7 +124,11 @@ impl RangeWorker {
     /// # Errors
     /// The store's; Corruption; Closed once the handle closes; Fenced. What is recorded stays, and
     /// is where the next worker goes on.
-    pub(super) async fn work(self, layers: Layers, instead_of: Option<Claim>) -> Result<Ended> {
+    pub(super) async fn work(
+        self,
+        layers: Layers,
+        instead_of: Option<Claim>,
+    ) -> Result<RangeEnding> {
         let (answer, answered) = oneshot::channel();
         let spawn = Arc::clone(&self.host.env().spawn);
         let task = async move {
@@ -136,21 +140,25 @@ impl RangeWorker {
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    async fn run(self, layers: &[Vec<SstDescriptor>], instead_of: Option<Claim>) -> Result<Ended> {
+    async fn run(
+        self,
+        layers: &[Vec<SstDescriptor>],
+        instead_of: Option<Claim>,
+    ) -> Result<RangeEnding> {
         if !self.claim(instead_of).await? {
-            return Ok(Ended::Lost);
+            return Ok(RangeEnding::Lost);
         }
         let merged = pin!(self.merge(layers));
-        let beats = pin!(self.beats());
-        match select(merged, beats).await {
+        let heartbeats = pin!(self.heartbeats());
+        match select(merged, heartbeats).await {
             Either::Left((ended, _)) => ended,
             // The claim is gone: the merge stops at its next slice.
             Either::Right(((), merged)) => merged.await,
         }
     }
 
-    async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<Ended> {
-        let Some((job, range)) = self.seen().await? else { return Ok(Ended::Lost) };
+    async fn merge(&self, layers: &[Vec<SstDescriptor>]) -> Result<RangeEnding> {
+        let Some((job, range)) = self.seen().await? else { return Ok(RangeEnding::Lost) };
         let options = match cfg!(mutation = "own_options_decide") {
             true => self.host.options().table_options(),
             false => table_options(&job.facts)?,
@@ -165,13 +173,13 @@ impl RangeWorker {
             };
             if !placed && !merging.has_range_deletes() {
                 let ended = self.progress(Vec::new(), None, true).await?;
-                return Ok(if ended { Ended::Done } else { Ended::Lost });
+                return Ok(if ended { RangeEnding::Done } else { RangeEnding::Lost });
             }
             if names.is_empty() {
                 // One name ahead is what earlier versions reserved.
                 names.extend(before.as_ref().and_then(|table| table.name));
                 if !self.finish(before.take()).await? {
-                    return Ok(Ended::Lost);
+                    return Ok(RangeEnding::Lost);
                 }
             }
             let reserved = names.pop_front();
@@ -189,7 +197,7 @@ impl RangeWorker {
                     } else {
                         recorded.and(built.map(|_| ()))?;
                     }
-                    return Ok(Ended::Lost);
+                    return Ok(RangeEnding::Lost);
                 }
             };
             merging = back;
@@ -202,7 +210,7 @@ impl RangeWorker {
             }
             drop(self.merging.lock().take());
             let ended = self.finish(Some(finishing)).await?;
-            return Ok(if ended { Ended::Done } else { Ended::Lost });
+            return Ok(if ended { RangeEnding::Done } else { RangeEnding::Lost });
         }
     }
 
@@ -219,17 +227,17 @@ impl RangeWorker {
 
     /// Says that the worker lives whenever the record has not heard of it for a while, however long
     /// a table takes. Ends when the claim is gone.
-    async fn beats(&self) {
+    async fn heartbeats(&self) {
         let env = self.host.env();
-        let every = self.host.options().worker_timeout / BEATS_A_TIMEOUT;
-        if cfg!(mutation = "beats_by_progress") {
+        let every = self.host.options().worker_timeout / HEARTBEATS_A_TIMEOUT;
+        if cfg!(mutation = "heartbeats_by_progress") {
             return std::future::pending().await;
         }
         loop {
             let heard = *self.heard.lock();
-            let silent = env.clock.monotonic().saturating_sub(heard);
-            if silent < every {
-                env.clock.sleep(every - silent).await;
+            let since = env.clock.monotonic().saturating_sub(heard);
+            if since < every {
+                env.clock.sleep(every - since).await;
                 continue;
             }
             match self.progress(Vec::new(), None, false).await {

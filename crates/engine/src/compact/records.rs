@@ -20,14 +20,14 @@ const LOOKS_BY_READ: u32 = 15;
 /// The chain of job records of one database.
 #[derive(Default)]
 pub(super) struct Chain {
-    turn: tokio::sync::Mutex<Turn>,
+    turn: tokio::sync::Mutex<ChainTurn>,
     /// The newest record this process knows; `None` when it must look: at first, and after an
     /// error, when the outcome of a change may be open.
     known: RwLock<Option<Arc<Compactions>>>,
 }
 
 #[derive(Default)]
-struct Turn {
+struct ChainTurn {
     /// Looks since the last listing.
     looks: u32,
 }

@@ -5,7 +5,7 @@
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::start::{Started, Starter, Wishes};
-use super::{Wanted, job, leftovers, silence};
+use super::{CompactionRequest, job, leftovers, stalled};
 use crate::io::supervise::caught;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
@@ -48,9 +48,9 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
             return Err(error);
         }
         if error.kind() == ErrorKind::Fenced {
-            // It stays stopped, unless the other one gives the epoch up, or falls silent while
+            // It stays stopped, unless the other one gives the epoch up, or stalls while
             // this one is needed.
-            let again = silence::watch(&**host).await;
+            let again = stalled::watch(&**host).await;
             host.idle(again).await;
             continue;
         }
@@ -115,7 +115,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     if compactor.epoch() == Epoch::NONE && host.writer().is_some() {
         // Not even the epoch is claimed for nothing.
         let known = compactor.chain.known();
-        if Wishes::of(&**host, &Wanted::Scheduled, known.as_deref())?.plans.is_empty() {
+        if Wishes::of(&**host, &CompactionRequest::Scheduled, known.as_deref())?.plans.is_empty() {
             return Ok(false);
         }
     }
@@ -126,7 +126,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
         spawn(host, &turn, (epoch, *job, worker));
     }
     let record = compactor.chain.newest(host.manifests()).await?;
-    let mut wishes = Wishes::of(&**host, &Wanted::Scheduled, Some(&record))?;
+    let mut wishes = Wishes::of(&**host, &CompactionRequest::Scheduled, Some(&record))?;
     let starter = Starter { host: &**host, epoch };
     let mut any = !left.is_empty();
     for plan in std::mem::take(&mut wishes.plans) {

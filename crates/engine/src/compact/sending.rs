@@ -24,7 +24,8 @@ pub(super) struct Sender {
 enum Way {
     /// A task of its own sends what a store far away takes its time for.
     Beside { chunks: mpsc::Sender<Next>, sent: Sent },
-    /// A store that is near takes a chunk from the hand that made it. `None` while it is lent.
+    /// A store that answers at once takes a chunk from the hand that made it. `None` while it is
+    /// lent.
     Here(Option<Box<dyn Upload>>),
 }
 

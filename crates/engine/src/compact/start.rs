@@ -1,6 +1,6 @@
 //! From what is wanted to jobs under way: plans, what they come to, and their record.
 
-use super::Wanted;
+use super::CompactionRequest;
 use super::cut;
 use super::deleted::with_deleted;
 use super::event::CompactorEvent;
@@ -30,7 +30,7 @@ impl Wishes {
     /// Invalid for options of the scheduler that do not fit.
     pub(super) fn of(
         host: &dyn Host,
-        wanted: &Wanted,
+        wanted: &CompactionRequest,
         record: Option<&Compactions>,
     ) -> Result<Wishes> {
         let options = host.options();
@@ -41,9 +41,9 @@ impl Wishes {
         let now = host.env().clock.now();
         let view = View { state: &state, running: &running, now, max_compactions };
         let plans = match wanted {
-            Wanted::Scheduled => scheduler.plans(&view),
-            Wanted::Major => manual::major(&state, now).into_iter().collect(),
-            Wanted::Plan(plan) => vec![plan.clone()],
+            CompactionRequest::Scheduled => scheduler.plans(&view),
+            CompactionRequest::Major => manual::major(&state, now).into_iter().collect(),
+            CompactionRequest::Plan(plan) => vec![plan.clone()],
         };
         let facts = scheduler.facts(&view);
         Ok(Wishes { state, plans, facts, running })
@@ -119,7 +119,7 @@ impl Starter<'_> {
             _ => cut::parallelism(host),
         };
         for range in job.ranges.iter_mut().take(own) {
-            range.claim = Some(Claim { worker, beats: 0 });
+            range.claim = Some(Claim { worker, heartbeats: 0 });
             range.reserved = names_ahead(host.env());
         }
         job

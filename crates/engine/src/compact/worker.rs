@@ -5,7 +5,7 @@ use super::cut;
 use super::event::{CompactorEvent, RangeMerged};
 use super::host::Host;
 use super::process::Process;
-use super::range::{Ended, Layers, RangeWorker};
+use super::range::{Layers, RangeEnding, RangeWorker};
 use super::schedule::Trial;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A range that may be taken, and the claim that stands still in its way.
-type Free = ((JobId, usize), Option<Claim>);
+type FreeRange = ((JobId, usize), Option<Claim>);
 
 /// Ranges at work.
-type Working = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<Ended>)>>;
+type WorkerRanges = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<RangeEnding>)>>;
 
 /// Runs until the process is stopped.
 ///
@@ -29,7 +29,7 @@ type Working = FuturesUnordered<BoxFuture<'static, ((JobId, usize), Result<Ended
 /// for as long as the deadline, a permission at once.
 pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut working = Working::new();
+    let mut working = WorkerRanges::new();
     let ran = direct(process, &stop, &mut working).await;
     stop.store(true, Ordering::Release);
     while working.next().await.is_some() {}
@@ -39,7 +39,7 @@ pub(super) async fn run(process: &Arc<Process>) -> Result<()> {
 async fn direct(
     process: &Arc<Process>,
     stop: &Arc<AtomicBool>,
-    working: &mut Working,
+    working: &mut WorkerRanges,
 ) -> Result<()> {
     let (mut watch, mut here) = (Watch::default(), HashSet::new());
     let mut trial = Trial::default();
@@ -76,8 +76,8 @@ async fn direct(
         let Some((place, ended)) = next(process, working, pause).await else { continue };
         here.remove(&place);
         match ended {
-            Ok(Ended::Done) => trial.passes(),
-            Ok(Ended::Lost) => trial.rests(),
+            Ok(RangeEnding::Done) => trial.passes(),
+            Ok(RangeEnding::Lost) => trial.rests(),
             Err(_) if process.check_open().is_err() => {}
             Err(error) if trial.ends_by(&**process, &error) => return Err(error),
             Err(error) => {
@@ -91,19 +91,20 @@ async fn direct(
     Ok(())
 }
 
-/// What there is to take: open ranges, then those whose worker fell silent.
+/// What there is to take: open ranges, then those whose worker stalled.
 async fn look(
     process: &Process,
     watch: &mut Watch,
     here: &HashSet<(JobId, usize)>,
-) -> Result<Vec<Free>> {
+) -> Result<Vec<FreeRange>> {
     let chain = &process.compactor().chain;
     let record: Arc<Compactions> = chain.look(process.manifests()).await?;
     let limit = process.options().worker_timeout;
-    let silent = watch.look(&record, process.env().clock.monotonic(), limit);
-    let silent = silent.into_iter().map(|(job, at, claim)| ((job, at), Some(claim)));
+    let stalled = watch.look(&record, process.env().clock.monotonic(), limit);
+    let stalled = stalled.into_iter().map(|(job, at, claim)| ((job, at), Some(claim)));
     let open = record.open_ranges().into_iter().map(|place| (place, None));
-    let found: Vec<Free> = open.chain(silent).filter(|(place, _)| !here.contains(place)).collect();
+    let found: Vec<FreeRange> =
+        open.chain(stalled).filter(|(place, _)| !here.contains(place)).collect();
     Ok(found)
 }
 
@@ -129,17 +130,17 @@ async fn inputs(process: &Process, id: JobId) -> Result<Option<Vec<Vec<SstDescri
 
 async fn merge(
     process: Arc<Process>,
-    (place, instead_of): Free,
+    (place, instead_of): FreeRange,
     layers: Layers,
     stop: Arc<AtomicBool>,
-) -> Result<Ended> {
+) -> Result<RangeEnding> {
     let host: Arc<dyn Host> = Arc::<Process>::clone(&process);
     let env = process.env();
     let since = env.clock.monotonic();
     let worker = AttemptId(env.random_u128());
     let ended = RangeWorker::new(&host, place, worker, &stop).work(layers, instead_of).await;
     match &ended {
-        Ok(Ended::Done) => {
+        Ok(RangeEnding::Done) => {
             let took = env.clock.monotonic().saturating_sub(since);
             let (job, range) = (place.0.to_string(), place.1);
             process.tell(CompactorEvent::Merged(RangeMerged { job, range, took }));
@@ -147,7 +148,7 @@ async fn merge(
         // Inputs that are gone belonged to a job that ended meanwhile, which this process may not
         // know yet; or all of the database is gone.
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return if is_over(&process, place.0).await? { Ok(Ended::Lost) } else { ended };
+            return if is_over(&process, place.0).await? { Ok(RangeEnding::Lost) } else { ended };
         }
         _ => {}
     }
@@ -157,9 +158,9 @@ async fn merge(
 /// The next range that ends here; `None` when `pause` is over before.
 async fn next(
     process: &Process,
-    working: &mut Working,
+    working: &mut WorkerRanges,
     pause: std::time::Duration,
-) -> Option<((JobId, usize), Result<Ended>)> {
+) -> Option<((JobId, usize), Result<RangeEnding>)> {
     if working.is_empty() {
         process.compactor().memory.clear();
         process.rests(pause).await;

@@ -1,7 +1,7 @@
 //! Reading at a checkpoint that somebody else keeps: nothing is written, nothing is followed
 //! (RFC 0017).
 
-use super::following::View;
+use super::following::ReaderView;
 use super::lease::expired;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
@@ -30,7 +30,7 @@ pub(crate) async fn view(
     options: &Options,
     budget: &Arc<MetadataBudget>,
     checkpoint: CheckpointId,
-) -> Result<View> {
+) -> Result<ReaderView> {
     let objects = Objects { env: context.env.clone(), limit: options.deadline };
     let newest = look(&objects, None).await?.ok_or_else(|| no_database(&context.env))?;
     check_settings(&newest, context)?;
@@ -76,7 +76,7 @@ fn assemble(
     manifest: &Arc<Manifest>,
     rows: &[WalObject],
     budget: &Arc<MetadataBudget>,
-) -> Result<View> {
+) -> Result<ReaderView> {
     let active = Arc::new(Memtable::new());
     let flushed = manifest.flushed_seq;
     let mut seq = flushed;
@@ -92,5 +92,5 @@ fn assemble(
         levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
         flushed_seq: flushed,
     };
-    Ok(View { tree: Arc::new(tree), seq, manifest: Arc::clone(manifest) })
+    Ok(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(manifest) })
 }

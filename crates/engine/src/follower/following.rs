@@ -28,7 +28,7 @@ const SEGMENT_BYTES: usize = 8 << 20;
 
 /// What reads work on: replaced whole by every refresh that found something.
 #[derive(Clone)]
-pub(crate) struct View {
+pub(crate) struct ReaderView {
     pub(crate) tree: Arc<Tree>,
     pub(crate) seq: Seq,
     pub(crate) manifest: Arc<Manifest>,
@@ -72,7 +72,7 @@ impl Follower {
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
-    ) -> Result<(Follower, View)> {
+    ) -> Result<(Follower, ReaderView)> {
         Follower::restart(context, options, budget, &Arc::default()).await
     }
 
@@ -82,7 +82,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
         levels: &Arc<Levels>,
-    ) -> Result<(Follower, View)> {
+    ) -> Result<(Follower, ReaderView)> {
         let objects = Objects { env: context.env.clone(), limit: options.deadline };
         let mut follower = Follower {
             machine: Follow::new(LIST_EVERY, rules::in_force()),
@@ -111,7 +111,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
         look: Looking,
-    ) -> Result<Option<View>> {
+    ) -> Result<Option<ReaderView>> {
         let now = context.env.clock.monotonic();
         // First of all: a store that answers seldom must not cost the checkpoint.
         let due = self.lease.as_mut().is_some_and(|lease| lease.is_due(now));
@@ -285,7 +285,7 @@ impl Follower {
         self.machine.manifest().map_or(Seq::NONE, |manifest| manifest.flushed_seq)
     }
 
-    fn view(&self) -> Option<View> {
+    fn view(&self) -> Option<ReaderView> {
         let version = self.version.as_ref()?;
         let (active, frozen) = self.segments.split_first()?;
         let tree = Tree {
@@ -294,6 +294,6 @@ impl Follower {
             levels: Arc::clone(&self.levels),
             flushed_seq: version.flushed_seq,
         };
-        Some(View { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
+        Some(ReaderView { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
     }
 }

@@ -12,7 +12,7 @@ const MANIFESTS: u64 = 64;
 
 /// What the last round saw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct LastRound {
     /// The newest manifest it went by; none before the first round.
     newest: Option<Arc<Manifest>>,
     /// When what it left for its age will be old enough, by the monotonic clock; `None`: nothing.
@@ -21,11 +21,11 @@ pub(crate) struct Seen {
     unfinished: bool,
 }
 
-impl Seen {
+impl LastRound {
     /// Before the first round, of a process that begins with `newest`: what is there already is
     /// another's garbage, and waits until this process makes some of its own.
-    pub(crate) fn at_open(newest: Arc<Manifest>) -> Seen {
-        Seen { newest: Some(newest), ..Seen::default() }
+    pub(crate) fn at_open(newest: Arc<Manifest>) -> LastRound {
+        LastRound { newest: Some(newest), ..LastRound::default() }
     }
 
     /// After a round that began at `began` and found `newest`.
@@ -34,9 +34,9 @@ impl Seen {
         newest: Arc<Manifest>,
         began: Duration,
         min_age: Duration,
-    ) -> Seen {
+    ) -> LastRound {
         let total = report.total();
-        Seen {
+        LastRound {
             newest: Some(newest),
             ripens: (total.young > 0).then_some(began + min_age),
             unfinished: report.overtaken
@@ -54,8 +54,8 @@ impl Seen {
         !self.newest.as_ref().is_some_and(same) || self.is_open(newest, now, monotonic)
     }
 
-    /// Whether a round is worth its requests: as [`Seen::is_due`], but of commits only those count
-    /// that free a WAL object, a table or what a checkpoint pinned, or that are many.
+    /// Whether a round is worth its requests: as [`LastRound::is_due`], but of commits only those
+    /// count that free a WAL object, a table or what a checkpoint pinned, or that are many.
     pub(crate) fn is_worth(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
         self.newest.as_ref().is_none_or(|last| frees(last, newest))
             || self.is_open(newest, now, monotonic)
@@ -103,10 +103,10 @@ mod tests {
         Manifest { id: ManifestId(id), ..first }
     }
 
-    fn seen(collected: Collected) -> Seen {
+    fn seen(collected: Collected) -> LastRound {
         let mut report = GcReport::default();
         *report.class(ObjectName::Manifest(ManifestId(1))) = collected;
-        Seen::after(&report, Arc::new(manifest(7)), at(10), MIN_AGE)
+        LastRound::after(&report, Arc::new(manifest(7)), at(10), MIN_AGE)
     }
 
     #[test]
@@ -114,14 +114,14 @@ mod tests {
         let seen = seen(Collected { alive: 3, deleted: 9, ..Collected::default() });
         assert!(!seen.is_due(&manifest(7), UnixMillis(1), at(1_000_000)));
         assert!(seen.is_due(&manifest(8), UnixMillis(1), at(11)));
-        assert!(Seen::default().is_due(&manifest(7), UnixMillis(1), at(0)));
+        assert!(LastRound::default().is_due(&manifest(7), UnixMillis(1), at(0)));
         let anew = Manifest { database: DatabaseId(2), ..manifest(7) };
         assert!(seen.is_due(&anew, UnixMillis(1), at(11)));
     }
 
     #[test]
     fn a_round_is_worth_what_it_frees() {
-        let seen = Seen::at_open(Arc::new(manifest(7)));
+        let seen = LastRound::at_open(Arc::new(manifest(7)));
         let worth = |newest: &Manifest| seen.is_worth(newest, UnixMillis(1), at(1));
         assert!(!worth(&manifest(7)) && !worth(&manifest(8)) && worth(&manifest(7 + MANIFESTS)));
         assert!(worth(&Manifest { replay_from: WalId(5), ..manifest(8) }));

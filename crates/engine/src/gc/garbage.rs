@@ -31,13 +31,13 @@ const MANIFESTS_AT_REST: u64 = 64;
 pub(crate) struct Garbage {
     requests: Arc<Requests>,
     allowed: Allowance,
-    known: Mutex<Known>,
+    known: Mutex<KnownGarbage>,
     /// Heard by the collector: there is more than is allowed.
     pub(crate) too_much: Notify,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownGarbage {
     newest: Option<Arc<Manifest>>,
     /// Tables of the tree: their bytes, and the first manifest known to name them.
     tree: HashMap<SstId, (u64, ManifestId)>,
@@ -146,7 +146,7 @@ fn table((name, bytes): &(ObjectName, u64)) -> Option<(SstId, u64)> {
     }
 }
 
-impl Known {
+impl KnownGarbage {
     /// Tables that `newest` has no longer stood last in `before`.
     fn retire(&mut self, before: ManifestId, newest: &Manifest) {
         let mut there: HashMap<SstId, (u64, ManifestId)> = HashMap::new();

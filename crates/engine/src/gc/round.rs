@@ -1,6 +1,6 @@
 //! One round: the machine says what to ask the store for, this asks.
 
-use super::due::Seen;
+use super::due::LastRound;
 use super::report::GcReport;
 use crate::io::progress::Progress;
 use crate::io::store::Listed;
@@ -41,7 +41,7 @@ pub(crate) struct Collector {
     min_age: Duration,
     /// What is proven of manifests, so that each is read once.
     known: Known,
-    pub(crate) seen: Seen,
+    pub(crate) seen: LastRound,
     /// What the last round left for its age, and its bytes.
     pub(crate) young: Vec<(ObjectName, u64)>,
     /// Of the round under way, for who asked for one.
@@ -50,7 +50,7 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn new(objects: Objects, min_age: Duration) -> Collector {
-        let (known, seen) = (Known::default(), Seen::default());
+        let (known, seen) = (Known::default(), LastRound::default());
         Collector { objects, min_age, known, seen, young: Vec::new(), progress: Arc::default() }
     }
 
@@ -93,7 +93,7 @@ impl Collector {
                 Ok(report)
             }
             Err(error) => {
-                self.seen = Seen::default();
+                self.seen = LastRound::default();
                 freed.trouble.get_or_insert(error);
                 Ok(freed)
             }
@@ -135,7 +135,7 @@ impl Collector {
         self.young = round.young();
         let Round { report, machine, .. } = round;
         let newest = machine.newest().cloned().unwrap_or_else(|| Arc::clone(newest));
-        self.seen = Seen::after(&report, newest, began, self.min_age);
+        self.seen = LastRound::after(&report, newest, began, self.min_age);
         Ok(report)
     }
 
@@ -168,7 +168,7 @@ impl Collector {
         report.revoked = expired.iter().filter(gone).count() as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
-        self.seen = Seen::after(&report, newest, began, self.min_age);
+        self.seen = LastRound::after(&report, newest, began, self.min_age);
         self.known = machine.into_known();
         Ok(report)
     }

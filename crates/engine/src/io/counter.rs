@@ -44,7 +44,7 @@ fn own_line() -> usize {
 
 /// What one handle was asked for since it was opened.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct HandleCounters {
     /// By the clock's monotonic time.
     pub(crate) opened: Duration,
     pub(crate) gets: Counter,
@@ -52,9 +52,9 @@ pub(crate) struct Asked {
     pub(crate) scans: Counter,
 }
 
-impl Asked {
+impl HandleCounters {
     pub(crate) fn since(opened: Duration) -> Self {
-        Asked {
+        HandleCounters {
             opened,
             gets: Counter::default(),
             get_many_keys: Counter::default(),

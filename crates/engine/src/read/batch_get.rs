@@ -1,4 +1,4 @@
-//! Many keys at once: one pin, sorted look-ups in waves, requests joined over the keys of a wave.
+//! Many keys at once: one pin, sorted look-ups in probes, requests joined over the keys of a wave.
 //!
 //! What is in memory is answered without a pause. What is not is fetched in waves of a bounded
 //! size, in the order of the keys, so that 100,000 keys take no more memory than 1,000:
@@ -11,8 +11,8 @@
 
 use super::Pin;
 use super::answer::Answer;
-use super::batch_probe::{BatchProbe, Found, WAVE, Wanted};
-use super::get::{Hand, Lookup, lookup};
+use super::batch_probe::{BatchProbe, PROBE_KEYS, ProbeAnswer, ProbeKey};
+use super::get::{Fetched, Lookup, lookup};
 use super::keys::Keys;
 use super::missing::Lacking;
 use super::value::Value;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 const PINNED_BYTES: usize = 8 << 20;
 
 /// A look-up under way: the answers so far, and which keys still lack something.
-struct Many {
+struct BatchGet {
     keys: Arc<Keys>,
     answers: Vec<Option<Value>>,
     /// Positions in `keys` that are not looked at yet, by key: neighbours share blocks, which then
@@ -41,10 +41,10 @@ struct Many {
     pins: Option<Pins>,
 }
 
-/// Memory that is kept from one look-up of [`WAVE`] keys to the next.
+/// Memory that is kept from one look-up of [`PROBE_KEYS`] keys to the next.
 struct Looks {
-    wave: BatchProbe,
-    found: Vec<Found>,
+    probe: BatchProbe,
+    found: Vec<ProbeAnswer>,
 }
 
 /// The keys that have no answer yet.
@@ -75,8 +75,8 @@ pub(crate) fn get_many(
     context.asked.get_many_keys.add(keys.len() as u64);
     let answers = vec![None; keys.len()];
     let rest = in_order(&keys).into();
-    let mut many = Many { rest, keys, answers, at_work: Vec::new(), pins: None };
-    let lacking = many.round(context, &pin, &mut Hand::default())?;
+    let mut many = BatchGet { rest, keys, answers, at_work: Vec::new(), pins: None };
+    let lacking = many.round(context, &pin, &mut Fetched::default())?;
     if lacking.is_empty() {
         return Ok(Answer::Ready(many.answers));
     }
@@ -84,11 +84,11 @@ pub(crate) fn get_many(
     Ok(Answer::Pending(Box::pin(async move {
         let rounds = async {
             let mut lacking = lacking;
-            let mut hand = Hand::default();
+            let mut fetched = Fetched::default();
             many.count_pins();
             while !lacking.is_empty() {
-                hand.fetch(&context, lacking.into_lacks()).await?;
-                lacking = many.round(&context, &pin, &mut hand)?;
+                fetched.fetch(&context, lacking.into_lacks()).await?;
+                lacking = many.round(&context, &pin, &mut fetched)?;
                 many.limit_pins();
             }
             Ok(many.answers)
@@ -106,28 +106,34 @@ fn in_order(keys: &Keys) -> Vec<usize> {
     order.into_iter().map(|(_, position)| position).collect()
 }
 
-impl Many {
+impl BatchGet {
     /// Looks keys up until what they lack fills a wave; answers what that is. Keys at work come
     /// first, and only once all of them are answered others.
-    fn round(&mut self, context: &ReadContext, pin: &Pin, hand: &mut Hand) -> Result<Lacking> {
-        let mut looks = Looks { wave: BatchProbe::default(), found: Vec::with_capacity(WAVE) };
-        let mut lacking = Lacking::beside(hand.bytes());
+    fn round(
+        &mut self,
+        context: &ReadContext,
+        pin: &Pin,
+        fetched: &mut Fetched,
+    ) -> Result<Lacking> {
+        let mut looks =
+            Looks { probe: BatchProbe::default(), found: Vec::with_capacity(PROBE_KEYS) };
+        let mut lacking = Lacking::beside(fetched.bytes());
         let (mut still, mut waiting) = (Vec::new(), Vec::new());
-        for positions in std::mem::take(&mut self.at_work).chunks(WAVE) {
-            let looked = self.look(&mut looks, (context, pin, hand), positions, &mut lacking)?;
+        for positions in std::mem::take(&mut self.at_work).chunks(PROBE_KEYS) {
+            let looked = self.look(&mut looks, (context, pin, fetched), positions, &mut lacking)?;
             still.extend(looked.open);
             waiting.extend(looked.waiting);
         }
         self.put_back(waiting);
         if still.is_empty() {
-            hand.end_wave();
-            lacking = Lacking::beside(hand.bytes());
-            let mut positions = Vec::with_capacity(WAVE);
+            fetched.end_wave();
+            lacking = Lacking::beside(fetched.bytes());
+            let mut positions = Vec::with_capacity(PROBE_KEYS);
             while !self.rest.is_empty() && !lacking.is_full() {
                 positions.clear();
-                positions.extend(self.rest.drain(..WAVE.min(self.rest.len())));
+                positions.extend(self.rest.drain(..PROBE_KEYS.min(self.rest.len())));
                 let looked =
-                    self.look(&mut looks, (context, pin, hand), &positions, &mut lacking)?;
+                    self.look(&mut looks, (context, pin, fetched), &positions, &mut lacking)?;
                 still.extend(looked.open);
                 self.put_back(looked.waiting);
             }
@@ -140,36 +146,38 @@ impl Many {
     fn look(
         &mut self,
         looks: &mut Looks,
-        (context, pin, hand): (&ReadContext, &Pin, &Hand),
+        (context, pin, fetched): (&ReadContext, &Pin, &Fetched),
         positions: &[usize],
         lacking: &mut Lacking,
     ) -> Result<Looked> {
-        let Many { keys, answers, pins, .. } = self;
-        let mut wanted = [Wanted { key: &[][..], hash: 0 }; WAVE];
+        let BatchGet { keys, answers, pins, .. } = self;
+        let mut wanted = [ProbeKey { key: &[][..], hash: 0 }; PROBE_KEYS];
         for (wanted, position) in wanted.iter_mut().zip(positions) {
             let key = keys.key(*position);
-            *wanted = Wanted { key, hash: key_hash(key) };
+            *wanted = ProbeKey { key, hash: key_hash(key) };
         }
         let wanted = wanted.get(..positions.len()).unwrap_or_default();
-        looks.wave.look_up(&context.cache, pin, wanted, &mut looks.found);
+        looks.probe.look_up(&context.cache, pin, wanted, &mut looks.found);
         let mut looked = Looked::default();
         for ((position, wanted), found) in positions.iter().zip(wanted).zip(looks.found.drain(..)) {
             let value = match found {
-                Found::Nothing => None,
-                Found::Value(value) => Some(value),
-                Found::Hard if lacking.is_full() => {
+                ProbeAnswer::Nothing => None,
+                ProbeAnswer::Value(value) => Some(value),
+                ProbeAnswer::Hard if lacking.is_full() => {
                     looked.waiting.push(*position);
                     continue;
                 }
-                Found::Hard => match lookup(context, pin, wanted.key, wanted.hash, hand)? {
-                    // Nobody may hold the block that it lies in but this answer.
-                    Lookup::Done(value) => value.map(Value::compact),
-                    Lookup::Lacking(more) => {
-                        lacking.add(more);
-                        looked.open.push(*position);
-                        continue;
+                ProbeAnswer::Hard => {
+                    match lookup(context, pin, wanted.key, wanted.hash, fetched)? {
+                        // Nobody may hold the block that it lies in but this answer.
+                        Lookup::Done(value) => value.map(Value::compact),
+                        Lookup::Lacking(more) => {
+                            lacking.add(more);
+                            looked.open.push(*position);
+                            continue;
+                        }
                     }
-                },
+                }
             };
             if let Some(pins) = pins {
                 pins.note(*position, value.as_ref());

@@ -1,4 +1,4 @@
-//! Look-ups of many keys side by side, for the plain cases that most are.
+//! SlotsGuard-ups of many keys side by side, for the plain cases that most are.
 //!
 //! A look-up is a chain of loads, each from an address that the one before gave, and most of them
 //! wait for memory:
@@ -10,7 +10,7 @@
 //! Where there are many runs, the filters of several are asked before any table is: most say no,
 //! and most keys then have one table left.
 //!
-//! One key after the other, every wait is paid in full. Here all keys of a wave make one step of
+//! One key after the other, every wait is paid in full. Here all keys of a probe make one step of
 //! the chain before any makes the next: a dozen loads then wait together, for hardly longer than
 //! one. Between the loads of a step stands no locked instruction, which would wait for all of them
 //! first.
@@ -26,7 +26,7 @@ use super::value::Value;
 use crate::cache::blocks::BlockCache;
 use crate::cache::filters::{KeyFilters, Says};
 use crate::cache::metadata::OpenTable;
-use crate::cache::slots::Look;
+use crate::cache::slots::SlotsGuard;
 use siltstone_base::prefetch::prefetch;
 use siltstone_base::{Kind, Seq};
 use siltstone_bloom::Marks;
@@ -36,9 +36,9 @@ use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keys of a wave. Each needs some ten lines of 64 bytes, and all of them are to stay in the 32 KiB
-/// of a first-level cache until they are used.
-pub(super) const WAVE: usize = 32;
+/// Keys of a probe. Each needs some ten lines of 64 bytes, and all of them are to stay in the
+/// 32 KiB of a first-level cache until they are used.
+pub(super) const PROBE_KEYS: usize = 32;
 /// Lines of filters that are loaded before the first is looked at: half of that cache.
 const LINES: usize = 256;
 
@@ -46,25 +46,25 @@ const LINES: usize = 256;
 /// need not be asked for then.
 const FEW_RUNS: usize = 4;
 
-/// One key of a wave.
+/// One key of a probe.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ProbeKey<'a> {
     pub(super) key: &'a [u8],
     pub(super) hash: u64,
 }
 
-/// What a wave found out about a key.
-pub(super) enum Found {
-    /// Nothing yet, as far as the wave has come; at its end: the key has no value.
+/// What a probe found out about a key.
+pub(super) enum ProbeAnswer {
+    /// Nothing yet, as far as the probe has come; at its end: the key has no value.
     Nothing,
     /// Its value.
     Value(Value),
-    /// It takes more than a wave can do.
+    /// It takes more than a probe can do.
     Hard,
 }
 
 /// A table that may hold a key.
-struct Asked {
+struct TableProbe {
     key: usize,
     run: usize,
     /// Its number among all tables.
@@ -81,12 +81,12 @@ struct Visit {
     block: u32,
 }
 
-/// Memory that is kept from wave to wave.
+/// Memory that is kept from probe to probe.
 #[derive(Default)]
 pub(super) struct BatchProbe {
     /// For each key and each table that bounds allow: by key, newest table first.
-    asked: Vec<Asked>,
-    /// Open tables, by their numbers. They are kept, some of them: most waves ask the same.
+    asked: Vec<TableProbe>,
+    /// Open tables, by their numbers. They are kept, some of them: most probes ask the same.
     tables: Vec<(usize, Arc<OpenTable>)>,
     /// Where in `tables` each run's last one stands. Keys ascend, so a table's follow each other.
     last_of_run: Vec<usize>,
@@ -95,16 +95,17 @@ pub(super) struct BatchProbe {
 }
 
 impl BatchProbe {
-    /// Looks `keys` up, which ascend; one answer a key. All waves of one `BatchProbe` have one pin.
+    /// Looks `keys` up, which ascend; one answer a key. All probes of one `BatchProbe` have one
+    /// pin.
     pub(super) fn look_up(
         &mut self,
         cache: &BlockCache,
         pin: &Pin,
-        keys: &[Wanted<'_>],
-        answers: &mut Vec<Found>,
+        keys: &[ProbeKey<'_>],
+        answers: &mut Vec<ProbeAnswer>,
     ) {
         answers.clear();
-        answers.extend(keys.iter().map(|_| Found::Nothing));
+        answers.extend(keys.iter().map(|_| ProbeAnswer::Nothing));
         for memtable in pin.tree.memtables().filter(|memtable| !memtable.is_empty()) {
             in_memtable(memtable, pin, keys, answers);
         }
@@ -123,7 +124,9 @@ impl BatchProbe {
                 self.choose_tables(filters, pin.seq, keys, answers);
                 self.find_blocks(cache, keys, pin.seq, answers);
                 self.in_blocks(pin.seq, keys, answers);
-                let open = |asked: &Asked| matches!(answers.get(asked.key), Some(Found::Nothing));
+                let open = |asked: &TableProbe| {
+                    matches!(answers.get(asked.key), Some(ProbeAnswer::Nothing))
+                };
                 self.asked.retain(open);
             }
         }
@@ -135,19 +138,19 @@ impl BatchProbe {
         &mut self,
         filters: &KeyFilters,
         runs: Range<usize>,
-        keys: &[Wanted<'_>],
-        answers: &[Found],
+        keys: &[ProbeKey<'_>],
+        answers: &[ProbeAnswer],
     ) {
         let asked = &mut self.asked;
         asked.clear();
         for (key, (wanted, answer)) in keys.iter().zip(answers).enumerate() {
             let sought = filters.bounds().seek(wanted.key);
-            let Some(sought) = sought.filter(|_| matches!(answer, Found::Nothing)) else {
+            let Some(sought) = sought.filter(|_| matches!(answer, ProbeAnswer::Nothing)) else {
                 continue;
             };
             for run in runs.clone() {
                 if let Some(table) = filters.bounds().candidate(run, &sought) {
-                    asked.push(Asked { key, run, table, known: true });
+                    asked.push(TableProbe { key, run, table, known: true });
                 }
             }
         }
@@ -185,8 +188,8 @@ impl BatchProbe {
         &mut self,
         filters: &KeyFilters,
         seq: Seq,
-        keys: &[Wanted<'_>],
-        answers: &mut [Found],
+        keys: &[ProbeKey<'_>],
+        answers: &mut [ProbeAnswer],
     ) {
         let BatchProbe { asked, tables, last_of_run, visits, .. } = self;
         visits.clear();
@@ -201,7 +204,7 @@ impl BatchProbe {
             if tables.get(*last).is_none_or(|(table, _)| *table != asked.table) {
                 let Some(table) = filters.table(asked.table).and_then(|handle| handle.table())
                 else {
-                    *answer = Found::Hard;
+                    *answer = ProbeAnswer::Hard;
                     return false;
                 };
                 *last = tables.len();
@@ -212,7 +215,7 @@ impl BatchProbe {
             };
             if !asked.known {
                 if !table.range_deletes().at(wanted.key, seq).is_none() {
-                    *answer = Found::Hard;
+                    *answer = ProbeAnswer::Hard;
                     return false;
                 }
                 if !table.may_contain(wanted.hash) {
@@ -228,12 +231,13 @@ impl BatchProbe {
     fn find_blocks(
         &mut self,
         cache: &BlockCache,
-        keys: &[Wanted<'_>],
+        keys: &[ProbeKey<'_>],
         seq: Seq,
-        answers: &mut [Found],
+        answers: &mut [ProbeAnswer],
     ) {
         let BatchProbe { tables, visits, blocks, .. } = self;
-        let looks: Vec<Look<'_>> = tables.iter().map(|(_, table)| table.slots.look()).collect();
+        let looks: Vec<SlotsGuard<'_>> =
+            tables.iter().map(|(_, table)| table.slots.look()).collect();
         let mut sum = 0;
         visits.retain_mut(|visit| {
             let both = tables.get(visit.table).zip(keys.get(visit.key));
@@ -253,23 +257,23 @@ impl BatchProbe {
                     blocks.push((visit.key, newest_seq(table), block));
                     cache.used(table, visit.block);
                 }
-                (_, _, Some(answer)) => *answer = Found::Hard,
+                (_, _, Some(answer)) => *answer = ProbeAnswer::Hard,
                 (_, _, None) => {}
             }
         }
     }
 
     /// What the blocks say.
-    fn in_blocks(&mut self, seq: Seq, keys: &[Wanted<'_>], answers: &mut [Found]) {
+    fn in_blocks(&mut self, seq: Seq, keys: &[ProbeKey<'_>], answers: &mut [ProbeAnswer]) {
         let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
         black_box(self.blocks.iter().fold(0, |sum, (_, _, block)| sum ^ block.prefetch_head()));
         // The arithmetic first and then the loads: so little stands between two of them that the
-        // processor looks ahead over most of a wave.
-        let mut near = [&[][..]; WAVE];
-        for (near, (at, _, block)) in near.iter_mut().zip(&self.blocks) {
-            *near = block.keys_near(key_of(*at));
+        // processor looks ahead over most of a probe.
+        let mut around = [&[][..]; PROBE_KEYS];
+        for (keys, (at, _, block)) in around.iter_mut().zip(&self.blocks) {
+            *keys = block.keys_near(key_of(*at));
         }
-        black_box(near.iter().fold(0, |sum, keys| sum ^ prefetch(keys)));
+        black_box(around.iter().fold(0, |sum, keys| sum ^ prefetch(keys)));
         for (at, newest, block) in self.blocks.drain(..) {
             if let Some(answer) = answers.get_mut(at) {
                 *answer = in_block(block, key_of(at), newest <= seq);
@@ -279,56 +283,56 @@ impl BatchProbe {
 }
 
 /// What a block says of a key. `sees_all`: none of its entries is newer than the view.
-fn in_block(block: Arc<Block>, key: &[u8], sees_all: bool) -> Found {
+fn in_block(block: Arc<Block>, key: &[u8], sees_all: bool) -> ProbeAnswer {
     if !sees_all || block.sole_kind() != Some(Kind::Put) {
-        return Found::Hard;
+        return ProbeAnswer::Hard;
     }
     let position = block.lower_bound(key, Seq::MAX);
     if position >= block.len() {
         // It may begin in the block after.
-        return Found::Hard;
+        return ProbeAnswer::Hard;
     }
     if !block.is_key(position, key) {
-        return Found::Nothing;
+        return ProbeAnswer::Nothing;
     }
     let range = block.value_range(position);
-    Found::Value(Value::of_block(block, range))
+    ProbeAnswer::Value(Value::of_block(block, range))
 }
 
-fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[Wanted<'_>], answers: &mut [Found]) {
+fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[ProbeKey<'_>], answers: &mut [ProbeAnswer]) {
     if memtable.has_range_deletes() {
         for (wanted, answer) in keys.iter().zip(answers.iter_mut()) {
-            let open = matches!(answer, Found::Nothing);
+            let open = matches!(answer, ProbeAnswer::Nothing);
             if open && !memtable.deleted_at(wanted.key, pin.seq).is_none() {
-                *answer = Found::Hard;
+                *answer = ProbeAnswer::Hard;
             }
         }
     }
-    let mut hashes = [0; WAVE];
+    let mut hashes = [0; PROBE_KEYS];
     for (hash, wanted) in hashes.iter_mut().zip(keys) {
         *hash = wanted.hash;
     }
     black_box(memtable.prefetch(hashes.get(..keys.len()).unwrap_or_default()));
     for (wanted, answer) in keys.iter().zip(answers) {
-        if !matches!(answer, Found::Nothing) {
+        if !matches!(answer, ProbeAnswer::Nothing) {
             continue;
         }
         let Some(found) = memtable.get_hashed(wanted.key, wanted.hash, pin.seq) else { continue };
         let entry = found.entry();
         let plain = entry.kind == Kind::Put && entry.expires_at.is_none();
         *answer = if plain && entry.seq > pin.tree.flushed_seq {
-            Found::Value(Value::of_memtable(found))
+            ProbeAnswer::Value(Value::of_memtable(found))
         } else {
-            Found::Hard
+            ProbeAnswer::Hard
         };
     }
 }
 
-/// Brings the values near: they are copied out next.
-fn prefetch_values(answers: &[Found]) {
-    let mut values = [&[][..]; WAVE];
+/// Prefetches the values: they are copied out next.
+fn prefetch_values(answers: &[ProbeAnswer]) {
+    let mut values = [&[][..]; PROBE_KEYS];
     for (value, answer) in values.iter_mut().zip(answers) {
-        if let Found::Value(found) = answer {
+        if let ProbeAnswer::Value(found) = answer {
             *value = found;
         }
     }

@@ -4,7 +4,7 @@ use super::Pin;
 use super::answer::Answer;
 use super::missing::KEPT_TABLES_BYTES;
 use super::value::Value;
-use crate::cache::fetch::{Fill, ReadContext};
+use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::cache::filters::RUNS_AT_ONCE;
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::try_join_all;
@@ -34,12 +34,12 @@ pub(crate) enum Lack {
 
 /// What was fetched for this read; the caches may have let go of it meanwhile.
 #[derive(Default)]
-pub(crate) struct Hand {
+pub(crate) struct Fetched {
     tables: BTreeMap<SstId, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
 }
 
-impl Hand {
+impl Fetched {
     fn table(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
         if self.tables.is_empty() {
             return handle.table();
@@ -95,7 +95,7 @@ impl Hand {
         let tables = try_join_all(handles.values().map(|handle| context.table(handle)));
         let blocks = try_join_all(wanted.into_values().map(|(table, blocks)| async move {
             let blocks: Vec<u32> = blocks.into_iter().collect();
-            context.blocks(&table.table, &blocks, Fill::Keep).await
+            context.blocks(&table.table, &blocks, CacheFill::Keep).await
         }));
         let (tables, blocks) = futures::future::try_join(tables, blocks).await?;
         self.tables.extend(tables.into_iter().map(|table| (table.descriptor().id, table)));
@@ -109,7 +109,7 @@ pub(crate) fn get(context: &ReadContext, pin: Pin, key: &[u8]) -> Result<Answer<
     check_key(key)?;
     context.asked.gets.add(1);
     let hash = key_hash(key);
-    let lacking = match lookup(context, &pin, key, hash, &Hand::default())? {
+    let lacking = match lookup(context, &pin, key, hash, &Fetched::default())? {
         Lookup::Done(value) => return Ok(Answer::Ready(value)),
         Lookup::Lacking(lacking) => lacking,
     };
@@ -127,24 +127,24 @@ async fn rounds(
     hash: u64,
     mut lacking: Vec<Lack>,
 ) -> Result<Option<Value>> {
-    let mut hand = Hand::default();
+    let mut fetched = Fetched::default();
     loop {
-        hand.fetch(context, lacking).await?;
-        match lookup(context, pin, key, hash, &hand)? {
+        fetched.fetch(context, lacking).await?;
+        match lookup(context, pin, key, hash, &fetched)? {
             Lookup::Done(value) => return Ok(value),
             Lookup::Lacking(more) => lacking = more,
         }
     }
 }
 
-/// Walks memtables and tables, newest first, with what memory and `hand` have. `hash` is the key's
-/// ([`key_hash`]).
+/// Walks memtables and tables, newest first, with what memory and `fetched` have. `hash` is the
+/// key's ([`key_hash`]).
 pub(crate) fn lookup(
     context: &ReadContext,
     pin: &Pin,
     key: &[u8],
     hash: u64,
-    hand: &Hand,
+    fetched: &Fetched,
 ) -> Result<Lookup> {
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view);
@@ -172,7 +172,11 @@ pub(crate) fn lookup(
             return folded(resolve);
         }
     }
-    in_tables(TableWalk { context, hand, key, seq: pin.seq, hash, lacking: vec![] }, pin, resolve)
+    in_tables(
+        TableWalk { context, fetched, key, seq: pin.seq, hash, lacking: vec![] },
+        pin,
+        resolve,
+    )
 }
 
 /// Goes on with the tables that the filters let the key into.
@@ -224,7 +228,7 @@ enum Decided {
 /// only to name what else will be needed.
 struct TableWalk<'a> {
     context: &'a ReadContext,
-    hand: &'a Hand,
+    fetched: &'a Fetched,
     key: &'a [u8],
     seq: Seq,
     hash: u64,
@@ -238,7 +242,7 @@ impl TableWalk<'_> {
         handle: &Arc<TableHandle>,
         resolve: &mut Resolve<'_>,
     ) -> Result<Option<Decided>> {
-        let Some(table) = self.hand.table(handle) else {
+        let Some(table) = self.fetched.table(handle) else {
             self.lacking.push(Lack::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
@@ -251,7 +255,7 @@ impl TableWalk<'_> {
         let mut seq = self.seq;
         let mut visited = None;
         while let Some(block) = table.find_block(self.key, seq).filter(|b| Some(*b) != visited) {
-            let Some(data) = self.hand.block(self.context, &table, block) else {
+            let Some(data) = self.fetched.block(self.context, &table, block) else {
                 self.lacking.push(Lack::Block(table, block));
                 return Ok(None);
             };

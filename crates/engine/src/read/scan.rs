@@ -1,7 +1,7 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
 //! they lack.
 
-use super::scan_source::{Above, Source};
+use super::scan_source::{Above, ScanSource};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
 use super::{Pin, Rows};
 use crate::cache::fetch::{self, ReadContext};
@@ -68,16 +68,16 @@ pub struct Scan {
     pub(super) pin: Pin,
     pub(super) range: ScanRange,
     blocks: Arc<ScanBlocks>,
-    state: State,
+    state: ScanState,
     left: u64,
     /// Counts for the writer's floor while the scan lives.
     pub(super) held: Option<Guard>,
 }
 
-enum State {
+enum ScanState {
     /// Metadata and first blocks of the tables are not all there yet.
     Opening,
-    Running(Box<Visible<Merge<Source>>>, Option<BlockAddr>),
+    Running(Box<Visible<Merge<ScanSource>>>, Option<BlockAddr>),
     Ended,
 }
 
@@ -93,7 +93,7 @@ impl Scan {
         let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
         #[cfg(mutation = "empty_range")]
         assert!(!empty, "planted: a range holds something");
-        let state = if empty { State::Ended } else { State::Opening };
+        let state = if empty { ScanState::Ended } else { ScanState::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
         Scan { context, pin, range, blocks, state, left, held }
     }
@@ -125,18 +125,18 @@ impl Scan {
     /// # Errors
     /// As [`Scan::fill`]; what `take` answers. The scan is over then.
     pub fn each(&mut self, take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
-        if matches!(self.state, State::Opening) && !self.open_in_memory()? {
+        if matches!(self.state, ScanState::Opening) && !self.open_in_memory()? {
             return Ok(Fill::NeedsBlocks);
         }
         let filled = self.each_running(take);
         if filled.is_err() {
-            self.state = State::Ended;
+            self.state = ScanState::Ended;
         }
         filled
     }
 
     fn each_running(&mut self, mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
-        let State::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
+        let ScanState::Running(visible, lacking) = &mut self.state else { return Ok(Fill::End) };
         let left = &mut self.left;
         if *left > 0 {
             let step = visible.each(|key, value| {
@@ -152,7 +152,7 @@ impl Scan {
                 }
             }
         }
-        self.state = State::Ended;
+        self.state = ScanState::Ended;
         Ok(Fill::End)
     }
 
@@ -166,15 +166,15 @@ impl Scan {
             let context = self.context.clone();
             let work = async {
                 match &mut self.state {
-                    State::Opening => self.open().await,
-                    State::Running(_, lacking) => match lacking.take() {
+                    ScanState::Opening => self.open().await,
+                    ScanState::Running(_, lacking) => match lacking.take() {
                         Some(addr) if addr.block == METADATA => self.open_later(addr.sst).await,
                         Some(addr) => {
                             read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await
                         }
                         None => Ok(()),
                     },
-                    State::Ended => Ok(()),
+                    ScanState::Ended => Ok(()),
                 }
             };
             context.deadline(deadline, "scan", work).await.map_err(expired)
@@ -189,7 +189,7 @@ impl Scan {
 
     /// Whether nothing of it was read yet.
     pub(super) fn is_untouched(&self) -> bool {
-        matches!(self.state, State::Opening)
+        matches!(self.state, ScanState::Opening)
     }
 
     /// The tables that overlap the range.
@@ -246,7 +246,7 @@ impl Scan {
             let mut wanted = vec![block];
             wanted.extend(following(table, block, reverse).map(|(block, _)| block));
             wanted.sort_unstable();
-            context.blocks(&table.table, &wanted, fetch::Fill::Keep).await
+            context.blocks(&table.table, &wanted, fetch::CacheFill::Keep).await
         });
         let fetched = try_join_all(fetched).await?;
         self.blocks.take(fetched.into_iter().flatten());
@@ -286,27 +286,27 @@ impl Scan {
             }
         }
         black_box(looks.iter().fold(0, |sum, (_, look, block, _)| sum ^ look.holders(*block)));
-        let mut near = 0;
+        let mut loaded = 0;
         for (table, look, block, held) in looks {
             if let Some(found) = look.block(block) {
                 self.context.cache.used(table, block);
-                near ^= self.range.edge().map_or(0, |key| found.prefetch_on(key));
+                loaded ^= self.range.edge().map_or(0, |key| found.prefetch_on(key));
                 *held = Some((block, found));
             }
         }
-        black_box(near);
+        black_box(loaded);
     }
 
     /// Makes the merge of what was `reached`; tables that the scan opens first are open.
-    fn begin(&self, mut reached: Vec<Reached<'_>>) -> State {
+    fn begin(&self, mut reached: Vec<Reached<'_>>) -> ScanState {
         let direction = if self.range.reverse { Direction::Backward } else { Direction::Forward };
         let tree = &self.pin.tree;
         let cover = self.cover(reached.iter().filter_map(|one| one.table.as_deref()));
-        let over = |source: Source, newest: Seq| match &cover {
+        let over = |source: ScanSource, newest: Seq| match &cover {
             None => source,
             Some(cover) => {
                 let newest = newest.min(self.pin.seq);
-                Source::Covered(Box::new(Covered::new(source, Arc::clone(cover), newest)))
+                ScanSource::Covered(Box::new(Covered::new(source, Arc::clone(cover), newest)))
             }
         };
         let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
@@ -317,7 +317,7 @@ impl Scan {
             if let Some(key) = self.range.edge() {
                 cursor.prefetch(key);
             }
-            over(Source::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
+            over(ScanSource::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
         }));
         // What these wait for comes beside what the memtables are about to wait for.
         self.hold_first_blocks(&mut reached);
@@ -327,20 +327,20 @@ impl Scan {
             let mut others =
                 std::iter::from_fn(|| reached.next_if(|one| one.run == run)).peekable();
             let source = if others.peek().is_none() {
-                Source::Table(first.into_cursor(&self.blocks))
+                ScanSource::Table(first.into_cursor(&self.blocks))
             } else {
                 let members = std::iter::once(first).chain(others).map(|one| {
                     newest = newest.max(one.newest());
                     (TableBounds::from(&one.handle.descriptor), one.into_cursor(&self.blocks))
                 });
-                Source::Run(RunCursor::new(members.collect()))
+                ScanSource::Run(RunCursor::new(members.collect()))
             };
             sources.push(over(source, newest));
         }
         let view = self.pin.view(&self.context);
         let (start, end) = (self.range.start.clone(), self.range.end.clone());
         let merge = Merge::new(sources, direction);
-        State::Running(Box::new(Visible::new(merge, view, direction, start, end)), None)
+        ScanState::Running(Box::new(Visible::new(merge, view, direction, start, end)), None)
     }
 }
 

@@ -7,13 +7,13 @@ use siltstone_memtable::MemCursor;
 use siltstone_merge::{Covered, RunCursor};
 
 /// One input of the merge.
-pub(super) enum Source {
+pub(super) enum ScanSource {
     Memtable(Above),
     /// The only table of a run that overlaps the range, as most of L0 are.
     Table(ScanTable),
     Run(RunCursor<ScanTable>),
     /// One of the others, without what range deletes hide.
-    Covered(Box<Covered<Source>>),
+    Covered(Box<Covered<ScanSource>>),
 }
 
 /// A memtable's entries above a sequence number.
@@ -100,10 +100,10 @@ impl Cursor for Above {
 macro_rules! each {
     ($source:expr, $cursor:ident => $said:expr) => {
         match $source {
-            Source::Memtable($cursor) => $said,
-            Source::Table($cursor) => $said,
-            Source::Run($cursor) => $said,
-            Source::Covered($cursor) => $said,
+            ScanSource::Memtable($cursor) => $said,
+            ScanSource::Table($cursor) => $said,
+            ScanSource::Run($cursor) => $said,
+            ScanSource::Covered($cursor) => $said,
         }
     };
 }
@@ -112,15 +112,15 @@ macro_rules! each {
 macro_rules! each_plain {
     ($source:expr, $cursor:ident => $said:expr, $covered:expr) => {
         match $source {
-            Source::Memtable($cursor) => $said,
-            Source::Table($cursor) => $said,
-            Source::Run($cursor) => $said,
-            Source::Covered(_) => $covered,
+            ScanSource::Memtable($cursor) => $said,
+            ScanSource::Table($cursor) => $said,
+            ScanSource::Run($cursor) => $said,
+            ScanSource::Covered(_) => $covered,
         }
     };
 }
 
-impl Cursor for Source {
+impl Cursor for ScanSource {
     fn seek_first(&mut self) -> Result<Step> {
         each!(self, cursor => cursor.seek_first())
     }
@@ -174,9 +174,9 @@ impl Cursor for Source {
 
     fn plain_columns(&self) -> Option<Columns<'_>> {
         match self {
-            Source::Table(cursor) => cursor.plain_columns(),
-            Source::Run(cursor) => cursor.plain_columns(),
-            Source::Memtable(_) | Source::Covered(_) => None,
+            ScanSource::Table(cursor) => cursor.plain_columns(),
+            ScanSource::Run(cursor) => cursor.plain_columns(),
+            ScanSource::Memtable(_) | ScanSource::Covered(_) => None,
         }
     }
 

@@ -149,7 +149,7 @@ impl Cursor for ScanTable {
 pub(super) struct ScanBlocks {
     context: ReadContext,
     hand: Mutex<BTreeMap<BlockAddr, Arc<Block>>>,
-    ahead: Mutex<Vec<Ahead>>,
+    ahead: Mutex<Vec<ScanPrefetch>>,
     /// Tables whose metadata was read, and that no cursor has taken up yet.
     opened: Mutex<Vec<Arc<OpenTable>>>,
 }
@@ -183,13 +183,13 @@ impl ScanBlocks {
     pub(super) fn reads(&self, table: &Arc<OpenTable>) {
         let mut ahead = self.ahead.lock();
         if !ahead.iter().any(|ahead| ahead.table.descriptor().id == table.descriptor().id) {
-            ahead.push(Ahead { table: Arc::clone(table), waves: 0 });
+            ahead.push(ScanPrefetch { table: Arc::clone(table), waves: 0 });
         }
     }
 }
 
 /// How far one table is read ahead.
-struct Ahead {
+struct ScanPrefetch {
     table: Arc<OpenTable>,
     waves: u32,
 }
@@ -252,7 +252,7 @@ pub(super) async fn read_ahead(
     }
     wanted.sort_unstable();
     let keeps = waves <= CACHED_WAVES || context.cache.has_room(bytes);
-    let fill = if keeps { fetch::Fill::Keep } else { fetch::Fill::PassBy };
+    let fill = if keeps { fetch::CacheFill::Keep } else { fetch::CacheFill::PassBy };
     let fetched = context.blocks(&table.table, &wanted, fill).await?;
     blocks.hand.lock().extend(fetched);
     Ok(())

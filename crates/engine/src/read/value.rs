@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 /// A value. Keeps what it lies in alive; copy it out (`to_vec`) to keep it for long.
 #[derive(Clone)]
-pub struct Value(Place);
+pub struct Value(ValuePlace);
 
 #[derive(Clone)]
-enum Place {
+enum ValuePlace {
     Memtable(MemEntry),
     Block(Arc<Block>, Range<usize>),
     Owned(Arc<[u8]>),
@@ -19,24 +19,24 @@ enum Place {
 
 impl Value {
     pub(crate) fn of_memtable(entry: MemEntry) -> Self {
-        Value(Place::Memtable(entry))
+        Value(ValuePlace::Memtable(entry))
     }
 
     pub(crate) fn of_block(block: Arc<Block>, range: Range<usize>) -> Self {
-        Value(Place::Block(block, range))
+        Value(ValuePlace::Block(block, range))
     }
 
     /// Bytes of a block that it keeps alive besides its own.
     pub(crate) fn bytes_beside(&self) -> usize {
         match &self.0 {
-            Place::Block(block, range) => block.memory_bytes().saturating_sub(range.len()),
-            Place::Memtable(_) | Place::Owned(_) => 0,
+            ValuePlace::Block(block, range) => block.memory_bytes().saturating_sub(range.len()),
+            ValuePlace::Memtable(_) | ValuePlace::Owned(_) => 0,
         }
     }
 
     /// Copies it out of its block.
     pub(crate) fn own(&mut self) {
-        if let Place::Block(..) = self.0 {
+        if let ValuePlace::Block(..) = self.0 {
             *self = Value::of_bytes(self);
         }
     }
@@ -44,7 +44,7 @@ impl Value {
     /// The same, copied out where the head of a block that is read where it lies would take more
     /// memory than the value does.
     pub(crate) fn compact(mut self) -> Self {
-        if let Place::Block(block, range) = &self.0
+        if let ValuePlace::Block(block, range) = &self.0
             && block.is_lent()
             && range.len() < block.memory_bytes()
         {
@@ -54,7 +54,7 @@ impl Value {
     }
 
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
-        Value(Place::Owned(Arc::from(bytes)))
+        Value(ValuePlace::Owned(Arc::from(bytes)))
     }
 }
 
@@ -63,10 +63,10 @@ impl Deref for Value {
 
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Memtable(entry) => entry.entry().value,
+            ValuePlace::Memtable(entry) => entry.entry().value,
             // The range came from this very block, whose structure was checked when decoded.
-            Place::Block(block, range) => block.bytes().get(range.clone()).unwrap_or_default(),
-            Place::Owned(bytes) => bytes,
+            ValuePlace::Block(block, range) => block.bytes().get(range.clone()).unwrap_or_default(),
+            ValuePlace::Owned(bytes) => bytes,
         }
     }
 }

@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use std::mem::take;
 use std::sync::Arc;
 
-type Free = Arc<Mutex<Vec<Vec<u8>>>>;
+type FreeBuffers = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// Buffers that are not in use. A clone is the same set.
 #[derive(Clone)]
 pub(crate) struct Buffers {
-    free: Free,
+    free: FreeBuffers,
     most: usize,
     most_bytes: usize,
 }
@@ -23,7 +23,7 @@ impl Buffers {
     /// None yet; at most so many are kept, and none larger than `most_bytes`: one large value must
     /// not make all of them large.
     pub(crate) fn keeping(most: usize, most_bytes: usize) -> Buffers {
-        Buffers { free: Free::default(), most, most_bytes }
+        Buffers { free: FreeBuffers::default(), most, most_bytes }
     }
 
     /// A buffer, with what it held last still in it.
@@ -41,7 +41,7 @@ impl Buffers {
 
     /// The bytes of a buffer, which comes back when the last slice of them is dropped.
     pub(crate) fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Lent { buffer, home: self.clone() })
+        Bytes::from_owner(LentBuffer { buffer, home: self.clone() })
     }
 
     /// Frees what is not in use.
@@ -50,18 +50,18 @@ impl Buffers {
     }
 }
 
-struct Lent {
+struct LentBuffer {
     buffer: Vec<u8>,
     home: Buffers,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         let buffer = take(&mut self.buffer);
         let mut free = self.home.free.lock();

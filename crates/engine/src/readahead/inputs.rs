@@ -5,8 +5,8 @@
 //! two waves a table are on their way or at hand: one is used up while the next one comes.
 
 use super::buffers::Buffers;
-pub(crate) use super::prefetch::Ahead;
-use super::prefetch::{Hand, Wave};
+pub(crate) use super::prefetch::PrefetchBytes;
+use super::prefetch::{TablePrefetch, Wave};
 use crate::cache::fetch::ReadContext;
 use crate::io::store::profile::Profile;
 use futures::future::BoxFuture;
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A cursor over one of the tables.
-pub(crate) type InputCursor = TableCursor<Arc<Hand>>;
+pub(crate) type InputCursor = TableCursor<Arc<TablePrefetch>>;
 
 /// Buffers for such pieces that are kept for the next: two an input, for 32 inputs.
 const BUFFERS: usize = 64;
@@ -34,8 +34,8 @@ type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
 
 /// Tables that are read forward, once.
 pub(crate) struct Inputs {
-    tables: HashMap<SstId, Arc<Hand>>,
-    ahead: Ahead,
+    tables: HashMap<SstId, Arc<TablePrefetch>>,
+    ahead: PrefetchBytes,
     buffers: Buffers,
     coming: FuturesUnordered<Coming>,
     /// Tables of which a wave is on its way.
@@ -48,12 +48,12 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// None yet; each is read ahead like that, into memory of its own.
-    pub(crate) fn new(ahead: Ahead) -> Inputs {
+    pub(crate) fn new(ahead: PrefetchBytes) -> Inputs {
         Inputs::reading_into(buffers(), ahead)
     }
 
     /// As [`Inputs::new`], in memory that goes round.
-    pub(crate) fn reading_into(buffers: Buffers, ahead: Ahead) -> Inputs {
+    pub(crate) fn reading_into(buffers: Buffers, ahead: PrefetchBytes) -> Inputs {
         Inputs {
             tables: HashMap::new(),
             ahead,
@@ -78,19 +78,19 @@ impl Inputs {
             return None;
         }
         let most = context.env.store.profile().input_bytes;
-        let ahead = Ahead {
+        let ahead = PrefetchBytes {
             first_bytes: self.ahead.first_bytes.min(most),
             most_bytes: self.ahead.most_bytes.min(most),
         };
-        let hand = Arc::new(Hand::new(
+        let prefetch = Arc::new(TablePrefetch::new(
             Arc::clone(table),
             context.clone(),
             ahead,
             self.buffers.clone(),
             end,
         ));
-        self.tables.insert(id, Arc::clone(&hand));
-        Some(TableCursor::new(Arc::clone(table), hand))
+        self.tables.insert(id, Arc::clone(&prefetch));
+        Some(TableCursor::new(Arc::clone(table), prefetch))
     }
 
     /// Fetches blocks, and what follows them, all at once.
@@ -99,22 +99,22 @@ impl Inputs {
     /// Corruption, and what the store says.
     pub(crate) async fn fetch(&mut self, needed: &[BlockAddr]) -> Result<()> {
         for addr in needed {
-            let hand = self.hand(addr)?;
-            if hand.mend(addr.block).await? {
+            let prefetch = self.prefetch_of(addr)?;
+            if prefetch.mend(addr.block).await? {
                 continue;
             }
             // What is on its way may be the very wave.
             self.await_wave(addr.sst).await;
-            if !hand.has(addr.block)? {
-                let wave = hand.from(addr.block).ok_or_else(|| {
+            if !prefetch.has(addr.block)? {
+                let wave = prefetch.from(addr.block).ok_or_else(|| {
                     Error::corruption("no such block in the table").with("table", addr.sst)
                 })?;
-                self.start(&hand, addr.sst, wave);
+                self.start(&prefetch, addr.sst, wave);
             }
         }
         for addr in needed {
             self.await_wave(addr.sst).await;
-            self.hand(addr)?.has(addr.block)?;
+            self.prefetch_of(addr)?.has(addr.block)?;
         }
         self.look_ahead();
         Ok(())
@@ -122,7 +122,7 @@ impl Inputs {
 
     /// Bytes that were asked for since the last time.
     pub(crate) fn take_asked(&mut self) -> u64 {
-        let asked: u64 = self.tables.values().map(|hand| hand.asked()).sum();
+        let asked: u64 = self.tables.values().map(|prefetch| prefetch.asked()).sum();
         asked - std::mem::replace(&mut self.asked, asked)
     }
 
@@ -136,7 +136,7 @@ impl Inputs {
         }
     }
 
-    fn hand(&self, addr: &BlockAddr) -> Result<Arc<Hand>> {
+    fn prefetch_of(&self, addr: &BlockAddr) -> Result<Arc<TablePrefetch>> {
         self.tables.get(&addr.sst).cloned().ok_or_else(|| {
             Error::internal("a merge asks for a block of a table that it does not read")
         })
@@ -146,24 +146,29 @@ impl Inputs {
     fn look_ahead(&mut self) {
         let mut begun = std::mem::take(&mut self.begun);
         begun.retain(|id| {
-            let Some(hand) = self.tables.get(id).cloned() else { return false };
+            let Some(prefetch) = self.tables.get(id).cloned() else { return false };
             if !self.awaited.contains(id)
-                && let Some(wave) = hand.due()
+                && let Some(wave) = prefetch.due()
             {
-                self.start(&hand, *id, wave);
+                self.start(&prefetch, *id, wave);
             }
-            !hand.is_read()
+            !prefetch.is_read()
         });
         self.begun.extend(begun);
     }
 
-    fn start(&mut self, hand: &Arc<Hand>, id: SstId, (blocks, bytes): (Range<u32>, Range<u64>)) {
+    fn start(
+        &mut self,
+        prefetch: &Arc<TablePrefetch>,
+        id: SstId,
+        (blocks, bytes): (Range<u32>, Range<u64>),
+    ) {
         if !self.begun.contains(&id) {
             self.begun.push(id);
         }
         self.awaited.insert(id);
-        let hand = Arc::clone(hand);
-        self.coming.push(async move { (id, hand.read(blocks, bytes).await) }.boxed());
+        let prefetch = Arc::clone(prefetch);
+        self.coming.push(async move { (id, prefetch.read(blocks, bytes).await) }.boxed());
     }
 
     /// Waits until nothing of the table is on its way.
@@ -175,8 +180,8 @@ impl Inputs {
     async fn arrive(&mut self) -> bool {
         let Some((id, wave)) = self.coming.next().await else { return false };
         self.awaited.remove(&id);
-        if let Some(hand) = self.tables.get(&id) {
-            hand.take(wave);
+        if let Some(prefetch) = self.tables.get(&id) {
+            prefetch.take(wave);
         }
         true
     }

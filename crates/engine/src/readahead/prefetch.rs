@@ -2,7 +2,7 @@
 //! when a merge comes to it, so that it is still in the core's cache when its entries are read.
 
 use super::buffers::Buffers;
-use crate::cache::fetch::{Fill, ReadContext};
+use crate::cache::fetch::{CacheFill, ReadContext};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Error, ObjectName, Result};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// How far a table is read ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ahead {
+pub(crate) struct PrefetchBytes {
     /// Bytes of the first wave; from one to the next it doubles.
     pub(crate) first_bytes: u64,
     /// Bytes of the largest wave.
@@ -29,18 +29,18 @@ pub(crate) struct Wave {
 }
 
 /// One table's waves, between whoever reads them and the cursor that uses them up.
-pub(crate) struct Hand {
+pub(crate) struct TablePrefetch {
     table: Arc<Table>,
     context: ReadContext,
-    ahead: Ahead,
+    ahead: PrefetchBytes,
     /// Where waves of a store that answers at once are read to.
     buffers: Buffers,
     /// Blocks from this one on are not read ahead: nobody will ask for them.
     end: u32,
-    state: Mutex<State>,
+    state: Mutex<PrefetchState>,
 }
 
-struct State {
+struct PrefetchState {
     waves: VecDeque<Wave>,
     /// A block that was fetched alone.
     single: Option<(u32, Arc<Block>)>,
@@ -55,17 +55,17 @@ struct State {
     failed: Option<Error>,
 }
 
-impl Hand {
+impl TablePrefetch {
     /// Reads ahead up to block number `end`, at most to the end of the table.
     pub(crate) fn new(
         table: Arc<Table>,
         context: ReadContext,
-        ahead: Ahead,
+        ahead: PrefetchBytes,
         buffers: Buffers,
         end: Option<u32>,
-    ) -> Hand {
+    ) -> TablePrefetch {
         let end = end.unwrap_or(u32::MAX).min(table.block_count());
-        let state = State {
+        let state = PrefetchState {
             waves: VecDeque::new(),
             single: None,
             next: 0,
@@ -74,7 +74,7 @@ impl Hand {
             spoilt: None,
             failed: None,
         };
-        Hand { table, context, ahead, buffers, end, state: Mutex::new(state) }
+        TablePrefetch { table, context, ahead, buffers, end, state: Mutex::new(state) }
     }
 
     /// Where the next wave lies, when it is due: what is at hand will be used up soon. It counts as
@@ -89,12 +89,12 @@ impl Hand {
         self.begin(&mut state, from)
     }
 
-    /// As [`Hand::due`], for the wave that starts with `block`, whatever is at hand.
+    /// As [`TablePrefetch::due`], for the wave that starts with `block`, whatever is at hand.
     pub(crate) fn from(&self, block: u32) -> Option<(Range<u32>, Range<u64>)> {
         self.begin(&mut self.state.lock(), block)
     }
 
-    fn begin(&self, state: &mut State, block: u32) -> Option<(Range<u32>, Range<u64>)> {
+    fn begin(&self, state: &mut PrefetchState, block: u32) -> Option<(Range<u32>, Range<u64>)> {
         let first = self.table.block_range(block)?;
         let (mut end, mut bytes) = (block + 1, first.start..first.end);
         while end < self.end
@@ -157,14 +157,14 @@ impl Hand {
         if self.state.lock().spoilt.take() != Some(block) {
             return Ok(false);
         }
-        let fetched = self.context.blocks(&self.table, &[block], Fill::PassBy).await?;
+        let fetched = self.context.blocks(&self.table, &[block], CacheFill::PassBy).await?;
         let fetched = fetched.into_iter().next().map(|(addr, block)| (addr.block, block));
         self.state.lock().single = fetched;
         Ok(true)
     }
 
     /// A wave from a store that answers at once.
-    fn read_now(&self, state: &mut State, block: u32) -> Option<Wave> {
+    fn read_now(&self, state: &mut PrefetchState, block: u32) -> Option<Wave> {
         let store = &self.context.env.store;
         if !store.profile().answers_at_once {
             return None;
@@ -190,7 +190,7 @@ impl Hand {
         }
     }
 
-    fn decoded(&self, state: &mut State, block: u32) -> Option<Arc<Block>> {
+    fn decoded(&self, state: &mut PrefetchState, block: u32) -> Option<Arc<Block>> {
         let wave = state.waves.front().filter(|wave| wave.blocks.contains(&block))?;
         let is_last = wave.blocks.end <= block + 1;
         let range = self.table.block_range(block)?;
@@ -215,7 +215,7 @@ impl Hand {
     }
 }
 
-impl BlockSource for Hand {
+impl BlockSource for TablePrefetch {
     fn block(&self, addr: BlockAddr) -> Option<Arc<Block>> {
         let mut state = self.state.lock();
         // A cursor keeps the block it stands in, and a merge does not turn back.

@@ -3,7 +3,7 @@
 use super::table::TableFile;
 use super::view::View;
 use crate::read::{Fill, Rows, ScanRange};
-use crate::readahead::inputs::{Ahead, InputCursor, Inputs};
+use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use futures::future::BoxFuture;
 use siltstone_base::{BlockAddr, Cursor, Entry, Error, Kind, Result, Seq, Step, UnixMillis};
 use siltstone_memtable::MemCursor;
@@ -11,7 +11,7 @@ use siltstone_merge::{Direction, Merge};
 use std::fmt;
 
 /// A merge of a few rows reads little; one that goes on reads in long stretches.
-const READ_AHEAD: Ahead = Ahead { first_bytes: 32 << 10, most_bytes: 4 << 20 };
+const READ_AHEAD: PrefetchBytes = PrefetchBytes { first_bytes: 32 << 10, most_bytes: 4 << 20 };
 
 /// An input of a merge.
 #[derive(Clone, Debug)]
@@ -40,30 +40,30 @@ impl MergeInput {
     }
 }
 
-enum Source {
+enum MergeSource {
     Table(InputCursor),
     Memory(MemCursor),
 }
 
-impl Source {
+impl MergeSource {
     fn cursor(&mut self) -> &mut dyn Cursor {
         match self {
-            Source::Table(cursor) => cursor,
-            Source::Memory(cursor) => cursor,
+            MergeSource::Table(cursor) => cursor,
+            MergeSource::Memory(cursor) => cursor,
         }
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
         match self {
-            Source::Table(cursor) => cursor.entry(),
-            Source::Memory(cursor) => cursor.entry(),
+            MergeSource::Table(cursor) => cursor.entry(),
+            MergeSource::Memory(cursor) => cursor.entry(),
         }
     }
 
     fn key(&self) -> Option<(&[u8], Seq)> {
         match self {
-            Source::Table(cursor) => cursor.key(),
-            Source::Memory(cursor) => cursor.key(),
+            MergeSource::Table(cursor) => cursor.key(),
+            MergeSource::Memory(cursor) => cursor.key(),
         }
     }
 }
@@ -72,7 +72,7 @@ impl Source {
 /// count as written at `rank`, so that the input that was named first wins whatever numbers its
 /// writer gave.
 struct Newest {
-    source: Source,
+    source: MergeSource,
     bound: Seq,
     rank: Seq,
     /// The key whose newest version was given out: its older ones are passed over.
@@ -158,7 +158,7 @@ pub struct Merged {
     /// What expires at or before this has expired.
     now: UnixMillis,
     tombstones: bool,
-    state: State,
+    state: MergeState,
     needed: Vec<BlockAddr>,
     /// The key of the last row or tombstone: what older inputs hold of it is passed over.
     last: Vec<u8>,
@@ -167,7 +167,7 @@ pub struct Merged {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum MergeState {
     Unplaced,
     /// The entry at hand was taken: move before looking.
     Taken,
@@ -202,10 +202,10 @@ impl Merged {
                     .tree()
                     .memtables()
                     .next()
-                    .map(|memtable| (Source::Memory(memtable.cursor()), view.seq())),
+                    .map(|memtable| (MergeSource::Memory(memtable.cursor()), view.seq())),
                 MergeInput::Table(file) => tables
                     .add_table(file.table(), file.context(), None)
-                    .map(|cursor| (Source::Table(cursor), Seq::MAX)),
+                    .map(|cursor| (MergeSource::Table(cursor), Seq::MAX)),
             };
             if let Some((source, bound)) = newest {
                 sources.push(Newest { source, bound, rank, given: Vec::new(), stands: false });
@@ -221,7 +221,7 @@ impl Merged {
             left: range.limit.unwrap_or(u64::MAX),
             now,
             tombstones,
-            state: if empty { State::Ended } else { State::Unplaced },
+            state: if empty { MergeState::Ended } else { MergeState::Unplaced },
             needed: Vec::new(),
             last: Vec::new(),
             deleted: Vec::new(),
@@ -236,19 +236,19 @@ impl Merged {
     pub fn fill(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
         let filled = self.fill_running(rows, max_rows, max_bytes);
         if filled.is_err() {
-            self.state = State::Ended;
+            self.state = MergeState::Ended;
         }
         filled
     }
 
     fn fill_running(&mut self, rows: &mut Rows, max_rows: usize, max_bytes: usize) -> Result<Fill> {
-        while self.left > 0 && self.state != State::Ended {
+        while self.left > 0 && self.state != MergeState::Ended {
             if rows.len() >= max_rows || (rows.bytes() >= max_bytes && !rows.is_empty()) {
                 return Ok(Fill::Full);
             }
-            if self.state != State::Standing {
+            if self.state != MergeState::Standing {
                 match self.advance()? {
-                    Step::Ready => self.state = State::Standing,
+                    Step::Ready => self.state = MergeState::Standing,
                     Step::End => break,
                     Step::NeedBlock(_) => return Ok(Fill::NeedsBlocks),
                 }
@@ -258,13 +258,13 @@ impl Merged {
                 return Ok(Fill::Full);
             }
         }
-        self.state = State::Ended;
+        self.state = MergeState::Ended;
         Ok(Fill::End)
     }
 
     fn advance(&mut self) -> Result<Step> {
         let step = match (self.state, &self.start) {
-            (State::Taken, _) => self.merge.advance()?,
+            (MergeState::Taken, _) => self.merge.advance()?,
             (_, Some(start)) => self.merge.seek(start, Seq::MAX)?,
             (_, None) => self.merge.seek_first()?,
         };
@@ -281,11 +281,11 @@ impl Merged {
             return Err(Error::internal("a merge stands on no entry"));
         };
         if self.end.as_deref().is_some_and(|end| entry.key >= end) {
-            self.state = State::Ended;
+            self.state = MergeState::Ended;
             return Ok(true);
         }
         if entry.key == self.last.as_slice() {
-            self.state = State::Taken;
+            self.state = MergeState::Taken;
             return Ok(true);
         }
         let gone = match entry.kind {
@@ -309,7 +309,7 @@ impl Merged {
         }
         self.last.clear();
         self.last.extend_from_slice(entry.key);
-        self.state = State::Taken;
+        self.state = MergeState::Taken;
         Ok(true)
     }
 

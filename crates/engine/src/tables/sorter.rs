@@ -13,7 +13,7 @@ use crate::io::env::Effects;
 use crate::io::store::local::scratch::ScratchFolder;
 use crate::io::store::lone::LoneObject;
 use crate::options::Options;
-use crate::readahead::inputs::{Ahead, InputCursor, Inputs};
+use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use siltstone_base::id::ulid_bits;
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Entry, Envelope, Error, Kind, ObjectId, ObjectKind, Result, Seq,
@@ -214,7 +214,7 @@ impl Sorter {
         self.spill().await?;
         let ahead = self.memory_bytes as u64 / self.runs.len().max(1) as u64;
         let bytes = ahead.clamp(LEAST_AHEAD_BYTES, MOST_AHEAD_BYTES);
-        let mut inputs = Inputs::new(Ahead { first_bytes: bytes, most_bytes: bytes });
+        let mut inputs = Inputs::new(PrefetchBytes { first_bytes: bytes, most_bytes: bytes });
         let cursors = self
             .runs
             .iter()

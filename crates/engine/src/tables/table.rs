@@ -193,7 +193,7 @@ impl TableFile {
         if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
             return Err(Error::corruption("head and foot of a table differ"));
         }
-        let mut found = Found { checksum: checksum::crc32c(&head), ..Found::default() };
+        let mut found = BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
         let mut offset = ENVELOPE_BYTES as u64;
         let mut block = 0;
         while let Some(group) = self.group(block, offset)? {
@@ -271,13 +271,13 @@ async fn open(context: &ReadContext, object: &LoneObject) -> Result<Table> {
 
 /// What reading every block came to.
 #[derive(Default)]
-struct Found {
+struct BlockTotals {
     checksum: u32,
     entries: u64,
     tombstones: u64,
 }
 
-impl Found {
+impl BlockTotals {
     fn block(&mut self, table: &Table, block: &Block) -> Result<()> {
         for entry in (0..block.len()).filter_map(|position| block.entry(position)) {
             self.entries += 1;

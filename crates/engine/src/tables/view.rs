@@ -2,7 +2,7 @@
 
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
-use crate::io::counter::Asked;
+use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::options::Options;
 use crate::read::answer::Answer;
@@ -68,7 +68,7 @@ impl fmt::Debug for View {
 /// What reads of a part need. `env`'s store is the part's own.
 pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadContext {
     let (env, requests) = crate::io::store::counting::count(env);
-    let asked = Arc::new(Asked::since(env.clock.monotonic()));
+    let asked = Arc::new(HandleCounters::since(env.clock.monotonic()));
     ReadContext::from(Needs {
         env,
         requests,

@@ -81,7 +81,7 @@ impl TableWriter {
             upload: Some(upload),
             builder: Some(TableBuilder::new(how.options.table_options(), envelope)),
             chunk: None,
-            held: Held::default(),
+            held: LastRow::default(),
             key_bytes: 0,
             value_bytes: 0,
         };
@@ -214,7 +214,7 @@ struct Output {
     builder: Option<TableBuilder>,
     /// Finished bytes that were not sent yet.
     chunk: Option<bytes::Bytes>,
-    held: Held,
+    held: LastRow,
     key_bytes: u64,
     value_bytes: u64,
 }
@@ -222,7 +222,7 @@ struct Output {
 /// The last row: of those in order the one that the next is compared with, and that another one
 /// with its key may still replace.
 #[derive(Default)]
-struct Held {
+struct LastRow {
     key: Vec<u8>,
     value: Vec<u8>,
     kind: Option<Kind>,
@@ -231,7 +231,7 @@ struct Held {
     seq: Seq,
 }
 
-impl Held {
+impl LastRow {
     fn take_key(&mut self, entry: &Entry<'_>) {
         self.seq = entry.seq;
         self.key.clear();

@@ -66,14 +66,14 @@ impl Verify<'_> {
         Ok(())
     }
 
-    async fn read_ahead(&self, ids: Vec<ManifestId>) -> Vec<(ManifestId, Found)> {
+    async fn read_ahead(&self, ids: Vec<ManifestId>) -> Vec<(ManifestId, ManifestRead)> {
         let reads = ids.into_iter().map(|id| async move { (id, self.objects.manifest(id).await) });
         stream::iter(reads).buffered(PARALLEL_OBJECTS).collect().await
     }
 
     /// Counts what was read, or says what is wrong with it. One that was listed and is gone by now
     /// was freed meanwhile.
-    fn judge(&mut self, id: ManifestId, found: Found) -> Result<Option<Arc<Manifest>>> {
+    fn judge(&mut self, id: ManifestId, found: ManifestRead) -> Result<Option<Arc<Manifest>>> {
         let name = ObjectName::Manifest(id);
         match found {
             Ok(Some(manifest)) => {
@@ -206,7 +206,7 @@ impl Verify<'_> {
     }
 }
 
-type Found = Result<Option<Arc<Manifest>>>;
+type ManifestRead = Result<Option<Arc<Manifest>>>;
 
 /// The ids in portions that are read together.
 fn chunks(ids: &BTreeSet<ManifestId>) -> impl Iterator<Item = Vec<ManifestId>> {

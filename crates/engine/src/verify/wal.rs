@@ -56,12 +56,12 @@ impl Walk {
     }
 }
 
-type Memory = BTreeMap<WalId, Met>;
+type MetWal = BTreeMap<WalId, Met>;
 
 impl Verify<'_> {
     /// Walks the WAL of the newest state to its end, and of pinned ones as far as they reach.
     pub(super) async fn wal(&mut self, newest: &Arc<Manifest>) -> Result<()> {
-        let mut memory = Memory::new();
+        let mut memory = MetWal::new();
         let mut walks = vec![(newest.replay_from, self.walk_of(newest, None))];
         for checkpoint in &newest.checkpoints {
             let pinned = self.states.iter().find(|state| state.id == checkpoint.manifest_id);
@@ -105,7 +105,7 @@ impl Verify<'_> {
         Ok(false)
     }
 
-    async fn walk(&mut self, memory: &mut Memory, from: WalId, walk: &mut Walk) -> Result<()> {
+    async fn walk(&mut self, memory: &mut MetWal, from: WalId, walk: &mut Walk) -> Result<()> {
         let mut at = from;
         let mut ahead: VecDeque<(WalId, Result<Option<WalObject>>)> = VecDeque::new();
         while walk.last.is_none_or(|last| at <= last) {
@@ -263,7 +263,7 @@ impl Verify<'_> {
     }
 
     /// Fences that must never be collected are there, and are what the manifest says.
-    async fn kept_fences(&mut self, memory: &mut Memory, newest: &Manifest) -> Result<()> {
+    async fn kept_fences(&mut self, memory: &mut MetWal, newest: &Manifest) -> Result<()> {
         for fence in &newest.kept_fences {
             let KeptFence { id, epoch, next_id } = *fence;
             let name = ObjectName::Wal(id);

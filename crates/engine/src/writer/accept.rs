@@ -1,11 +1,12 @@
-//! Writes that are accepted, or wait for room.
+//! Writes that are accepted, or stall.
 
 use super::commit::Commit;
 use futures::future::BoxFuture;
 use siltstone_base::Result;
 use std::fmt;
 
-/// What a write gives: accepted, or a future that ends when there is room to try again.
+/// What a write gives: accepted, or a future that ends with the stall, when it may be tried
+/// again.
 #[must_use = "a write under pressure was not accepted"]
 pub enum Accept {
     /// Accepted: visible to this handle's reads, durable later.

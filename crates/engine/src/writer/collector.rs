@@ -4,7 +4,7 @@
 
 use super::state::Writer;
 use crate::gc::around;
-use crate::gc::due::Seen;
+use crate::gc::due::LastRound;
 use crate::gc::garbage::Garbage;
 use crate::gc::report::GcReport;
 use crate::gc::round::Collector;
@@ -101,7 +101,7 @@ enum Call {
 }
 
 /// When the next round may begin.
-struct Turn {
+struct RoundPacing {
     /// Until the next look.
     pause: Duration,
     /// By the monotonic clock: before it, that the store is full is no reason.
@@ -113,7 +113,7 @@ struct Turn {
 pub(crate) async fn run(writer: Arc<Writer>) {
     let interval = writer.options.gc_interval;
     let mut turn =
-        Turn { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
+        RoundPacing { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
     *writer.collector.working.lock().await = Some(new_collector(&writer));
     while let Some(call) = called(&writer, &turn).await {
         let mut working = writer.collector.working.lock().await;
@@ -129,7 +129,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         let done = done.unwrap_or_else(|panicked| {
             // What it knew may be half changed: the next round goes by nothing.
             let mut fresh = new_collector(&writer);
-            fresh.seen = Seen::default();
+            fresh.seen = LastRound::default();
             *working = Some(fresh);
             Err(panicked)
         });
@@ -156,7 +156,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 fn new_collector(writer: &Writer) -> Collector {
     let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
     let mut collector = Collector::new(objects, writer.options.min_age);
-    collector.seen = Seen::at_open(writer.manifests.newest_known());
+    collector.seen = LastRound::at_open(writer.manifests.newest_known());
     collector
 }
 
@@ -223,7 +223,7 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
 }
 
 /// Waits for the next reason to collect; `None` once the handle begins to close or has ended.
-async fn called(writer: &Writer, turn: &Turn) -> Option<Call> {
+async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
     let clock = &writer.env.clock;
     let look = clock.sleep(around(&writer.env, turn.pause));
     let too_much = pin!(writer.collector.garbage.too_much.notified());

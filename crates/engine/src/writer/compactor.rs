@@ -2,7 +2,7 @@
 
 use super::state::Writer;
 use crate::compact::event::CompactorEvent;
-use crate::compact::host::{Host, KnownTables, Parts};
+use crate::compact::host::{Host, HostParts, KnownTables};
 use crate::compact::job::either;
 use crate::compact::schedule;
 use crate::io::supervise::{caught, closed};
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Host for Writer {
-    fn parts(&self) -> Parts<'_> {
-        Parts {
+    fn parts(&self) -> HostParts<'_> {
+        HostParts {
             env: &self.env,
             options: &self.options,
             manifests: &self.manifests,

@@ -18,11 +18,11 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct Durability {
     durable: AtomicU64,
     waited: AtomicU64,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<DurabilityWaiters>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct DurabilityWaiters {
     /// Set once: the handle is dead and no write will be acknowledged any more.
     failed: Option<Error>,
     /// A trouble of the moment (a denied credential): told to those who wait now, while the write

@@ -66,7 +66,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             continue;
         }
         flusher.pause_between_commits().await;
-        flusher.room_in_l0().await;
+        flusher.wait_for_l0().await;
         match flusher.flush_frozen().await {
             Ok(()) => {
                 flusher.last_commit = Some(writer.env.clock.monotonic());
@@ -105,13 +105,13 @@ impl Flusher {
 
     /// Waits while L0 is full, unless closing or somebody asked for the flush (RFC 0022): the
     /// memtables stay, and the WAL has their rows.
-    async fn room_in_l0(&self) {
+    async fn wait_for_l0(&self) {
         let writer = &self.writer;
         loop {
             let mut relief = std::pin::pin!(writer.pressure.relief.notified());
             relief.as_mut().enable();
             let nudged = std::pin::pin!(writer.flush_nudge.notified());
-            let full = writer.pressure.room_in_l0() == 0 && !self.passes();
+            let full = writer.pressure.l0_layers_left() == 0 && !self.passes();
             if !full || writer.dead().is_some() {
                 return;
             }
@@ -129,7 +129,7 @@ impl Flusher {
     /// Builds a table of every frozen memtable, oldest first, and commits them together.
     async fn flush_frozen(&mut self) -> Result<()> {
         self.plan()?;
-        if self.plans.is_empty() && self.writer.pressure.room_in_l0() == 0 && !self.passes() {
+        if self.plans.is_empty() && self.writer.pressure.l0_layers_left() == 0 && !self.passes() {
             return Ok(());
         }
         if self.plans.is_empty() {
@@ -174,7 +174,7 @@ impl Flusher {
         let mut free =
             newest.reserved.iter().copied().filter(|n| self.plans.iter().all(|p| p.name != *n));
         let mut added = Vec::new();
-        let room = writer.pressure.room_in_l0();
+        let left = writer.pressure.l0_layers_left();
         let asked = writer.flush_asked();
         for memtable in writer.tree().frozen.iter().rev() {
             if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
@@ -182,7 +182,7 @@ impl Flusher {
             }
             let passes = writer.phase() != Phase::Open
                 || memtable.first_seq().is_some_and(|first| first <= asked);
-            if !passes && self.plans.len() + added.len() >= room {
+            if !passes && self.plans.len() + added.len() >= left {
                 break;
             }
             let (Some(name), Some(last_seq)) = (free.next(), memtable.last_seq()) else { break };

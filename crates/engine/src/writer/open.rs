@@ -14,7 +14,7 @@ use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::gc::garbage::Garbage;
-use crate::io::counter::Asked;
+use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
@@ -116,7 +116,7 @@ pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>
     let version = claimed_version(&objects, &recovered, pin);
     let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
-    let found = Found { recovered, version, presence };
+    let found = OpenFindings { recovered, version, presence };
     start(env, requests, how, objects, found, &bodies)
 }
 
@@ -134,7 +134,7 @@ async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
 }
 
 /// What opening came to.
-struct Found {
+struct OpenFindings {
     recovered: Recovered,
     version: Version,
     presence: Presence,
@@ -340,16 +340,16 @@ fn start(
     requests: Arc<Requests>,
     how: OpenOptions,
     objects: Objects,
-    found: Found,
+    found: OpenFindings,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
-    let Found { recovered, version: Version { version, pin, next_pin }, presence } = found;
+    let OpenFindings { recovered, version: Version { version, pin, next_pin }, presence } = found;
     let options = how.options;
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
         requests: Arc::clone(&requests),
-        asked: Arc::new(Asked::since(env.clock.monotonic())),
+        asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
         operator: brought(how.merge_operator),
         latest: AtomicU64::default(),

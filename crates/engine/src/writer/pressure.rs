@@ -1,5 +1,5 @@
 //! How fast writes may come (RFC 0022): three measures give one pressure, the pressure gives a
-//! rate. Pure but for the shared figures; waiting is in `room`.
+//! rate. Pure but for the shared figures; waiting is in `stalls`.
 
 use crate::compact::pending::{above, pending_bytes};
 use crate::options::Options;
@@ -24,7 +24,7 @@ pub(crate) const LONGEST_DELAY: Duration = Duration::from_millis(500);
 
 /// What writes wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum StallCause {
     /// Unflushed bytes.
     Memory,
     /// Layers of L0.
@@ -33,8 +33,9 @@ pub(crate) enum Cause {
     Pending,
 }
 
-impl Cause {
-    pub(crate) const ALL: [Cause; 3] = [Cause::Memory, Cause::L0, Cause::Pending];
+impl StallCause {
+    pub(crate) const ALL: [StallCause; 3] =
+        [StallCause::Memory, StallCause::L0, StallCause::Pending];
 }
 
 /// The figures that measures are taken of.
@@ -69,7 +70,7 @@ impl Span {
 
 /// The measures' bounds, from the options.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct StallLimits {
     memory: Span,
     l0: Span,
     pending: Option<Span>,
@@ -77,15 +78,15 @@ pub(crate) struct Limits {
     layer_bytes: f64,
 }
 
-impl Limits {
-    pub(crate) fn of(options: &Options) -> Limits {
+impl StallLimits {
+    pub(crate) fn of(options: &Options) -> StallLimits {
         let most = options.max_memtable_bytes as f64;
         let layer_bytes = (options.l0_sst_size_bytes as f64).max(1.0);
         let compaction = &options.compaction;
         let (threshold, stop) =
             (compaction.l0_compaction_threshold_ssts as f64, compaction.l0_max_ssts as f64);
         let pending = compaction.max_pending_compaction_bytes.map(|most| most as f64);
-        Limits {
+        StallLimits {
             memory: Span { from: (most * 0.75).max(layer_bytes.min(most)), to: most },
             l0: Span { from: f64::midpoint(threshold, stop), to: stop },
             pending: pending.map(|most| Span { from: most / 2.0, to: most }),
@@ -93,7 +94,7 @@ impl Limits {
         }
     }
 
-    /// Every measure, in the order of [`Cause::ALL`].
+    /// Every measure, in the order of [`StallCause::ALL`].
     fn measures(&self, load: &Load) -> [f64; 3] {
         let coming = load.l0 as f64 + load.unflushed as f64 / self.layer_bytes;
         let waiting = self.waiting(load).max(self.above(load));
@@ -110,7 +111,7 @@ impl Limits {
         load.above.map_or(0.0, |above| self.space(&above, load.unflushed))
     }
 
-    /// Which of the two measures of [`Cause::Pending`] counts: what lies above the last layer,
+    /// Which of the two measures of [`StallCause::Pending`] counts: what lies above the last layer,
     /// where that is so, and else the bytes that wait.
     pub(crate) fn by_space(&self, load: &Load) -> Option<Above> {
         load.above.filter(|_| self.above(load) > self.waiting(load))
@@ -125,22 +126,22 @@ impl Limits {
     }
 
     /// The largest measure, and whose it is.
-    pub(crate) fn pressure(&self, load: &Load) -> (f64, Cause) {
-        let measures = Cause::ALL.into_iter().zip(self.measures(load));
-        measures.fold((0.0, Cause::Memory), |(most, whose), (cause, measure)| {
+    pub(crate) fn pressure(&self, load: &Load) -> (f64, StallCause) {
+        let measures = StallCause::ALL.into_iter().zip(self.measures(load));
+        measures.fold((0.0, StallCause::Memory), |(most, whose), (cause, measure)| {
             if measure > most { (measure, cause) } else { (most, whose) }
         })
     }
 
     /// Why writes stop, if they do. Memory comes last: where L0 is full it is full because of that.
-    pub(crate) fn full(&self, load: &Load) -> Option<Cause> {
+    pub(crate) fn full(&self, load: &Load) -> Option<StallCause> {
         if self.is_l0_full(load.l0) {
-            return Some(Cause::L0);
+            return Some(StallCause::L0);
         }
         if self.pending.is_some_and(|span| load.pending as f64 >= span.to) {
-            return Some(Cause::Pending);
+            return Some(StallCause::Pending);
         }
-        (load.unflushed as f64 >= self.memory.to).then_some(Cause::Memory)
+        (load.unflushed as f64 >= self.memory.to).then_some(StallCause::Memory)
     }
 
     /// Bytes a second at a pressure between 0 and 1: by the same factor less for each step.
@@ -160,8 +161,8 @@ impl Limits {
         }
         let layers = (self.l0.from - load.l0 as f64).max(0.0);
         let above = load.above.map_or(f64::INFINITY, |above| {
-            let room = above.slow_from.saturating_sub(above.bytes);
-            room as f64 / above.coming.max(1) as f64
+            let left = above.slow_from.saturating_sub(above.bytes);
+            left as f64 / above.coming.max(1) as f64
         });
         (layers.min(above) * self.layer_bytes).min(self.memory.from) as usize
     }
@@ -170,8 +171,8 @@ impl Limits {
 /// A write was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Hold {
-    pub(crate) cause: Cause,
-    /// When to come again; `None`: when there is room.
+    pub(crate) cause: StallCause,
+    /// When to come again; `None`: when the stall is over.
     pub(crate) until: Option<Duration>,
 }
 
@@ -185,27 +186,27 @@ struct Waited {
 
 /// What the writer knows of its pressure; shared by whoever changes it and whoever feels it.
 pub(crate) struct Pressure {
-    pub(crate) limits: Limits,
+    pub(crate) limits: StallLimits,
     options: Options,
     l0: AtomicU64,
     pending: AtomicU64,
     above: Mutex<Option<Above>>,
     calm_below: AtomicUsize,
-    /// Heard by those who wait: there may be room, or the handle has ended.
+    /// Heard by those who wait: a stall may be over, or the handle has ended.
     pub(crate) relief: Notify,
     /// Heard by the task that watches: somebody is stopped, or the handle ends.
     pub(crate) watch: Notify,
     waited: [Waited; 3],
-    /// Waits that began, by the rate and for room.
+    /// Waits that began, by the rate, and stalls until there is room.
     pub(crate) slowed: AtomicU64,
     pub(crate) stopped: AtomicU64,
     /// When a line was last written of each cause, for slowed and for stopped writes.
-    pub(crate) said: Mutex<Vec<(Cause, bool, Duration)>>,
+    pub(crate) said: Mutex<Vec<(StallCause, bool, Duration)>>,
 }
 
 impl Pressure {
     pub(crate) fn new(options: &Options) -> Arc<Pressure> {
-        let limits = Limits::of(options);
+        let limits = StallLimits::of(options);
         Arc::new(Pressure {
             limits,
             options: options.clone(),
@@ -222,7 +223,7 @@ impl Pressure {
         })
     }
 
-    /// What keeps the flush from going on: of a permission that is lacking, those who wait for room
+    /// What keeps the flush from going on: of a permission that is lacking, those who are stalled
     /// or for the flush hear at once.
     pub(crate) fn tell(&self, error: &Error) {
         if error.kind() == ErrorKind::Denied {
@@ -241,14 +242,14 @@ impl Pressure {
         let above_before = std::mem::replace(&mut *self.above.lock(), above);
         let load = Load { unflushed: 0, l0, pending, above };
         self.calm_below.store(self.limits.calm_below(&load), Ordering::Release);
-        let room = |above: Option<Above>| {
+        let left = |above: Option<Above>| {
             above.map(|one| i128::from(one.slow_from) - i128::from(one.bytes))
         };
-        let relieved = match (room(above_before), room(above)) {
+        let relieved = match (left(above_before), left(above)) {
             (Some(before), Some(now)) => now > before,
             (before, now) => before.is_some() && now.is_none(),
         };
-        let told = !cfg!(mutation = "room_is_told_to_nobody");
+        let told = !cfg!(mutation = "stall_end_is_told_to_nobody");
         if told && (l0 < l0_before || pending < pending_before || relieved) {
             self.relief.notify_waiters();
         }
@@ -272,7 +273,7 @@ impl Pressure {
     }
 
     /// Layers of L0 that may still be added.
-    pub(crate) fn room_in_l0(&self) -> usize {
+    pub(crate) fn l0_layers_left(&self) -> usize {
         let most = self.options.compaction.l0_max_ssts;
         usize::try_from(most.saturating_sub(self.l0.load(Ordering::Acquire))).unwrap_or(0)
     }
@@ -298,8 +299,8 @@ impl Pressure {
         Ok(())
     }
 
-    /// A wait for `cause` has begun; `stopped`: for room.
-    pub(crate) fn begin(&self, cause: Cause, stopped: bool) {
+    /// A wait for `cause` has begun; `stopped`: until there is room.
+    pub(crate) fn begin(&self, cause: StallCause, stopped: bool) {
         let count = if stopped { &self.stopped } else { &self.slowed };
         count.fetch_add(1, Ordering::Relaxed);
         if stopped {
@@ -309,40 +310,40 @@ impl Pressure {
     }
 
     /// A stopped wait for `from` goes on for `to`.
-    pub(crate) fn turn(&self, from: Cause, to: Cause) {
+    pub(crate) fn turn(&self, from: StallCause, to: StallCause) {
         self.of(to).stopped.fetch_add(1, Ordering::AcqRel);
         self.of(from).stopped.fetch_sub(1, Ordering::AcqRel);
         self.watch.notify_one();
     }
 
     /// Writes have waited for `cause` for so long.
-    pub(crate) fn waited_for(&self, cause: Cause, took: Duration) {
+    pub(crate) fn waited_for(&self, cause: StallCause, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.of(cause).nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// A stopped wait has ended.
-    pub(crate) fn end(&self, cause: Cause) {
+    pub(crate) fn end(&self, cause: StallCause) {
         self.of(cause).stopped.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// How long writes have waited for `cause`, all together.
-    pub(crate) fn waited(&self, cause: Cause) -> Duration {
+    pub(crate) fn waited(&self, cause: StallCause) -> Duration {
         Duration::from_nanos(self.of(cause).nanos.load(Ordering::Relaxed))
     }
 
     /// What somebody is stopped by just now.
-    pub(crate) fn stopped_by(&self) -> Option<Cause> {
-        let stopped = |cause: &Cause| self.of(*cause).stopped.load(Ordering::Acquire) > 0;
-        Cause::ALL.into_iter().rev().find(stopped)
+    pub(crate) fn stopped_by(&self) -> Option<StallCause> {
+        let stopped = |cause: &StallCause| self.of(*cause).stopped.load(Ordering::Acquire) > 0;
+        StallCause::ALL.into_iter().rev().find(stopped)
     }
 
-    fn of(&self, cause: Cause) -> &Waited {
+    fn of(&self, cause: StallCause) -> &Waited {
         let [memory, l0, pending] = &self.waited;
         match cause {
-            Cause::Memory => memory,
-            Cause::L0 => l0,
-            Cause::Pending => pending,
+            StallCause::Memory => memory,
+            StallCause::L0 => l0,
+            StallCause::Pending => pending,
         }
     }
 }

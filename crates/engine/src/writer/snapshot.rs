@@ -11,14 +11,14 @@ use std::sync::Arc;
 /// The database as it was when the snapshot was made. It holds the memtables and tables it may
 /// read for as long as it lives, and works on after the handle is closed.
 #[derive(Clone)]
-pub struct Snapshot(Arc<Held>);
+pub struct Snapshot(Arc<PinnedWriter>);
 
-struct Held {
+struct PinnedWriter {
     writer: Arc<Writer>,
     pin: Pin,
 }
 
-impl Drop for Held {
+impl Drop for PinnedWriter {
     fn drop(&mut self) {
         self.writer.release(self.pin.seq);
     }
@@ -26,7 +26,7 @@ impl Drop for Held {
 
 impl Snapshot {
     pub(crate) fn of(writer: &Arc<Writer>) -> Snapshot {
-        Snapshot(Arc::new(Held { writer: Arc::clone(writer), pin: writer.hold() }))
+        Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold() }))
     }
 
     pub(crate) fn pin(&self) -> &Pin {

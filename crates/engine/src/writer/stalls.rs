@@ -1,10 +1,10 @@
 //! Waiting under pressure (RFC 0022): the futures that a write is answered with, the task that
 //! looks for another process's compactions meanwhile, and what is said about it.
 
-use super::pressure::{Cause, Hold, Pressure};
+use super::pressure::{Hold, Pressure, StallCause};
 use super::state::Writer;
 use crate::compact::log::Health;
-use crate::compact::silence::patience;
+use crate::compact::stalled::patience;
 use crate::io::store::troubles::explained;
 use crate::manifests::poll::LIST_EVERY;
 use futures::future::{BoxFuture, select};
@@ -21,23 +21,23 @@ const TARGET: &str = "siltstone.pressure";
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// A wait under way: counted until it is over, or given up.
-struct Waiting {
+struct Stall {
     writer: Arc<Writer>,
-    cause: Cause,
+    cause: StallCause,
     stopped: bool,
     since: Duration,
 }
 
-impl Waiting {
-    fn new(writer: &Arc<Writer>, cause: Cause, stopped: bool) -> Waiting {
+impl Stall {
+    fn new(writer: &Arc<Writer>, cause: StallCause, stopped: bool) -> Stall {
         writer.pressure.begin(cause, stopped);
         let since = writer.env.clock.monotonic();
-        Waiting { writer: Arc::clone(writer), cause, stopped, since }
+        Stall { writer: Arc::clone(writer), cause, stopped, since }
     }
 
     /// What is in the way is something else by now, and that is said at once: the wait may be over
     /// before the next look of [`watch`].
-    fn turn(&mut self, to: Cause) {
+    fn turn(&mut self, to: StallCause) {
         if to == self.cause {
             return;
         }
@@ -50,7 +50,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for Stall {
     fn drop(&mut self) {
         let pressure = &self.writer.pressure;
         let took = self.writer.env.clock.monotonic().saturating_sub(self.since);
@@ -64,12 +64,12 @@ impl Drop for Waiting {
 impl Writer {
     /// The future of a write that is held up: ends when it may come again.
     pub(crate) fn held_up(self: &Arc<Self>, hold: Hold) -> BoxFuture<'static, Result<()>> {
-        if hold.until.is_none() && hold.cause == Cause::Memory {
+        if hold.until.is_none() && hold.cause == StallCause::Memory {
             // A memtable may be over the bound without having reached its flush size.
             self.freeze(&mut self.tail.lock());
         }
         self.say(hold.cause, hold.until.is_none());
-        let mut waiting = Waiting::new(self, hold.cause, hold.until.is_none());
+        let mut waiting = Stall::new(self, hold.cause, hold.until.is_none());
         Box::pin(async move {
             let this = Arc::clone(&waiting.writer);
             match hold.until {
@@ -89,8 +89,8 @@ impl Writer {
         self.still_takes_writes()
     }
 
-    /// Ends when there is room.
-    async fn stopped(&self, waiting: &mut Waiting) -> Result<()> {
+    /// Ends when the stall does: there is room.
+    async fn stopped(&self, waiting: &mut Stall) -> Result<()> {
         let troubles = self.context.requests.troubles();
         let began = troubles.moment();
         let relieved = async {
@@ -105,7 +105,7 @@ impl Writer {
                 match (full, denied) {
                     (None, _) => return Ok(()),
                     // No flush can make room before somebody gives the permission.
-                    (Some(Cause::Memory), Some(denied)) => return Err(denied),
+                    (Some(StallCause::Memory), Some(denied)) => return Err(denied),
                     (Some(cause), _) => waiting.turn(cause),
                 }
                 relief.await;
@@ -115,7 +115,7 @@ impl Writer {
         let waited = self.env.deadline(limit, "wait for room", relieved).await;
         waited.map_err(|error| match error.kind() {
             // Only the deadline itself is one here.
-            ErrorKind::Timeout => self.no_room(began),
+            ErrorKind::Timeout => self.stalled_too_long(began),
             _ => error,
         })
     }
@@ -125,38 +125,38 @@ impl Writer {
     }
 
     /// The error of a write that found no room within the deadline, since it `began` to wait.
-    fn no_room(&self, began: u64) -> Error {
+    fn stalled_too_long(&self, began: u64) -> Error {
         let unflushed = self.tail.lock().unflushed_bytes();
         let full = self.pressure.limits.full(&self.pressure.load(unflushed));
         // Room that came with the deadline is gone with it.
-        let cause = full.unwrap_or(Cause::Memory);
+        let cause = full.unwrap_or(StallCause::Memory);
         let text = format!("no room for the write within the deadline: {}", self.reason(cause));
         let error = Error::new(ErrorKind::Timeout, text)
             .during("wait for room")
             .with("deadline", format_args!("{:?}", self.options.deadline));
         // What holds compaction up is in the reason.
         let refused = self.context.requests.troubles().since(began);
-        explained(error, refused.filter(|_| cause == Cause::Memory))
+        explained(error, refused.filter(|_| cause == StallCause::Memory))
     }
 
     /// What is in the way, its figure and limit, and the way out.
-    fn reason(&self, cause: Cause) -> String {
+    fn reason(&self, cause: StallCause) -> String {
         let unflushed = self.tail.lock().unflushed_bytes();
         let load = self.pressure.load(unflushed);
         let compaction = &self.options.compaction;
         match cause {
-            Cause::Memory => format!(
+            StallCause::Memory => format!(
                 "{unflushed} bytes are not in tables yet (max_memtable_bytes {}); the store takes \
                  flushes slower than writes come: write slower, or raise max_memtable_bytes",
                 self.options.max_memtable_bytes
             ),
-            Cause::L0 => format!(
+            StallCause::L0 => format!(
                 "L0 has {} layers (l0_max_ssts {}); {}",
                 load.l0,
                 compaction.l0_max_ssts,
                 self.way_out("l0_max_ssts")
             ),
-            Cause::Pending => match self.pressure.limits.by_space(&load) {
+            StallCause::Pending => match self.pressure.limits.by_space(&load) {
                 Some(above) => format!(
                     "{} bytes lie above the last layer (slowed from {} on, \
                      max_space_amplification); {}",
@@ -198,17 +198,17 @@ impl Writer {
     /// What becomes of a compactor that another one has stopped.
     fn stopped_compactor(&self) -> String {
         let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
-        let silent = self.compactor.silent_for(self.env.clock.monotonic()).unwrap_or_default();
+        let stalled = self.compactor.stalled_for(self.env.clock.monotonic()).unwrap_or_default();
         format!(
-            "another compactor has taken over and has been silent for {}: see that it is alive, or \
-             start another one; once it has been silent for {} this process compacts again",
-            seconds(silent),
+            "another compactor has taken over and has been stalled for {}: see that it is alive, \
+             or start another one; once it has been stalled for {} this process compacts again",
+            seconds(stalled),
             seconds(patience(&self.options))
         )
     }
 
     /// Writes a line about what holds writes up, but not too many.
-    fn say(&self, cause: Cause, stopped: bool) {
+    fn say(&self, cause: StallCause, stopped: bool) {
         let level = if stopped { Level::Warn } else { Level::Info };
         if !log::log_enabled!(target: TARGET, level) {
             return;
@@ -229,7 +229,7 @@ impl Writer {
 impl Pressure {
     /// Whether somebody is stopped for want of compaction.
     fn wants_compaction(&self) -> bool {
-        matches!(self.stopped_by(), Some(Cause::L0 | Cause::Pending))
+        matches!(self.stopped_by(), Some(StallCause::L0 | StallCause::Pending))
     }
 }
 

@@ -161,15 +161,15 @@ impl<C: Cursor> Merge<C> {
     ) -> Result<bool> {
         let count = self.sources.len();
         let mut columns: [Option<Columns<'_>>; MOST_SOURCES] = [None; MOST_SOURCES];
-        let mut near = 0;
+        let mut loaded = 0;
         for (number, source) in self.sources.iter().enumerate() {
             columns[number] = source.plain_columns();
             let first = 0..stretch.ahead[number].plain.min(NEAR);
-            near = columns[number].iter().fold(near, |sum, column| {
+            loaded = columns[number].iter().fold(loaded, |sum, column| {
                 first.clone().fold(sum, |sum, row| sum ^ prefetch(column.value(row)))
             });
         }
-        black_box(near);
+        black_box(loaded);
         let (mut floor, shared) = (0, stretch.shared);
         loop {
             let (at, next, second) = lowest(&stretch.ranks[..count]);

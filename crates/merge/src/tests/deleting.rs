@@ -159,7 +159,7 @@ proptest! {
             let inputs = a.min(b)..a.max(b) + 1;
             now += later;
             let retention = Retention {
-                snapshots: match floor {
+                snapshot_bounds: match floor {
                     Some(_) => Vec::new(),
                     None => snapshots.iter().copied().map(Seq).collect(),
                 },

@@ -114,7 +114,7 @@ proptest! {
             // A different one of four residues goes with every job.
             snapshots.retain(|snapshot| snapshot % 4 != job.forget);
             let retention = Retention {
-                snapshots: snapshots.iter().copied().map(Seq).collect(),
+                snapshot_bounds: snapshots.iter().copied().map(Seq).collect(),
                 floor: None,
                 bottom,
                 now: UnixMillis(now),
@@ -185,7 +185,7 @@ proptest! {
 /// Kept entries are in strict order, hold nothing expired, and at most one value or tombstone per
 /// key and stripe, under all operands of it; a tombstone at the bottom has something below.
 fn check_shape(kept: &[Row], retention: &Retention) {
-    let stripe = |row: &Row| retention.snapshots.iter().filter(|at| **at < row.seq).count();
+    let stripe = |row: &Row| retention.snapshot_bounds.iter().filter(|at| **at < row.seq).count();
     assert_eq!(sorted(kept.to_vec()), kept);
     for pair in kept.windows(2) {
         let (upper, lower) = (&pair[0], &pair[1]);

@@ -140,7 +140,7 @@ fn operator_of(case: &mut TestCase) -> Result<Option<Arc<dyn MergeOperator>>, Da
 fn retention_of(case: &mut TestCase, sources: &[Source]) -> Result<Retention, DataDrivenError> {
     let snapshots: Vec<u64> = case.try_take_args("snapshots")?.unwrap_or_default();
     Ok(Retention {
-        snapshots: snapshots.into_iter().map(Seq).collect(),
+        snapshot_bounds: snapshots.into_iter().map(Seq).collect(),
         floor: case.try_take_arg("floor")?.map(Seq),
         bottom: case.take_flag("bottom")?,
         now: UnixMillis(case.try_take_arg("now")?.unwrap_or(0)),

@@ -62,9 +62,9 @@ pub async fn create(env: &Env, name: ObjectName, bytes: Bytes, attempt: AttemptI
         PutAnswer::Ambiguous(error) => (PutOutcome::Unknown, Some(error)),
     };
     match read_back(env, name, kind, attempt, head_first).await {
-        Ok(Found::Ours) => Created { outcome: PutOutcome::Committed, error },
-        Ok(Found::Another(bytes)) => Created { outcome: PutOutcome::Lost(bytes), error },
-        Ok(Found::Nothing) => {
+        Ok(SlotContent::Ours) => Created { outcome: PutOutcome::Committed, error },
+        Ok(SlotContent::Another(bytes)) => Created { outcome: PutOutcome::Lost(bytes), error },
+        Ok(SlotContent::Nothing) => {
             Created { outcome: absent, error: error.or_else(|| Some(false_conflict())) }
         }
         Err(failed) => {
@@ -98,7 +98,7 @@ pub(crate) async fn prove(
         // Refused some other way, or lost: what stands there tells, as far as it can be read.
         PutAnswer::Refused(_) | PutAnswer::Ambiguous(_) => {
             let found = read_back(env, name, kind_of(name), attempt, false).await;
-            matches!(found, Ok(Found::Ours))
+            matches!(found, Ok(SlotContent::Ours))
         }
     };
     if !taken {
@@ -112,7 +112,7 @@ pub(crate) async fn prove(
     .with("object", name))
 }
 
-enum Found {
+enum SlotContent {
     Ours,
     Another(Bytes),
     Nothing,
@@ -124,37 +124,42 @@ async fn read_back(
     kind: ObjectKind,
     attempt: AttemptId,
     head_first: bool,
-) -> Result<Found> {
+) -> Result<SlotContent> {
     if head_first {
         // An object shorter than a head is nobody's of ours: the whole read below tells.
         let head = env.store.get(name, Some(0..ENVELOPE_BYTES as u64)).await;
         match head {
-            Ok(None) => return Ok(Found::Nothing),
-            Ok(Some(head)) if is_ours(&head, kind, attempt) => return Ok(Found::Ours),
+            Ok(None) => return Ok(SlotContent::Nothing),
+            Ok(Some(head)) if is_ours(&head, kind, attempt) => return Ok(SlotContent::Ours),
             Ok(Some(_)) => {}
             Err(error) if error.kind() == ErrorKind::Corruption => {}
             Err(error) => return Err(error),
         }
     }
-    let Some(object) = env.store.get(name, None).await? else { return Ok(Found::Nothing) };
+    let Some(object) = env.store.get(name, None).await? else { return Ok(SlotContent::Nothing) };
     if is_ours(&object, kind, attempt) {
-        return Ok(Found::Ours);
+        return Ok(SlotContent::Ours);
     }
     // Bytes damaged on the way must not make a stranger of our own object.
     match Envelope::decode(&object, kind) {
         Err(error) if error.kind() == ErrorKind::Corruption => {
             again(env, name, kind, attempt).await
         }
-        _ => Ok(Found::Another(object)),
+        _ => Ok(SlotContent::Another(object)),
     }
 }
 
-async fn again(env: &Env, name: ObjectName, kind: ObjectKind, attempt: AttemptId) -> Result<Found> {
+async fn again(
+    env: &Env,
+    name: ObjectName,
+    kind: ObjectKind,
+    attempt: AttemptId,
+) -> Result<SlotContent> {
     match env.store.get(name, None).await? {
-        None => Ok(Found::Nothing),
-        Some(object) if is_ours(&object, kind, attempt) => Ok(Found::Ours),
+        None => Ok(SlotContent::Nothing),
+        Some(object) if is_ours(&object, kind, attempt) => Ok(SlotContent::Ours),
         // Damaged at rest: whoever reads it next says so, with the object's name.
-        Some(object) => Ok(Found::Another(object)),
+        Some(object) => Ok(SlotContent::Another(object)),
     }
 }
 

@@ -107,14 +107,14 @@ impl Requests {
         self.note((Verb::Read, Area::of(name)), found);
     }
 
-    fn note<T>(&self, (verb, area): Asked, answer: &Result<T>) {
+    fn note<T>(&self, (verb, area): RequestKind, answer: &Result<T>) {
         match answer {
             Ok(_) => self.troubles.clear(verb, area),
             Err(error) => self.failed((verb, area), error),
         }
     }
 
-    fn failed(&self, (verb, area): Asked, error: &Error) {
+    fn failed(&self, (verb, area): RequestKind, error: &Error) {
         self.failed.fetch_add(1, Relaxed);
         if error.kind().is_transient() {
             self.transient.fetch_add(1, Relaxed);
@@ -128,7 +128,7 @@ impl Requests {
     /// The future of `request`, with how it ends noted.
     fn noting<'a, T: Send + 'a>(
         self: &Arc<Self>,
-        asked: Asked,
+        asked: RequestKind,
         request: BoxFuture<'a, Result<T>>,
     ) -> BoxFuture<'a, Result<T>> {
         let requests = Arc::clone(self);
@@ -139,7 +139,7 @@ impl Requests {
     /// when it ends well.
     fn noting_step<'a, T: Send + 'a>(
         self: &Arc<Self>,
-        asked: Asked,
+        asked: RequestKind,
         request: BoxFuture<'a, Result<T>>,
     ) -> BoxFuture<'a, Result<T>> {
         let requests = Arc::clone(self);
@@ -153,7 +153,7 @@ impl Requests {
 }
 
 /// What a request asks for, of which objects.
-type Asked = (Verb, Area);
+type RequestKind = (Verb, Area);
 
 /// Puts a counter between an environment and its store.
 #[must_use]
@@ -307,7 +307,7 @@ impl Store for CountingStore {
 struct CountingUpload {
     upload: Box<dyn Upload>,
     requests: Arc<Requests>,
-    asked: Asked,
+    asked: RequestKind,
 }
 
 impl Upload for CountingUpload {

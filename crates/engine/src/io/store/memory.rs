@@ -18,11 +18,11 @@ use std::sync::{Arc, LazyLock};
 /// A store in memory. Ends with the process.
 pub struct MemoryStore {
     name: String,
-    objects: Arc<Objects>,
+    objects: Arc<ObjectMap>,
     writer: Seat,
 }
 
-type Objects = Mutex<BTreeMap<ObjectName, Object>>;
+type ObjectMap = Mutex<BTreeMap<ObjectName, Object>>;
 
 #[derive(Clone)]
 struct Object {
@@ -148,7 +148,7 @@ impl Store for MemoryStore {
 }
 
 struct MemoryUpload {
-    objects: Arc<Objects>,
+    objects: Arc<ObjectMap>,
     name: ObjectName,
     bytes: BytesMut,
 }

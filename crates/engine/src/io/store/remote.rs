@@ -42,10 +42,10 @@ use upload::RemoteUpload;
 
 /// One database's objects under a path in a bucket.
 pub(super) struct RemoteStore {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
 }
 
-struct Shared {
+struct RemoteShared {
     /// Repeats what failed on the way, a few times: reads, listings, deletes, uploads.
     client: Arc<dyn ObjectStore>,
     /// Sends every request once: conditional creates, and deletes of many names.
@@ -94,7 +94,7 @@ impl RemoteStore {
         effects: Effects,
     ) -> Result<Arc<RemoteStore>> {
         let clients = build::clients(provider, bucket, options, environment, &effects.clock)?;
-        let shared = Shared {
+        let shared = RemoteShared {
             client: clients.repeating,
             once: clients.once,
             root: root.to_owned(),
@@ -116,7 +116,7 @@ impl fmt::Debug for RemoteStore {
     }
 }
 
-impl Shared {
+impl RemoteShared {
     fn below_root(&self, relative: &str) -> Result<Path> {
         let path = match self.root.as_str() {
             "" => relative.to_owned(),

@@ -36,9 +36,9 @@ pub fn parse(
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
     match place(url, options)? {
-        Place::Local(path) => Ok(LocalStore::new(Path::new(path.as_ref()), effects.clone())?),
-        Place::Memory(name) => Ok(MemoryStore::named(name)),
-        Place::Remote(provider, bucket, root) => {
+        StorePlace::Local(path) => Ok(LocalStore::new(Path::new(path.as_ref()), effects.clone())?),
+        StorePlace::Memory(name) => Ok(MemoryStore::named(name)),
+        StorePlace::Remote(provider, bucket, root) => {
             let environment: Vec<_> = environment.into_iter().collect();
             let effects = effects.clone();
             Ok(RemoteStore::new(provider, bucket, &root, options, &environment, effects)?)
@@ -58,9 +58,9 @@ pub fn parse_object(
     effects: &Effects,
 ) -> Result<LoneObject> {
     match place(url, options)? {
-        Place::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
-        Place::Memory(name) => Ok(LoneObject::in_memory(name)),
-        Place::Remote(provider, bucket, root) => {
+        StorePlace::Local(path) => LoneObject::file(Path::new(path.as_ref()), effects),
+        StorePlace::Memory(name) => Ok(LoneObject::in_memory(name)),
+        StorePlace::Remote(provider, bucket, root) => {
             if root.is_empty() {
                 let text = "the URL names no object; it looks like s3://bucket/path/name.sst";
                 return Err(Error::invalid(text));
@@ -74,7 +74,7 @@ pub fn parse_object(
 }
 
 /// What a URL is, before anything is built.
-enum Place<'a> {
+enum StorePlace<'a> {
     /// A path of the file system.
     Local(Cow<'a, str>),
     /// A name in this process's memory.
@@ -83,7 +83,7 @@ enum Place<'a> {
     Remote(Provider, &'a str, String),
 }
 
-fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<Place<'a>> {
+fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<StorePlace<'a>> {
     let Some((scheme, rest)) = split_scheme(url) else {
         options.expect_none("a local path")?;
         return local(Cow::Borrowed(url));
@@ -101,7 +101,7 @@ fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<Place<'a>> {
             if rest.is_empty() {
                 return Err(Error::invalid("a memory: URL needs a name, as in memory://name"));
             }
-            return Ok(Place::Memory(rest));
+            return Ok(StorePlace::Memory(rest));
         }
         unknown => {
             let text = "unknown URL scheme; known are s3, gs, az, file and memory";
@@ -109,7 +109,7 @@ fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<Place<'a>> {
         }
     };
     let (bucket, root) = bucket_and_root(scheme, rest)?;
-    Ok(Place::Remote(provider, bucket, root))
+    Ok(StorePlace::Remote(provider, bucket, root))
 }
 
 /// `None` for a plain path. One letter before the colon is a drive, not a scheme.
@@ -122,11 +122,11 @@ fn split_scheme(url: &str) -> Option<(&str, &str)> {
     is_scheme.then_some((scheme, rest))
 }
 
-fn local(path: Cow<'_, str>) -> Result<Place<'_>> {
+fn local(path: Cow<'_, str>) -> Result<StorePlace<'_>> {
     if path.contains('\0') {
         return Err(Error::invalid("a path cannot contain a NUL"));
     }
-    Ok(Place::Local(path))
+    Ok(StorePlace::Local(path))
 }
 
 /// The path of a `file:` URL, from what stands after the two slashes (RFC 8089: an empty host or

@@ -48,7 +48,7 @@ fn more_of_anything_is_never_less_pressure() {
     let mut numbers = Numbers(1);
     for _ in 0..20_000 {
         let options = numbers.options();
-        let limits = Limits::of(&options);
+        let limits = StallLimits::of(&options);
         let load = numbers.load(&options);
         let more = Load {
             unflushed: load.unflushed + numbers.next(1 << 26) as usize,
@@ -68,39 +68,39 @@ fn more_of_anything_is_never_less_pressure() {
         let calm = load.unflushed < limits.calm_below(&load);
         assert!(!calm || (before == 0.0 && limits.full(&load).is_none()), "{options:?} {load:?}");
     }
-    let limits = Limits::of(&Options::default());
+    let limits = StallLimits::of(&Options::default());
     assert_eq!((limits.rate(0.0), limits.rate(1.0)), (FASTEST, 1_048_576.0));
 }
 
 #[test]
 fn the_defaults_slow_down_where_the_rfc_says() {
-    let limits = Limits::of(&Options::default());
+    let limits = StallLimits::of(&Options::default());
     let l0 = |l0, unflushed| limits.pressure(&Load { unflushed, l0, ..Load::default() }).0;
     assert_eq!((l0(12, 0), l0(14, 0), l0(16, 0)), (0.0, 0.5, 1.0));
     // Half a memtable is half a layer.
     assert_eq!(l0(13, 32 << 20), 0.375);
     assert_eq!((l0(0, 192 << 20), l0(0, 224 << 20)), (0.0, 0.5));
-    assert_eq!(limits.full(&Load { l0: 16, ..Load::default() }), Some(Cause::L0));
+    assert_eq!(limits.full(&Load { l0: 16, ..Load::default() }), Some(StallCause::L0));
     assert_eq!(limits.full(&Load { l0: 15, ..Load::default() }), None);
     let memory = Load { unflushed: 256 << 20, ..Load::default() };
-    assert_eq!(limits.full(&memory), Some(Cause::Memory));
+    assert_eq!(limits.full(&memory), Some(StallCause::Memory));
     assert_eq!(limits.pressure(&Load { pending: u64::MAX, ..Load::default() }).0, 0.0);
 }
 
 /// Space that is passed slows writes down as far as it goes, and stops none.
 #[test]
 fn what_lies_above_slows_down_and_never_stops() {
-    let limits = Limits::of(&Options::default());
+    let limits = StallLimits::of(&Options::default());
     let load = |bytes, unflushed| {
         let above = Above { bytes, coming: 50 << 20, slow_from: 250 << 20, most: 300 << 20 };
         Load { unflushed, above: Some(above), ..Load::default() }
     };
     let pressure = |bytes: u64, unflushed| limits.pressure(&load(bytes << 20, unflushed));
-    assert_eq!(pressure(250, 0), (0.0, Cause::Memory));
-    assert_eq!(pressure(275, 0), (0.5, Cause::Pending));
+    assert_eq!(pressure(250, 0), (0.0, StallCause::Memory));
+    assert_eq!(pressure(275, 0), (0.5, StallCause::Pending));
     // Half a memtable is half of the layer that is to come.
-    assert_eq!(pressure(250, 32 << 20), (0.5, Cause::Pending));
-    assert_eq!(pressure(9000, 0), (1.0, Cause::Pending));
+    assert_eq!(pressure(250, 32 << 20), (0.5, StallCause::Pending));
+    assert_eq!(pressure(9000, 0), (1.0, StallCause::Pending));
     assert_eq!(limits.full(&load(u64::MAX, 0)), None);
 }
 
@@ -109,7 +109,7 @@ fn what_lies_above_slows_down_and_never_stops() {
 fn the_larger_of_two_measures_is_named() {
     let mut options = Options::default();
     options.compaction.max_pending_compaction_bytes = Some(100);
-    let limits = Limits::of(&options);
+    let limits = StallLimits::of(&options);
     let load = |pending, bytes| {
         let above = Above { bytes, coming: 1, slow_from: 200, most: 300 };
         Load { pending, above: Some(above), ..Load::default() }
@@ -172,5 +172,5 @@ fn a_batch_of_any_size_is_paid_in_half_a_second() {
     assert_eq!(pressure.admit(&load, 1 << 30, now, &mut due), Ok(()));
     assert_eq!(due, now + LONGEST_DELAY);
     let hold = pressure.admit(&load, 1, now, &mut due).unwrap_err();
-    assert_eq!(hold, Hold { cause: Cause::L0, until: Some(due) });
+    assert_eq!(hold, Hold { cause: StallCause::L0, until: Some(due) });
 }

@@ -193,7 +193,7 @@ impl Change {
                 let claim = mine.claim.as_mut();
                 let claim = claim.filter(|claim| anyones || claim.worker == *worker);
                 match claim {
-                    Some(claim) => claim.beats = claim.beats.saturating_add(1),
+                    Some(claim) => claim.heartbeats = claim.heartbeats.saturating_add(1),
                     None if anyones => {}
                     None => return Err(ChangeRefusal::Taken { job: *job, range: *range }),
                 }
@@ -338,11 +338,11 @@ impl Compactions {
             return Err(ChangeRefusal::Invalid("a claim needs an identity"));
         }
         let mine = self.range(job, range)?;
-        // The very claim that was seen: a beat meanwhile shows that its worker lives.
+        // The very claim that was seen: a heartbeat meanwhile shows that its worker lives.
         if mine.done || mine.claim != instead_of {
             return Err(ChangeRefusal::Taken { job, range });
         }
-        mine.claim = Some(Claim { worker, beats: 0 });
+        mine.claim = Some(Claim { worker, heartbeats: 0 });
         mine.reserved = names.to_vec();
         Ok(())
     }

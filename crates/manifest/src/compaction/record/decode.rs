@@ -104,7 +104,7 @@ fn facts(facts: &fb::Facts<'_>) -> JobFacts {
 fn range(range: &fb::KeyRange<'_>) -> Result<JobRange> {
     let claim = range
         .claim()
-        .map(|claim| Claim { worker: AttemptId(bits(claim.worker())), beats: claim.beats() });
+        .map(|claim| Claim { worker: AttemptId(bits(claim.worker())), heartbeats: claim.beats() });
     Ok(JobRange {
         keys: KeyRange {
             start: Bytes::copy_from_slice(range.start().bytes()),

@@ -130,7 +130,8 @@ fn facts(b: &mut Builder, facts: &JobFacts) -> Offset<fb::Facts<'static>> {
 
 fn range(b: &mut Builder, range: &JobRange) -> Offset<fb::KeyRange<'static>> {
     let claim = range.claim.map(|claim| {
-        let args = fb::ClaimArgs { worker: Some(&id128(claim.worker.get())), beats: claim.beats };
+        let args =
+            fb::ClaimArgs { worker: Some(&id128(claim.worker.get())), beats: claim.heartbeats };
         fb::Claim::create(b, &args)
     });
     let args = fb::KeyRangeArgs {

@@ -126,7 +126,7 @@ pub struct Claim {
     pub worker: AttemptId,
     /// Signs of life so far. An observer that sees the same number for longer than the workers'
     /// time-out by its own clock may claim the range.
-    pub beats: u64,
+    pub heartbeats: u64,
 }
 
 impl JobRange {

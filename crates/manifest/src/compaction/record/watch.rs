@@ -1,4 +1,4 @@
-//! Which workers are silent, as one observer sees it.
+//! Which workers are stalled, as one observer sees it.
 
 use super::{Claim, Compactions, JobRange};
 use siltstone_base::JobId;
@@ -60,16 +60,16 @@ mod tests {
     fn a_claim_is_still_when_no_look_saw_it_move() {
         let limit = Duration::from_secs(30);
         let at = Duration::from_secs;
-        let claim = |beats| Claim { worker: AttemptId(9), beats };
+        let claim = |heartbeats| Claim { worker: AttemptId(9), heartbeats };
         let mut watch = Watch::default();
         // An observer that has just come knows nothing yet, however long the claim stands.
         assert_eq!(watch.look(&record(Some(claim(1))), at(1000), limit), vec![]);
         assert_eq!(watch.look(&record(Some(claim(1))), at(1029), limit), vec![]);
         let still = watch.look(&record(Some(claim(1))), at(1030), limit);
         assert_eq!(still, vec![(JobId(7), 1, claim(1))]);
-        // A beat starts the count anew, and so does another worker or an end in between.
+        // A heartbeat starts the count anew, and so does another worker or an end in between.
         assert_eq!(watch.look(&record(Some(claim(2))), at(1031), limit), vec![]);
-        let other = Claim { worker: AttemptId(10), beats: 2 };
+        let other = Claim { worker: AttemptId(10), heartbeats: 2 };
         assert_eq!(watch.look(&record(Some(other)), at(1061), limit), vec![]);
         assert_eq!(watch.look(&record(None), at(1070), limit), vec![]);
         assert_eq!(watch.look(&record(Some(other)), at(1100), limit), vec![]);

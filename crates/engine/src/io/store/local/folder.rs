@@ -13,7 +13,7 @@
 use super::errors::{explain, explain_link};
 use super::files::Files;
 use super::map::Maps;
-use super::parts::{Part, Parts};
+use super::parts::{FolderParts, Part};
 use super::staging::{self, StagedFile};
 use crate::io::store::{Listed, PutAnswer, Swept, check_range, too_short};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ struct OpenFile {
 
 /// The objects of one database.
 pub(super) struct Folder {
-    pub(super) parts: Parts,
+    pub(super) parts: FolderParts,
     pub(super) files: Arc<dyn Files>,
     /// Tables only: their names are never used twice, so an open file never stands for another
     /// object. Numbered objects are read once, and whole.
@@ -55,7 +55,7 @@ fn split(name: &str) -> (&str, &OsStr) {
 
 impl Folder {
     pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> Folder {
-        let parts = Parts::new(root, Arc::clone(&files));
+        let parts = FolderParts::new(root, Arc::clone(&files));
         Folder { parts, files, open: Cache::new(OPEN_FILES), maps: Maps::default() }
     }
 

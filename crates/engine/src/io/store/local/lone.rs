@@ -28,11 +28,11 @@ use std::sync::Arc;
 
 /// The store of one file, which every name means.
 pub(in crate::io::store) struct LoneFile {
-    shared: Arc<Shared>,
+    shared: Arc<LoneShared>,
     effects: Effects,
 }
 
-struct Shared {
+struct LoneShared {
     path: PathBuf,
     files: Arc<dyn Files>,
     /// Opened for reading, once.
@@ -53,7 +53,10 @@ impl LoneFile {
                 .caused_by(error)
         })?;
         let (files, open) = (Arc::new(SystemFiles), Mutex::default());
-        Ok(LoneFile { shared: Arc::new(Shared { path: absolute, files, open, durable }), effects })
+        Ok(LoneFile {
+            shared: Arc::new(LoneShared { path: absolute, files, open, durable }),
+            effects,
+        })
     }
 }
 
@@ -63,7 +66,7 @@ impl fmt::Debug for LoneFile {
     }
 }
 
-impl Shared {
+impl LoneShared {
     /// The folder that the file is in.
     fn folder(&self) -> io::Result<Arc<OpenFolder>> {
         let folder = self.path.parent().unwrap_or(&self.path);
@@ -216,7 +219,7 @@ impl Store for LoneFile {
 }
 
 struct LoneUpload {
-    shared: Arc<Shared>,
+    shared: Arc<LoneShared>,
     effects: Effects,
     /// Gone once a write has failed, or was dropped on its way.
     file: Option<StagedFile>,

@@ -35,7 +35,7 @@ pub(super) struct Part {
 }
 
 /// The folders of one database.
-pub(super) struct Parts {
+pub(super) struct FolderParts {
     root: PathBuf,
     files: Arc<dyn Files>,
     open: Mutex<HashMap<String, Arc<Part>>>,
@@ -47,9 +47,9 @@ fn parent(relative: &str) -> (&str, &OsStr) {
     (parent, OsStr::new(own))
 }
 
-impl Parts {
-    pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> Parts {
-        Parts { root, files, open: Mutex::default() }
+impl FolderParts {
+    pub(super) fn new(root: PathBuf, files: Arc<dyn Files>) -> FolderParts {
+        FolderParts { root, files, open: Mutex::default() }
     }
 
     pub(super) fn root(&self) -> &Path {

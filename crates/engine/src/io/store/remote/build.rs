@@ -1,6 +1,6 @@
 //! Clients from options and environment.
 
-use super::limits::Limits;
+use super::limits::LimitedConnector;
 use crate::io::env::Clock;
 use crate::io::store::options::{Redactor, StoreOptions};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -190,7 +190,7 @@ pub(super) fn clients(
     environment: &[(String, String)],
     clock: &Arc<dyn Clock>,
 ) -> Result<Clients> {
-    let limits = Limits::new(Arc::clone(clock));
+    let limits = LimitedConnector::new(Arc::clone(clock));
     match provider {
         Provider::S3 => s3(bucket, Settings::read(provider, options, environment)?, limits),
         Provider::Gcs => gcs(bucket, Settings::read(provider, options, environment)?, limits),
@@ -200,7 +200,11 @@ pub(super) fn clients(
 
 const BUCKET_IN_URL: &str = "the bucket stands in the URL, not in a store option";
 
-fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>, limits: Limits) -> Result<Clients> {
+fn s3(
+    bucket: &str,
+    mut settings: Settings<AmazonS3ConfigKey>,
+    limits: LimitedConnector,
+) -> Result<Clients> {
     use AmazonS3ConfigKey as Key;
     settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
     let conditional = settings.given.iter().find(|(key, _)| *key == Key::ConditionalPut);
@@ -233,7 +237,11 @@ fn s3(bucket: &str, mut settings: Settings<AmazonS3ConfigKey>, limits: Limits) -
     finish(redactor, build(repeating(), true), build(never(), false))
 }
 
-fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>, limits: Limits) -> Result<Clients> {
+fn gcs(
+    bucket: &str,
+    mut settings: Settings<GoogleConfigKey>,
+    limits: LimitedConnector,
+) -> Result<Clients> {
     use GoogleConfigKey as Key;
     settings.refuse(&Key::Bucket, BUCKET_IN_URL)?;
     settings.keep_together(&[
@@ -256,7 +264,7 @@ fn gcs(bucket: &str, mut settings: Settings<GoogleConfigKey>, limits: Limits) ->
 fn azure(
     container: &str,
     mut settings: Settings<AzureConfigKey>,
-    limits: Limits,
+    limits: LimitedConnector,
 ) -> Result<Clients> {
     use AzureConfigKey as Key;
     settings.refuse(&Key::ContainerName, BUCKET_IN_URL)?;

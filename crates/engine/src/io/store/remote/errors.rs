@@ -8,15 +8,15 @@ use std::fmt;
 
 /// A cleaned text of the client, as a cause.
 #[derive(Debug)]
-struct Cause(String);
+struct CleanedText(String);
 
-impl fmt::Display for Cause {
+impl fmt::Display for CleanedText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Cause {}
+impl std::error::Error for CleanedText {}
 
 /// Turns a client's errors into ours.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Explainer {
     }
 
     fn error(&self, kind: ErrorKind, message: &str, text: String) -> Error {
-        Error::new(kind, message).with("bucket", self.place()).caused_by(Cause(text))
+        Error::new(kind, message).with("bucket", self.place()).caused_by(CleanedText(text))
     }
 
     /// An object was not found: fine, unless its whole bucket is missing.

@@ -29,23 +29,23 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Makes clients whose requests are limited.
-pub(super) struct Limits {
+pub(super) struct LimitedConnector {
     clock: Arc<dyn Clock>,
 }
 
-impl Limits {
-    pub(super) fn new(clock: Arc<dyn Clock>) -> Limits {
-        Limits { clock }
+impl LimitedConnector {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> LimitedConnector {
+        LimitedConnector { clock }
     }
 }
 
-impl fmt::Debug for Limits {
+impl fmt::Debug for LimitedConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Limits").finish_non_exhaustive()
+        f.debug_struct("LimitedConnector").finish_non_exhaustive()
     }
 }
 
-impl HttpConnector for Limits {
+impl HttpConnector for LimitedConnector {
     /// A client without a limit of its own, under ours.
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let base = match options.get_config_value(&ClientConfigKey::Timeout) {

@@ -10,7 +10,7 @@
 //! good. A service that speaks S3 without `DeleteObjects` is found out by its first refusal and is
 //! asked name by name from then on.
 
-use super::{Provider, Shared};
+use super::{Provider, RemoteShared};
 use crate::io::store::DELETES_AT_ONCE;
 use futures::{FutureExt, StreamExt, stream};
 use object_store::path::Path;
@@ -32,7 +32,7 @@ const TRIES: u32 = 3;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What became of a request for many.
-enum Many {
+enum BatchRemoval {
     /// One answer a name.
     Answered(Vec<Result<()>>),
     /// Nothing was answered. Another time it may be.
@@ -41,7 +41,7 @@ enum Many {
     Unknown,
 }
 
-impl Shared {
+impl RemoteShared {
     /// Names that one request deletes.
     pub(super) fn names_a_delete(&self) -> usize {
         match self.provider {
@@ -97,15 +97,15 @@ impl Shared {
         while self.deletes_many.load(Relaxed) && names.len() > 1 {
             tries += 1;
             match self.remove_at_once(paths.clone()).await {
-                Many::Answered(answers) => return answers,
-                Many::NotNow(error) if tries >= TRIES => {
+                BatchRemoval::Answered(answers) => return answers,
+                BatchRemoval::NotNow(error) if tries >= TRIES => {
                     return names.iter().map(|_| Err(error.clone())).collect();
                 }
-                Many::NotNow(_) => {
+                BatchRemoval::NotNow(_) => {
                     self.effects.clock.sleep(pause).await;
                     pause *= 2;
                 }
-                Many::Unknown => {
+                BatchRemoval::Unknown => {
                     let answers = self.remove_one_by_one(names).await;
                     if answers.iter().all(Result::is_ok) {
                         self.deletes_many.store(false, Relaxed);
@@ -123,7 +123,7 @@ impl Shared {
         stream::iter(one_by_one).buffered(DELETES_AT_ONCE).collect().await
     }
 
-    async fn remove_at_once(&self, paths: Vec<Path>) -> Many {
+    async fn remove_at_once(&self, paths: Vec<Path>) -> BatchRemoval {
         let count = paths.len();
         let wanted = stream::iter(paths.into_iter().map(Ok)).boxed();
         let client = match self.provider {
@@ -133,17 +133,19 @@ impl Shared {
         };
         // The client panics on an answer about a name that it did not ask for.
         let answers = AssertUnwindSafe(client.delete_stream(wanted).collect::<Vec<_>>());
-        let Ok(mut answers) = answers.catch_unwind().await else { return Many::Unknown };
+        let Ok(mut answers) = answers.catch_unwind().await else { return BatchRemoval::Unknown };
         if answers.len() == count && count > 1 {
-            return Many::Answered(answers.into_iter().map(|one| self.removed(one)).collect());
+            return BatchRemoval::Answered(
+                answers.into_iter().map(|one| self.removed(one)).collect(),
+            );
         }
-        let Some(Err(error)) = answers.pop() else { return Many::Unknown };
+        let Some(Err(error)) = answers.pop() else { return BatchRemoval::Unknown };
         let explained = self.explainer.explain(&error);
         // An answer that cannot be read is none that comes another time.
         let is_read = !error.to_string().contains("invalid DeleteObjects response");
         if explained.kind().is_transient() && is_read {
-            return Many::NotNow(explained);
+            return BatchRemoval::NotNow(explained);
         }
-        Many::Unknown
+        BatchRemoval::Unknown
     }
 }

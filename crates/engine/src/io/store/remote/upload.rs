@@ -5,7 +5,7 @@
 //! what stands under the name, which nobody else uses: an object of this length that begins with
 //! these bytes (an envelope, with an identity and an attempt of its own) is this one.
 
-use super::Shared;
+use super::RemoteShared;
 use crate::io::store::Upload;
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -30,7 +30,7 @@ const SINGLE_PUT_BYTES: usize = 2 * PART_BYTES;
 const PARTS_IN_FLIGHT: usize = 4;
 
 pub(super) struct RemoteUpload {
-    shared: Arc<Shared>,
+    shared: Arc<RemoteShared>,
     path: Path,
     /// What was written and not sent.
     pending: VecDeque<Bytes>,
@@ -45,7 +45,7 @@ pub(super) struct RemoteUpload {
 }
 
 impl RemoteUpload {
-    pub(super) fn new(shared: Arc<Shared>, name: ObjectName) -> Result<RemoteUpload> {
+    pub(super) fn new(shared: Arc<RemoteShared>, name: ObjectName) -> Result<RemoteUpload> {
         Ok(RemoteUpload {
             path: shared.path(name)?,
             shared,
@@ -162,7 +162,7 @@ impl RemoteUpload {
     }
 }
 
-impl Shared {
+impl RemoteShared {
     /// What became of an upload whose end was answered with `error`: one read of what stands under
     /// its name.
     ///

@@ -1,5 +1,5 @@
 //! An embedded compactor that another process stopped (RFC 0021): it takes the epoch back from a
-//! silent one when its writer needs it, never from one that works, and a false judgement harms
+//! stalled one when its writer needs it, never from one that works, and a false judgement harms
 //! nobody.
 
 use super::{Found, Runner, TIMEOUT, World, compact_once, options, rows_of};
@@ -302,10 +302,10 @@ fn without_an_embedded_compactor_nothing_is_taken_back_and_writers_are_told() {
         let told = |text: &str| texts.iter().any(|one| one.contains(text));
         if compacts {
             assert!(
-                told("another compactor has taken over and has been silent for 1."),
+                told("another compactor has taken over and has been stalled for 1."),
                 "{texts:?}"
             );
-            assert!(told("once it has been silent for 2.3 s"), "{texts:?}");
+            assert!(told("once it has been stalled for 2.3 s"), "{texts:?}");
             assert_eq!(load.stats().compactor_takeovers, 1);
         } else {
             assert!(told("embedded_compactor is off") && texts.len() > 30, "{texts:?}");

@@ -4,7 +4,7 @@
 use super::host::Host;
 use super::process::SLOWEST_LOOKS;
 use super::start::Wishes;
-use super::{Compactor, Wanted};
+use super::{CompactionRequest, Compactor};
 use crate::options::Options;
 use siltstone_base::{AttemptId, Epoch, JobId, Result};
 use siltstone_manifest::compaction::Compactions;
@@ -12,13 +12,13 @@ use siltstone_manifest::{Conflict, Edit, Manifest, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks in the time after which a silent compactor counts as dead.
+/// Looks in the time after which a stalled compactor counts as dead.
 const LOOKS_A_PATIENCE: u32 = 4;
 /// How much longer a pause gets by jitter, at most.
 const JITTER: u32 = 2;
 
 /// How long another compactor must give no sign of life. An idle one that lives looks after its
-/// longest pause, finds what is due and records a job; one at work beats three times in
+/// longest pause, finds what is due and records a job; one at work gives three heartbeats in
 /// `worker_timeout`. Both intervals are the other's, and this process knows only its own.
 pub(crate) fn patience(options: &Options) -> Duration {
     options.worker_timeout + options.compactor_poll_interval * (SLOWEST_LOOKS * JITTER)
@@ -48,12 +48,12 @@ impl Signs {
 /// What an observer has seen of the compactor that holds the epoch, by the observer's clock that
 /// never goes back.
 #[derive(Debug, Default)]
-pub(super) struct Silence {
-    seen: Option<Seen>,
+pub(super) struct CompactorWatch {
+    seen: Option<SeenSigns>,
 }
 
 #[derive(Debug)]
-struct Seen {
+struct SeenSigns {
     signs: Signs,
     /// The first look that saw them.
     since: Duration,
@@ -61,12 +61,12 @@ struct Seen {
     looked: Duration,
 }
 
-impl Silence {
+impl CompactorWatch {
     /// Takes what a look saw; answers for how long all looks have seen the same.
     fn look(&mut self, signs: Signs, now: Duration) -> Duration {
         let before = self.seen.take().filter(|seen| seen.signs == signs);
         let since = before.map_or(now, |seen| seen.since);
-        self.seen = Some(Seen { signs, since, looked: now });
+        self.seen = Some(SeenSigns { signs, since, looked: now });
         now.saturating_sub(since)
     }
 
@@ -87,7 +87,7 @@ impl Silence {
 }
 
 /// What a compactor that was stopped does before it waits: looks, where it is needed and it is
-/// time, and takes the epoch back from one that was silent for too long. Answers when to come
+/// time, and takes the epoch back from one that was stalled for too long. Answers when to come
 /// again, by the clock that never goes back; `None`: when something happens here.
 pub(super) async fn watch(host: &dyn Host) -> Option<Duration> {
     let (compactor, clock) = (host.compactor(), &host.env().clock);
@@ -96,11 +96,11 @@ pub(super) async fn watch(host: &dyn Host) -> Option<Duration> {
         return Some(now);
     }
     if !is_needed(host) {
-        compactor.silence.lock().forget();
+        compactor.watch.lock().forget();
         return None;
     }
     let patience = patience(host.options());
-    let next = compactor.silence.lock().next_look(patience);
+    let next = compactor.watch.lock().next_look(patience);
     if let Some(next) = next.filter(|next| *next > now) {
         return Some(next);
     }
@@ -118,7 +118,8 @@ fn is_needed(host: &dyn Host) -> bool {
         return false;
     }
     // As though nothing were under way: what a dead one had begun is due too.
-    let due = Wishes::of(host, &Wanted::Scheduled, None).is_ok_and(|due| !due.plans.is_empty());
+    let due = Wishes::of(host, &CompactionRequest::Scheduled, None)
+        .is_ok_and(|due| !due.plans.is_empty());
     due || host.compactor().chain.known().is_some_and(|record| {
         let finished = record.finished(&host.manifests().newest_known());
         record.jobs.iter().any(|job| !finished.contains(&job.id))
@@ -132,19 +133,19 @@ async fn look(host: &dyn Host, patience: Duration) -> Result<bool> {
     let record = compactor.chain.list(manifests).await?;
     let state = manifests.probe(true).await?;
     let signs = Signs::of(&state, &record);
-    let silent = compactor.silence.lock().look(signs, host.env().clock.monotonic());
+    let stalled = compactor.watch.lock().look(signs, host.env().clock.monotonic());
     // A job of before that is still at work here would end the new epoch with the old one's error.
     if compactor.is_at_work() {
         return Ok(false);
     }
-    if state.compactor_is_released() || silent < patience {
+    if state.compactor_is_released() || stalled < patience {
         return Ok(state.compactor_is_released());
     }
-    take_back(host, state.compactor_epoch, silent).await
+    take_back(host, state.compactor_epoch, stalled).await
 }
 
 /// Claims, unless somebody has claimed since `epoch` was judged.
-async fn take_back(host: &dyn Host, epoch: Epoch, silent: Duration) -> Result<bool> {
+async fn take_back(host: &dyn Host, epoch: Epoch, stalled: Duration) -> Result<bool> {
     let compactor = host.compactor();
     // Whoever compacts by hand claims alone.
     let Ok(_turn) = Arc::clone(&compactor.turn).try_read_owned() else { return Ok(false) };
@@ -153,11 +154,11 @@ async fn take_back(host: &dyn Host, epoch: Epoch, silent: Duration) -> Result<bo
     match host.manifests().try_commit(edit).await? {
         Ok(_) => {
             compactor.starts_anew(epoch.next());
-            compactor.log.took_over(epoch, silent);
+            compactor.log.took_over(epoch, stalled);
             Ok(true)
         }
         Err(Refusal::Conflict(Conflict::EpochMoved { .. })) => {
-            compactor.silence.lock().forget();
+            compactor.watch.lock().forget();
             Ok(false)
         }
         Err(refusal) => Err(refusal.into()),
@@ -167,8 +168,8 @@ async fn take_back(host: &dyn Host, epoch: Epoch, silent: Duration) -> Result<bo
 impl Compactor {
     /// How long the compactor that stopped this one has given no sign of life; `None` while nobody
     /// looks.
-    pub(crate) fn silent_for(&self, now: Duration) -> Option<Duration> {
-        self.silence.lock().lasts(now)
+    pub(crate) fn stalled_for(&self, now: Duration) -> Option<Duration> {
+        self.watch.lock().lasts(now)
     }
 }
 
@@ -181,23 +182,23 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_from_the_first_look_and_ends_with_any_sign() {
+    fn the_count_starts_at_the_first_look_and_ends_with_any_sign() {
         let at = Duration::from_secs;
-        let mut silence = Silence::default();
-        assert_eq!(silence.lasts(at(5)), None);
+        let mut watch = CompactorWatch::default();
+        assert_eq!(watch.lasts(at(5)), None);
         // However long the other has been dead: this observer has just come.
-        assert_eq!(silence.look(signs(3, 9), at(1000)), at(0));
-        assert_eq!(silence.look(signs(3, 9), at(1061)), at(61));
-        assert_eq!(silence.lasts(at(1070)), Some(at(70)));
-        assert_eq!(silence.look(signs(3, 10), at(1080)), at(0));
-        assert_eq!(silence.look(signs(4, 10), at(1090)), at(0));
+        assert_eq!(watch.look(signs(3, 9), at(1000)), at(0));
+        assert_eq!(watch.look(signs(3, 9), at(1061)), at(61));
+        assert_eq!(watch.lasts(at(1070)), Some(at(70)));
+        assert_eq!(watch.look(signs(3, 10), at(1080)), at(0));
+        assert_eq!(watch.look(signs(4, 10), at(1090)), at(0));
         let ended = Signs { finished: vec![JobId(1)], ..signs(4, 10) };
-        assert_eq!(silence.look(ended.clone(), at(1100)), at(0));
+        assert_eq!(watch.look(ended.clone(), at(1100)), at(0));
         let claimed = Signs { claim: AttemptId(8), ..ended };
-        assert_eq!(silence.look(claimed.clone(), at(1110)), at(0));
-        assert_eq!(silence.look(claimed.clone(), at(1200)), at(90));
-        silence.forget();
-        assert_eq!(silence.look(claimed, at(1300)), at(0));
+        assert_eq!(watch.look(claimed.clone(), at(1110)), at(0));
+        assert_eq!(watch.look(claimed.clone(), at(1200)), at(90));
+        watch.forget();
+        assert_eq!(watch.look(claimed, at(1300)), at(0));
     }
 
     #[test]
