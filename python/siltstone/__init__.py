@@ -25,6 +25,7 @@ from siltstone._native import (
     WriteBatch,
     __version__,
 )
+from siltstone.checkpoints import Checkpoint
 from siltstone.exceptions import (
     Closed,
     Conflict,
@@ -48,6 +49,7 @@ from siltstone.stats import Stats
 __all__ = [
     "ArrowArray",
     "ArrowStream",
+    "Checkpoint",
     "Closed",
     "Commit",
     "Conflict",

@@ -33,6 +33,7 @@ from typing import (
     overload,
 )
 
+from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.lsm import SstInfo
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource
@@ -63,9 +64,12 @@ __all__ = [
     "begin_open_reader",
     "check_options",
     "compact",
+    "create_checkpoint",
+    "delete_checkpoint",
     "error_kinds",
     "error_of_kind",
     "gc",
+    "list_checkpoints",
     "manifest",
     "memory_in_use",
     "merge_sorted",
@@ -74,6 +78,7 @@ __all__ = [
     "open_reader",
     "operator_names",
     "option_table",
+    "refresh_checkpoint",
     "run_compactor",
     "run_gc",
     "stat_table",
@@ -81,6 +86,8 @@ __all__ = [
 ]
 
 __version__: str
+
+_ReadAt: TypeAlias = str | int | dict[str, Any] | None
 
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -313,8 +320,35 @@ class Database(_Reads):
         """What a notebook shows: where it is, in which state, and its first figures."""
     def transaction(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
-    def checkpoint(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
+    def checkpoint(
+        self,
+        *,
+        scope: Literal["all", "durable"] = "all",
+        force_flush: bool = True,
+        lifetime: _Seconds | None = None,
+        source: CheckpointLike | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Checkpoint:
+        """Makes a checkpoint: a state of the database that any process can read, with
+        `open_reader(url, checkpoint=…)`, while this one writes on, until the checkpoint is deleted
+        or its time is over. No table is copied.
+
+        :param scope: "all": with every write that was accepted before the call; "durable": with
+            those that are durable by now, which is quicker.
+        :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
+            until `flush_interval` has done it.
+        :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it
+            lives until it is deleted.
+        :param source: another checkpoint, whose state this one is to keep as well, instead of the
+            present one.
+        :param name: to find it by; unique in the database.
+        :param metadata: facts to attach, of text.
+        :raises Expired: the source is gone, or its time is over.
+        :raises Conflict: another checkpoint has the name.
+        :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
+            outcome is not known they name the id.
+        """
     def load(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
     def ingest(self, *_arguments: Any, **_named: Any) -> NoReturn:
@@ -341,6 +375,7 @@ class Database(_Reads):
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_flush(self) -> Pending[None]: ...
     def _begin_compact(self) -> Pending[None]: ...
+    def _begin_checkpoint(self, asked: dict[str, Any]) -> Pending[Checkpoint]: ...
     def _begin_close(self) -> Pending[None]: ...
     def __reduce__(self) -> NoReturn: ...
 
@@ -355,6 +390,10 @@ class Reader(_Reads):
 
     def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint that it was opened at; None for one that follows, or stays at a
+        version."""
     def stats(self) -> Stats:
         """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
         store; cheap enough for every second.
@@ -568,7 +607,7 @@ def begin_open_reader(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     provider: str | None,
-    checkpoint: str | None,
+    at: _ReadAt,
     operator: _Described,
     described: MergeOperatorSource | None,
 ) -> Pending[Reader]:
@@ -839,10 +878,23 @@ def open_reader(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     provider: str | None,
-    checkpoint: str | None,
+    at: _ReadAt,
     operator: _Described,
     described: MergeOperatorSource | None,
 ) -> Reader: ...
+def create_checkpoint(
+    url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
+) -> Checkpoint: ...
+def refresh_checkpoint(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    which: CheckpointLike,
+    lifetime: _Seconds | None,
+) -> Checkpoint: ...
+def delete_checkpoint(
+    url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
+) -> None: ...
+def list_checkpoints(url: str, store_options: dict[str, str | int | bool]) -> list[Checkpoint]: ...
 def operator_names() -> list[str]:
     """The names of the built-in merge operators."""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from siltstone import _native, showing
+from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
 from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
+    "Checkpoint",
     "Collected",
     "Compaction",
     "GcObject",
@@ -49,24 +52,90 @@ def manifest(
     return _native.manifest(_text(url), id, _store(store_options))
 
 
-def create_checkpoint(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.create_checkpoint")
+def create_checkpoint(
+    url: Url,
+    *,
+    lifetime: timedelta | float | None = None,
+    source: CheckpointLike | None = None,
+    name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> Checkpoint:
+    """Makes a checkpoint beside a writer, or without one: of everything that is durable, in tables
+    or in the WAL.
+
+    :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it lives
+        until it is deleted.
+    :param source: another checkpoint, whose state this one is to keep as well, instead of the
+        present one.
+    :param name: to find it by; unique in the database.
+    :param metadata: facts to attach, of text.
+    :raises NotFound: there is no database here.
+    :raises Expired: the source is gone, or its time is over.
+    :raises Conflict: another checkpoint has the name.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say; where the outcome
+        is not known they name the id.
+    """
+    asked = asked_for("durable", True, lifetime, source, name, metadata)
+    return _native.create_checkpoint(_text(url), _store(store_options), asked)
 
 
-def refresh_checkpoint(url: Url, id: object, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.refresh_checkpoint")
+def refresh_checkpoint(
+    url: Url,
+    id: CheckpointLike,
+    *,
+    lifetime: timedelta | float | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> Checkpoint:
+    """Lets a checkpoint live for `lifetime` from now on, also one whose time is over and that was
+    not collected yet.
+
+    :param id: the checkpoint, its id, or its name.
+    :param lifetime: a timedelta, or seconds; None: it lives until it is deleted.
+    :raises NotFound: there is no database here.
+    :raises Expired: the checkpoint is gone.
+    :raises Conflict: it is a writer's own.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say.
+    """
+    return _native.refresh_checkpoint(_text(url), _store(store_options), id, lifetime)
 
 
-def delete_checkpoint(url: Url, id: object, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.delete_checkpoint")
+def delete_checkpoint(
+    url: Url, id: CheckpointLike, *, store_options: StoreOptionsSource | None = None
+) -> None:
+    """Deletes a checkpoint: what nothing else needs is collected from then on.
+
+    :param id: the checkpoint, its id, or its name.
+    :raises NotFound: there is no database here.
+    :raises Expired: the checkpoint is gone already.
+    :raises Conflict: it is a writer's own.
+    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    """
+    _native.delete_checkpoint(_text(url), _store(store_options), id)
 
 
-def list_checkpoints(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.list_checkpoints")
+def list_checkpoints(
+    url: Url,
+    *,
+    name: str | None = None,
+    processes: bool = False,
+    store_options: StoreOptionsSource | None = None,
+) -> list[Checkpoint]:
+    """The checkpoints that somebody made, and those of clones, in the order of their making.
+    Expired ones are there until they are collected.
+
+    :param name: only the one with this name.
+    :param processes: those as well that the writer and the readers keep for their own reads; they
+        come and go by themselves.
+    :raises NotFound: there is no database here.
+    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
+    """
+    found = _native.list_checkpoints(_text(url), _store(store_options))
+    return [
+        one
+        for one in found
+        if (processes or one.owner in {"user", "clone"}) and name in {None, one.name}
+    ]
 
 
 def probe(url: Url, **_: object) -> NoReturn:

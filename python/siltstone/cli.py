@@ -21,6 +21,12 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
+from siltstone.cli_checkpoints import (
+    create_checkpoint,
+    delete_checkpoint,
+    list_checkpoints,
+    refresh_checkpoint,
+)
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
@@ -396,7 +402,17 @@ def manifest(session: Session, manifest_id: int | None, as_json: bool) -> None:
     _print_table(f"manifest {state['id']}", shown)
 
 
-for _command in (verify, compact, run_compactor, gc, run_gc):
+for _command in (
+    verify,
+    compact,
+    run_compactor,
+    gc,
+    run_gc,
+    create_checkpoint,
+    refresh_checkpoint,
+    delete_checkpoint,
+    list_checkpoints,
+):
     main.add_command(_command)
 
 if __name__ == "__main__":

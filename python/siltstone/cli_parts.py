@@ -53,6 +53,36 @@ class Place(Protocol):
         """What folds operands."""
 
 
+_UNITS = {
+    "": 1,
+    "s": 1,
+    "sec": 1,
+    "min": 60,
+    "h": 3600,
+    "hours": 3600,
+    "days": 86400,
+    "d": 86400,
+    "years": 31_557_600,
+}
+
+
+class Span(click.ParamType[float]):
+    """A length of time: seconds, or `7days 30min 10s`."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """In seconds."""
+        if isinstance(value, float):
+            return value
+        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
+        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
+        if not parts or not whole or None in units:
+            self.fail(f"{value!r} is no length of time", param, ctx)
+        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
+
+
 def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ import click
 import siltstone
 from siltstone.cli_parts import (
     Place,
+    Span,
     _as_json,
     _example,
     _print_json,
@@ -46,26 +46,6 @@ def verify(session: Place, as_json: bool) -> None:
         _print_table("verify", counts.items())
     if not report.ok:
         raise SystemExit(1)
-
-
-_UNITS = {"": 1, "s": 1, "sec": 1, "min": 60, "h": 3600, "hours": 3600, "days": 86400, "d": 86400}
-
-
-class Span(click.ParamType[float]):
-    """A length of time: seconds, or `7days 30min 10s`."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """In seconds."""
-        if isinstance(value, float):
-            return value
-        parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
-        whole = "".join(number + unit for number, unit in parts) == "".join(value.split())
-        units = [_UNITS.get(unit, _UNITS.get(f"{unit}s")) for _, unit in parts]
-        if not parts or not whole or None in units:
-            self.fail(f"{value!r} is no length of time", param, ctx)
-        return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
 
 
 def _min_age(command: _F) -> _F:

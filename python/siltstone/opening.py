@@ -10,6 +10,7 @@ from typing import Any
 
 from siltstone import _native
 from siltstone._native import Database, Reader
+from siltstone.checkpoints import CheckpointLike, read_at
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
@@ -64,7 +65,7 @@ def open(
 def open_reader(
     url: Url,
     *,
-    checkpoint: str | None = None,
+    checkpoint: CheckpointLike | None = None,
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
@@ -77,29 +78,32 @@ def open_reader(
     reads is collected; with the option `reader_checkpoint` off it writes nothing, and a scan whose
     table was collected ends with Expired.
 
-    :param checkpoint: the id of a checkpoint to read at, as it is: nothing newer is seen, nothing
-        is written, and reads are Expired once it is gone.
-    :param version: not built yet.
+    :param checkpoint: a checkpoint to read at, itself, its id in any spelling, or its name: nothing
+        newer is seen, nothing is written, and reads are Expired once it is gone. A pickle of the
+        reader opens the very same one, with a single request where it covers no WAL.
+    :param version: the number of a manifest that is still kept, to read its tables, without what
+        the WAL held beside them. Nothing keeps them but a checkpoint: once they are collected,
+        reads are Expired.
     :param options: as for `open`; those about writing have no effect.
     :param store_options: as for `open`.
     :param merge_operator: as for `open`; it travels with a pickle.
-    :raises NotFound: there is no database.
+    :raises NotFound: there is no database, or the version is not kept (any more).
     :raises Expired: the checkpoint is gone.
     :raises Denied: also when the reader may not write its checkpoint.
     :raises Invalid, Unavailable, Corruption, Unsupported: as their texts say.
     """
-    _check_reader(version)
+    at = read_at(checkpoint, version)
     operator = described(merge_operator)
     place, store, provider = _reader_arguments(url, store_options)
     named = named_options(options)
-    return _native.open_reader(place, named, store, provider, checkpoint, operator, merge_operator)
+    return _native.open_reader(place, named, store, provider, at, operator, merge_operator)
 
 
 def reopen_reader(
     url: str,
     named: dict[str, Any],
     provider: str | None = None,
-    checkpoint: str | None = None,
+    at: str | int | dict[str, Any] | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> Reader:
     """What an unpickled reader calls: store options come from the provider, or else from this
@@ -109,14 +113,14 @@ def reopen_reader(
     """
     operator = described(merge_operator)
     store = _store(provider)
-    return _native.open_reader(url, named, store, provider, checkpoint, operator, merge_operator)
+    return _native.open_reader(url, named, store, provider, at, operator, merge_operator)
 
 
 def reduced_reader(
     url: str,
     named: dict[str, Any],
     provider: str | None,
-    checkpoint: str | None,
+    at: str | int | dict[str, Any] | None,
     merge_operator: MergeOperatorSource | None,
 ) -> tuple[Any, ...]:
     """What a reader is pickled as.
@@ -125,7 +129,7 @@ def reduced_reader(
     """
     if provider is not None:
         resolve(provider)
-    return (reopen_reader, (url, named, provider, checkpoint, merge_operator))
+    return (reopen_reader, (url, named, provider, at, merge_operator))
 
 
 def clone(
@@ -150,12 +154,6 @@ def destroy(
     :raises Unsupported: always.
     """
     raise _not_built("destroy")
-
-
-def _check_reader(version: int | None) -> None:
-    """Refuses what `open_reader` names and cannot do yet."""
-    if version is not None:
-        raise _not_built("open_reader(version=…)")
 
 
 def _reader_arguments(

@@ -4,7 +4,8 @@ use crate::{
     POLL, ROWS, World, delete_half, expected, key, load, options, some, tell, value, work, write,
 };
 use siltstone::{
-    Batch, CheckpointId, Database, Error, ErrorKind, Options, Reader, ReaderOptions, ScanRange,
+    Batch, CheckpointId, Database, Error, ErrorKind, Options, ReadAt, Reader, ReaderOptions,
+    ScanRange,
 };
 use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, NewCheckpoint};
 use siltstone_tests::{compact, gc};
@@ -23,7 +24,8 @@ impl World {
         options: Options,
         checkpoint: Option<CheckpointId>,
     ) -> Result<Reader, Error> {
-        let how = ReaderOptions { options, checkpoint, ..ReaderOptions::default() };
+        let at = checkpoint.map(|id| ReadAt::Checkpoint(id.into()));
+        let how = ReaderOptions { options, at, ..ReaderOptions::default() };
         Reader::open(self.reader_env.clone(), how).await
     }
 

@@ -343,6 +343,8 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
             database = Path(f"{number}.db")
             with siltstone.open(database) as db:
                 db.put_many([b"colour", b"\x00\xff", b"layer/1"], [b"grey"] * 3)
+                if "--id" in arguments:
+                    db.checkpoint(name=arguments[arguments.index("--id") + 1])
         done = CliRunner().invoke(main, ["--path", str(database), *arguments[2:]])
         assert (done.exit_code, done.stderr) == (0, ""), arguments
 

@@ -214,6 +214,16 @@ hex_identity! {
     /// Identity of a checkpoint (a UUID).
     CheckpointId
 }
+
+impl CheckpointId {
+    /// A UUID of version 4 out of `random` bits (RFC 9562, section 5.4): four bits say the
+    /// version, two the variant.
+    #[must_use]
+    pub const fn random(random: u128) -> CheckpointId {
+        let (version, variant) = (0xf << 76, 0b11 << 62);
+        CheckpointId((random & !(version | variant)) | (4 << 76) | (0b10 << 62))
+    }
+}
 ulid_identity! {
     /// Name of a table under `compacted/`: a ULID, time-ordered to the millisecond.
     SstId
@@ -303,6 +313,17 @@ mod tests {
         let signed = format!("+{}", "1".repeat(31));
         for text in ["", "4d", &"g".repeat(32), &"1".repeat(33), &signed] {
             assert_eq!(CheckpointId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn random_checkpoint_ids_are_uuids_of_version_4() {
+        for random in [0, u128::MAX, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef] {
+            let text = CheckpointId::random(random).to_string();
+            assert_eq!(text.as_bytes()[12], b'4', "{text}");
+            assert!(b"89ab".contains(&text.as_bytes()[16]), "{text}");
+            let kept = !((0xf << 76) | (0b11 << 62));
+            assert_eq!(CheckpointId::random(random).0 & kept, random & kept);
         }
     }
 

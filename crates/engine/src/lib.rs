@@ -40,23 +40,27 @@ pub mod verify;
 mod writer;
 
 pub use api::admin;
+pub use api::checkpoints::{CheckpointOptions, CheckpointScope};
 pub use api::db::Database;
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::log::CompactionEntry;
 pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
+pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use io::env::Env;
 pub use io::progress::Progress;
+pub use io::store::presence::Occupancy;
 pub use io::{env, store, task};
 pub use options::{OptionInfo, OptionKind, OptionValue, Options};
 pub use read::answer::Answer;
 pub use read::value::Value;
 pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange};
 pub use siltstone_base::{
-    Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
+    AttemptId, Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
     UnixMillis, WalId,
 };
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
+pub use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;
 pub use writer::accept::Accept;

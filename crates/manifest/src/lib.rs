@@ -11,6 +11,7 @@
 //! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
+//! | [`naming`] | how checkpoints are asked for |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
 //! | [`invariant`] | what every manifest satisfies, as named predicates |
 //! | [`gc`] | which objects are dead |
@@ -25,6 +26,7 @@ pub mod edit;
 pub mod gc;
 pub mod invariant;
 pub mod layer;
+pub mod naming;
 pub mod protocol;
 pub mod rules;
 pub mod span;
@@ -36,6 +38,7 @@ pub use edit::{
     ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, Release,
     UpdateCheckpoints, replay_point,
 };
+pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
     AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,

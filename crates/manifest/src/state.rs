@@ -202,6 +202,12 @@ impl Checkpoint {
         self.replay_from <= id && id <= self.wal_id_last_seen
     }
 
+    /// Whether it pins any WAL.
+    #[must_use]
+    pub fn pins_any_wal(&self) -> bool {
+        self.replay_from <= self.wal_id_last_seen
+    }
+
     /// Whether it may be revoked at `now`.
     #[must_use]
     pub fn expired_at(&self, now: UnixMillis) -> bool {

@@ -1,12 +1,13 @@
 //! Looking at a database without opening it.
 
+use crate::checkpoint::owner;
 use crate::open::{env, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::wait::{wait, wait_watched};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use siltstone::admin::{CheckpointOwner, Manifest};
+use siltstone::admin::Manifest;
 use siltstone::verify::Report;
 use siltstone::{ManifestId, Progress};
 
@@ -153,12 +154,7 @@ fn checkpoints<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<
             manifest_id: checkpoint.manifest_id.get(),
             created_at_ms: checkpoint.created_at.0,
             expires_at_ms: checkpoint.expires_at.map(|at| at.0),
-            owner: match checkpoint.owner {
-                CheckpointOwner::User => "user",
-                CheckpointOwner::Writer(_) => "writer",
-                CheckpointOwner::Reader => "reader",
-                CheckpointOwner::Clone(_) => "clone",
-            },
+            owner: owner(checkpoint),
             name: checkpoint.name.as_deref(),
         })
     });

@@ -302,7 +302,7 @@ impl Database {
     }
 }
 
-unbuilt!(Database: transaction, checkpoint, load, ingest);
+unbuilt!(Database: transaction, load, ingest);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

@@ -15,7 +15,7 @@
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
 //! | `operator` | merge operators of Python's |
 //! | `parts` | a long scan read by several threads |
-//! | `open`, `get`, `get_many`, `put`, `write`, `admin` | one verb each |
+//! | `open`, `get`, `get_many`, `put`, `write`, `admin`, `checkpoint` | one verb each |
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
@@ -29,6 +29,7 @@ mod aio;
 mod array;
 mod batch;
 mod bytes;
+mod checkpoint;
 mod column;
 mod commit;
 mod compactor;
@@ -88,6 +89,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::create_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::refresh_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
+    module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(gc::gc, module)?)?;
     module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;

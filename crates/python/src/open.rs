@@ -1,5 +1,6 @@
 //! Opening: from a URL and options to a handle.
 
+use crate::checkpoint::read_at;
 use crate::database::Database;
 use crate::error::Raise;
 use crate::operator::operator;
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::StoreOptions;
 use siltstone::store::url;
-use siltstone::{CheckpointId, Env, Error, OpenOptions, Result, task};
+use siltstone::{Env, OpenOptions, task};
 
 /// Opens a database for writing.
 #[pyfunction]
@@ -39,14 +40,14 @@ pub(crate) fn open(
 /// a pickle, where they do not; `described` is the merge operator as the caller gave it.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
-#[pyo3(signature = (url, named, store_options, provider, checkpoint, operator, described))]
+#[pyo3(signature = (url, named, store_options, provider, at, operator, described))]
 pub(crate) fn open_reader(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
-    checkpoint: Option<&str>,
+    at: Option<&Bound<'_, PyAny>>,
     operator: Option<&Bound<'_, PyAny>>,
     described: Option<Py<PyAny>>,
 ) -> PyResult<Reader> {
@@ -55,23 +56,11 @@ pub(crate) fn open_reader(
         options: options(named)?,
         store_options: text_of(store_options)?,
         provider,
-        checkpoint: checkpoint_id(checkpoint).raise(py)?,
+        at: read_at(at)?,
         merge_operator: crate::operator::operator(operator)?,
         described,
     };
     Reader::open(py, place, named)
-}
-
-/// The id in its text.
-///
-/// # Errors
-/// Invalid for what is no id.
-pub(crate) fn checkpoint_id(text: Option<&str>) -> Result<Option<CheckpointId>> {
-    let parse = |text: &str| {
-        let id = CheckpointId::parse(text);
-        id.ok_or_else(|| Error::invalid("a checkpoint's id is 32 hexadecimal digits"))
-    };
-    text.map(parse).transpose()
 }
 
 /// The effects for a database at `place`, a URL or a path.

@@ -1,5 +1,6 @@
 //! `Reader`: follows a database that another process may be writing.
 
+use crate::checkpoint::{self, settled, travelling, words};
 use crate::error::closed;
 use crate::held::Held;
 use crate::open::{env, shown};
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::store::options::StoreOptions;
-use siltstone::{CheckpointId, MergeOperator, Options, ReaderOptions, Result, ScanRange};
+use siltstone::{MergeOperator, Options, ReadAt, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
 /// What it takes to open the reader again in another process.
@@ -22,8 +23,8 @@ pub(crate) struct Place {
     pub(crate) store_options: StoreOptions,
     /// Name of the function that gave the store options, if one did.
     pub(crate) provider: Option<String>,
-    /// The checkpoint to read at.
-    pub(crate) checkpoint: Option<CheckpointId>,
+    /// Where it stays.
+    pub(crate) at: Option<ReadAt>,
     /// The merge operator, and what the caller described it by.
     pub(crate) merge_operator: Option<Arc<dyn MergeOperator>>,
     pub(crate) described: Option<Py<PyAny>>,
@@ -34,7 +35,7 @@ impl Place {
     pub(crate) fn how(&self) -> ReaderOptions {
         ReaderOptions {
             options: self.options.clone(),
-            checkpoint: self.checkpoint,
+            at: self.at.clone(),
             merge_operator: self.merge_operator.clone(),
         }
     }
@@ -58,10 +59,11 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn open(
         py: Python<'_>,
-        place: Place,
+        mut place: Place,
         named: &Bound<'_, PyDict>,
     ) -> PyResult<Reader> {
         let held = connect(py, &place)?;
+        place.at = settled(place.at.take(), held.get(py)?);
         Ok(Reader::new(place, named.copy()?.unbind(), held))
     }
 
@@ -113,6 +115,16 @@ impl Reader {
         wait(py, held.process(), held.get(py)?.refresh())
     }
 
+    /// The checkpoint that it was opened at; None for one that follows, or stays at a
+    /// version.
+    #[getter]
+    fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match &self.place.at {
+            Some(ReadAt::Known(known)) => Ok(Some(checkpoint::shown(py, &known.checkpoint)?)),
+            _ => Ok(None),
+        }
+    }
+
     /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
     /// store; cheap enough for every second.
     ///
@@ -154,11 +166,8 @@ impl Reader {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let state = match (&*self.held.lock(), self.place.checkpoint) {
-            (None, _) => "closed".to_owned(),
-            (Some(_), Some(id)) => format!("at checkpoint {id}"),
-            (Some(_), None) => "following".to_owned(),
-        };
+        let is_closed = self.held.lock().is_none();
+        let state = if is_closed { "closed".to_owned() } else { words(self.place.at.as_ref()) };
         Ok(format!("<siltstone.Reader {}, {state}>", quoted(py, &shown(&self.place.url))?))
     }
 
@@ -166,8 +175,8 @@ impl Reader {
     /// come from the environment where the reader is opened again, or from the provider there.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let reduced = py.import("siltstone.opening")?.getattr("reduced_reader")?;
-        let Place { url, provider, checkpoint, described, .. } = &self.place;
-        let checkpoint = checkpoint.map(|id| id.to_string());
-        reduced.call1((shown(url), self.named.bind(py), provider, checkpoint, described))
+        let Place { url, provider, at, described, .. } = &self.place;
+        let at = travelling(py, at.as_ref())?;
+        reduced.call1((shown(url), self.named.bind(py), provider, at, described))
     }
 }

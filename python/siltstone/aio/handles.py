@@ -3,9 +3,9 @@ gives a `Pending` to await."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, final, overload
 
 from siltstone import _native
 from siltstone._native import AsyncCommit as Commit
@@ -13,6 +13,7 @@ from siltstone._native import Pending
 from siltstone.aio.batch import WriteBatch
 from siltstone.aio.scan import Scan
 from siltstone.aio.soon import Opening
+from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
 from siltstone.stats import Stats
 
 if TYPE_CHECKING:
@@ -289,9 +290,20 @@ class Database(_Reads):
         """Not built yet: raises Unsupported."""
         self._handle.transaction(*arguments, **named)
 
-    async def checkpoint(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.checkpoint(*arguments, **named)
+    async def checkpoint(
+        self,
+        *,
+        scope: Literal["all", "durable"] = "all",
+        force_flush: bool = True,
+        lifetime: _Seconds | None = None,
+        source: CheckpointLike | None = None,
+        name: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Checkpoint:
+        """Makes a checkpoint. Arguments and errors are those of `siltstone.Database.checkpoint`.
+        It goes on when the wait is cancelled."""
+        asked = asked_for(scope, force_flush, lifetime, source, name, metadata)
+        return await self._handle._begin_checkpoint(asked)
 
     async def load(self, *arguments: Any, **named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
@@ -320,6 +332,12 @@ class Reader(_Reads):
     async def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
         await self._handle._begin_refresh()
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint that it was opened at; None for one that follows, or stays at a
+        version."""
+        return self._handle.checkpoint
 
     async def stats(self) -> Stats:
         """What the handle holds and has done."""

@@ -8,11 +8,11 @@ from typing import Any
 from siltstone import _native, opening
 from siltstone.aio.handles import Database, Reader
 from siltstone.aio.soon import Opening
+from siltstone.checkpoints import CheckpointLike, read_at
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.opening import (
     StoreOptionsSource,
     Url,
-    _check_reader,
     _close_in_workers,
     _reader_arguments,
     _store,
@@ -56,7 +56,7 @@ def open(
 def open_reader(
     url: Url,
     *,
-    checkpoint: str | None = None,
+    checkpoint: CheckpointLike | None = None,
     version: int | None = None,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
@@ -66,12 +66,12 @@ def open_reader(
     `siltstone.open_reader`."""
 
     async def begin() -> Reader:
-        _check_reader(version)
+        at = read_at(checkpoint, version)
         operator = described(merge_operator)
         place, store, provider = _reader_arguments(url, store_options)
         named = named_options(options)
         pending = _native.begin_open_reader(
-            place, named, store, provider, checkpoint, operator, merge_operator
+            place, named, store, provider, at, operator, merge_operator
         )
         return Reader(await pending)
 

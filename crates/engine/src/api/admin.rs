@@ -1,10 +1,13 @@
 //! Looking at a database without opening it.
 
+pub use super::checkpoints::{
+    create_checkpoint, delete_checkpoint, list_checkpoints, refresh_checkpoint,
+};
 use crate::io::env::Env;
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;
-use siltstone_base::{Error, ErrorKind, ManifestId, Result};
-pub use siltstone_manifest::{CheckpointOwner, Manifest};
+use siltstone_base::{ManifestId, Result};
+pub use siltstone_manifest::Manifest;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +27,7 @@ pub async fn manifest(
     };
     let found = if wanted.is_none() { None } else { objects.manifest(wanted).await? };
     found.ok_or_else(|| match id {
-        Some(id) => Error::new(ErrorKind::NotFound, "there is no manifest of this number")
-            .with("manifest", id),
+        Some(id) => no_manifest(id),
         None => no_database(env),
     })
 }

@@ -1,9 +1,11 @@
 //! The database handle: a thin face over the writer's shared state.
 
+use super::checkpoints::{self, CheckpointOptions};
 use super::stats::Stats;
 use crate::compact::log::{CompactionEntry, Health};
 use crate::compact::{self, CompactionRequest};
 use crate::io::env::Env;
+use crate::io::store::presence::Occupancy;
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
@@ -16,6 +18,7 @@ use crate::writer::snapshot::Snapshot;
 use crate::writer::state::{Phase, Writer};
 use siltstone_base::batch::encode_one;
 use siltstone_base::{Batch, BatchOps, Error, Kind, MergeOperator, Result, UnixMillis};
+use siltstone_manifest::Checkpoint;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +61,20 @@ impl Database {
     /// be alive, or as `take_over` says; Fenced when another opener overtook this one; Invalid,
     /// Denied, Unavailable, Corruption, Unsupported as their texts say.
     pub async fn open(env: Env, how: OpenOptions) -> Result<Database> {
-        let writer = open::writer(env, how).await.map_err(|error| error.during("open"))?;
+        Database::open_as(env, how, Occupancy::default()).await
+    }
+
+    /// As [`Database::open`], with what the opening and the handle occupy of the database: whoever
+    /// gives up waiting ends that, and the next opener meets nobody. For this opening alone.
+    ///
+    /// # Errors
+    /// As [`Database::open`]; Closed once `occupancy` was ended.
+    pub async fn open_as(env: Env, how: OpenOptions, occupancy: Occupancy) -> Result<Database> {
+        let opened = open::writer(env, how, occupancy.clone()).await;
+        let writer = opened.map_err(|error| {
+            occupancy.end();
+            error.during("open")
+        })?;
         Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
     }
 
@@ -249,6 +265,18 @@ impl Database {
     /// Closed, Fenced.
     pub fn snapshot(&self) -> Result<Snapshot> {
         Ok(Snapshot::of(self.writer()?))
+    }
+
+    /// Makes a checkpoint: a state of the database that stays readable, by any process, until the
+    /// checkpoint is deleted or its time is over.
+    ///
+    /// # Errors
+    /// Closed, Fenced; Expired for a source that is gone or whose time is over; Conflict for a name
+    /// that is taken; Invalid for options out of range; Denied, Unavailable, Timeout (which name
+    /// the id: it may have been made).
+    pub async fn checkpoint(&self, how: &CheckpointOptions) -> Result<Checkpoint> {
+        let made = checkpoints::of_writer(self.writer()?, how).await;
+        made.map_err(|error| error.during("checkpoint"))
     }
 
     /// What the handle holds and has done.

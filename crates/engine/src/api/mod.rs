@@ -1,6 +1,7 @@
 //! What a user holds.
 
 pub mod admin;
+pub(crate) mod checkpoints;
 pub(crate) mod db;
 pub(crate) mod reader;
 pub(crate) mod stats;

@@ -5,9 +5,8 @@ use super::stats::Stats;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
-use crate::follower::at_checkpoint;
+use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
 use crate::follower::following::{Follower, Looking, ReaderView};
-use crate::follower::lease;
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::supervise::{caught, closed, ends_the_handle, watched};
@@ -17,7 +16,7 @@ use crate::read::answer::Answer;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use parking_lot::RwLock;
-use siltstone_base::{CheckpointId, Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
+use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,10 +28,10 @@ use std::time::Duration;
 pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
-    /// A checkpoint to read at, as it is: nothing is written and nothing newer is seen. Without
-    /// one the reader follows the writer, and keeps a checkpoint of its own unless
-    /// `reader_checkpoint` is off.
-    pub checkpoint: Option<CheckpointId>,
+    /// A state to stay at, as it is: nothing is written and nothing newer is seen. Without one the
+    /// reader follows the writer, and keeps a checkpoint of its own unless `reader_checkpoint` is
+    /// off.
+    pub at: Option<ReadAt>,
     /// The merge operator that the database records; a built-in one needs not be brought.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
 }
@@ -41,7 +40,7 @@ impl fmt::Debug for ReaderOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReaderOptions")
             .field("options", &self.options)
-            .field("checkpoint", &self.checkpoint)
+            .field("at", &self.at)
             .finish_non_exhaustive()
     }
 }
@@ -64,9 +63,11 @@ pub(crate) struct ReaderShared {
     context: ReadContext,
     budget: Arc<MetadataBudget>,
     view: RwLock<ReaderView>,
-    /// `None` when the reader reads at a checkpoint of somebody else's.
+    /// `None` when the reader stays where it is.
     follower: Option<tokio::sync::Mutex<Follower>>,
-    at_checkpoint: Option<CheckpointId>,
+    at: Option<ReadAt>,
+    /// The checkpoint it stays at.
+    known: Option<KnownCheckpoint>,
     /// Also once something died: nothing is given back then, it expires by itself.
     closed: AtomicBool,
     /// Why the reader has ended, where nobody closed it.
@@ -93,13 +94,13 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Opens the database for reading. Writes a checkpoint to the manifest, unless one is given or
-    /// `reader_checkpoint` is off.
+    /// Opens the database for reading. Writes a checkpoint to the manifest, unless it stays at one,
+    /// or `reader_checkpoint` is off.
     ///
     /// # Errors
-    /// NotFound where there is none; Expired for a given checkpoint that is gone; Denied, also when
-    /// the checkpoint may not be written; Unavailable, Timeout, Corruption, Unsupported, Invalid as
-    /// their texts say.
+    /// NotFound where there is none, and for a version that is not kept; Expired for a checkpoint
+    /// to read at that is gone; Denied, also when a reader's own checkpoint may not be written;
+    /// Unavailable, Timeout, Corruption, Unsupported, Invalid as their texts say.
     pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
         if shared.follower.is_some() {
@@ -115,7 +116,7 @@ impl Reader {
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
-        let own = how.checkpoint.is_none() && how.options.reader_checkpoint;
+        let own = how.at.is_none() && how.options.reader_checkpoint;
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
         let options = how.options;
@@ -130,13 +131,14 @@ impl Reader {
             writer: None,
         });
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
-        let (follower, view) = match how.checkpoint {
-            Some(checkpoint) => {
-                (None, at_checkpoint::view(&context, &options, &budget, checkpoint).await?)
+        let (follower, view, known) = match &how.at {
+            Some(at) => {
+                let (view, known) = at_checkpoint::view(&context, &options, &budget, at).await?;
+                (None, view, known)
             }
             None => {
                 let (follower, view) = Follower::start(&context, &options, &budget).await?;
-                (Some(tokio::sync::Mutex::new(follower)), view)
+                (Some(tokio::sync::Mutex::new(follower)), view, None)
             }
         };
         Ok(Arc::new(ReaderShared {
@@ -145,7 +147,8 @@ impl Reader {
             budget,
             view: RwLock::new(view),
             follower,
-            at_checkpoint: how.checkpoint,
+            at: how.at,
+            known,
             closed: AtomicBool::new(false),
             died: OnceLock::new(),
         }))
@@ -213,6 +216,13 @@ impl Reader {
     pub fn scan(&self, range: ScanRange) -> Result<Scan> {
         let shared = self.shared()?;
         Ok(Scan::new(shared.context.clone(), shared.pin(), range, None))
+    }
+
+    /// The checkpoint that the reader stays at, if it was opened at one: what another reader opens
+    /// the same state by, with fewer requests ([`ReadAt::Known`]).
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<&KnownCheckpoint> {
+        self.inner.shared.known.as_ref()
     }
 
     /// The last sequence number that reads see.
@@ -337,7 +347,8 @@ impl ReaderShared {
     /// A table was gone: read the newest manifest and start from it.
     async fn reposition(&self) -> Result<()> {
         let Some(follower) = &self.follower else {
-            return Err(lease::expired(self.at_checkpoint.unwrap_or_default()));
+            let gone = || Error::internal("a reader neither follows nor stays");
+            return Err(self.at.as_ref().map_or_else(gone, ReadAt::gone));
         };
         let work = async {
             let mut follower = follower.lock().await;

@@ -1,44 +1,144 @@
-//! Reading at a checkpoint that somebody else keeps: nothing is written, nothing is followed
-//! (RFC 0017).
+//! Reading a state that somebody else keeps: at a checkpoint, or at a version that was not
+//! collected yet. Nothing is written, nothing is followed (RFC 0017, RFC 0027).
 
 use super::following::ReaderView;
 use super::lease::expired;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::{ManifestRequests, look};
-use crate::manifests::missing::no_database;
+use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use siltstone_base::{CheckpointId, DatabaseId, Error, Result, WalId};
+use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, WalId};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
-use siltstone_manifest::{Checkpoint, Manifest};
+use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What `checkpoint` pins: its tables, and the rows of its part of the WAL.
+/// Where a reader stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadAt {
+    /// At what a checkpoint pins, which the newest manifest says.
+    Checkpoint(CheckpointName),
+    /// The same, from what another reader met: one request less for each thing that it knows.
+    Known(Box<KnownCheckpoint>),
+    /// At the tables of this manifest, as long as it is kept, and they are: nothing pins them but
+    /// what pins them anyway. What the WAL held beside them is not part of it.
+    Version(ManifestId),
+}
+
+/// A checkpoint, and what made the manifest that it names: the number alone may name another one,
+/// once the checkpoint is gone (rule L6).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownCheckpoint {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// The attempt that made its manifest.
+    pub attempt: AttemptId,
+}
+
+impl ReadAt {
+    /// What is told when a table is gone that only this could keep.
+    pub(crate) fn gone(&self) -> Error {
+        match self {
+            ReadAt::Checkpoint(CheckpointName::Id(id)) => expired(*id),
+            ReadAt::Checkpoint(CheckpointName::Name(name)) => {
+                Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one")
+                    .with("name", name)
+            }
+            ReadAt::Known(known) => expired(known.checkpoint.id),
+            ReadAt::Version(id) => Error::new(
+                ErrorKind::Expired,
+                "tables of this version were collected: only a checkpoint keeps them; make one of \
+                 the state that is to stay readable",
+            )
+            .with("version", id),
+        }
+    }
+}
+
+/// What is read there; and the checkpoint, where it is one.
 ///
 /// # Errors
-/// NotFound without a database, Expired when the checkpoint is gone; what reading gives.
+/// NotFound without a database, and for a version that is not kept; Expired when the checkpoint is
+/// gone; what reading gives.
 pub(crate) async fn view(
     context: &ReadContext,
     options: &Options,
     budget: &Arc<MetadataBudget>,
-    checkpoint: CheckpointId,
-) -> Result<ReaderView> {
+    at: &ReadAt,
+) -> Result<(ReaderView, Option<KnownCheckpoint>)> {
     let objects = Objects { env: context.env.clone(), limit: options.deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(&context.env))?;
+    match at {
+        ReadAt::Checkpoint(name) => at_name(context, &objects, budget, name).await,
+        ReadAt::Known(known) => match known_manifest(&objects, known).await? {
+            Some(manifest) => {
+                check_settings(&manifest, context)?;
+                let rows = match known.checkpoint.pins_any_wal() {
+                    true => walk(&objects, &known.checkpoint, manifest.database).await?,
+                    false => Vec::new(),
+                };
+                let view = assemble(&manifest, &rows, budget)?;
+                Ok((view, Some(KnownCheckpoint::clone(known))))
+            }
+            // Gone, or another database's by now: what is there says which.
+            None => at_name(context, &objects, budget, &known.checkpoint.id.into()).await,
+        },
+        ReadAt::Version(id) => {
+            let manifest = kept(&objects, *id).await?;
+            check_settings(&manifest, context)?;
+            Ok((assemble(&manifest, &[], budget)?, None))
+        }
+    }
+}
+
+async fn at_name(
+    context: &ReadContext,
+    objects: &Objects,
+    budget: &Arc<MetadataBudget>,
+    name: &CheckpointName,
+) -> Result<(ReaderView, Option<KnownCheckpoint>)> {
+    let newest = look(objects, None).await?.ok_or_else(|| no_database(&context.env))?;
     check_settings(&newest, context)?;
-    let found = newest.checkpoint(checkpoint).ok_or_else(|| expired(checkpoint))?;
-    let manifest = objects.manifest(found.manifest_id).await?;
-    let manifest = manifest.ok_or_else(|| expired(checkpoint))?;
-    let rows = walk(&objects, found, newest.database).await?;
-    assemble(&manifest, &rows, budget)
+    let found = name.find(&newest)?;
+    let manifest = objects.manifest_and_attempt(found.manifest_id).await?;
+    let (attempt, manifest) = manifest.ok_or_else(|| expired(found.id))?;
+    let rows = walk(objects, found, newest.database).await?;
+    let known = KnownCheckpoint { checkpoint: found.clone(), attempt };
+    Ok((assemble(&manifest, &rows, budget)?, Some(known)))
+}
+
+/// The manifest, if it is the very object that was known.
+async fn known_manifest(
+    objects: &Objects,
+    known: &KnownCheckpoint,
+) -> Result<Option<Arc<Manifest>>> {
+    let found = objects.manifest_and_attempt(known.checkpoint.manifest_id).await?;
+    Ok(found.filter(|(attempt, _)| *attempt == known.attempt).map(|(_, manifest)| manifest))
+}
+
+/// The manifest `id`, if it is one of those that count: between the boundary and the newest, or
+/// named by a checkpoint. Below the boundary a late create may have filled a place that was freed.
+async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
+    let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
+    let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
+    let is_named = async || {
+        let newest = objects.manifest(newest).await?;
+        let mut named = newest.iter().flat_map(|newest| &newest.checkpoints);
+        Ok::<_, Error>(named.any(|one| one.manifest_id == id))
+    };
+    let counts = id <= newest && (id > listing.boundary || is_named().await?);
+    let found = match counts && (ids.contains(&id) || id == newest) {
+        true => objects.manifest(id).await?,
+        false => None,
+    };
+    found.ok_or_else(|| no_manifest(id))
 }
 
 /// The WAL objects of `checkpoint`, in order.

@@ -4,3 +4,4 @@
 pub(crate) mod at_checkpoint;
 pub(crate) mod following;
 pub(crate) mod lease;
+pub(crate) mod walk;

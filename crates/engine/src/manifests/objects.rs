@@ -7,7 +7,8 @@ use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
 use siltstone_base::{
-    DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result, WalId,
+    AttemptId, DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result,
+    WalId,
 };
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
@@ -185,17 +186,25 @@ impl Objects {
 
     /// A manifest; `None` when there is none by that number.
     pub(crate) async fn manifest(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
+        Ok(self.manifest_and_attempt(id).await?.map(|(_, manifest)| manifest))
+    }
+
+    /// As [`Objects::manifest`], with the attempt that made it: that tells two objects under one
+    /// number apart.
+    pub(crate) async fn manifest_and_attempt(
+        &self,
+        id: ManifestId,
+    ) -> Result<Option<(AttemptId, Arc<Manifest>)>> {
         let name = ObjectName::Manifest(id);
         let decode = |bytes: &Bytes| {
-            let (_, manifest) = Manifest::decode(bytes)?;
+            let (envelope, manifest) = Manifest::decode(bytes)?;
             if manifest.id == id {
-                return Ok(manifest);
+                return Ok((envelope.attempt, Arc::new(manifest)));
             }
             Err(Error::corruption("a manifest stands under another's number")
                 .with("found", manifest.id))
         };
-        let decoded = self.decoded(name, decode).await?;
-        Ok(decoded.map(Arc::new))
+        self.decoded(name, decode).await
     }
 
     /// The newest record of compaction jobs of `database`, and the boundary, as

@@ -18,7 +18,7 @@ use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
-use crate::io::store::presence::Presence;
+use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
 use crate::manifests::creation;
 use crate::manifests::missing::no_database_to_write;
@@ -88,7 +88,11 @@ impl fmt::Debug for OpenOptions {
 }
 
 /// See [`crate::Database::open`].
-pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>> {
+pub(crate) async fn writer(
+    env: Env,
+    mut how: OpenOptions,
+    occupancy: Occupancy,
+) -> Result<Arc<Writer>> {
     how.options = how.options.on(&*env.store);
     how.options.validate()?;
     let (env, requests) = count(env);
@@ -101,6 +105,7 @@ pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>
     };
     newest.settings.check(&settings)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
+    occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
     let created_at = env.clock.now();
     let options = WriterOptions {
@@ -116,7 +121,7 @@ pub(crate) async fn writer(env: Env, mut how: OpenOptions) -> Result<Arc<Writer>
     let version = claimed_version(&objects, &recovered, pin);
     let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
-    let found = OpenFindings { recovered, version, presence };
+    let found = OpenFindings { recovered, version, occupancy };
     start(env, requests, how, objects, found, &bodies)
 }
 
@@ -137,7 +142,7 @@ async fn prove_conditions(env: &Env, recovered: &Recovered) -> Result<()> {
 struct OpenFindings {
     recovered: Recovered,
     version: Version,
-    presence: Presence,
+    occupancy: Occupancy,
 }
 
 /// The version that the writer's tree begins as, and its checkpoint.
@@ -343,7 +348,7 @@ fn start(
     found: OpenFindings,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> Result<Arc<Writer>> {
-    let OpenFindings { recovered, version: Version { version, pin, next_pin }, presence } = found;
+    let OpenFindings { recovered, version: Version { version, pin, next_pin }, occupancy } = found;
     let options = how.options;
     let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
     let context = ReadContext::from(Needs {
@@ -376,7 +381,7 @@ fn start(
     let observer = observer.begins(&recovered.manifest);
     let writer = Writer::new(Start {
         env,
-        presence,
+        occupancy,
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
         first_wal: first,

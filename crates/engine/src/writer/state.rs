@@ -15,7 +15,7 @@ use crate::cache::metadata::MetadataBudget;
 use crate::compact::Compactor;
 use crate::gc::garbage::Garbage;
 use crate::io::env::Env;
-use crate::io::store::presence::Presence;
+use crate::io::store::presence::Occupancy;
 use crate::io::supervise;
 use crate::manifests::client::ManifestClient;
 use crate::options::Options;
@@ -37,7 +37,7 @@ pub(crate) struct Writer {
     pub(crate) options: Options,
     pub(crate) epoch: Epoch,
     /// What tells others that this writer lives; gone once it takes no more writes.
-    presence: Mutex<Option<Presence>>,
+    occupancy: Occupancy,
     /// Every fence met on the walk, and our own (protocol rule F5).
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
@@ -123,7 +123,7 @@ pub(crate) enum Phase {
 pub(crate) struct Start {
     pub(crate) env: Env,
     pub(crate) options: Options,
-    pub(crate) presence: Presence,
+    pub(crate) occupancy: Occupancy,
     pub(crate) epoch: Epoch,
     pub(crate) fences: Vec<KeptFence>,
     pub(crate) manifests: ManifestClient,
@@ -166,7 +166,7 @@ impl Writer {
         Arc::new(Writer {
             env: start.env,
             options: start.options,
-            presence: Mutex::new(Some(start.presence)),
+            occupancy: start.occupancy,
             epoch: start.epoch,
             fences: start.fences,
             manifests: start.manifests,
@@ -376,8 +376,7 @@ impl Writer {
 
     /// Others may open the database now: this writer takes no more writes, for good.
     pub(crate) fn leave(&self) {
-        // A file is closed, outside of the lock.
-        drop(self.presence.lock().take());
+        self.occupancy.end();
     }
 
     pub(crate) fn phase(&self) -> Phase {

@@ -5,10 +5,18 @@
 //! close, or the next claim, and by nobody else.
 
 use super::{Conflict, Refusal};
+use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, Manifest};
 use siltstone_base::{CheckpointId, SstId, UnixMillis, WalId};
 use std::collections::HashSet;
+
+/// Checkpoints of a database that no process keeps for itself. A manifest is written again by each
+/// commit: at some 100 bytes each they come to as much as a thousand tables.
+const MOST_BY_HAND: usize = 1024;
+/// Pairs of facts that one carries, and their bytes together.
+const MOST_FACTS: usize = 64;
+const MOST_FACT_BYTES: usize = 4096;
 
 /// A checkpoint to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,6 +47,7 @@ impl NewCheckpoint {
             super::writer::check_epoch(next, epoch)?;
         }
         check_expiry(self.owner, self.expires_at)?;
+        self.check_limits(next)?;
         if let Some(name) = &self.name
             && let Some(rival) = next.checkpoints.iter().find(|one| one.name.as_ref() == Some(name))
         {
@@ -51,7 +60,8 @@ impl NewCheckpoint {
                 (next.id, next.replay_from, walked)
             }
             Some(id) => {
-                let source = next.checkpoint(id).ok_or(Refusal::Expired { checkpoint: id })?;
+                let source = next.checkpoint(id).filter(|one| !one.expired_at(self.created_at));
+                let source = source.ok_or(Refusal::Expired { checkpoint: id })?;
                 (source.manifest_id, source.replay_from, source.wal_id_last_seen)
             }
         };
@@ -67,6 +77,31 @@ impl NewCheckpoint {
             name: self.name.clone(),
             metadata: self.metadata.clone(),
         });
+        Ok(())
+    }
+}
+
+impl NewCheckpoint {
+    fn check_limits(&self, state: &Manifest) -> Result<(), Refusal> {
+        if self.name.as_ref().is_some_and(|name| !is_name(name)) {
+            return Err(Refusal::Invalid(
+                "a checkpoint's name has 1 to 255 bytes, no control characters, and does not read \
+                 as an id",
+            ));
+        }
+        let bytes = self.metadata.iter().map(|(name, value)| name.len() + value.len());
+        if self.metadata.len() > MOST_FACTS || bytes.sum::<usize>() > MOST_FACT_BYTES {
+            return Err(Refusal::Invalid(
+                "a checkpoint's metadata has at most 64 entries of 4,096 bytes together",
+            ));
+        }
+        let by_hand = state.checkpoints.iter().filter(|one| one.owner == CheckpointOwner::User);
+        if self.owner == CheckpointOwner::User && by_hand.count() >= MOST_BY_HAND {
+            return Err(Refusal::Invalid(
+                "the database has 1,024 checkpoints; delete some that are not needed any more, or \
+                 give them a lifetime",
+            ));
+        }
         Ok(())
     }
 }

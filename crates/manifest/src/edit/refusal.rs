@@ -1,5 +1,6 @@
 //! Why an edit does not fit a state.
 
+use crate::naming::gone;
 use siltstone_base::{CheckpointId, Epoch, Error, ErrorKind, SstId};
 use std::fmt;
 
@@ -134,10 +135,7 @@ impl From<Refusal> for Error {
                 Error::new(ErrorKind::NotFound, gone.to_string())
             }
             Refusal::Conflict(conflict) => Error::new(ErrorKind::Conflict, conflict.to_string()),
-            Refusal::Expired { checkpoint } => {
-                Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one")
-                    .with("checkpoint", checkpoint)
-            }
+            Refusal::Expired { checkpoint } => gone(checkpoint),
             Refusal::Invalid(why) => Error::invalid(why),
             Refusal::Broken(invariant) => {
                 Error::internal("a commit would break an invariant").with("invariant", invariant)

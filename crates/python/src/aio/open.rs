@@ -1,10 +1,10 @@
 //! Opening and ending handles, begun.
 
 use crate::aio::pending::{First, Pending, Waits};
+use crate::checkpoint::{read_at, settled};
 use crate::database::Database;
-use crate::error::Raise;
 use crate::held::Held;
-use crate::open::{checkpoint_id, env, shown, text_of};
+use crate::open::{env, shown, text_of};
 use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
@@ -12,7 +12,7 @@ use crate::reader::{Place, Reader};
 use crate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siltstone::{Error, OpenOptions};
+use siltstone::{Error, Occupancy, OpenOptions};
 use std::sync::Arc;
 
 /// `open`. A database that nobody takes, since the wait was cancelled, is closed.
@@ -33,33 +33,41 @@ pub(crate) fn begin_open(
     let env = env(py, process, url, &text_of(store_options)?)?;
     let how = OpenOptions { create, take_over, options, merge_operator };
     let place = shown(url);
-    let open = async move {
-        let engine = siltstone::Database::open(env, how).await?;
-        Ok(Database::new(process, engine, place))
+    let occupancy = Occupancy::default();
+    let open = {
+        let occupancy = occupancy.clone();
+        async move {
+            let engine = siltstone::Database::open_as(env, how, occupancy).await?;
+            Ok(Database::new(process, engine, place))
+        }
     };
-    Ok(Pending::running(process, open, |py, database| Ok(Py::new(py, database)?.into_any())))
+    let pending = Pending::running(process, open, |py, database: Database| {
+        Ok(Py::new(py, database)?.into_any())
+    });
+    // Whoever opens next must not meet what nobody waits for.
+    Ok(pending.or_given_up(move || occupancy.end()))
 }
 
 /// `open_reader`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "what it takes to open one again, elsewhere")]
-#[pyo3(signature = (url, named, store_options, provider, checkpoint, operator, described))]
+#[pyo3(signature = (url, named, store_options, provider, at, operator, described))]
 pub(crate) fn begin_open_reader(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     provider: Option<String>,
-    checkpoint: Option<&str>,
+    at: Option<&Bound<'_, PyAny>>,
     operator: Option<&Bound<'_, PyAny>>,
     described: Option<Py<PyAny>>,
 ) -> PyResult<Pending> {
-    let place = Place {
+    let mut place = Place {
         url: url.to_owned(),
         options: options(named)?,
         store_options: text_of(store_options)?,
         provider,
-        checkpoint: checkpoint_id(checkpoint).raise(py)?,
+        at: read_at(at)?,
         merge_operator: crate::operator::operator(operator)?,
         described,
     };
@@ -68,6 +76,7 @@ pub(crate) fn begin_open_reader(
     let how = place.how();
     let named = named.copy()?.unbind();
     Ok(Pending::running(process, siltstone::Reader::open(env, how), move |py, engine| {
+        place.at = settled(place.at.take(), &engine);
         let reader = Reader::new(place, named, Held::new(process, engine));
         Ok(Py::new(py, reader)?.into_any())
     }))

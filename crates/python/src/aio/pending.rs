@@ -62,6 +62,8 @@ enum PendingState {
 pub(crate) struct Pending {
     process: &'static Process,
     state: Mutex<PendingState>,
+    /// Called where the wait ends before its outcome was taken.
+    given_up: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Pending {
@@ -71,7 +73,14 @@ impl Pending {
         begin: impl FnOnce() -> First + Send + 'static,
     ) -> Pending {
         let begin: Begin = Box::new(begin);
-        Pending { process, state: Mutex::new(PendingState::New(Held::new(process, begin))) }
+        let state = Mutex::new(PendingState::New(Held::new(process, begin)));
+        Pending { process, state, given_up: Mutex::default() }
+    }
+
+    /// Has `given_up` called where nobody waits any more, before the wait's end returns.
+    pub(crate) fn or_given_up(self, given_up: impl FnOnce() + Send + 'static) -> Pending {
+        *self.given_up.lock() = Some(Box::new(given_up));
+        self
     }
 
     /// A call that is known to wait, at work on the runtime already.
@@ -115,8 +124,13 @@ impl Pending {
     /// Ends the wait. What was waited for goes on, unless only the wait kept it going.
     fn stop(&self) {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);
+        let is_over = matches!(state, PendingState::Over);
         if let PendingState::Waiting(port, id) = state {
             port.get().forget(id);
+        }
+        let given_up = self.given_up.lock().take();
+        if let Some(given_up) = given_up.filter(|_| !is_over) {
+            given_up();
         }
     }
 }

@@ -4,12 +4,14 @@ use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
+use crate::checkpoint;
 use crate::database::Database;
 use crate::error::{Raise, closed};
 use crate::unbuilt::unsupported;
 use crate::write::{BYTES_WITH_LOCK, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use siltstone::{Accept, Batch};
 use std::task::{Context, Poll, Waker};
 
@@ -183,6 +185,17 @@ impl Database {
         Ok(Pending::later(process, move || {
             let work = process.run(async move { engine.compact().await.map(|_| ()) });
             First::Waits(Waits::new(work, nothing))
+        }))
+    }
+
+    /// `checkpoint`. It goes on when the wait is cancelled.
+    fn _begin_checkpoint(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Pending> {
+        let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
+        let how = checkpoint::how(asked)?;
+        Ok(Pending::later(process, move || {
+            let work = process.run(async move { engine.checkpoint(&how).await });
+            let shown = |py: Python<'_>, made| Ok(checkpoint::shown(py, &made)?.unbind());
+            First::Waits(Waits::new(work, shown))
         }))
     }
 

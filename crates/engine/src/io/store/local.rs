@@ -54,6 +54,10 @@ const SYNC_BYTES: usize = 16 << 20;
 const TURNS: u32 = 400;
 const TURN: Duration = Duration::from_millis(5);
 
+/// Turns for which an opener waits for a handle of its own process: of an opening that somebody
+/// gave up, the mark may be on its way still, in another thread.
+const LEAVING: u32 = 20;
+
 /// A store in a local folder, which need not exist before the first write.
 pub struct LocalStore {
     folder: Arc<Folder>,
@@ -192,11 +196,14 @@ impl Store for LocalStore {
 
     fn occupy(&self, _: DatabaseId, take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         async move {
-            for _ in 0..TURNS {
+            for turn in 0..TURNS {
                 let (folder, staged) = (Arc::clone(&self.folder), self.staged_name());
                 let mark = move || folder.mark(&staged, take_over);
                 match self.effects.blocking("mark", mark).await? {
                     Ok(Marking::Set(mark)) => return Ok(Presence::held(mark)),
+                    Ok(Marking::Occupied(Occupant::Here)) if turn < LEAVING => {
+                        self.effects.clock.sleep(TURN).await;
+                    }
                     Ok(Marking::Occupied(occupant)) => return Err(occupant.refusal()),
                     Ok(Marking::Busy) => self.effects.clock.sleep(TURN).await,
                     // What the folder refuses, the claim that follows is told in full.

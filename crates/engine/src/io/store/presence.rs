@@ -26,6 +26,42 @@ impl Presence {
     }
 }
 
+/// The presence of an opening, and of the handle that comes of it. Whoever gives up waiting for
+/// either ends it, at once: the next opener of this process must not meet one that nobody has.
+#[derive(Clone, Debug, Default)]
+pub struct Occupancy(Arc<Mutex<Occupied>>);
+
+#[derive(Debug, Default)]
+struct Occupied {
+    presence: Option<Presence>,
+    has_ended: bool,
+}
+
+impl Occupancy {
+    /// Holds `presence` until the end.
+    ///
+    /// # Errors
+    /// Closed when that has come.
+    pub(crate) fn begin(&self, presence: Presence) -> Result<()> {
+        let mut occupied = self.0.lock();
+        if occupied.has_ended {
+            return Err(Error::new(ErrorKind::Closed, "whoever opened the database gave up"));
+        }
+        occupied.presence = Some(presence);
+        Ok(())
+    }
+
+    /// Others may open the database now: what was opened takes no more writes, for good.
+    pub fn end(&self) {
+        let mut occupied = self.0.lock();
+        occupied.has_ended = true;
+        let presence = occupied.presence.take();
+        drop(occupied);
+        // A file is closed, outside of the lock.
+        drop(presence);
+    }
+}
+
 impl fmt::Debug for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Presence").field(&self.0.is_some()).finish()

@@ -9,7 +9,7 @@ use rustix::io::retry_on_intr;
 use siltstone_base::UnixMillis;
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,11 +52,12 @@ pub(super) struct FolderEntry {
     pub(super) modified: UnixMillis,
 }
 
-/// Whether somebody has a file locked.
+/// Who has a file locked.
 #[derive(Debug)]
 pub(super) enum Locked {
-    /// Nobody has, or nobody can know.
-    No,
+    /// Nobody had: it is now, for as long as this is open. Open for writing, unless that is
+    /// forbidden.
+    Here(File),
     /// Somebody has. What stands in the file.
     By(String),
 }
@@ -100,8 +101,10 @@ pub(super) trait Files: Send + Sync {
     /// Locks the folder against others who do the same, for as long as the answer is open; `None`
     /// while somebody else has done so.
     fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>>;
-    /// Whether somebody has the file locked, and what stands in it.
+    /// Locks the file, unless somebody else has; then, what stands in it.
     fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked>;
+    /// Has `text` stand in a locked file, in place of what does.
+    fn rewrite(&self, file: &File, text: &str) -> io::Result<()>;
 }
 
 /// The operating system's.
@@ -262,7 +265,7 @@ impl Files for SystemFiles {
             file => file?,
         };
         match file.try_lock() {
-            Ok(()) => Ok(Locked::No),
+            Ok(()) => Ok(Locked::Here(file)),
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 file.take(LOCKED_BYTES).read_to_string(&mut text)?;
@@ -270,5 +273,17 @@ impl Files for SystemFiles {
             }
             Err(TryLockError::Error(error)) => Err(error),
         }
+    }
+
+    fn rewrite(&self, mut file: &File, text: &str) -> io::Result<()> {
+        let mut found = String::new();
+        // Of this very process, mostly: then nothing is written. What cannot be read is not it.
+        let _ = file.take(LOCKED_BYTES).read_to_string(&mut found);
+        if found == text {
+            return Ok(());
+        }
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(text.as_bytes())
     }
 }

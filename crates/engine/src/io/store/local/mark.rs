@@ -10,12 +10,16 @@
 //! in the process closes that file, as a copy of the folder for a backup does.) Closing unlocks,
 //! which holds for the children's open files too.
 //!
-//! A mark is written under a staging name, locked, and renamed to its name, so it is never half
-//! there; openers do that one at a time, by a lock of `.staging`.
+//! Openers look and mark one at a time, by a lock of `.staging`, so nobody sees half a mark. An old
+//! one that nobody has locked any more is locked and written over: a new file in its place
+//! would cost a write to the disk, since file systems bring to the disk what is renamed over
+//! another file. Where somebody has it locked all the same (a writer that is taken over, a child of
+//! a dead one), or there is none, a new file is locked and gets the name.
 
-use super::files::{Files, Locked, OpenFolder};
+use super::files::Locked;
 use super::folder::Folder;
 use super::parts::ROOT;
+use super::staging;
 use crate::io::store::presence::Occupant;
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -63,42 +67,54 @@ impl Folder {
     /// Where the file system has no locks, or refuses: nothing can be known then.
     pub(super) fn mark(&self, staged: &str, take_over: bool) -> Result<Marking> {
         let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
+        let (root, own) = (self.parts.made(ROOT).map_err(fail)?, Signature::own());
+        let staging = self.parts.made_for_now(staging::FOLDER).map_err(fail)?;
+        let Some(turn) = self.files.lock_folder(&staging.folder).map_err(fail)? else {
+            return Ok(Marking::Busy);
+        };
+        let marked = match self.files.locked(&root.folder, OsStr::new(NAME)) {
+            Ok(Locked::Here(file)) => {
+                let written = self.files.rewrite(&file, &own.to_string());
+                written.is_ok().then(|| Arc::new(file))
+            }
+            Ok(Locked::By(text)) => match occupant(&text, &own) {
+                Some(occupant) if !take_over => return Ok(Marking::Occupied(occupant)),
+                _ => None,
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(fail(error)),
+        };
+        let file = match marked {
+            Some(file) => file,
+            None => self.mark_anew(staged, &own)?,
+        };
+        let _ = turn.unlock();
+        Ok(Marking::Set(Mark { file, process: std::process::id() }))
+    }
+
+    /// A new file with the mark, in place of what has its name.
+    fn mark_anew(&self, staged: &str, own: &Signature) -> Result<Arc<File>> {
+        let fail = |error: io::Error| Error::unavailable("no mark").caused_by(error);
         let (mut file, root) = self.stage(ROOT, staged)?;
         let Some(locked) = file.locked().map(Arc::clone) else {
             return Err(fail(io::ErrorKind::Unsupported.into()));
         };
-        let own = Signature::own();
         file.write(own.to_string().as_bytes()).map_err(fail)?;
-        let Some(turn) = self.files.lock_folder(&file.folder()).map_err(fail)? else {
-            return Ok(Marking::Busy);
-        };
-        if let Some(occupant) = occupant(&*self.files, &root.folder, &own).map_err(fail)?
-            && !take_over
-        {
-            return Ok(Marking::Occupied(occupant));
-        }
         file.rename(&root.folder, OsStr::new(NAME)).map_err(fail)?;
-        let _ = turn.unlock();
-        Ok(Marking::Set(Mark { file: locked, process: std::process::id() }))
+        Ok(locked)
     }
 }
 
-/// Who lives and has the mark; `None` when nobody does.
-fn occupant(files: &dyn Files, root: &OpenFolder, own: &Signature) -> io::Result<Option<Occupant>> {
-    let text = match files.locked(root, OsStr::new(NAME)) {
-        Ok(Locked::By(text)) => text,
-        Ok(Locked::No) => return Ok(None),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let Some(other) = Signature::parse(&text) else { return Ok(Some(Occupant::Unknown)) };
+/// Who lives, of what stands in a mark that is locked; `None` when nobody does.
+fn occupant(text: &str, own: &Signature) -> Option<Occupant> {
+    let Some(other) = Signature::parse(text) else { return Some(Occupant::Unknown) };
     if other == *own {
-        return Ok(Some(Occupant::Here));
+        return Some(Occupant::Here);
     }
     if other.space == own.space && other.is_dead() {
-        return Ok(None);
+        return None;
     }
-    Ok(Some(Occupant::There { process: other.process, host: other.host }))
+    Some(Occupant::There { process: other.process, host: other.host })
 }
 
 /// Which process a mark is of. What cannot be found out is empty.

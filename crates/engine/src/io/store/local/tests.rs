@@ -157,6 +157,9 @@ impl Files for Recorder {
     fn locked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<Locked> {
         SystemFiles.locked(folder, name)
     }
+    fn rewrite(&self, file: &File, text: &str) -> io::Result<()> {
+        SystemFiles.rewrite(file, text)
+    }
 }
 
 pub(super) struct Scene {

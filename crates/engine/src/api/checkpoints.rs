@@ -1,0 +1,229 @@
+//! Checkpoints by hand: made, renewed, listed and deleted, with a writer or without one (RFC 0027).
+
+use crate::follower::walk::walk;
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
+use crate::writer::state::Writer;
+use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
+use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a checkpoint made by a writer includes at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointScope {
+    /// Every write that was accepted before the call.
+    All {
+        /// Whether they are sent at once; otherwise they become durable by the writer's own pace,
+        /// and the call waits for that.
+        force_flush: bool,
+    },
+    /// What is durable at the time of the call: quicker, and without the newest writes.
+    Durable,
+}
+
+impl Default for CheckpointScope {
+    fn default() -> CheckpointScope {
+        CheckpointScope::All { force_flush: true }
+    }
+}
+
+/// A checkpoint to be made.
+#[derive(Clone, Debug, Default)]
+pub struct CheckpointOptions {
+    /// What it includes. Of no effect with a `source`, and from outside of the writer: there it is
+    /// what is durable.
+    pub scope: CheckpointScope,
+    /// Time after which it may be revoked, from its making on; `None`: never.
+    pub lifetime: Option<Duration>,
+    /// A checkpoint that pins what the new one is to pin; `None`: the state as it is now.
+    pub source: Option<CheckpointName>,
+    /// A name to find it by, unique in the database: 1 to 255 bytes, and nothing that reads as an
+    /// id.
+    pub name: Option<String>,
+    /// Facts to attach: at most 64, of 4,096 bytes together.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl CheckpointOptions {
+    /// The edit's part, but for the WAL and the source.
+    fn planned(&self, env: &Env) -> Result<NewCheckpoint> {
+        let created_at = env.clock.now();
+        Ok(NewCheckpoint {
+            id: CheckpointId::random(env.random_u128()),
+            created_at,
+            expires_at: ends(created_at, self.lifetime)?,
+            name: self.name.clone(),
+            metadata: self.metadata.clone(),
+            ..NewCheckpoint::default()
+        })
+    }
+}
+
+/// When a checkpoint that lives from `now` on may be revoked.
+///
+/// # Errors
+/// Invalid for a life of no length, or without end in 64 bits of milliseconds.
+fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option<UnixMillis>> {
+    let end = |life: Duration| {
+        let millis = u64::try_from(life.as_nanos().div_ceil(1_000_000)).ok().filter(|ms| *ms > 0);
+        let end = millis.and_then(|millis| now.0.checked_add(millis)).map(UnixMillis);
+        end.ok_or_else(|| {
+            Error::invalid(
+                "a checkpoint's lifetime is above 0 and below the end of time; without one it \
+                 never expires",
+            )
+        })
+    };
+    lifetime.map(end).transpose()
+}
+
+/// Makes one through the writer.
+pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> Result<Checkpoint> {
+    let mut new = how.planned(&writer.env)?;
+    let id = new.id;
+    let work = async {
+        match &how.source {
+            Some(source) => new.source = Some(sought(writer, source).await?),
+            None => {
+                include(writer, how.scope).await?;
+                new.wal_id_last_seen = Some(writer.last_committed_wal());
+            }
+        }
+        let state = writer.manifests.try_commit(Edit::AddCheckpoint(new)).await?;
+        present(&*state.map_err(Error::from)?, id)
+    };
+    let limit = writer.options.deadline;
+    let made = writer.context.deadline(limit, "checkpoint", work).await;
+    made.map_err(|error| perhaps_made(error, id))
+}
+
+/// Waits until everything in the scope is durable.
+async fn include(writer: &Arc<Writer>, scope: CheckpointScope) -> Result<()> {
+    let last = writer.visible();
+    match scope {
+        CheckpointScope::Durable => Ok(()),
+        CheckpointScope::All { force_flush: true } => writer.commit_at(last).wait(None).await,
+        CheckpointScope::All { force_flush: false } => {
+            Arc::clone(&writer.durability).wait(last).await
+        }
+    }
+}
+
+/// The id of what `name` names, if need be in a state that the writer has not heard of.
+async fn sought(writer: &Writer, name: &CheckpointName) -> Result<CheckpointId> {
+    match name.find(&writer.manifests.newest_known()) {
+        Ok(found) => Ok(found.id),
+        Err(_) => Ok(name.find(&*writer.manifests.probe(true).await?)?.id),
+    }
+}
+
+/// The checkpoint in a state that holds it.
+///
+/// # Errors
+/// Expired where somebody has deleted it since.
+fn present(state: &Manifest, id: CheckpointId) -> Result<Checkpoint> {
+    Ok(CheckpointName::Id(id).find(state)?.clone())
+}
+
+/// The outcome of making `id` is not known.
+fn perhaps_made(error: Error, id: CheckpointId) -> Error {
+    match error.kind() {
+        ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps made", id),
+        _ => error,
+    }
+}
+
+/// Makes a checkpoint without a writer: of everything that is durable, in tables or in the WAL.
+/// The scope of `how` has no effect.
+///
+/// # Errors
+/// NotFound without a database, and for one that was destroyed; Expired for a source that is gone
+/// or whose time is over; Conflict for a name that is taken; Invalid for options out of range;
+/// Denied, Unavailable, Timeout (which name the id: it may have been made), Corruption.
+pub async fn create_checkpoint(
+    env: &Env,
+    how: &CheckpointOptions,
+    deadline: Duration,
+) -> Result<Checkpoint> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let mut new = how.planned(env)?;
+    let id = new.id;
+    let work = async {
+        let newest = match &how.source {
+            Some(source) => {
+                let newest = newest(&objects).await?;
+                new.source = Some(source.find(&newest)?.id);
+                newest
+            }
+            None => {
+                let (newest, walked) = walk(&objects).await?;
+                new.wal_id_last_seen = Some(walked);
+                newest
+            }
+        };
+        present(&*commit_alone(&objects, Edit::AddCheckpoint(new), newest).await?, id)
+    };
+    let made = env.deadline(deadline, "create_checkpoint", work).await;
+    made.map_err(|error| perhaps_made(error, id))
+}
+
+/// Lets a checkpoint live for `lifetime` from now on; `None`: for ever. Also one whose time is
+/// over, as long as it was not revoked.
+///
+/// # Errors
+/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
+/// own; Invalid, also for a reader's own without a lifetime; Denied, Unavailable, Timeout,
+/// Corruption.
+pub async fn refresh_checkpoint(
+    env: &Env,
+    which: &CheckpointName,
+    lifetime: Option<Duration>,
+    deadline: Duration,
+) -> Result<Checkpoint> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let expires_at = ends(env.clock.now(), lifetime)?;
+    let work = async {
+        let newest = newest(&objects).await?;
+        let id = which.find(&newest)?.id;
+        let edit = Edit::RefreshCheckpoint { id, expires_at };
+        present(&*commit_alone(&objects, edit, newest).await?, id)
+    };
+    env.deadline(deadline, "refresh_checkpoint", work).await
+}
+
+/// Deletes a checkpoint: what nothing else needs is collected from then on.
+///
+/// # Errors
+/// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
+/// own; Denied, Unavailable, Timeout, Corruption.
+pub async fn delete_checkpoint(
+    env: &Env,
+    which: &CheckpointName,
+    deadline: Duration,
+) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let work = async {
+        let newest = newest(&objects).await?;
+        let edit = Edit::RemoveCheckpoint { id: which.find(&newest)?.id };
+        commit_alone(&objects, edit, newest).await.map(drop)
+    };
+    env.deadline(deadline, "delete_checkpoint", work).await
+}
+
+/// Every checkpoint that is present, those of writers and readers included, in the order of their
+/// making.
+///
+/// # Errors
+/// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
+pub async fn list_checkpoints(env: &Env, deadline: Duration) -> Result<Vec<Checkpoint>> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let work = async { Ok(newest(&objects).await?.checkpoints.clone()) };
+    env.deadline(deadline, "list_checkpoints", work).await
+}
+
+async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
+    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
+}

@@ -1,0 +1,315 @@
+//! Checkpoints: made, renewed, deleted, listed; and where a reader stays.
+
+use crate::database::Database;
+use crate::duration::duration;
+use crate::error::Raise;
+use crate::open::{env, text_of};
+use crate::options::options;
+use crate::process::Process;
+use crate::wait::wait;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyInt, PyString, PyType};
+use siltstone::{
+    AttemptId, Checkpoint, CheckpointId, CheckpointName, CheckpointOptions, CheckpointOwner,
+    CheckpointScope, Env, Error, KnownCheckpoint, ManifestId, ReadAt, UnixMillis, WalId, admin,
+};
+use std::time::Duration;
+
+static CHECKPOINT: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+/// Who keeps a checkpoint, in a word.
+pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
+    match checkpoint.owner {
+        CheckpointOwner::User => "user",
+        CheckpointOwner::Writer(_) => "writer",
+        CheckpointOwner::Reader => "reader",
+        CheckpointOwner::Clone(_) => "clone",
+    }
+}
+
+/// A `siltstone.Checkpoint`.
+pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<Bound<'py, PyAny>> {
+    let class = CHECKPOINT.import(py, "siltstone.checkpoints", "Checkpoint")?;
+    let metadata = PyDict::new(py);
+    for (name, value) in &checkpoint.metadata {
+        metadata.set_item(name, value)?;
+    }
+    class.call_method1(
+        "_of",
+        (
+            checkpoint.id.to_string(),
+            checkpoint.manifest_id.get(),
+            checkpoint.created_at.0,
+            checkpoint.expires_at.map(|at| at.0),
+            checkpoint.name.as_deref(),
+            metadata,
+            checkpoint.source.map(|id| id.to_string()),
+            owner(checkpoint),
+        ),
+    )
+}
+
+/// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
+fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
+    let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
+    parsed(&text.cast::<PyString>()?.to_cow()?)
+}
+
+fn parsed(text: &str) -> PyResult<CheckpointName> {
+    match text.parse() {
+        Ok(name) => Ok(name),
+        Err(never) => match never {},
+    }
+}
+
+/// Arguments of a call that makes a checkpoint.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Asked<'py> {
+    scope: String,
+    force_flush: bool,
+    lifetime: Option<Bound<'py, PyAny>>,
+    source: Option<Bound<'py, PyAny>>,
+    name: Option<String>,
+    metadata: Option<Bound<'py, PyDict>>,
+}
+
+/// How to make the checkpoint that `asked` describes.
+///
+/// # Errors
+/// TypeError, and Invalid for a scope that there is not.
+pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
+    let py = asked.py();
+    let asked: Asked<'_> = asked.extract()?;
+    let scope = match asked.scope.as_str() {
+        "all" => CheckpointScope::All { force_flush: asked.force_flush },
+        "durable" => CheckpointScope::Durable,
+        other => {
+            let text = format!("scope is \"all\" or \"durable\", not {other:?}");
+            return Err(Error::invalid(text)).raise(py);
+        }
+    };
+    let lifetime = asked.lifetime.map(|lifetime| duration(&lifetime, "lifetime")).transpose()?;
+    let source = asked.source.map(|source| name(&source)).transpose()?;
+    let metadata = asked.metadata.iter().flat_map(|facts| facts.iter());
+    let fact = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| match (
+        name.extract(),
+        value.extract(),
+    ) {
+        (Ok(name), Ok(value)) => Ok((name, value)),
+        _ => Err(PyTypeError::new_err("metadata is a dict of str to str")),
+    };
+    let metadata = metadata.map(fact).collect::<PyResult<_>>()?;
+    Ok(CheckpointOptions { scope, lifetime, source, name: asked.name, metadata })
+}
+
+#[pymethods]
+impl Database {
+    /// Makes a checkpoint: a state of the database that any process can read, with
+    /// `open_reader(url, checkpoint=…)`, while this one writes on, until the checkpoint is deleted
+    /// or its time is over. No table is copied.
+    ///
+    /// :param scope: "all": with every write that was accepted before the call; "durable": with
+    ///     those that are durable by now, which is quicker.
+    /// :param force_flush: whether scope "all" sends what is not durable yet at once, or waits
+    ///     until `flush_interval` has done it.
+    /// :param lifetime: after this long it may be collected (a timedelta, or seconds); None: it
+    ///     lives until it is deleted.
+    /// :param source: another checkpoint, whose state this one is to keep as well, instead of the
+    ///     present one.
+    /// :param name: to find it by; unique in the database.
+    /// :param metadata: facts to attach, of text.
+    /// :raises Expired: the source is gone, or its time is over.
+    /// :raises Conflict: another checkpoint has the name.
+    /// :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
+    ///     outcome is not known they name the id.
+    #[pyo3(signature = (*, scope = "all", force_flush = true, lifetime = None, source = None,
+        name = None, metadata = None))]
+    #[expect(clippy::too_many_arguments, reason = "the surface's names")]
+    fn checkpoint<'py>(
+        &self,
+        py: Python<'py>,
+        scope: &str,
+        force_flush: bool,
+        lifetime: Option<Bound<'py, PyAny>>,
+        source: Option<Bound<'py, PyAny>>,
+        name: Option<&str>,
+        metadata: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let asked = PyDict::new(py);
+        asked.set_item("scope", scope)?;
+        asked.set_item("force_flush", force_flush)?;
+        asked.set_item("lifetime", lifetime)?;
+        asked.set_item("source", source)?;
+        asked.set_item("name", name)?;
+        asked.set_item("metadata", metadata)?;
+        let how = how(&asked)?;
+        let held = self.held();
+        let engine = held.get(py)?.clone();
+        let made = wait(py, held.process(), async move { engine.checkpoint(&how).await })?;
+        shown(py, &made)
+    }
+}
+
+/// Where the functions below work.
+fn place(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<(&'static Process, Env, Duration)> {
+    let process = Process::current(py)?;
+    let env = env(py, process, url, &text_of(store_options)?)?;
+    Ok((process, env, options(&PyDict::new(py))?.deadline))
+}
+
+/// Makes a checkpoint without a writer.
+#[pyfunction]
+pub(crate) fn create_checkpoint<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    asked: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let how = how(asked)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    shown(py, &wait(py, process, admin::create_checkpoint(&env, &how, deadline))?)
+}
+
+/// Moves the end of a checkpoint's life.
+#[pyfunction]
+pub(crate) fn refresh_checkpoint<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    which: &Bound<'py, PyAny>,
+    lifetime: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let which = name(which)?;
+    let lifetime = lifetime.map(|lifetime| duration(lifetime, "lifetime")).transpose()?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let work = admin::refresh_checkpoint(&env, &which, lifetime, deadline);
+    shown(py, &wait(py, process, work)?)
+}
+
+/// Deletes a checkpoint.
+#[pyfunction]
+pub(crate) fn delete_checkpoint(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    which: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    let which = name(which)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    wait(py, process, admin::delete_checkpoint(&env, &which, deadline))
+}
+
+/// Every checkpoint.
+#[pyfunction]
+pub(crate) fn list_checkpoints<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let found = wait(py, process, admin::list_checkpoints(&env, deadline))?;
+    found.iter().map(|checkpoint| shown(py, checkpoint)).collect()
+}
+
+/// A checkpoint that a reader travels with, as plain values.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Travelling {
+    id: String,
+    manifest_id: u64,
+    attempt: String,
+    replay_from: u64,
+    wal_id_last_seen: u64,
+    created_at_ms: u64,
+    expires_at_ms: Option<u64>,
+    source: Option<String>,
+    name: Option<String>,
+    metadata: Vec<(String, String)>,
+}
+
+impl Travelling {
+    /// `None` for what no reader has sent.
+    fn known(self) -> Option<KnownCheckpoint> {
+        let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
+        let checkpoint = Checkpoint {
+            id: CheckpointId::parse(&self.id)?,
+            manifest_id: ManifestId(self.manifest_id),
+            replay_from: WalId(self.replay_from),
+            wal_id_last_seen: WalId(self.wal_id_last_seen),
+            created_at: UnixMillis(self.created_at_ms),
+            expires_at: self.expires_at_ms.map(UnixMillis),
+            source: source.ok()?,
+            owner: CheckpointOwner::User,
+            name: self.name,
+            metadata: self.metadata,
+        };
+        Some(KnownCheckpoint { checkpoint, attempt: AttemptId::parse(&self.attempt)? })
+    }
+}
+
+/// Where a reader is to stay: a text is a checkpoint, a number a version, a dict what
+/// [`travelling`] made.
+///
+/// # Errors
+/// TypeError for anything else; Invalid for a dict that nobody made.
+pub(crate) fn read_at(at: Option<&Bound<'_, PyAny>>) -> PyResult<Option<ReadAt>> {
+    let Some(at) = at.filter(|at| !at.is_none()) else { return Ok(None) };
+    if let Ok(text) = at.cast::<PyString>() {
+        return Ok(Some(ReadAt::Checkpoint(parsed(&text.to_cow()?)?)));
+    }
+    if at.is_instance_of::<PyInt>() {
+        return Ok(Some(ReadAt::Version(ManifestId(at.extract()?))));
+    }
+    let known = at.extract::<Travelling>()?.known();
+    let known = known.ok_or_else(|| Error::invalid("a reader's checkpoint cannot be read"));
+    Ok(Some(ReadAt::Known(Box::new(known.raise(at.py())?))))
+}
+
+/// What a reader that stays at `at` is pickled with.
+pub(crate) fn travelling<'py>(
+    py: Python<'py>,
+    at: Option<&ReadAt>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    Ok(Some(match at {
+        None => return Ok(None),
+        Some(ReadAt::Checkpoint(name)) => name.to_string().into_pyobject(py)?.into_any(),
+        Some(ReadAt::Version(id)) => id.get().into_pyobject(py)?.into_any(),
+        Some(ReadAt::Known(known)) => {
+            let (dict, checkpoint) = (PyDict::new(py), &known.checkpoint);
+            dict.set_item("id", checkpoint.id.to_string())?;
+            dict.set_item("manifest_id", checkpoint.manifest_id.get())?;
+            dict.set_item("attempt", known.attempt.to_string())?;
+            dict.set_item("replay_from", checkpoint.replay_from.get())?;
+            dict.set_item("wal_id_last_seen", checkpoint.wal_id_last_seen.get())?;
+            dict.set_item("created_at_ms", checkpoint.created_at.0)?;
+            dict.set_item("expires_at_ms", checkpoint.expires_at.map(|at| at.0))?;
+            dict.set_item("source", checkpoint.source.map(|id| id.to_string()))?;
+            dict.set_item("name", checkpoint.name.as_deref())?;
+            dict.set_item("metadata", checkpoint.metadata.clone())?;
+            dict.into_any()
+        }
+    }))
+}
+
+/// In words, for a repr.
+pub(crate) fn words(at: Option<&ReadAt>) -> String {
+    match at {
+        None => "following".to_owned(),
+        Some(ReadAt::Checkpoint(name)) => format!("at checkpoint {name}"),
+        Some(ReadAt::Known(known)) => format!("at checkpoint {}", known.checkpoint.id),
+        Some(ReadAt::Version(id)) => format!("at version {id}"),
+    }
+}
+
+/// Where a reader stays once it is open: a name may mean another checkpoint tomorrow.
+pub(crate) fn settled(at: Option<ReadAt>, engine: &siltstone::Reader) -> Option<ReadAt> {
+    let known = engine.checkpoint().map(|known| ReadAt::Known(Box::new(known.clone())));
+    known.or(at)
+}

@@ -1,0 +1,356 @@
+//! Checkpoints by hand: what each kind holds, from inside and from outside of the writer, read
+//! after everything was overwritten, compacted and collected with no grace (RFC 0027).
+
+use crate::{POLL, Pairs, World, expected, key, load, options, some, tell, value, work, write};
+use siltstone::{
+    Accept, Batch, Checkpoint, CheckpointId, CheckpointName, CheckpointOptions, CheckpointOwner,
+    CheckpointScope, Database, Error, ErrorKind, KnownCheckpoint, ManifestId, Options, ReadAt,
+    Reader, ReaderOptions, Result, ScanRange, admin,
+};
+use siltstone_tests::gc;
+use std::time::Duration;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const LIFE: Duration = Duration::from_secs(60);
+
+fn named(name: &str) -> CheckpointOptions {
+    CheckpointOptions { name: Some(name.to_owned()), ..CheckpointOptions::default() }
+}
+
+fn at(checkpoint: &Checkpoint) -> ReadAt {
+    ReadAt::Checkpoint(checkpoint.id.into())
+}
+
+impl World {
+    async fn stays(&self, at: ReadAt) -> Result<Reader> {
+        let how = ReaderOptions { options: options(), at: Some(at), ..ReaderOptions::default() };
+        Reader::open(self.reader_env.clone(), how).await
+    }
+
+    async fn create(&self, how: &CheckpointOptions) -> Result<Checkpoint> {
+        admin::create_checkpoint(&self.env, how, DEADLINE).await
+    }
+
+    async fn by_hand(&self) -> Vec<Checkpoint> {
+        let all = admin::list_checkpoints(&self.env, DEADLINE).await.unwrap();
+        all.into_iter().filter(|one| one.owner == CheckpointOwner::User).collect()
+    }
+
+    /// Everything is written anew, and what was before is collected.
+    async fn overwrite(&self, db: &Database, round: u64) {
+        load(db, round).await;
+        self.rewrite().await;
+        // The writer lets go of what it has read, once it has heard of what came.
+        work(self, db).await;
+        self.rewrite().await;
+    }
+}
+
+async fn rows_of(reader: &Reader) -> Result<Pairs> {
+    some(&mut reader.scan(ScanRange::prefix(b"key"))?, usize::MAX).await
+}
+
+fn put(db: &Database, key: &[u8], value: &[u8]) {
+    assert!(matches!(db.put(key, value, None), Ok(Accept::Accepted(_))));
+}
+
+async fn value_of(reader: &Reader, key: &[u8]) -> Option<Vec<u8>> {
+    reader.get(key).unwrap().wait().await.unwrap().map(|value| value.to_vec())
+}
+
+#[test]
+fn each_scope_holds_what_it_says_for_as_long_as_it_is_there() {
+    tell(async |world| {
+        let slow = Options { flush_interval: POLL * 5, ..options() };
+        let how = siltstone::OpenOptions { options: slow, ..siltstone::OpenOptions::default() };
+        let db = Database::open(world.env.clone(), how).await.unwrap();
+        load(&db, 0).await;
+        let scope = |scope| CheckpointOptions { scope, ..CheckpointOptions::default() };
+        put(&db, b"newest", b"1");
+        let durable = db.checkpoint(&scope(CheckpointScope::Durable)).await.unwrap();
+        let all = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
+        put(&db, b"newest", b"2");
+        let before = world.env.clock.monotonic();
+        let waits = scope(CheckpointScope::All { force_flush: false });
+        let waited = db.checkpoint(&waits).await.unwrap();
+        assert!(world.env.clock.monotonic() - before >= POLL, "by the writer's own pace");
+
+        put(&db, b"newest", b"3");
+        world.overwrite(&db, 1).await;
+        world.overwrite(&db, 2).await;
+        for (checkpoint, newest) in [(&durable, None), (&all, Some("1")), (&waited, Some("2"))] {
+            let reader = world.stays(at(checkpoint)).await.unwrap();
+            assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
+            assert_eq!(value_of(&reader, b"newest").await, newest.map(|text| text.into()));
+            // Nothing newer comes, and nothing is written.
+            reader.refresh().await.unwrap();
+            assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
+            assert_eq!(reader.checkpoint().unwrap().checkpoint, *checkpoint);
+            reader.close().await.unwrap();
+        }
+        assert_eq!(world.by_hand().await, [durable, all, waited]);
+    });
+}
+
+/// Of what a walk finds to be durable, beside a writer that does not know of it.
+#[test]
+fn one_from_outside_holds_the_log() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let mut batch = Batch::new();
+        batch.put(&key(0), b"in the log alone", None).unwrap();
+        write(&db, &batch).await;
+        let made = world.create(&named("nightly")).await.unwrap();
+        assert!(made.pins_any_wal());
+        for round in 1..3 {
+            world.overwrite(&db, round).await;
+        }
+        let reader = world.stays(ReadAt::Checkpoint("nightly".parse().unwrap())).await.unwrap();
+        assert_eq!(value_of(&reader, &key(0)).await.unwrap(), b"in the log alone");
+        assert_eq!(rows_of(&reader).await.unwrap()[1..], expected(0)[1..]);
+        // Without a writer, and of what that one left.
+        db.close().await.unwrap();
+        let after = world.create(&CheckpointOptions::default()).await.unwrap();
+        let reader = world.stays(at(&after)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(2));
+    });
+}
+
+/// What a reader takes to another process is enough for the very same state, with one request where
+/// there is no log, whatever a name means by then.
+#[test]
+fn a_reader_that_travels_asks_for_little() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let made = db.checkpoint(&named("daily")).await.unwrap();
+        assert!(!made.pins_any_wal());
+        let name = ReadAt::Checkpoint("daily".parse().unwrap());
+        let known = world.stays(name.clone()).await.unwrap().checkpoint().unwrap().clone();
+        assert_eq!(known.checkpoint, made);
+        admin::delete_checkpoint(&world.env, &made.id.into(), DEADLINE).await.unwrap();
+        world.overwrite(&db, 1).await;
+        db.flush_memtable().await.unwrap();
+        let again = db.checkpoint(&named("daily")).await.unwrap();
+        assert_eq!(world.stays(name).await.unwrap().checkpoint().unwrap().checkpoint, again);
+        // The old one is gone, and nothing passes for it.
+        let error = world.stays(ReadAt::Known(Box::new(known))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+
+        let reader = world.stays(at(&again)).await.unwrap();
+        let known = ReadAt::Known(Box::new(reader.checkpoint().unwrap().clone()));
+        let mut opened = None;
+        let opening = async { opened = Some(world.stays(known.clone()).await.unwrap()) };
+        let cost = world.reader_requests_of(opening).await;
+        assert_eq!((cost.gets, cost.puts, cost.lists), (1, 0, 0), "{cost:?}");
+        assert_eq!(rows_of(&opened.unwrap()).await.unwrap(), expected(1));
+
+        // Another object under that number is not it.
+        let ReadAt::Known(mut other) = known else { panic!() };
+        other.attempt.0 ^= 1;
+        let reader = world.stays(ReadAt::Known(other)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(1));
+    });
+}
+
+#[test]
+fn one_with_a_log_is_carried_with_its_log() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let mut batch = Batch::new();
+        batch.put(&key(0), b"in the log alone", None).unwrap();
+        write(&db, &batch).await;
+        let made = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
+        let known: KnownCheckpoint =
+            world.stays(at(&made)).await.unwrap().checkpoint().unwrap().clone();
+        world.overwrite(&db, 1).await;
+        let reader = world.stays(ReadAt::Known(Box::new(known.clone()))).await.unwrap();
+        assert_eq!(value_of(&reader, &key(0)).await.unwrap(), b"in the log alone");
+        let unread = world.stays(ReadAt::Known(Box::new(known.clone()))).await.unwrap();
+        admin::delete_checkpoint(&world.env, &made.id.into(), DEADLINE).await.unwrap();
+        gc::round(&world.env).await.unwrap();
+        let error = world.stays(ReadAt::Known(Box::new(known))).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        // So is what a reader that was open misses.
+        let error = rows_of(&unread).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+    });
+}
+
+#[test]
+fn a_source_is_what_the_new_one_holds() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let life = CheckpointOptions { lifetime: Some(LIFE), ..named("short") };
+        let short = db.checkpoint(&life).await.unwrap();
+        world.overwrite(&db, 1).await;
+        let source: CheckpointName = "short".parse().unwrap();
+        let lasting = CheckpointOptions { source: Some(source.clone()), ..named("lasting") };
+        let lasting = world.create(&lasting).await.unwrap();
+        assert_eq!((lasting.source, lasting.expires_at), (Some(short.id), None));
+        assert_eq!(lasting.manifest_id, short.manifest_id);
+        let of_writer = CheckpointOptions { source: Some(source.clone()), ..Default::default() };
+        let from_inside = db.checkpoint(&of_writer).await.unwrap();
+        assert_eq!(from_inside.manifest_id, short.manifest_id);
+
+        // Its time is over: present still, and no source any more.
+        world.pause(LIFE).await;
+        for made in [world.create(&of_writer).await, db.checkpoint(&of_writer).await] {
+            assert_eq!(made.unwrap_err().kind(), ErrorKind::Expired);
+        }
+        let reader = world.stays(at(&short)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
+        gc::round(&world.env).await.unwrap();
+        assert_eq!(world.by_hand().await, [lasting.clone(), from_inside.clone()]);
+        admin::delete_checkpoint(&world.env, &from_inside.id.into(), DEADLINE).await.unwrap();
+        world.overwrite(&db, 2).await;
+        let reader = world.stays(at(&lasting)).await.unwrap();
+        assert_eq!(rows_of(&reader).await.unwrap(), expected(0));
+    });
+}
+
+#[test]
+fn a_life_is_moved_and_ended() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let life = CheckpointOptions { lifetime: Some(LIFE), ..named("short") };
+        let made = db.checkpoint(&life).await.unwrap();
+        assert_eq!(made.expires_at.unwrap().0, made.created_at.0 + 60_000);
+        let short: CheckpointName = "short".parse().unwrap();
+        world.pause(LIFE * 2).await;
+        // Its time is over, and nobody has collected it.
+        let moved = admin::refresh_checkpoint(&world.env, &short, Some(LIFE), DEADLINE).await;
+        assert!(moved.unwrap().expires_at > made.expires_at);
+        gc::round(&world.env).await.unwrap();
+        let moved = admin::refresh_checkpoint(&world.env, &made.id.into(), None, DEADLINE).await;
+        assert_eq!(moved.unwrap().expires_at, None);
+        world.pause(LIFE * 2).await;
+        gc::round(&world.env).await.unwrap();
+        assert_eq!(world.by_hand().await.len(), 1);
+
+        admin::delete_checkpoint(&world.env, &short, DEADLINE).await.unwrap();
+        let gone = [
+            admin::delete_checkpoint(&world.env, &short, DEADLINE).await.unwrap_err(),
+            admin::delete_checkpoint(&world.env, &made.id.into(), DEADLINE).await.unwrap_err(),
+            admin::refresh_checkpoint(&world.env, &short, None, DEADLINE).await.unwrap_err(),
+            world.stays(ReadAt::Checkpoint(short)).await.unwrap_err(),
+        ];
+        for error in gone {
+            assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        }
+    });
+}
+
+#[test]
+fn what_is_out_of_range_is_refused_and_leaves_nothing() {
+    tell(async |world| {
+        let db = world.open().await;
+        db.checkpoint(&named("taken")).await.unwrap();
+        let fact = |bytes: usize| ("fact".to_owned(), "x".repeat(bytes));
+        let facts = |metadata| CheckpointOptions { metadata, ..CheckpointOptions::default() };
+        let refused = [
+            (named("taken"), ErrorKind::Conflict),
+            (named(""), ErrorKind::Invalid),
+            (named("a\nb"), ErrorKind::Invalid),
+            (named(&"x".repeat(256)), ErrorKind::Invalid),
+            (named(&CheckpointId(7).to_string()), ErrorKind::Invalid),
+            (facts(vec![fact(4096)]), ErrorKind::Invalid),
+            (facts(vec![fact(1); 65]), ErrorKind::Invalid),
+            (
+                CheckpointOptions { lifetime: Some(Duration::ZERO), ..Default::default() },
+                ErrorKind::Invalid,
+            ),
+            (
+                CheckpointOptions { lifetime: Some(Duration::MAX), ..Default::default() },
+                ErrorKind::Invalid,
+            ),
+            (
+                CheckpointOptions { source: Some("none".parse().unwrap()), ..Default::default() },
+                ErrorKind::Expired,
+            ),
+        ];
+        for (how, kind) in refused {
+            for made in [db.checkpoint(&how).await, world.create(&how).await] {
+                assert_eq!(made.unwrap_err().kind(), kind, "{how:?}");
+            }
+        }
+        assert_eq!(world.by_hand().await.len(), 1);
+        let nowhere = siltstone::store::memory::MemoryStore::unnamed();
+        let nowhere = siltstone::Env { store: nowhere, ..world.env.clone() };
+        let made = admin::create_checkpoint(&nowhere, &named("x"), DEADLINE).await;
+        assert_eq!(made.unwrap_err().kind(), ErrorKind::NotFound);
+        // A writer's own is the writer's.
+        let all = admin::list_checkpoints(&world.env, DEADLINE).await.unwrap();
+        let writers = all.iter().find(|one| one.owner != CheckpointOwner::User).unwrap().id;
+        let error: Error =
+            admin::delete_checkpoint(&world.env, &writers.into(), DEADLINE).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict);
+    });
+}
+
+/// One manifest commit (a create, and a listing that it counts), whatever the log holds.
+#[test]
+fn what_a_checkpoint_costs() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        world.pause(POLL * 5).await;
+        let durable =
+            CheckpointOptions { scope: CheckpointScope::Durable, ..CheckpointOptions::default() };
+        let cost = world.requests_of(async { drop(db.checkpoint(&durable).await.unwrap()) }).await;
+        assert_eq!((cost.puts, cost.lists), (1, 1), "{cost:?}");
+        assert!(cost.gets <= 2, "{cost:?}");
+        let cost = world.requests_of(async { drop(world.create(&durable).await.unwrap()) }).await;
+        assert_eq!(cost.puts, 1, "{cost:?}");
+        assert!(cost.gets + cost.lists <= 9, "{cost:?}");
+    });
+}
+
+/// The tables of a manifest, as long as both are kept.
+#[test]
+fn a_version_is_its_tables() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let mut batch = Batch::new();
+        batch.put(&key(0), b"in the log alone", None).unwrap();
+        write(&db, &batch).await;
+        let version = world.manifest().await.id;
+        let reader = world.stays(ReadAt::Version(version)).await.unwrap();
+        assert_eq!(value_of(&reader, &key(0)).await.unwrap(), value(0, 0));
+        assert!(reader.checkpoint().is_none());
+        // By nothing but a checkpoint it is kept.
+        let kept = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
+        world.overwrite(&db, 1).await;
+        let error = match world.stays(ReadAt::Version(version)).await {
+            Ok(reader) => rows_of(&reader).await.unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired), "{error}");
+        let pinned = world.stays(ReadAt::Version(kept.manifest_id)).await.unwrap();
+        assert_eq!(rows_of(&pinned).await.unwrap(), expected(0));
+        // What it has read it may have still.
+        let unread = world.stays(ReadAt::Version(kept.manifest_id)).await.unwrap();
+        admin::delete_checkpoint(&world.env, &kept.id.into(), DEADLINE).await.unwrap();
+        world.rewrite().await;
+        println!(
+            "{:?} {:?} {:?}",
+            world.unnamed_tables().await,
+            world.manifest().await.checkpoints,
+            kept
+        );
+        let error = rows_of(&unread).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        let error = unread.get(&key(1)).unwrap().wait().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+        assert!(error.to_string().contains("make one of"), "{error}");
+        for never in [ManifestId::NONE, ManifestId(u64::MAX)] {
+            let error = world.stays(ReadAt::Version(never)).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+        }
+    });
+}
