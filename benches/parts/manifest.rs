@@ -11,6 +11,7 @@ fn table(n: u64, seqs: (u64, u64)) -> SstDescriptor {
     SstDescriptor {
         id: SstId(u128::from(n) + 1),
         location: SstLocation::Own,
+        job: None,
         object_bytes: 64 << 20,
         checksum: 7,
         tail_offset: 63 << 20,
@@ -26,6 +27,7 @@ fn table(n: u64, seqs: (u64, u64)) -> SstDescriptor {
         min_expiry: None,
         max_expiry: None,
         range_deletes: None,
+        sum: None,
     }
 }
 

@@ -150,9 +150,14 @@ pub const WAL: Decoder = Decoder {
         let envelope = object.envelope;
         let encoded = match object.body {
             WalBody::Fence { next_id } => encode_fence(envelope, object.epoch, id, next_id),
-            WalBody::Records(_) => builder.finish(envelope, object.epoch, id),
+            WalBody::Records(_) => builder.finish(envelope, object.epoch, id, object.sent),
         };
-        assert_eq!(encoded.as_ref(), bytes, "a WAL object changes when it is written again");
+        // A longer head is a newer version's; what it says more is not written again.
+        let longer = bytes.get(74..76) != Some(&[88, 0]);
+        assert!(
+            longer || encoded.as_ref() == bytes,
+            "a WAL object changes when it is written again"
+        );
         Ok(encoded.to_vec())
     },
     reseal: Some(seal::wal),

@@ -9,7 +9,7 @@ use siltstone_base::{ObjectId, Result};
 use std::ops::Range;
 
 const CHECKSUM_BYTES: usize = 4;
-const FOOTER_BYTES: usize = 112;
+const FOOTER_BYTES: usize = 144;
 /// Where the object's identity stands in an envelope.
 const OBJECT_ID: Range<usize> = 36..52;
 /// Blocks that are sealed at most: a hostile index may name very many empty ones.

@@ -14,7 +14,7 @@ use crate::step::{How, Step, What};
 use crate::worker::Worker;
 use crate::world::{Faults, Object, Out, Owner, Pending, Stored, World};
 use crate::writer::Writer;
-use siltstone_base::{ObjectName, PutOutcome};
+use siltstone_base::{AttemptId, ObjectName, PutOutcome};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{ManifestAnswer, ManifestRequest};
 use std::sync::Arc;
@@ -174,7 +174,7 @@ pub(crate) fn manifest_steps(
         create.steps(world, call, out, |next, progress| match progress {
             Progress::Call(call) => then(next, Err(call)),
             Progress::Outcome(outcome) => {
-                then(next, Ok(ManifestAnswer::Created(without(outcome))));
+                then(next, Ok(ManifestAnswer::Created(without(outcome), AttemptId::NONE)));
             }
         });
         return;

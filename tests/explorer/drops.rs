@@ -171,7 +171,7 @@ fn holes() -> Vec<Drop> {
             vec![writer(1, 2, &[], true), Reader::actor(0, rules)]
         })
         .with(DESTROYED),
-        Drop::new(Rule::ProofBeyondWindow, |_| vec![plain(2, 2, &[]), plain(2, 0, &[])]),
+        Drop::new(Rule::ProofByWatermark, |_| vec![plain(2, 2, &[]), plain(2, 0, &[])]),
         Drop::new(Rule::ReadAgainBeforeHole, |_| vec![plain(1, 2, &[]), plain(1, 0, &[])]),
         Drop::new(Rule::JudgeHolesByTheClaim, |_| {
             vec![plain(1, 1, &[]), plain(1, 0, &[]), Pinner::actor(false)]

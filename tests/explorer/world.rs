@@ -31,7 +31,7 @@ pub(crate) type Owner = u8;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Object {
     Manifest(Stored<Manifest>),
-    Data { owner: Owner, record: Record },
+    Data { owner: Owner, record: Record, durable: WalId },
     Fence { owner: Owner, epoch: Epoch, next_id: WalId },
     Table(Vec<Record>),
     Jobs(Stored<Compactions>),
@@ -162,7 +162,9 @@ impl Store {
 /// What a WAL object looks like to a walk, and the record in it.
 pub(crate) fn seen(object: &Object) -> (WalSeen, Option<Record>) {
     match object {
-        Object::Data { record, .. } => (WalSeen::Data { epoch: record.epoch }, Some(*record)),
+        Object::Data { record, durable, .. } => {
+            (WalSeen::Data { epoch: record.epoch, durable: *durable }, Some(*record))
+        }
         Object::Fence { epoch, next_id, .. } => {
             (WalSeen::Fence { epoch: *epoch, next_id: *next_id }, None)
         }
@@ -176,6 +178,7 @@ pub(crate) fn describe(id: SstId, rows: &[Record]) -> SstDescriptor {
     SstDescriptor {
         id,
         location: SstLocation::Own,
+        job: None,
         object_bytes: 2,
         checksum: 0,
         tail_offset: 1,
@@ -191,6 +194,7 @@ pub(crate) fn describe(id: SstId, rows: &[Record]) -> SstDescriptor {
         min_expiry: None,
         max_expiry: None,
         range_deletes: None,
+        sum: None,
     }
 }
 
@@ -370,9 +374,7 @@ impl World {
     /// Whether a later object proves that `id` was committed.
     fn tells_of(&self, id: WalId) -> bool {
         self.store.0.iter().any(|(name, object)| match (name, object) {
-            (ObjectName::Wal(later), Object::Data { record, .. }) => {
-                *later >= id.plus(self.ghost.tip.window_of(record.epoch))
-            }
+            (ObjectName::Wal(_), Object::Data { durable, .. }) => id <= *durable,
             (ObjectName::Wal(later), Object::Fence { .. }) => *later > id,
             _ => false,
         })

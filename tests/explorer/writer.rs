@@ -75,8 +75,8 @@ struct Running {
     fences: Vec<KeptFence>,
     keep: Vec<KeptFence>,
     window: WalWindow,
-    /// Records sent and not settled.
-    flying: Vec<(WalId, Record, Call)>,
+    /// Records sent and not settled, each with its watermark.
+    flying: Vec<(WalId, (Record, WalId), Call)>,
     /// Ids for which the window has asked for the WAL boundary.
     asking: Vec<WalId>,
     /// What was recovered.

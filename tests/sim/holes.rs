@@ -143,16 +143,11 @@ impl Place {
                 all.insert(id, wal::decode(bytes, id).expect("a sound object"));
             }
         }
-        // A fence stands behind everything that its maker met.
         let is_fence = |one: &WalObject| matches!(one.body, WalBody::Fence { .. });
-        let window = |one: &WalObject| {
-            let writer = state.writers.iter().find(|writer| writer.epoch == one.epoch);
-            let widest = writer.map_or(u64::MAX, |writer| writer.max_parallel_writes);
-            if is_fence(one) { 1 } else { widest }
-        };
+        let told = |id: WalId| all.values().any(|other| id <= other.sent.durable);
         let proven = |id: WalId| match id <= state.wal_id_last_seen {
             true => Proof::Manifest,
-            false if all.values().any(|other| other.id >= id.plus(window(other))) => Proof::Object,
+            false if told(id) => Proof::Object,
             false => Proof::None,
         };
         let needed = all.values().filter(|one| one.id >= state.replay_from && !is_fence(one));

@@ -103,12 +103,13 @@ async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, 
             let bytes = state.encode(object, attempt)?;
             let name = ObjectName::Manifest(state.id);
             let created = conditional::create(env, name, bytes, attempt).await;
-            ManifestAnswer::Created(match created.outcome {
+            let outcome = match created.outcome {
                 PutOutcome::Committed => PutOutcome::Committed,
                 PutOutcome::Lost(_) => PutOutcome::Lost(()),
                 PutOutcome::NotApplied => PutOutcome::NotApplied,
                 PutOutcome::Unknown => PutOutcome::Unknown,
-            })
+            };
+            ManifestAnswer::Created(outcome, attempt)
         }
         ManifestRequest::List { after } => {
             let listed = env.store.list(prefix::MANIFEST, None).await?;

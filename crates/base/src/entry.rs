@@ -48,7 +48,7 @@ impl Kind {
     /// The kind stored as `byte`.
     ///
     /// # Errors
-    /// Corruption for a number that no version has written.
+    /// Unsupported for a number that this version does not know.
     #[inline]
     pub fn from_byte(byte: u8) -> Result<Kind> {
         match byte {
@@ -56,7 +56,8 @@ impl Kind {
             2 => Ok(Kind::Delete),
             3 => Ok(Kind::Merge),
             4 => Ok(Kind::RangeDelete),
-            _ => Err(Error::corruption("unknown entry kind").with("kind", byte)),
+            _ => Err(Error::unsupported("an entry of a kind that this version does not know")
+                .with("kind", byte)),
         }
     }
 }

@@ -129,8 +129,8 @@ impl Envelope {
     /// Reads the envelope at the start of `object` and checks that it is of kind `expected`.
     ///
     /// # Errors
-    /// Corruption for damaged bytes or another kind; Unsupported for a newer format version or an
-    /// unknown incompatible feature bit, by number.
+    /// Corruption for damaged bytes or another kind; Unsupported for a newer format version, an
+    /// unknown kind or an unknown incompatible feature bit, by number.
     pub fn decode(object: &[u8], expected: ObjectKind) -> Result<Envelope> {
         let mut reader = Reader::new(object);
         let head = reader.take(ENVELOPE_BYTES)?;
@@ -163,8 +163,10 @@ impl Envelope {
             )
             .with("feature bit", unknown.trailing_zeros()));
         }
-        let kind = ObjectKind::from_number(kind)
-            .ok_or_else(|| Error::corruption("unknown object kind").with("kind", kind))?;
+        let kind = ObjectKind::from_number(kind).ok_or_else(|| {
+            Error::unsupported("an object of a kind that this version of Siltstone does not know")
+                .with("kind", kind)
+        })?;
         if kind != expected {
             return Err(Error::corruption("an object of another kind stands under this name")
                 .with("expected", expected)

@@ -224,6 +224,18 @@ impl CheckpointId {
         CheckpointId((random & !(version | variant)) | (4 << 76) | (0b10 << 62))
     }
 }
+hex_identity! {
+    /// Identity of a history of a database that began with a restore, or with a clone.
+    TimelineId
+}
+hex_identity! {
+    /// Identity of what a clone was asked for, so that whoever asks again goes on with it.
+    RequestId
+}
+hex_identity! {
+    /// Identity of an object store.
+    StoreId
+}
 ulid_identity! {
     /// Name of a table under `compacted/`: a ULID, time-ordered to the millisecond.
     SstId

@@ -49,7 +49,8 @@ pub use entry::{Entry, Kind, UnixMillis, compare_internal};
 pub use envelope::{Envelope, ObjectKind};
 pub use error::{Error, ErrorKind, Result};
 pub use id::{
-    AttemptId, CheckpointId, DatabaseId, Epoch, JobId, ManifestId, ObjectId, Seq, SstId, WalId,
+    AttemptId, CheckpointId, DatabaseId, Epoch, JobId, ManifestId, ObjectId, RequestId, Seq, SstId,
+    StoreId, TimelineId, WalId,
 };
 pub use name::ObjectName;
 pub use operator::MergeOperator;

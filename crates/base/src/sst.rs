@@ -2,26 +2,38 @@
 //! needs a footer request.
 
 use crate::entry::UnixMillis;
-use crate::id::{Seq, SstId};
+use crate::id::{JobId, Seq, SstId};
 use bytes::Bytes;
 
-/// Where in a list of ancestors a table's object lives.
+/// Which database holds a table's object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SstLocation {
-    /// Under this database's own `compacted/`.
+    /// This one.
     #[default]
     Own,
-    /// Under the `compacted/` of the ancestor with this index in the manifest's list (clones).
+    /// The ancestor with this number in the manifest's list (clones).
     Ancestor(u32),
+}
+
+/// An order-free sum over the entries of a table: what goes into a compaction and what comes out
+/// are compared by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EntrySum {
+    /// What is added up, and how; never 0. A kind that a program does not know is carried on.
+    pub kind: u8,
+    /// The sum.
+    pub bits: u128,
 }
 
 /// One table, as the manifest names it. Everything a reader needs before its first request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SstDescriptor {
-    /// Name under `compacted/`, and the object id in its envelope.
+    /// Its name in its folder, and the object id in its envelope.
     pub id: SstId,
-    /// Where the object lives.
+    /// Which database holds the object.
     pub location: SstLocation,
+    /// The ingest job in whose folder the object lies; `None`: in `compacted/`.
+    pub job: Option<JobId>,
     /// Length of the whole object, in bytes.
     pub object_bytes: u64,
     /// CRC32C of the whole object.
@@ -54,6 +66,8 @@ pub struct SstDescriptor {
     pub max_expiry: Option<UnixMillis>,
     /// Offset and length of the range deletes' section; `None` when there is none.
     pub range_deletes: Option<(u64, u64)>,
+    /// Sum over the entries; `None` when there is none.
+    pub sum: Option<EntrySum>,
 }
 
 impl SstDescriptor {

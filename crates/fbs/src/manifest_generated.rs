@@ -19,6 +19,94 @@ pub mod manifest {
   use self::flatbuffers::{EndianScalar, Follow};
 
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_AUDIENCE: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_AUDIENCE: u8 = 1;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_AUDIENCE: [Audience; 2] = [
+  Audience::Readers,
+  Audience::Committers,
+];
+
+/// Who must know a feature. A number that a program does not know is taken for `Readers`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Audience(pub u8);
+#[allow(non_upper_case_globals)]
+impl Audience {
+  /// Whoever does anything with the database.
+  pub const Readers: Self = Self(0);
+  /// Whoever commits; others may read.
+  pub const Committers: Self = Self(1);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 1;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Readers,
+    Self::Committers,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Readers => Some("Readers"),
+      Self::Committers => Some("Committers"),
+      _ => None,
+    }
+  }
+}
+impl core::fmt::Debug for Audience {
+  fn fmt(&self, f: &mut core::fmt::Formatter) -> core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> flatbuffers::Follow<'a> for Audience {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = flatbuffers::read_scalar_at::<u8>(buf, loc);
+    Self(b)
+  }
+}
+
+impl flatbuffers::Push for Audience {
+    type Output = Audience;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        flatbuffers::emplace_scalar::<u8>(dst, self.0);
+    }
+}
+
+impl flatbuffers::EndianScalar for Audience {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> flatbuffers::Verifiable for Audience {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl flatbuffers::SimpleToVerifyInSlice for Audience {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 pub const ENUM_MIN_CHECKPOINT_OWNER: u8 = 0;
 #[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
 pub const ENUM_MAX_CHECKPOINT_OWNER: u8 = 3;
@@ -31,7 +119,7 @@ pub const ENUM_VALUES_CHECKPOINT_OWNER: [CheckpointOwner; 4] = [
   CheckpointOwner::Clone,
 ];
 
-/// Who keeps a checkpoint.
+/// Who keeps a checkpoint. One whose keeper a program does not know is kept as it is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct CheckpointOwner(pub u8);
@@ -116,6 +204,99 @@ impl<'a> flatbuffers::Verifiable for CheckpointOwner {
 }
 
 impl flatbuffers::SimpleToVerifyInSlice for CheckpointOwner {}
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MIN_INGEST_OUTCOME: u8 = 0;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+pub const ENUM_MAX_INGEST_OUTCOME: u8 = 2;
+#[deprecated(since = "2.0.0", note = "Use associated constants instead. This will no longer be generated in 2021.")]
+#[allow(non_camel_case_types)]
+pub const ENUM_VALUES_INGEST_OUTCOME: [IngestOutcome; 3] = [
+  IngestOutcome::Adopted,
+  IngestOutcome::Refused,
+  IngestOutcome::Withdrawn,
+];
+
+/// What became of an ingest job. A number that a program does not know is kept.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct IngestOutcome(pub u8);
+#[allow(non_upper_case_globals)]
+impl IngestOutcome {
+  /// It became part of the database.
+  pub const Adopted: Self = Self(0);
+  /// The writer refused it.
+  pub const Refused: Self = Self(1);
+  /// Whoever asked for it took that back.
+  pub const Withdrawn: Self = Self(2);
+
+  pub const ENUM_MIN: u8 = 0;
+  pub const ENUM_MAX: u8 = 2;
+  pub const ENUM_VALUES: &'static [Self] = &[
+    Self::Adopted,
+    Self::Refused,
+    Self::Withdrawn,
+  ];
+  /// Returns the variant's name or "" if unknown.
+  pub fn variant_name(self) -> Option<&'static str> {
+    match self {
+      Self::Adopted => Some("Adopted"),
+      Self::Refused => Some("Refused"),
+      Self::Withdrawn => Some("Withdrawn"),
+      _ => None,
+    }
+  }
+}
+impl core::fmt::Debug for IngestOutcome {
+  fn fmt(&self, f: &mut core::fmt::Formatter) -> core::fmt::Result {
+    if let Some(name) = self.variant_name() {
+      f.write_str(name)
+    } else {
+      f.write_fmt(format_args!("<UNKNOWN {:?}>", self.0))
+    }
+  }
+}
+impl<'a> flatbuffers::Follow<'a> for IngestOutcome {
+  type Inner = Self;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    let b = flatbuffers::read_scalar_at::<u8>(buf, loc);
+    Self(b)
+  }
+}
+
+impl flatbuffers::Push for IngestOutcome {
+    type Output = IngestOutcome;
+    #[inline]
+    unsafe fn push(&self, dst: &mut [u8], _written_len: usize) {
+        flatbuffers::emplace_scalar::<u8>(dst, self.0);
+    }
+}
+
+impl flatbuffers::EndianScalar for IngestOutcome {
+  type Scalar = u8;
+  #[inline]
+  fn to_little_endian(self) -> u8 {
+    self.0.to_le()
+  }
+  #[inline]
+  #[allow(clippy::wrong_self_convention)]
+  fn from_little_endian(v: u8) -> Self {
+    let b = u8::from_le(v);
+    Self(b)
+  }
+}
+
+impl<'a> flatbuffers::Verifiable for IngestOutcome {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    u8::run_verifier(v, pos)
+  }
+}
+
+impl flatbuffers::SimpleToVerifyInSlice for IngestOutcome {}
 /// 128 bits: an identity or a ULID. A struct: its shape can never change.
 // struct Id128, aligned to 8
 #[repr(transparent)]
@@ -396,10 +577,382 @@ impl core::fmt::Debug for Settings<'_> {
       ds.finish()
   }
 }
+pub enum FeatureOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Something that the database uses and that not every program knows.
+pub struct Feature<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for Feature<'a> {
+  type Inner = Feature<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> Feature<'a> {
+  pub const VT_NAME: flatbuffers::VOffsetT = 4;
+  pub const VT_AUDIENCE: flatbuffers::VOffsetT = 6;
+  pub const VT_SINCE: flatbuffers::VOffsetT = 8;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    Feature { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args FeatureArgs<'args>
+  ) -> flatbuffers::WIPOffset<Feature<'bldr>> {
+    let mut builder = FeatureBuilder::new(_fbb);
+    if let Some(x) = args.since { builder.add_since(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.add_audience(args.audience);
+    builder.finish()
+  }
+
+
+  /// Its name.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(Feature::VT_NAME, None).unwrap()}
+  }
+  /// Who must know it.
+  #[inline]
+  pub fn audience(&self) -> Audience {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Audience>(Feature::VT_AUDIENCE, Some(Audience::Readers)).unwrap()}
+  }
+  /// The version of Siltstone that brought it; for people.
+  #[inline]
+  pub fn since(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(Feature::VT_SINCE, None)}
+  }
+}
+
+impl flatbuffers::Verifiable for Feature<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<Audience>("audience", Self::VT_AUDIENCE, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("since", Self::VT_SINCE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct FeatureArgs<'a> {
+    pub name: Option<flatbuffers::WIPOffset<&'a str>>,
+    pub audience: Audience,
+    pub since: Option<flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for FeatureArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    FeatureArgs {
+      name: None, // required field
+      audience: Audience::Readers,
+      since: None,
+    }
+  }
+}
+
+pub struct FeatureBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> FeatureBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_name(&mut self, name: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Feature::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_audience(&mut self, audience: Audience) {
+    self.fbb_.push_slot::<Audience>(Feature::VT_AUDIENCE, audience, Audience::Readers);
+  }
+  #[inline]
+  pub fn add_since(&mut self, since: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Feature::VT_SINCE, since);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> FeatureBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    FeatureBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<Feature<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Feature::VT_NAME,"name");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for Feature<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("Feature");
+      ds.field("name", &self.name());
+      ds.field("audience", &self.audience());
+      ds.field("since", &self.since());
+      ds.finish()
+  }
+}
+pub enum ExtensionOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// What every commit carries on, whether or not its maker knows what it is.
+pub struct Extension<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for Extension<'a> {
+  type Inner = Extension<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> Extension<'a> {
+  pub const VT_NAME: flatbuffers::VOffsetT = 4;
+  pub const VT_VALUE: flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    Extension { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args ExtensionArgs<'args>
+  ) -> flatbuffers::WIPOffset<Extension<'bldr>> {
+    let mut builder = ExtensionBuilder::new(_fbb);
+    if let Some(x) = args.value { builder.add_value(x); }
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// Its name.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(Extension::VT_NAME, None).unwrap()}
+  }
+  /// Its bytes.
+  #[inline]
+  pub fn value(&self) -> Option<flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, u8>>>(Extension::VT_VALUE, None)}
+  }
+}
+
+impl flatbuffers::Verifiable for Extension<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, u8>>>("value", Self::VT_VALUE, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct ExtensionArgs<'a> {
+    pub name: Option<flatbuffers::WIPOffset<&'a str>>,
+    pub value: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, u8>>>,
+}
+impl<'a> Default for ExtensionArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    ExtensionArgs {
+      name: None, // required field
+      value: None,
+    }
+  }
+}
+
+pub struct ExtensionBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> ExtensionBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_name(&mut self, name: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Extension::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_value(&mut self, value: flatbuffers::WIPOffset<flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Extension::VT_VALUE, value);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> ExtensionBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    ExtensionBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<Extension<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Extension::VT_NAME,"name");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for Extension<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("Extension");
+      ds.field("name", &self.name());
+      ds.field("value", &self.value());
+      ds.finish()
+  }
+}
+pub enum WalStoreOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Where the WAL lies, if not with all the rest.
+pub struct WalStore<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for WalStore<'a> {
+  type Inner = WalStore<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> WalStore<'a> {
+  pub const VT_ID: flatbuffers::VOffsetT = 4;
+  pub const VT_LOCATION: flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    WalStore { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args WalStoreArgs<'args>
+  ) -> flatbuffers::WIPOffset<WalStore<'bldr>> {
+    let mut builder = WalStoreBuilder::new(_fbb);
+    if let Some(x) = args.location { builder.add_location(x); }
+    if let Some(x) = args.id { builder.add_id(x); }
+    builder.finish()
+  }
+
+
+  /// Identity of the store.
+  #[inline]
+  pub fn id(&self) -> &'a Id128 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(WalStore::VT_ID, None).unwrap()}
+  }
+  /// Where it is, as a URL; missing where whoever opens must say so.
+  #[inline]
+  pub fn location(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(WalStore::VT_LOCATION, None)}
+  }
+}
+
+impl flatbuffers::Verifiable for WalStore<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<Id128>("id", Self::VT_ID, true)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("location", Self::VT_LOCATION, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct WalStoreArgs<'a> {
+    pub id: Option<&'a Id128>,
+    pub location: Option<flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for WalStoreArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    WalStoreArgs {
+      id: None, // required field
+      location: None,
+    }
+  }
+}
+
+pub struct WalStoreBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> WalStoreBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_id(&mut self, id: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(WalStore::VT_ID, id);
+  }
+  #[inline]
+  pub fn add_location(&mut self, location: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(WalStore::VT_LOCATION, location);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> WalStoreBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    WalStoreBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<WalStore<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, WalStore::VT_ID,"id");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for WalStore<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("WalStore");
+      ds.field("id", &self.id());
+      ds.field("location", &self.location());
+      ds.finish()
+  }
+}
 pub enum AncestorOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// A database whose tables this one uses.
+/// A database whose tables this one uses, by one pin in it.
 pub struct Ancestor<'a> {
   pub _tab: flatbuffers::Table<'a>,
 }
@@ -416,6 +969,7 @@ impl<'a> Ancestor<'a> {
   pub const VT_DATABASE: flatbuffers::VOffsetT = 4;
   pub const VT_LOCATION: flatbuffers::VOffsetT = 6;
   pub const VT_CHECKPOINT: flatbuffers::VOffsetT = 8;
+  pub const VT_NUMBER: flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -427,6 +981,7 @@ impl<'a> Ancestor<'a> {
     args: &'args AncestorArgs<'args>
   ) -> flatbuffers::WIPOffset<Ancestor<'bldr>> {
     let mut builder = AncestorBuilder::new(_fbb);
+    builder.add_number(args.number);
     if let Some(x) = args.checkpoint { builder.add_checkpoint(x); }
     if let Some(x) = args.location { builder.add_location(x); }
     if let Some(x) = args.database { builder.add_database(x); }
@@ -458,6 +1013,14 @@ impl<'a> Ancestor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Id128>(Ancestor::VT_CHECKPOINT, None).unwrap()}
   }
+  /// What descriptors name it by: given once, and never again.
+  #[inline]
+  pub fn number(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Ancestor::VT_NUMBER, Some(0)).unwrap()}
+  }
 }
 
 impl flatbuffers::Verifiable for Ancestor<'_> {
@@ -470,6 +1033,7 @@ impl flatbuffers::Verifiable for Ancestor<'_> {
      .visit_field::<Id128>("database", Self::VT_DATABASE, true)?
      .visit_field::<flatbuffers::ForwardsUOffset<&str>>("location", Self::VT_LOCATION, true)?
      .visit_field::<Id128>("checkpoint", Self::VT_CHECKPOINT, true)?
+     .visit_field::<u32>("number", Self::VT_NUMBER, false)?
      .finish();
     Ok(())
   }
@@ -478,6 +1042,7 @@ pub struct AncestorArgs<'a> {
     pub database: Option<&'a Id128>,
     pub location: Option<flatbuffers::WIPOffset<&'a str>>,
     pub checkpoint: Option<&'a Id128>,
+    pub number: u32,
 }
 impl<'a> Default for AncestorArgs<'a> {
   #[inline]
@@ -486,6 +1051,7 @@ impl<'a> Default for AncestorArgs<'a> {
       database: None, // required field
       location: None, // required field
       checkpoint: None, // required field
+      number: 0,
     }
   }
 }
@@ -506,6 +1072,10 @@ impl<'a: 'b, 'b> AncestorBuilder<'a, 'b> {
   #[inline]
   pub fn add_checkpoint(&mut self, checkpoint: &Id128) {
     self.fbb_.push_slot_always::<&Id128>(Ancestor::VT_CHECKPOINT, checkpoint);
+  }
+  #[inline]
+  pub fn add_number(&mut self, number: u32) {
+    self.fbb_.push_slot::<u32>(Ancestor::VT_NUMBER, number, 0);
   }
   #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> AncestorBuilder<'a, 'b> {
@@ -531,6 +1101,7 @@ impl core::fmt::Debug for Ancestor<'_> {
       ds.field("database", &self.database());
       ds.field("location", &self.location());
       ds.field("checkpoint", &self.checkpoint());
+      ds.field("number", &self.number());
       ds.finish()
   }
 }
@@ -858,6 +1429,9 @@ impl<'a> SstDescriptor<'a> {
   pub const VT_MAX_EXPIRY: flatbuffers::VOffsetT = 34;
   pub const VT_RANGE_DELETES_OFFSET: flatbuffers::VOffsetT = 36;
   pub const VT_RANGE_DELETES_BYTES: flatbuffers::VOffsetT = 38;
+  pub const VT_JOB: flatbuffers::VOffsetT = 40;
+  pub const VT_SUM: flatbuffers::VOffsetT = 42;
+  pub const VT_SUM_KIND: flatbuffers::VOffsetT = 44;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -880,6 +1454,8 @@ impl<'a> SstDescriptor<'a> {
     if let Some(x) = args.seq_override { builder.add_seq_override(x); }
     builder.add_tail_offset(args.tail_offset);
     builder.add_object_bytes(args.object_bytes);
+    if let Some(x) = args.sum { builder.add_sum(x); }
+    if let Some(x) = args.job { builder.add_job(x); }
     if let Some(x) = args.visible_end { builder.add_visible_end(x); }
     if let Some(x) = args.visible_start { builder.add_visible_start(x); }
     if let Some(x) = args.last_key { builder.add_last_key(x); }
@@ -887,11 +1463,12 @@ impl<'a> SstDescriptor<'a> {
     builder.add_checksum(args.checksum);
     if let Some(x) = args.ancestor { builder.add_ancestor(x); }
     if let Some(x) = args.id { builder.add_id(x); }
+    if let Some(x) = args.sum_kind { builder.add_sum_kind(x); }
     builder.finish()
   }
 
 
-  /// Name under `compacted/`, and the object id in its envelope.
+  /// Its name in its folder, and the object id in its envelope.
   #[inline]
   pub fn id(&self) -> &'a Id128 {
     // Safety:
@@ -899,7 +1476,7 @@ impl<'a> SstDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<Id128>(SstDescriptor::VT_ID, None).unwrap()}
   }
-  /// Index of the ancestor whose folder holds the object; missing for the own folder.
+  /// Number of the ancestor that holds the object; missing for the database itself.
   #[inline]
   pub fn ancestor(&self) -> Option<u32> {
     // Safety:
@@ -1035,6 +1612,30 @@ impl<'a> SstDescriptor<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(SstDescriptor::VT_RANGE_DELETES_BYTES, None)}
   }
+  /// The ingest job in whose folder the object lies; missing for `compacted/`.
+  #[inline]
+  pub fn job(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(SstDescriptor::VT_JOB, None)}
+  }
+  /// Order-free sum over the entries; missing when there is none.
+  #[inline]
+  pub fn sum(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(SstDescriptor::VT_SUM, None)}
+  }
+  /// What the sum adds up; missing, like the sum, when there is none.
+  #[inline]
+  pub fn sum_kind(&self) -> Option<u8> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u8>(SstDescriptor::VT_SUM_KIND, None)}
+  }
 }
 
 impl flatbuffers::Verifiable for SstDescriptor<'_> {
@@ -1062,6 +1663,9 @@ impl flatbuffers::Verifiable for SstDescriptor<'_> {
      .visit_field::<u64>("max_expiry", Self::VT_MAX_EXPIRY, false)?
      .visit_field::<u64>("range_deletes_offset", Self::VT_RANGE_DELETES_OFFSET, false)?
      .visit_field::<u64>("range_deletes_bytes", Self::VT_RANGE_DELETES_BYTES, false)?
+     .visit_field::<Id128>("job", Self::VT_JOB, false)?
+     .visit_field::<Id128>("sum", Self::VT_SUM, false)?
+     .visit_field::<u8>("sum_kind", Self::VT_SUM_KIND, false)?
      .finish();
     Ok(())
   }
@@ -1085,6 +1689,9 @@ pub struct SstDescriptorArgs<'a> {
     pub max_expiry: Option<u64>,
     pub range_deletes_offset: Option<u64>,
     pub range_deletes_bytes: Option<u64>,
+    pub job: Option<&'a Id128>,
+    pub sum: Option<&'a Id128>,
+    pub sum_kind: Option<u8>,
 }
 impl<'a> Default for SstDescriptorArgs<'a> {
   #[inline]
@@ -1108,6 +1715,9 @@ impl<'a> Default for SstDescriptorArgs<'a> {
       max_expiry: None,
       range_deletes_offset: None,
       range_deletes_bytes: None,
+      job: None,
+      sum: None,
+      sum_kind: None,
     }
   }
 }
@@ -1190,6 +1800,18 @@ impl<'a: 'b, 'b> SstDescriptorBuilder<'a, 'b> {
     self.fbb_.push_slot_always::<u64>(SstDescriptor::VT_RANGE_DELETES_BYTES, range_deletes_bytes);
   }
   #[inline]
+  pub fn add_job(&mut self, job: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(SstDescriptor::VT_JOB, job);
+  }
+  #[inline]
+  pub fn add_sum(&mut self, sum: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(SstDescriptor::VT_SUM, sum);
+  }
+  #[inline]
+  pub fn add_sum_kind(&mut self, sum_kind: u8) {
+    self.fbb_.push_slot_always::<u8>(SstDescriptor::VT_SUM_KIND, sum_kind);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> SstDescriptorBuilder<'a, 'b> {
     let start = _fbb.start_table();
     SstDescriptorBuilder {
@@ -1228,6 +1850,9 @@ impl core::fmt::Debug for SstDescriptor<'_> {
       ds.field("max_expiry", &self.max_expiry());
       ds.field("range_deletes_offset", &self.range_deletes_offset());
       ds.field("range_deletes_bytes", &self.range_deletes_bytes());
+      ds.field("job", &self.job());
+      ds.field("sum", &self.sum());
+      ds.field("sum_kind", &self.sum_kind());
       ds.finish()
   }
 }
@@ -1733,6 +2358,7 @@ impl<'a> Checkpoint<'a> {
   pub const VT_OWNER_DATABASE: flatbuffers::VOffsetT = 22;
   pub const VT_NAME: flatbuffers::VOffsetT = 24;
   pub const VT_METADATA: flatbuffers::VOffsetT = 26;
+  pub const VT_MANIFEST_ATTEMPT: flatbuffers::VOffsetT = 28;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -1750,6 +2376,7 @@ impl<'a> Checkpoint<'a> {
     builder.add_wal_id_last_seen(args.wal_id_last_seen);
     builder.add_replay_from(args.replay_from);
     builder.add_manifest_id(args.manifest_id);
+    if let Some(x) = args.manifest_attempt { builder.add_manifest_attempt(x); }
     if let Some(x) = args.metadata { builder.add_metadata(x); }
     if let Some(x) = args.name { builder.add_name(x); }
     if let Some(x) = args.owner_database { builder.add_owner_database(x); }
@@ -1856,6 +2483,14 @@ impl<'a> Checkpoint<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Fact>>>>(Checkpoint::VT_METADATA, None)}
   }
+  /// The attempt that wrote the manifest it pins; missing where it is the one this stands in.
+  #[inline]
+  pub fn manifest_attempt(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(Checkpoint::VT_MANIFEST_ATTEMPT, None)}
+  }
 }
 
 impl flatbuffers::Verifiable for Checkpoint<'_> {
@@ -1877,6 +2512,7 @@ impl flatbuffers::Verifiable for Checkpoint<'_> {
      .visit_field::<Id128>("owner_database", Self::VT_OWNER_DATABASE, false)?
      .visit_field::<flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, false)?
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Fact>>>>("metadata", Self::VT_METADATA, false)?
+     .visit_field::<Id128>("manifest_attempt", Self::VT_MANIFEST_ATTEMPT, false)?
      .finish();
     Ok(())
   }
@@ -1894,6 +2530,7 @@ pub struct CheckpointArgs<'a> {
     pub owner_database: Option<&'a Id128>,
     pub name: Option<flatbuffers::WIPOffset<&'a str>>,
     pub metadata: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Fact<'a>>>>>,
+    pub manifest_attempt: Option<&'a Id128>,
 }
 impl<'a> Default for CheckpointArgs<'a> {
   #[inline]
@@ -1911,6 +2548,7 @@ impl<'a> Default for CheckpointArgs<'a> {
       owner_database: None,
       name: None,
       metadata: None,
+      manifest_attempt: None,
     }
   }
 }
@@ -1969,6 +2607,10 @@ impl<'a: 'b, 'b> CheckpointBuilder<'a, 'b> {
     self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Checkpoint::VT_METADATA, metadata);
   }
   #[inline]
+  pub fn add_manifest_attempt(&mut self, manifest_attempt: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(Checkpoint::VT_MANIFEST_ATTEMPT, manifest_attempt);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> CheckpointBuilder<'a, 'b> {
     let start = _fbb.start_table();
     CheckpointBuilder {
@@ -1999,6 +2641,414 @@ impl core::fmt::Debug for Checkpoint<'_> {
       ds.field("owner_database", &self.owner_database());
       ds.field("name", &self.name());
       ds.field("metadata", &self.metadata());
+      ds.field("manifest_attempt", &self.manifest_attempt());
+      ds.finish()
+  }
+}
+pub enum LeasedVersionOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A manifest that a lease keeps alive, with its tables.
+pub struct LeasedVersion<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for LeasedVersion<'a> {
+  type Inner = LeasedVersion<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> LeasedVersion<'a> {
+  pub const VT_MANIFEST_ID: flatbuffers::VOffsetT = 4;
+  pub const VT_MANIFEST_ATTEMPT: flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    LeasedVersion { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args LeasedVersionArgs<'args>
+  ) -> flatbuffers::WIPOffset<LeasedVersion<'bldr>> {
+    let mut builder = LeasedVersionBuilder::new(_fbb);
+    builder.add_manifest_id(args.manifest_id);
+    if let Some(x) = args.manifest_attempt { builder.add_manifest_attempt(x); }
+    builder.finish()
+  }
+
+
+  /// Its number.
+  #[inline]
+  pub fn manifest_id(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(LeasedVersion::VT_MANIFEST_ID, Some(0)).unwrap()}
+  }
+  /// The attempt that wrote it; missing where it is the one this stands in.
+  #[inline]
+  pub fn manifest_attempt(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(LeasedVersion::VT_MANIFEST_ATTEMPT, None)}
+  }
+}
+
+impl flatbuffers::Verifiable for LeasedVersion<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<u64>("manifest_id", Self::VT_MANIFEST_ID, false)?
+     .visit_field::<Id128>("manifest_attempt", Self::VT_MANIFEST_ATTEMPT, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct LeasedVersionArgs<'a> {
+    pub manifest_id: u64,
+    pub manifest_attempt: Option<&'a Id128>,
+}
+impl<'a> Default for LeasedVersionArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    LeasedVersionArgs {
+      manifest_id: 0,
+      manifest_attempt: None,
+    }
+  }
+}
+
+pub struct LeasedVersionBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> LeasedVersionBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_manifest_id(&mut self, manifest_id: u64) {
+    self.fbb_.push_slot::<u64>(LeasedVersion::VT_MANIFEST_ID, manifest_id, 0);
+  }
+  #[inline]
+  pub fn add_manifest_attempt(&mut self, manifest_attempt: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(LeasedVersion::VT_MANIFEST_ATTEMPT, manifest_attempt);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> LeasedVersionBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    LeasedVersionBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<LeasedVersion<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for LeasedVersion<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("LeasedVersion");
+      ds.field("manifest_id", &self.manifest_id());
+      ds.field("manifest_attempt", &self.manifest_attempt());
+      ds.finish()
+  }
+}
+pub enum LeaseOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// Versions that readers share until a moment.
+pub struct Lease<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for Lease<'a> {
+  type Inner = Lease<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> Lease<'a> {
+  pub const VT_EXPIRES_AT: flatbuffers::VOffsetT = 4;
+  pub const VT_VERSIONS: flatbuffers::VOffsetT = 6;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    Lease { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args LeaseArgs<'args>
+  ) -> flatbuffers::WIPOffset<Lease<'bldr>> {
+    let mut builder = LeaseBuilder::new(_fbb);
+    builder.add_expires_at(args.expires_at);
+    if let Some(x) = args.versions { builder.add_versions(x); }
+    builder.finish()
+  }
+
+
+  /// When it may be revoked.
+  #[inline]
+  pub fn expires_at(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Lease::VT_EXPIRES_AT, Some(0)).unwrap()}
+  }
+  /// What it covers, ascending.
+  #[inline]
+  pub fn versions(&self) -> flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<LeasedVersion<'a>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<LeasedVersion>>>>(Lease::VT_VERSIONS, None).unwrap()}
+  }
+}
+
+impl flatbuffers::Verifiable for Lease<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<u64>("expires_at", Self::VT_EXPIRES_AT, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<LeasedVersion>>>>("versions", Self::VT_VERSIONS, true)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct LeaseArgs<'a> {
+    pub expires_at: u64,
+    pub versions: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<LeasedVersion<'a>>>>>,
+}
+impl<'a> Default for LeaseArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    LeaseArgs {
+      expires_at: 0,
+      versions: None, // required field
+    }
+  }
+}
+
+pub struct LeaseBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> LeaseBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_expires_at(&mut self, expires_at: u64) {
+    self.fbb_.push_slot::<u64>(Lease::VT_EXPIRES_AT, expires_at, 0);
+  }
+  #[inline]
+  pub fn add_versions(&mut self, versions: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<LeasedVersion<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Lease::VT_VERSIONS, versions);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> LeaseBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    LeaseBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<Lease<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Lease::VT_VERSIONS,"versions");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for Lease<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("Lease");
+      ds.field("expires_at", &self.expires_at());
+      ds.field("versions", &self.versions());
+      ds.finish()
+  }
+}
+pub enum TimelineOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A history that began with a restore, or with a clone.
+pub struct Timeline<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for Timeline<'a> {
+  type Inner = Timeline<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> Timeline<'a> {
+  pub const VT_ID: flatbuffers::VOffsetT = 4;
+  pub const VT_CUT: flatbuffers::VOffsetT = 6;
+  pub const VT_BEGINS: flatbuffers::VOffsetT = 8;
+  pub const VT_MANIFEST_ID: flatbuffers::VOffsetT = 10;
+  pub const VT_BEGAN_AT: flatbuffers::VOffsetT = 12;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    Timeline { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args TimelineArgs<'args>
+  ) -> flatbuffers::WIPOffset<Timeline<'bldr>> {
+    let mut builder = TimelineBuilder::new(_fbb);
+    builder.add_began_at(args.began_at);
+    builder.add_manifest_id(args.manifest_id);
+    builder.add_begins(args.begins);
+    builder.add_cut(args.cut);
+    if let Some(x) = args.id { builder.add_id(x); }
+    builder.finish()
+  }
+
+
+  /// Its identity.
+  #[inline]
+  pub fn id(&self) -> &'a Id128 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(Timeline::VT_ID, None).unwrap()}
+  }
+  /// The last sequence number that counts of the history before.
+  #[inline]
+  pub fn cut(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Timeline::VT_CUT, Some(0)).unwrap()}
+  }
+  /// The first sequence number of its own.
+  #[inline]
+  pub fn begins(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Timeline::VT_BEGINS, Some(0)).unwrap()}
+  }
+  /// The manifest that it began with.
+  #[inline]
+  pub fn manifest_id(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Timeline::VT_MANIFEST_ID, Some(0)).unwrap()}
+  }
+  /// When it began.
+  #[inline]
+  pub fn began_at(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Timeline::VT_BEGAN_AT, Some(0)).unwrap()}
+  }
+}
+
+impl flatbuffers::Verifiable for Timeline<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<Id128>("id", Self::VT_ID, true)?
+     .visit_field::<u64>("cut", Self::VT_CUT, false)?
+     .visit_field::<u64>("begins", Self::VT_BEGINS, false)?
+     .visit_field::<u64>("manifest_id", Self::VT_MANIFEST_ID, false)?
+     .visit_field::<u64>("began_at", Self::VT_BEGAN_AT, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct TimelineArgs<'a> {
+    pub id: Option<&'a Id128>,
+    pub cut: u64,
+    pub begins: u64,
+    pub manifest_id: u64,
+    pub began_at: u64,
+}
+impl<'a> Default for TimelineArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    TimelineArgs {
+      id: None, // required field
+      cut: 0,
+      begins: 0,
+      manifest_id: 0,
+      began_at: 0,
+    }
+  }
+}
+
+pub struct TimelineBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> TimelineBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_id(&mut self, id: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(Timeline::VT_ID, id);
+  }
+  #[inline]
+  pub fn add_cut(&mut self, cut: u64) {
+    self.fbb_.push_slot::<u64>(Timeline::VT_CUT, cut, 0);
+  }
+  #[inline]
+  pub fn add_begins(&mut self, begins: u64) {
+    self.fbb_.push_slot::<u64>(Timeline::VT_BEGINS, begins, 0);
+  }
+  #[inline]
+  pub fn add_manifest_id(&mut self, manifest_id: u64) {
+    self.fbb_.push_slot::<u64>(Timeline::VT_MANIFEST_ID, manifest_id, 0);
+  }
+  #[inline]
+  pub fn add_began_at(&mut self, began_at: u64) {
+    self.fbb_.push_slot::<u64>(Timeline::VT_BEGAN_AT, began_at, 0);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> TimelineBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    TimelineBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<Timeline<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Timeline::VT_ID,"id");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for Timeline<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("Timeline");
+      ds.field("id", &self.id());
+      ds.field("cut", &self.cut());
+      ds.field("begins", &self.begins());
+      ds.field("manifest_id", &self.manifest_id());
+      ds.field("began_at", &self.began_at());
       ds.finish()
   }
 }
@@ -2021,6 +3071,10 @@ impl<'a> flatbuffers::Follow<'a> for PendingIngest<'a> {
 impl<'a> PendingIngest<'a> {
   pub const VT_JOB: flatbuffers::VOffsetT = 4;
   pub const VT_REQUESTED_AT: flatbuffers::VOffsetT = 6;
+  pub const VT_DIGEST: flatbuffers::VOffsetT = 8;
+  pub const VT_APP: flatbuffers::VOffsetT = 10;
+  pub const VT_VERSION: flatbuffers::VOffsetT = 12;
+  pub const VT_TIMELINE: flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -2032,7 +3086,11 @@ impl<'a> PendingIngest<'a> {
     args: &'args PendingIngestArgs<'args>
   ) -> flatbuffers::WIPOffset<PendingIngest<'bldr>> {
     let mut builder = PendingIngestBuilder::new(_fbb);
+    builder.add_version(args.version);
     builder.add_requested_at(args.requested_at);
+    if let Some(x) = args.timeline { builder.add_timeline(x); }
+    if let Some(x) = args.app { builder.add_app(x); }
+    if let Some(x) = args.digest { builder.add_digest(x); }
     if let Some(x) = args.job { builder.add_job(x); }
     builder.finish()
   }
@@ -2054,6 +3112,38 @@ impl<'a> PendingIngest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<u64>(PendingIngest::VT_REQUESTED_AT, Some(0)).unwrap()}
   }
+  /// Digest of what it brings.
+  #[inline]
+  pub fn digest(&self) -> Option<flatbuffers::Vector<'a, u8>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, u8>>>(PendingIngest::VT_DIGEST, None)}
+  }
+  /// The application whose version it is; missing for none.
+  #[inline]
+  pub fn app(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(PendingIngest::VT_APP, None)}
+  }
+  /// The version of that application.
+  #[inline]
+  pub fn version(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(PendingIngest::VT_VERSION, Some(0)).unwrap()}
+  }
+  /// The timeline it was staged for; missing for the first one.
+  #[inline]
+  pub fn timeline(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(PendingIngest::VT_TIMELINE, None)}
+  }
 }
 
 impl flatbuffers::Verifiable for PendingIngest<'_> {
@@ -2065,6 +3155,10 @@ impl flatbuffers::Verifiable for PendingIngest<'_> {
     v.visit_table(pos)?
      .visit_field::<Id128>("job", Self::VT_JOB, true)?
      .visit_field::<u64>("requested_at", Self::VT_REQUESTED_AT, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, u8>>>("digest", Self::VT_DIGEST, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("app", Self::VT_APP, false)?
+     .visit_field::<u64>("version", Self::VT_VERSION, false)?
+     .visit_field::<Id128>("timeline", Self::VT_TIMELINE, false)?
      .finish();
     Ok(())
   }
@@ -2072,6 +3166,10 @@ impl flatbuffers::Verifiable for PendingIngest<'_> {
 pub struct PendingIngestArgs<'a> {
     pub job: Option<&'a Id128>,
     pub requested_at: u64,
+    pub digest: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, u8>>>,
+    pub app: Option<flatbuffers::WIPOffset<&'a str>>,
+    pub version: u64,
+    pub timeline: Option<&'a Id128>,
 }
 impl<'a> Default for PendingIngestArgs<'a> {
   #[inline]
@@ -2079,6 +3177,10 @@ impl<'a> Default for PendingIngestArgs<'a> {
     PendingIngestArgs {
       job: None, // required field
       requested_at: 0,
+      digest: None,
+      app: None,
+      version: 0,
+      timeline: None,
     }
   }
 }
@@ -2095,6 +3197,22 @@ impl<'a: 'b, 'b> PendingIngestBuilder<'a, 'b> {
   #[inline]
   pub fn add_requested_at(&mut self, requested_at: u64) {
     self.fbb_.push_slot::<u64>(PendingIngest::VT_REQUESTED_AT, requested_at, 0);
+  }
+  #[inline]
+  pub fn add_digest(&mut self, digest: flatbuffers::WIPOffset<flatbuffers::Vector<'b , u8>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(PendingIngest::VT_DIGEST, digest);
+  }
+  #[inline]
+  pub fn add_app(&mut self, app: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(PendingIngest::VT_APP, app);
+  }
+  #[inline]
+  pub fn add_version(&mut self, version: u64) {
+    self.fbb_.push_slot::<u64>(PendingIngest::VT_VERSION, version, 0);
+  }
+  #[inline]
+  pub fn add_timeline(&mut self, timeline: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(PendingIngest::VT_TIMELINE, timeline);
   }
   #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> PendingIngestBuilder<'a, 'b> {
@@ -2117,41 +3235,49 @@ impl core::fmt::Debug for PendingIngest<'_> {
     let mut ds = f.debug_struct("PendingIngest");
       ds.field("job", &self.job());
       ds.field("requested_at", &self.requested_at());
+      ds.field("digest", &self.digest());
+      ds.field("app", &self.app());
+      ds.field("version", &self.version());
+      ds.field("timeline", &self.timeline());
       ds.finish()
   }
 }
-pub enum AdoptedIngestOffset {}
+pub enum RememberedIngestOffset {}
 #[derive(Copy, Clone, PartialEq)]
 
-/// An ingest job that became part of the database.
-pub struct AdoptedIngest<'a> {
+/// An ingest job that ended, for as long as a request of it may arrive.
+pub struct RememberedIngest<'a> {
   pub _tab: flatbuffers::Table<'a>,
 }
 
-impl<'a> flatbuffers::Follow<'a> for AdoptedIngest<'a> {
-  type Inner = AdoptedIngest<'a>;
+impl<'a> flatbuffers::Follow<'a> for RememberedIngest<'a> {
+  type Inner = RememberedIngest<'a>;
   #[inline]
   unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
     Self { _tab: flatbuffers::Table::new(buf, loc) }
   }
 }
 
-impl<'a> AdoptedIngest<'a> {
+impl<'a> RememberedIngest<'a> {
   pub const VT_JOB: flatbuffers::VOffsetT = 4;
-  pub const VT_SEQ: flatbuffers::VOffsetT = 6;
+  pub const VT_OUTCOME: flatbuffers::VOffsetT = 6;
+  pub const VT_SEQ: flatbuffers::VOffsetT = 8;
+  pub const VT_REASON: flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
-    AdoptedIngest { _tab: table }
+    RememberedIngest { _tab: table }
   }
   #[allow(unused_mut)]
   pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
     _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
-    args: &'args AdoptedIngestArgs<'args>
-  ) -> flatbuffers::WIPOffset<AdoptedIngest<'bldr>> {
-    let mut builder = AdoptedIngestBuilder::new(_fbb);
+    args: &'args RememberedIngestArgs<'args>
+  ) -> flatbuffers::WIPOffset<RememberedIngest<'bldr>> {
+    let mut builder = RememberedIngestBuilder::new(_fbb);
     builder.add_seq(args.seq);
+    if let Some(x) = args.reason { builder.add_reason(x); }
     if let Some(x) = args.job { builder.add_job(x); }
+    builder.add_outcome(args.outcome);
     builder.finish()
   }
 
@@ -2162,19 +3288,35 @@ impl<'a> AdoptedIngest<'a> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
-    unsafe { self._tab.get::<Id128>(AdoptedIngest::VT_JOB, None).unwrap()}
+    unsafe { self._tab.get::<Id128>(RememberedIngest::VT_JOB, None).unwrap()}
   }
-  /// The one sequence number of all its entries.
+  /// What became of it.
+  #[inline]
+  pub fn outcome(&self) -> IngestOutcome {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<IngestOutcome>(RememberedIngest::VT_OUTCOME, Some(IngestOutcome::Adopted)).unwrap()}
+  }
+  /// The last sequence number of its entries, where it was adopted.
   #[inline]
   pub fn seq(&self) -> u64 {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
-    unsafe { self._tab.get::<u64>(AdoptedIngest::VT_SEQ, Some(0)).unwrap()}
+    unsafe { self._tab.get::<u64>(RememberedIngest::VT_SEQ, Some(0)).unwrap()}
+  }
+  /// Why it was refused; missing for no reason.
+  #[inline]
+  pub fn reason(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(RememberedIngest::VT_REASON, None)}
   }
 }
 
-impl flatbuffers::Verifiable for AdoptedIngest<'_> {
+impl flatbuffers::Verifiable for RememberedIngest<'_> {
   #[inline]
   fn run_verifier(
     v: &mut flatbuffers::Verifier, pos: usize
@@ -2182,59 +3324,420 @@ impl flatbuffers::Verifiable for AdoptedIngest<'_> {
     use self::flatbuffers::Verifiable;
     v.visit_table(pos)?
      .visit_field::<Id128>("job", Self::VT_JOB, true)?
+     .visit_field::<IngestOutcome>("outcome", Self::VT_OUTCOME, false)?
+     .visit_field::<u64>("seq", Self::VT_SEQ, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("reason", Self::VT_REASON, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct RememberedIngestArgs<'a> {
+    pub job: Option<&'a Id128>,
+    pub outcome: IngestOutcome,
+    pub seq: u64,
+    pub reason: Option<flatbuffers::WIPOffset<&'a str>>,
+}
+impl<'a> Default for RememberedIngestArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    RememberedIngestArgs {
+      job: None, // required field
+      outcome: IngestOutcome::Adopted,
+      seq: 0,
+      reason: None,
+    }
+  }
+}
+
+pub struct RememberedIngestBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> RememberedIngestBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_job(&mut self, job: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(RememberedIngest::VT_JOB, job);
+  }
+  #[inline]
+  pub fn add_outcome(&mut self, outcome: IngestOutcome) {
+    self.fbb_.push_slot::<IngestOutcome>(RememberedIngest::VT_OUTCOME, outcome, IngestOutcome::Adopted);
+  }
+  #[inline]
+  pub fn add_seq(&mut self, seq: u64) {
+    self.fbb_.push_slot::<u64>(RememberedIngest::VT_SEQ, seq, 0);
+  }
+  #[inline]
+  pub fn add_reason(&mut self, reason: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(RememberedIngest::VT_REASON, reason);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> RememberedIngestBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    RememberedIngestBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<RememberedIngest<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, RememberedIngest::VT_JOB,"job");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for RememberedIngest<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("RememberedIngest");
+      ds.field("job", &self.job());
+      ds.field("outcome", &self.outcome());
+      ds.field("seq", &self.seq());
+      ds.field("reason", &self.reason());
+      ds.finish()
+  }
+}
+pub enum IngestAppOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// The last version that an application brought.
+pub struct IngestApp<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for IngestApp<'a> {
+  type Inner = IngestApp<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> IngestApp<'a> {
+  pub const VT_APP: flatbuffers::VOffsetT = 4;
+  pub const VT_VERSION: flatbuffers::VOffsetT = 6;
+  pub const VT_JOB: flatbuffers::VOffsetT = 8;
+  pub const VT_SEQ: flatbuffers::VOffsetT = 10;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    IngestApp { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args IngestAppArgs<'args>
+  ) -> flatbuffers::WIPOffset<IngestApp<'bldr>> {
+    let mut builder = IngestAppBuilder::new(_fbb);
+    builder.add_seq(args.seq);
+    builder.add_version(args.version);
+    if let Some(x) = args.job { builder.add_job(x); }
+    if let Some(x) = args.app { builder.add_app(x); }
+    builder.finish()
+  }
+
+
+  /// Its name.
+  #[inline]
+  pub fn app(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(IngestApp::VT_APP, None).unwrap()}
+  }
+  /// The version.
+  #[inline]
+  pub fn version(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IngestApp::VT_VERSION, Some(0)).unwrap()}
+  }
+  /// The job that brought it.
+  #[inline]
+  pub fn job(&self) -> &'a Id128 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(IngestApp::VT_JOB, None).unwrap()}
+  }
+  /// The last sequence number of its entries.
+  #[inline]
+  pub fn seq(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(IngestApp::VT_SEQ, Some(0)).unwrap()}
+  }
+}
+
+impl flatbuffers::Verifiable for IngestApp<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("app", Self::VT_APP, true)?
+     .visit_field::<u64>("version", Self::VT_VERSION, false)?
+     .visit_field::<Id128>("job", Self::VT_JOB, true)?
      .visit_field::<u64>("seq", Self::VT_SEQ, false)?
      .finish();
     Ok(())
   }
 }
-pub struct AdoptedIngestArgs<'a> {
+pub struct IngestAppArgs<'a> {
+    pub app: Option<flatbuffers::WIPOffset<&'a str>>,
+    pub version: u64,
     pub job: Option<&'a Id128>,
     pub seq: u64,
 }
-impl<'a> Default for AdoptedIngestArgs<'a> {
+impl<'a> Default for IngestAppArgs<'a> {
   #[inline]
   fn default() -> Self {
-    AdoptedIngestArgs {
+    IngestAppArgs {
+      app: None, // required field
+      version: 0,
       job: None, // required field
       seq: 0,
     }
   }
 }
 
-pub struct AdoptedIngestBuilder<'a: 'b, 'b> {
+pub struct IngestAppBuilder<'a: 'b, 'b> {
   fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
   start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
 }
-impl<'a: 'b, 'b> AdoptedIngestBuilder<'a, 'b> {
+impl<'a: 'b, 'b> IngestAppBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_app(&mut self, app: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(IngestApp::VT_APP, app);
+  }
+  #[inline]
+  pub fn add_version(&mut self, version: u64) {
+    self.fbb_.push_slot::<u64>(IngestApp::VT_VERSION, version, 0);
+  }
   #[inline]
   pub fn add_job(&mut self, job: &Id128) {
-    self.fbb_.push_slot_always::<&Id128>(AdoptedIngest::VT_JOB, job);
+    self.fbb_.push_slot_always::<&Id128>(IngestApp::VT_JOB, job);
   }
   #[inline]
   pub fn add_seq(&mut self, seq: u64) {
-    self.fbb_.push_slot::<u64>(AdoptedIngest::VT_SEQ, seq, 0);
+    self.fbb_.push_slot::<u64>(IngestApp::VT_SEQ, seq, 0);
   }
   #[inline]
-  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> AdoptedIngestBuilder<'a, 'b> {
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> IngestAppBuilder<'a, 'b> {
     let start = _fbb.start_table();
-    AdoptedIngestBuilder {
+    IngestAppBuilder {
       fbb_: _fbb,
       start_: start,
     }
   }
   #[inline]
-  pub fn finish(self) -> flatbuffers::WIPOffset<AdoptedIngest<'a>> {
+  pub fn finish(self) -> flatbuffers::WIPOffset<IngestApp<'a>> {
     let o = self.fbb_.end_table(self.start_);
-    self.fbb_.required(o, AdoptedIngest::VT_JOB,"job");
+    self.fbb_.required(o, IngestApp::VT_APP,"app");
+    self.fbb_.required(o, IngestApp::VT_JOB,"job");
     flatbuffers::WIPOffset::new(o.value())
   }
 }
 
-impl core::fmt::Debug for AdoptedIngest<'_> {
+impl core::fmt::Debug for IngestApp<'_> {
   fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-    let mut ds = f.debug_struct("AdoptedIngest");
+    let mut ds = f.debug_struct("IngestApp");
+      ds.field("app", &self.app());
+      ds.field("version", &self.version());
       ds.field("job", &self.job());
       ds.field("seq", &self.seq());
+      ds.finish()
+  }
+}
+pub enum HoldOffset {}
+#[derive(Copy, Clone, PartialEq)]
+
+/// A consumer's hold on the WAL.
+pub struct Hold<'a> {
+  pub _tab: flatbuffers::Table<'a>,
+}
+
+impl<'a> flatbuffers::Follow<'a> for Hold<'a> {
+  type Inner = Hold<'a>;
+  #[inline]
+  unsafe fn follow(buf: &'a [u8], loc: usize) -> Self::Inner {
+    Self { _tab: flatbuffers::Table::new(buf, loc) }
+  }
+}
+
+impl<'a> Hold<'a> {
+  pub const VT_NAME: flatbuffers::VOffsetT = 4;
+  pub const VT_GENERATION: flatbuffers::VOffsetT = 6;
+  pub const VT_WAL_FROM: flatbuffers::VOffsetT = 8;
+  pub const VT_SEQ: flatbuffers::VOffsetT = 10;
+  pub const VT_EXPIRES_AT: flatbuffers::VOffsetT = 12;
+  pub const VT_MOST_BYTES: flatbuffers::VOffsetT = 14;
+
+  #[inline]
+  pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
+    Hold { _tab: table }
+  }
+  #[allow(unused_mut)]
+  pub fn create<'bldr: 'args, 'args: 'mut_bldr, 'mut_bldr>(
+    _fbb: &'mut_bldr mut flatbuffers::FlatBufferBuilder<'bldr>,
+    args: &'args HoldArgs<'args>
+  ) -> flatbuffers::WIPOffset<Hold<'bldr>> {
+    let mut builder = HoldBuilder::new(_fbb);
+    if let Some(x) = args.most_bytes { builder.add_most_bytes(x); }
+    if let Some(x) = args.expires_at { builder.add_expires_at(x); }
+    builder.add_seq(args.seq);
+    builder.add_wal_from(args.wal_from);
+    builder.add_generation(args.generation);
+    if let Some(x) = args.name { builder.add_name(x); }
+    builder.finish()
+  }
+
+
+  /// The consumer's name.
+  #[inline]
+  pub fn name(&self) -> &'a str {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<&str>>(Hold::VT_NAME, None).unwrap()}
+  }
+  /// Which of those that ever had the name: larger is newer.
+  #[inline]
+  pub fn generation(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_GENERATION, Some(0)).unwrap()}
+  }
+  /// The first WAL id that it still needs.
+  #[inline]
+  pub fn wal_from(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_WAL_FROM, Some(0)).unwrap()}
+  }
+  /// The last sequence number that it has seen.
+  #[inline]
+  pub fn seq(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_SEQ, Some(0)).unwrap()}
+  }
+  /// When it may be revoked; missing for never.
+  #[inline]
+  pub fn expires_at(&self) -> Option<u64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_EXPIRES_AT, None)}
+  }
+  /// Bytes of WAL beyond which it may be revoked; missing for no bound.
+  #[inline]
+  pub fn most_bytes(&self) -> Option<u64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Hold::VT_MOST_BYTES, None)}
+  }
+}
+
+impl flatbuffers::Verifiable for Hold<'_> {
+  #[inline]
+  fn run_verifier(
+    v: &mut flatbuffers::Verifier, pos: usize
+  ) -> Result<(), flatbuffers::InvalidFlatbuffer> {
+    use self::flatbuffers::Verifiable;
+    v.visit_table(pos)?
+     .visit_field::<flatbuffers::ForwardsUOffset<&str>>("name", Self::VT_NAME, true)?
+     .visit_field::<u64>("generation", Self::VT_GENERATION, false)?
+     .visit_field::<u64>("wal_from", Self::VT_WAL_FROM, false)?
+     .visit_field::<u64>("seq", Self::VT_SEQ, false)?
+     .visit_field::<u64>("expires_at", Self::VT_EXPIRES_AT, false)?
+     .visit_field::<u64>("most_bytes", Self::VT_MOST_BYTES, false)?
+     .finish();
+    Ok(())
+  }
+}
+pub struct HoldArgs<'a> {
+    pub name: Option<flatbuffers::WIPOffset<&'a str>>,
+    pub generation: u64,
+    pub wal_from: u64,
+    pub seq: u64,
+    pub expires_at: Option<u64>,
+    pub most_bytes: Option<u64>,
+}
+impl<'a> Default for HoldArgs<'a> {
+  #[inline]
+  fn default() -> Self {
+    HoldArgs {
+      name: None, // required field
+      generation: 0,
+      wal_from: 0,
+      seq: 0,
+      expires_at: None,
+      most_bytes: None,
+    }
+  }
+}
+
+pub struct HoldBuilder<'a: 'b, 'b> {
+  fbb_: &'b mut flatbuffers::FlatBufferBuilder<'a>,
+  start_: flatbuffers::WIPOffset<flatbuffers::TableUnfinishedWIPOffset>,
+}
+impl<'a: 'b, 'b> HoldBuilder<'a, 'b> {
+  #[inline]
+  pub fn add_name(&mut self, name: flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Hold::VT_NAME, name);
+  }
+  #[inline]
+  pub fn add_generation(&mut self, generation: u64) {
+    self.fbb_.push_slot::<u64>(Hold::VT_GENERATION, generation, 0);
+  }
+  #[inline]
+  pub fn add_wal_from(&mut self, wal_from: u64) {
+    self.fbb_.push_slot::<u64>(Hold::VT_WAL_FROM, wal_from, 0);
+  }
+  #[inline]
+  pub fn add_seq(&mut self, seq: u64) {
+    self.fbb_.push_slot::<u64>(Hold::VT_SEQ, seq, 0);
+  }
+  #[inline]
+  pub fn add_expires_at(&mut self, expires_at: u64) {
+    self.fbb_.push_slot_always::<u64>(Hold::VT_EXPIRES_AT, expires_at);
+  }
+  #[inline]
+  pub fn add_most_bytes(&mut self, most_bytes: u64) {
+    self.fbb_.push_slot_always::<u64>(Hold::VT_MOST_BYTES, most_bytes);
+  }
+  #[inline]
+  pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> HoldBuilder<'a, 'b> {
+    let start = _fbb.start_table();
+    HoldBuilder {
+      fbb_: _fbb,
+      start_: start,
+    }
+  }
+  #[inline]
+  pub fn finish(self) -> flatbuffers::WIPOffset<Hold<'a>> {
+    let o = self.fbb_.end_table(self.start_);
+    self.fbb_.required(o, Hold::VT_NAME,"name");
+    flatbuffers::WIPOffset::new(o.value())
+  }
+}
+
+impl core::fmt::Debug for Hold<'_> {
+  fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let mut ds = f.debug_struct("Hold");
+      ds.field("name", &self.name());
+      ds.field("generation", &self.generation());
+      ds.field("wal_from", &self.wal_from());
+      ds.field("seq", &self.seq());
+      ds.field("expires_at", &self.expires_at());
+      ds.field("most_bytes", &self.most_bytes());
       ds.finish()
   }
 }
@@ -2279,7 +3782,20 @@ impl<'a> Manifest<'a> {
   pub const VT_FINISHED_JOBS: flatbuffers::VOffsetT = 46;
   pub const VT_CHECKPOINTS: flatbuffers::VOffsetT = 48;
   pub const VT_PENDING_INGESTS: flatbuffers::VOffsetT = 50;
-  pub const VT_ADOPTED_INGESTS: flatbuffers::VOffsetT = 52;
+  pub const VT_REMEMBERED_INGESTS: flatbuffers::VOffsetT = 52;
+  pub const VT_INGEST_APPS: flatbuffers::VOffsetT = 54;
+  pub const VT_INGEST_HORIZON: flatbuffers::VOffsetT = 56;
+  pub const VT_LEFT: flatbuffers::VOffsetT = 58;
+  pub const VT_FEATURES: flatbuffers::VOffsetT = 60;
+  pub const VT_EXTENSIONS: flatbuffers::VOffsetT = 62;
+  pub const VT_WAL_STORE: flatbuffers::VOffsetT = 64;
+  pub const VT_LAST_ANCESTOR: flatbuffers::VOffsetT = 66;
+  pub const VT_REQUEST: flatbuffers::VOffsetT = 68;
+  pub const VT_TABLES_SINCE: flatbuffers::VOffsetT = 70;
+  pub const VT_LEASES: flatbuffers::VOffsetT = 72;
+  pub const VT_TIMELINES: flatbuffers::VOffsetT = 74;
+  pub const VT_HOLDS: flatbuffers::VOffsetT = 76;
+  pub const VT_COMMIT_TIME: flatbuffers::VOffsetT = 78;
 
   #[inline]
   pub unsafe fn init_from_table(table: flatbuffers::Table<'a>) -> Self {
@@ -2291,6 +3807,9 @@ impl<'a> Manifest<'a> {
     args: &'args ManifestArgs<'args>
   ) -> flatbuffers::WIPOffset<Manifest<'bldr>> {
     let mut builder = ManifestBuilder::new(_fbb);
+    builder.add_commit_time(args.commit_time);
+    builder.add_tables_since(args.tables_since);
+    builder.add_ingest_horizon(args.ingest_horizon);
     builder.add_compactor_epoch(args.compactor_epoch);
     builder.add_last_l0_order(args.last_l0_order);
     builder.add_flushed_seq(args.flushed_seq);
@@ -2301,7 +3820,17 @@ impl<'a> Manifest<'a> {
     builder.add_writer_epoch(args.writer_epoch);
     if let Some(x) = args.destroyed_at { builder.add_destroyed_at(x); }
     builder.add_id(args.id);
-    if let Some(x) = args.adopted_ingests { builder.add_adopted_ingests(x); }
+    if let Some(x) = args.holds { builder.add_holds(x); }
+    if let Some(x) = args.timelines { builder.add_timelines(x); }
+    if let Some(x) = args.leases { builder.add_leases(x); }
+    if let Some(x) = args.request { builder.add_request(x); }
+    builder.add_last_ancestor(args.last_ancestor);
+    if let Some(x) = args.wal_store { builder.add_wal_store(x); }
+    if let Some(x) = args.extensions { builder.add_extensions(x); }
+    if let Some(x) = args.features { builder.add_features(x); }
+    if let Some(x) = args.left { builder.add_left(x); }
+    if let Some(x) = args.ingest_apps { builder.add_ingest_apps(x); }
+    if let Some(x) = args.remembered_ingests { builder.add_remembered_ingests(x); }
     if let Some(x) = args.pending_ingests { builder.add_pending_ingests(x); }
     if let Some(x) = args.checkpoints { builder.add_checkpoints(x); }
     if let Some(x) = args.finished_jobs { builder.add_finished_jobs(x); }
@@ -2360,7 +3889,7 @@ impl<'a> Manifest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, u8>>>(Manifest::VT_SCHEMA, None)}
   }
-  /// Databases that tables may live under; indices into this list never change.
+  /// Databases that tables may live under, number ascending.
   #[inline]
   pub fn ancestors(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Ancestor<'a>>>> {
     // Safety:
@@ -2512,13 +4041,117 @@ impl<'a> Manifest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<PendingIngest>>>>(Manifest::VT_PENDING_INGESTS, None)}
   }
-  /// Ingest jobs that were adopted.
+  /// Ingest jobs that ended, for as long as a request of theirs may arrive.
   #[inline]
-  pub fn adopted_ingests(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<AdoptedIngest<'a>>>> {
+  pub fn remembered_ingests(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<RememberedIngest<'a>>>> {
     // Safety:
     // Created from valid Table for this object
     // which contains a valid value in this slot
-    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<AdoptedIngest>>>>(Manifest::VT_ADOPTED_INGESTS, None)}
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<RememberedIngest>>>>(Manifest::VT_REMEMBERED_INGESTS, None)}
+  }
+  /// What applications brought last.
+  #[inline]
+  pub fn ingest_apps(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<IngestApp<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<IngestApp>>>>(Manifest::VT_INGEST_APPS, None)}
+  }
+  /// Requests of jobs whose deadline is before this are refused, and such jobs forgotten.
+  #[inline]
+  pub fn ingest_horizon(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Manifest::VT_INGEST_HORIZON, Some(0)).unwrap()}
+  }
+  /// Names of older writers that what is replayed may still name.
+  #[inline]
+  pub fn left(&self) -> Option<flatbuffers::Vector<'a, Id128>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, Id128>>>(Manifest::VT_LEFT, None)}
+  }
+  /// Features that whoever meets the database must know.
+  #[inline]
+  pub fn features(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Feature<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Feature>>>>(Manifest::VT_FEATURES, None)}
+  }
+  /// What is carried on as it is.
+  #[inline]
+  pub fn extensions(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Extension<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Extension>>>>(Manifest::VT_EXTENSIONS, None)}
+  }
+  /// Where the WAL lies; missing where it lies with all the rest.
+  #[inline]
+  pub fn wal_store(&self) -> Option<WalStore<'a>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<WalStore>>(Manifest::VT_WAL_STORE, None)}
+  }
+  /// The largest number ever given to an ancestor.
+  #[inline]
+  pub fn last_ancestor(&self) -> u32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u32>(Manifest::VT_LAST_ANCESTOR, Some(0)).unwrap()}
+  }
+  /// What a clone was begun with; missing for a database that is none.
+  #[inline]
+  pub fn request(&self) -> Option<&'a Id128> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<Id128>(Manifest::VT_REQUEST, None)}
+  }
+  /// The manifest that last changed a table, its place, its visible range or its number.
+  #[inline]
+  pub fn tables_since(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Manifest::VT_TABLES_SINCE, Some(0)).unwrap()}
+  }
+  /// What readers share.
+  #[inline]
+  pub fn leases(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Lease<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Lease>>>>(Manifest::VT_LEASES, None)}
+  }
+  /// Histories that began with a restore, or with a clone, the oldest first.
+  #[inline]
+  pub fn timelines(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Timeline<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Timeline>>>>(Manifest::VT_TIMELINES, None)}
+  }
+  /// Holds of consumers on the WAL.
+  #[inline]
+  pub fn holds(&self) -> Option<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Hold<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Hold>>>>(Manifest::VT_HOLDS, None)}
+  }
+  /// The latest commit time of what is in tables; 0 before the first.
+  #[inline]
+  pub fn commit_time(&self) -> u64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<u64>(Manifest::VT_COMMIT_TIME, Some(0)).unwrap()}
   }
 }
 
@@ -2553,7 +4186,20 @@ impl flatbuffers::Verifiable for Manifest<'_> {
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<FinishedJob>>>>("finished_jobs", Self::VT_FINISHED_JOBS, false)?
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Checkpoint>>>>("checkpoints", Self::VT_CHECKPOINTS, false)?
      .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<PendingIngest>>>>("pending_ingests", Self::VT_PENDING_INGESTS, false)?
-     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<AdoptedIngest>>>>("adopted_ingests", Self::VT_ADOPTED_INGESTS, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<RememberedIngest>>>>("remembered_ingests", Self::VT_REMEMBERED_INGESTS, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<IngestApp>>>>("ingest_apps", Self::VT_INGEST_APPS, false)?
+     .visit_field::<u64>("ingest_horizon", Self::VT_INGEST_HORIZON, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, Id128>>>("left", Self::VT_LEFT, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Feature>>>>("features", Self::VT_FEATURES, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Extension>>>>("extensions", Self::VT_EXTENSIONS, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<WalStore>>("wal_store", Self::VT_WAL_STORE, false)?
+     .visit_field::<u32>("last_ancestor", Self::VT_LAST_ANCESTOR, false)?
+     .visit_field::<Id128>("request", Self::VT_REQUEST, false)?
+     .visit_field::<u64>("tables_since", Self::VT_TABLES_SINCE, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Lease>>>>("leases", Self::VT_LEASES, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Timeline>>>>("timelines", Self::VT_TIMELINES, false)?
+     .visit_field::<flatbuffers::ForwardsUOffset<flatbuffers::Vector<'_, flatbuffers::ForwardsUOffset<Hold>>>>("holds", Self::VT_HOLDS, false)?
+     .visit_field::<u64>("commit_time", Self::VT_COMMIT_TIME, false)?
      .finish();
     Ok(())
   }
@@ -2583,7 +4229,20 @@ pub struct ManifestArgs<'a> {
     pub finished_jobs: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<FinishedJob<'a>>>>>,
     pub checkpoints: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Checkpoint<'a>>>>>,
     pub pending_ingests: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<PendingIngest<'a>>>>>,
-    pub adopted_ingests: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<AdoptedIngest<'a>>>>>,
+    pub remembered_ingests: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<RememberedIngest<'a>>>>>,
+    pub ingest_apps: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<IngestApp<'a>>>>>,
+    pub ingest_horizon: u64,
+    pub left: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, Id128>>>,
+    pub features: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Feature<'a>>>>>,
+    pub extensions: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Extension<'a>>>>>,
+    pub wal_store: Option<flatbuffers::WIPOffset<WalStore<'a>>>,
+    pub last_ancestor: u32,
+    pub request: Option<&'a Id128>,
+    pub tables_since: u64,
+    pub leases: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Lease<'a>>>>>,
+    pub timelines: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Timeline<'a>>>>>,
+    pub holds: Option<flatbuffers::WIPOffset<flatbuffers::Vector<'a, flatbuffers::ForwardsUOffset<Hold<'a>>>>>,
+    pub commit_time: u64,
 }
 impl<'a> Default for ManifestArgs<'a> {
   #[inline]
@@ -2613,7 +4272,20 @@ impl<'a> Default for ManifestArgs<'a> {
       finished_jobs: None,
       checkpoints: None,
       pending_ingests: None,
-      adopted_ingests: None,
+      remembered_ingests: None,
+      ingest_apps: None,
+      ingest_horizon: 0,
+      left: None,
+      features: None,
+      extensions: None,
+      wal_store: None,
+      last_ancestor: 0,
+      request: None,
+      tables_since: 0,
+      leases: None,
+      timelines: None,
+      holds: None,
+      commit_time: 0,
     }
   }
 }
@@ -2720,8 +4392,60 @@ impl<'a: 'b, 'b> ManifestBuilder<'a, 'b> {
     self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_PENDING_INGESTS, pending_ingests);
   }
   #[inline]
-  pub fn add_adopted_ingests(&mut self, adopted_ingests: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<AdoptedIngest<'b >>>>) {
-    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_ADOPTED_INGESTS, adopted_ingests);
+  pub fn add_remembered_ingests(&mut self, remembered_ingests: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<RememberedIngest<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_REMEMBERED_INGESTS, remembered_ingests);
+  }
+  #[inline]
+  pub fn add_ingest_apps(&mut self, ingest_apps: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<IngestApp<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_INGEST_APPS, ingest_apps);
+  }
+  #[inline]
+  pub fn add_ingest_horizon(&mut self, ingest_horizon: u64) {
+    self.fbb_.push_slot::<u64>(Manifest::VT_INGEST_HORIZON, ingest_horizon, 0);
+  }
+  #[inline]
+  pub fn add_left(&mut self, left: flatbuffers::WIPOffset<flatbuffers::Vector<'b , Id128>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_LEFT, left);
+  }
+  #[inline]
+  pub fn add_features(&mut self, features: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<Feature<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_FEATURES, features);
+  }
+  #[inline]
+  pub fn add_extensions(&mut self, extensions: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<Extension<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_EXTENSIONS, extensions);
+  }
+  #[inline]
+  pub fn add_wal_store(&mut self, wal_store: flatbuffers::WIPOffset<WalStore<'b >>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<WalStore>>(Manifest::VT_WAL_STORE, wal_store);
+  }
+  #[inline]
+  pub fn add_last_ancestor(&mut self, last_ancestor: u32) {
+    self.fbb_.push_slot::<u32>(Manifest::VT_LAST_ANCESTOR, last_ancestor, 0);
+  }
+  #[inline]
+  pub fn add_request(&mut self, request: &Id128) {
+    self.fbb_.push_slot_always::<&Id128>(Manifest::VT_REQUEST, request);
+  }
+  #[inline]
+  pub fn add_tables_since(&mut self, tables_since: u64) {
+    self.fbb_.push_slot::<u64>(Manifest::VT_TABLES_SINCE, tables_since, 0);
+  }
+  #[inline]
+  pub fn add_leases(&mut self, leases: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<Lease<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_LEASES, leases);
+  }
+  #[inline]
+  pub fn add_timelines(&mut self, timelines: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<Timeline<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_TIMELINES, timelines);
+  }
+  #[inline]
+  pub fn add_holds(&mut self, holds: flatbuffers::WIPOffset<flatbuffers::Vector<'b , flatbuffers::ForwardsUOffset<Hold<'b >>>>) {
+    self.fbb_.push_slot_always::<flatbuffers::WIPOffset<_>>(Manifest::VT_HOLDS, holds);
+  }
+  #[inline]
+  pub fn add_commit_time(&mut self, commit_time: u64) {
+    self.fbb_.push_slot::<u64>(Manifest::VT_COMMIT_TIME, commit_time, 0);
   }
   #[inline]
   pub fn new(_fbb: &'b mut flatbuffers::FlatBufferBuilder<'a>) -> ManifestBuilder<'a, 'b> {
@@ -2766,7 +4490,20 @@ impl core::fmt::Debug for Manifest<'_> {
       ds.field("finished_jobs", &self.finished_jobs());
       ds.field("checkpoints", &self.checkpoints());
       ds.field("pending_ingests", &self.pending_ingests());
-      ds.field("adopted_ingests", &self.adopted_ingests());
+      ds.field("remembered_ingests", &self.remembered_ingests());
+      ds.field("ingest_apps", &self.ingest_apps());
+      ds.field("ingest_horizon", &self.ingest_horizon());
+      ds.field("left", &self.left());
+      ds.field("features", &self.features());
+      ds.field("extensions", &self.extensions());
+      ds.field("wal_store", &self.wal_store());
+      ds.field("last_ancestor", &self.last_ancestor());
+      ds.field("request", &self.request());
+      ds.field("tables_since", &self.tables_since());
+      ds.field("leases", &self.leases());
+      ds.field("timelines", &self.timelines());
+      ds.field("holds", &self.holds());
+      ds.field("commit_time", &self.commit_time());
       ds.finish()
   }
 }

@@ -13,11 +13,14 @@
 //! comes after it defends against a writer's mistake, not against a flipped bit: the FlatBuffers
 //! verifier with limits derived from the length, then ranges, then the invariants.
 //!
-//! The database's identity stands in the envelope alone; [`Manifest::decode`] copies it into the
-//! state.
+//! The database's identity, the attempt id and the feature bits stand in the envelope alone;
+//! [`Manifest::decode`] copies them into the state. Here is the gate of RFC 0024: nothing is decoded
+//! that this version cannot read, and nothing is encoded that would lose what it does not know.
 
 pub(crate) mod decode;
 pub(crate) mod encode;
+mod shared;
+pub(crate) mod unknown;
 
 pub(crate) use encode::TABLE_BYTES_AT_MOST;
 
@@ -43,8 +46,18 @@ impl Manifest {
     /// # Errors
     /// Invalid when the object could be larger than
     /// [`MAX_MANIFEST_BYTES`](siltstone_base::limits::MAX_MANIFEST_BYTES), which nobody would
-    /// read.
+    /// read. Unsupported when something of a newer version would be lost or broken by it.
     pub fn encode(&self, object: ObjectId, attempt: AttemptId) -> Result<Bytes> {
+        self.features.check_committable()?;
+        let envelope = Envelope::new(ObjectKind::Manifest, self.database, object, attempt);
+        self.encode_with(&self.features.carried.onto(envelope))
+    }
+
+    /// The bytes with this head, whatever of a newer version would be lost: for tools and tests.
+    ///
+    /// # Errors
+    /// Invalid when the object could be too large.
+    pub fn encode_with(&self, envelope: &Envelope) -> Result<Bytes> {
         let most = encode::body_bytes_at_most(self).saturating_add(FRAME_BYTES);
         if most > MAX_MANIFEST_BYTES {
             return Err(Error::invalid("the manifest would be too large; compact the database")
@@ -52,8 +65,7 @@ impl Manifest {
                 .with("limit", MAX_MANIFEST_BYTES));
         }
         let body = encode::body(self);
-        let envelope = Envelope::new(ObjectKind::Manifest, self.database, object, attempt);
-        Ok(seal(&envelope, body.len() as u64, &body))
+        Ok(seal(envelope, body.len() as u64, &body))
     }
 
     /// Reads a manifest object.
@@ -73,7 +85,7 @@ impl Manifest {
                 .with("says", length)
                 .with("has", body.len()));
         }
-        let manifest = decode::body(body, envelope.database)?;
+        let manifest = decode::body(body, &envelope)?;
         Ok((envelope, manifest))
     }
 }

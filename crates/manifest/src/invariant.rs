@@ -1,11 +1,14 @@
 //! What every manifest must satisfy, as named predicates. They run before every commit (a broken
 //! one means a bug of ours: Internal) and after every decoding (Corruption).
 
-use crate::state::{Manifest, WRITER_RECORDS};
+use crate::span::{Span, layers_descend};
+use crate::state::{
+    MOST_APPS, MOST_LEASES, MOST_PENDING, MOST_REMEMBERED, Manifest, WRITER_RECORDS,
+};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{Error, Result, Seq, SstDescriptor};
-use std::collections::HashSet;
+use siltstone_base::{Error, JobId, ManifestId, Result, Seq, SstDescriptor, SstId};
+use std::collections::{HashMap, HashSet};
 
 /// One predicate.
 #[derive(Clone, Copy)]
@@ -17,7 +20,7 @@ pub struct Invariant {
 }
 
 /// Every predicate.
-pub const INVARIANTS: [Invariant; 14] = [
+pub const INVARIANTS: [Invariant; 17] = [
     Invariant { name: "ids count from 1", holds: ids_count_from_one },
     Invariant { name: "writers ascend to the newest epoch", holds: writers_ascend },
     Invariant { name: "windows are within bounds", holds: windows_in_bounds },
@@ -32,6 +35,9 @@ pub const INVARIANTS: [Invariant; 14] = [
     Invariant { name: "sequence numbers are within bounds", holds: seqs_in_bounds },
     Invariant { name: "checkpoints are well formed", holds: checkpoints_well_formed },
     Invariant { name: "compaction records are well formed", holds: compaction_well_formed },
+    Invariant { name: "ancestors are numbered", holds: ancestors_numbered },
+    Invariant { name: "what readers share is well formed", holds: shared_well_formed },
+    Invariant { name: "ingest jobs are well formed", holds: ingests_well_formed },
 ];
 
 /// The name of the first predicate that `manifest` breaks.
@@ -74,7 +80,7 @@ fn ascending<T>(items: &[T], in_order: impl Fn(&T, &T) -> bool) -> bool {
 }
 
 fn ids_count_from_one(m: &Manifest) -> bool {
-    !m.id.is_none() && !m.database.is_none() && !m.replay_from.is_none()
+    !m.id.is_none() && !m.database.is_none() && !m.replay_from.is_none() && m.tables_since <= m.id
 }
 
 fn writers_ascend(m: &Manifest) -> bool {
@@ -112,12 +118,15 @@ fn l0_orders_descend(m: &Manifest) -> bool {
         && ascending(&m.l0, |newer, older| newer.order > older.order)
 }
 
+/// Wherever two layers may share a key. Layers of parents that were united have histories of their
+/// own, side by side.
 fn l0_seqs_descend(m: &Manifest) -> bool {
-    ascending(&m.l0, |newer, older| {
+    let all_do = ascending(&m.l0, |newer, older| {
         let oldest_of_newer = newer.tables.iter().map(|table| effective_seqs(table).0).min();
         let newest_of_older = older.tables.iter().map(|table| effective_seqs(table).1).max();
         oldest_of_newer > newest_of_older
-    })
+    });
+    all_do || layers_descend(m.l0.iter().rev().map(|entry| entry.tables.as_slice()))
 }
 
 fn run_ids_descend(m: &Manifest) -> bool {
@@ -134,18 +143,39 @@ fn tables_well_formed(m: &Manifest) -> bool {
     m.tables().all(|table| {
         let located = match table.location {
             SstLocation::Own => true,
-            SstLocation::Ancestor(index) => (index as usize) < m.ancestors.len(),
+            SstLocation::Ancestor(number) => m.ancestor(number).is_some(),
         };
-        located && table.first_key <= table.last_key && table.tail_offset < table.object_bytes
+        located
+            && table.job.is_none_or(|job| !job.is_none())
+            && table.first_key <= table.last_key
+            && table.tail_offset < table.object_bytes
     })
 }
 
+/// A table may stand more than once where its visible ranges are disjoint (a clone united with its
+/// cousin): then it is one object. Reserved names are in the same namespace: one that a table has
+/// is used up.
 fn names_unique(m: &Manifest) -> bool {
-    // Reserved names are in the same namespace: one that a table has is used up.
-    let mut seen = HashSet::with_capacity(m.reserved.len());
-    let names = m.tables().map(|table| table.id).chain(m.reserved.iter().copied());
-    let mut all = names.into_iter();
-    all.all(|name| !name.is_none() && seen.insert(name))
+    let mut seen: HashMap<SstId, Vec<&SstDescriptor>> = HashMap::with_capacity(m.reserved.len());
+    let mut tables_are = m.tables().all(|table| {
+        let same = seen.entry(table.id).or_default();
+        same.push(table);
+        !table.id.is_none()
+    });
+    tables_are &= seen.values_mut().all(|same| same.len() == 1 || are_parts_of_one(same));
+    let mut reserved = HashSet::with_capacity(m.reserved.len());
+    let mut names = m.reserved.iter().chain(&m.left);
+    tables_are
+        && names.all(|name| !name.is_none() && !seen.contains_key(name) && reserved.insert(*name))
+}
+
+/// Whether descriptors of one name are of one object, and show no key twice.
+fn are_parts_of_one(same: &mut [&SstDescriptor]) -> bool {
+    same.sort_by(|left, right| left.visible_start.cmp(&right.visible_start));
+    ascending(same, |left, right| {
+        let object = |table: &SstDescriptor| (table.location, table.job, table.checksum);
+        object(left) == object(right) && !Span::of(left).meets(&Span::of(right))
+    })
 }
 
 fn seqs_in_bounds(m: &Manifest) -> bool {
@@ -178,6 +208,49 @@ fn compaction_well_formed(m: &Manifest) -> bool {
             .all(|done| done.epoch <= m.compactor_epoch && jobs.insert(done.job))
 }
 
+fn ancestors_numbered(m: &Manifest) -> bool {
+    m.ancestors.iter().all(|one| {
+        let known = !one.database.is_none() && !one.checkpoint.is_none();
+        known && one.number > 0 && one.number <= m.last_ancestor
+    }) && ascending(&m.ancestors, |left, right| left.number < right.number)
+}
+
+fn shared_well_formed(m: &Manifest) -> bool {
+    let present = |id: ManifestId| !id.is_none() && id <= m.id;
+    let leases = m.leases.iter().all(|lease| {
+        !lease.versions.is_empty()
+            && lease.versions.iter().all(|version| present(version.manifest_id))
+            && ascending(&lease.versions, |left, right| left.manifest_id < right.manifest_id)
+    });
+    let mut names = HashSet::new();
+    let mut holds = m.holds.iter();
+    let holds = holds.all(|hold| !hold.wal_from.is_none() && names.insert(&hold.name));
+    let mut ids = HashSet::new();
+    let timelines = m.timelines.iter().all(|timeline| {
+        let known = !timeline.id.is_none() && present(timeline.manifest_id);
+        known && timeline.cut < timeline.begins && ids.insert(timeline.id)
+    });
+    let in_order = |left: ManifestId, right: ManifestId| left < right;
+    m.leases.len() <= MOST_LEASES
+        && leases
+        && holds
+        && timelines
+        && ascending(&m.timelines, |left, right| in_order(left.manifest_id, right.manifest_id))
+}
+
+fn ingests_well_formed(m: &Manifest) -> bool {
+    let pending = m.pending_ingests.iter().map(|one| one.job);
+    let ended = m.remembered_ingests.iter().map(|one| one.job);
+    let mut jobs: HashSet<JobId> = HashSet::new();
+    let mut each_once = pending.chain(ended);
+    let mut apps = HashSet::new();
+    m.pending_ingests.len() <= MOST_PENDING
+        && m.remembered_ingests.len() <= MOST_REMEMBERED
+        && m.ingest_apps.len() <= MOST_APPS
+        && each_once.all(|job| !job.is_none() && jobs.insert(job))
+        && m.ingest_apps.iter().all(|one| !one.job.is_none() && apps.insert(&one.app))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,7 +261,7 @@ mod tests {
     #[test]
     fn each_invariant_catches_its_breach() {
         type Breach = (&'static str, fn(&mut Manifest));
-        let breaches: [Breach; 14] = [
+        let breaches: [Breach; 17] = [
             ("ids count from 1", |m| m.replay_from = WalId::NONE),
             ("writers ascend to the newest epoch", |m| m.writer_epoch = Epoch(9)),
             ("windows are within bounds", |m| m.widest_window = 1),
@@ -205,6 +278,13 @@ mod tests {
             ("sequence numbers are within bounds", |m| m.flushed_seq = Seq(1)),
             ("checkpoints are well formed", |m| m.checkpoints[0].id = CheckpointId::NONE),
             ("compaction records are well formed", |m| m.finished_jobs[0].epoch = Epoch(7)),
+            ("ancestors are numbered", |m| m.ancestors[0].number = 9),
+            ("what readers share is well formed", |m| {
+                m.leases = vec![m.leases[0].clone(); MOST_LEASES + 1];
+            }),
+            ("ingest jobs are well formed", |m| {
+                m.pending_ingests.push(m.pending_ingests[0].clone());
+            }),
         ];
         assert_eq!(broken(&manifest()), None);
         for (name, breach) in breaches {
@@ -212,6 +292,44 @@ mod tests {
             breach(&mut m);
             assert_eq!(broken(&m), Some(name));
         }
+    }
+
+    fn part(start: Option<&'static [u8]>, end: Option<&'static [u8]>) -> SstDescriptor {
+        SstDescriptor {
+            visible_start: start.map(Into::into),
+            visible_end: end.map(Into::into),
+            ..table(SstId(14), b"a", b"z", 51, 60)
+        }
+    }
+
+    /// K6: a clone united with its cousin shows two parts of one table.
+    #[test]
+    fn a_table_stands_twice_where_no_key_is_seen_twice() {
+        let mut m = manifest();
+        m.l0[0].tables = vec![part(None, Some(b"h")), part(Some(b"h"), None)];
+        assert_eq!(broken(&m), None);
+        m.l0[0].tables[1].checksum ^= 1;
+        assert_eq!(broken(&m), Some("no name stands twice"));
+        m.l0[0].tables = vec![part(None, Some(b"h"))];
+        m.l0[1].tables = vec![part(Some(b"c"), None)];
+        m.l0[1].tables[0].seq_override = Some(Seq(41));
+        assert_eq!(broken(&m), Some("no name stands twice"));
+    }
+
+    /// K6: layers of two parents, each with numbers of its own.
+    #[test]
+    fn numbers_descend_where_visible_keys_overlap() {
+        let mut m = manifest();
+        let low = |id, max| SstDescriptor {
+            visible_end: Some(b"h".as_slice().into()),
+            ..table(SstId(id), b"a", b"z", max, max)
+        };
+        let high = |id, max| table(SstId(id), b"h", b"z", max, max);
+        m.l0[0].tables = vec![low(60, 20), high(61, 60)];
+        m.l0[1].tables = vec![low(62, 10), high(63, 50)];
+        assert_eq!(broken(&m), None);
+        m.l0[1].tables[0].max_seq = Seq(20);
+        assert_eq!(broken(&m), Some("L0 sequence numbers descend"));
     }
 
     #[test]

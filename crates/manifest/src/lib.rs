@@ -12,6 +12,7 @@
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
 //! | [`naming`] | how checkpoints are asked for |
+//! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
 //! | [`invariant`] | what every manifest satisfies, as named predicates |
 //! | [`gc`] | which objects are dead |
@@ -23,6 +24,7 @@
 pub mod codec;
 pub mod compaction;
 pub mod edit;
+pub mod features;
 pub mod gc;
 pub mod invariant;
 pub mod layer;
@@ -41,6 +43,7 @@ pub use edit::{
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
-    AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
-    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, Hold, IngestApp, IngestOutcome, KeptFence,
+    L0Entry, Lease, LeasedVersion, Manifest, PendingIngest, RememberedIngest, Settings, SortedRun,
+    Timeline, WalStore, WriterRecord,
 };

@@ -47,13 +47,13 @@ rules! {
     /// later one B reads 1 and finds nothing, A's 1 lands, a reader records that it saw 1, and B
     /// calls it a hole.
     JudgeHolesByTheClaim,
-    /// E3: an object of an epoch at n + W or later proves that n was committed, so nothing at n is
-    /// a hole. Without it somebody deletes a WAL object that no manifest knows of yet, and what was
+    /// E3: an object whose watermark has reached n proves that n was committed, so nothing at n is a
+    /// hole. Without it somebody deletes a WAL object that no manifest knows of yet, and what was
     /// acknowledged behind it is dropped without a word.
     LaterProvesHole,
-    /// E3: W of the epoch that wrote the later object, not 1: A sends 1 and 2 at once, 2 lands
+    /// E3: the later object's watermark, not that it is there: A sends 1 and 2 at once, 2 lands
     /// first, and B calls 1 a hole.
-    ProofBeyondWindow,
+    ProofByWatermark,
     /// E3: after something later was listed, the free id is read once more. Without it B reads 1
     /// and finds nothing, A's 1 and 2 land, B lists 2, and calls 1 a hole.
     ReadAgainBeforeHole,

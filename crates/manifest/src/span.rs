@@ -4,11 +4,12 @@
 //! hides. Only these bounds are known without reading it: two tables whose spans meet may share a
 //! key, two whose spans do not meet share none.
 
+use crate::invariant::effective_seqs;
 use crate::layer::Layer;
 use crate::state::Manifest;
 use bytes::Bytes;
-use siltstone_base::{SstDescriptor, SstId};
-use std::collections::HashSet;
+use siltstone_base::{Seq, SstDescriptor, SstId};
+use std::collections::{BTreeMap, HashSet};
 
 /// Where a span ends. `(key, true)` includes the key and `(key, false)` does not, so that the
 /// order of tuples is the order of ends.
@@ -54,6 +55,15 @@ impl Span {
     #[must_use]
     pub fn end(&self) -> &Bytes {
         &self.end.0
+    }
+
+    /// The first key behind it.
+    fn behind(&self) -> Bytes {
+        let (key, included) = &self.end;
+        if !included {
+            return key.clone();
+        }
+        [key.as_ref(), &[0]].concat().into()
     }
 
     /// Whether a key at or above `key` lies in it.
@@ -162,6 +172,40 @@ pub(crate) fn first_passed(
         sinking.add(go);
     }
     None
+}
+
+/// Whether the numbers of every layer are above those of older ones wherever the two may share a
+/// key. Layers come oldest first, each of disjoint tables.
+pub(crate) fn layers_descend<'a>(layers: impl Iterator<Item = &'a [SstDescriptor]>) -> bool {
+    // From a key to before another one: the largest number so far.
+    let mut heights: BTreeMap<Bytes, (Bytes, Seq)> = BTreeMap::new();
+    for table in layers.flatten() {
+        let span = Span::of(table);
+        if span.is_empty() {
+            continue;
+        }
+        let (lowest, highest) = effective_seqs(table);
+        let (first, end) = (span.first.clone(), span.behind());
+        let below = heights.range(..end.clone()).rev();
+        let met: Vec<_> = below
+            .take_while(|(_, (until, _))| *until > first)
+            .map(|(start, (until, height))| (start.clone(), until.clone(), *height))
+            .collect();
+        for (start, until, height) in met {
+            if height >= lowest {
+                return false;
+            }
+            heights.remove(&start);
+            if start < first {
+                heights.insert(start, (first.clone(), height));
+            }
+            if until > end {
+                heights.insert(end.clone(), (until, height));
+            }
+        }
+        heights.insert(first, (end, highest));
+    }
+    true
 }
 
 #[cfg(test)]

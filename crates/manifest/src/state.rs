@@ -5,19 +5,33 @@
 //! under the next free number. Which process may change which field is fixed:
 //!
 //! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
-//!   `kept_fences`, `reserved`, `floor`, `adopted_ingests`, and what it adds to `l0`;
+//!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`, `ingest_apps`, and what it
+//!   adds to `l0`;
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
-//! - anybody: `checkpoints`, `pending_ingests`, and `wal_id_last_seen`, which only grows;
-//! - creation alone: `database`, `settings`, `schema`, `ancestors`.
+//! - the collector: `ingest_horizon`, which only grows;
+//! - anybody: `checkpoints`, `leases`, `holds`, `pending_ingests`, and `wal_id_last_seen`, which
+//!   only grows; `tables_since` goes with tables, whoever changes them;
+//! - nobody: `features`, which every edit carries on;
+//! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 
+mod ingest;
+mod shared;
+
+pub use ingest::{
+    IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
+    RememberedIngest,
+};
+pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASES, Timeline};
+
+use crate::features::Features;
 use crate::layer::Layer;
 use bytes::Bytes;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, Result, Seq,
-    SstDescriptor, SstId, UnixMillis, WalId,
+    AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, RequestId, Result, Seq,
+    SstDescriptor, SstId, StoreId, UnixMillis, WalId,
 };
 
 /// What stands for the claim of a compactor that gave its epoch up. No claim draws it: 128 random
@@ -34,8 +48,12 @@ pub const WRITER_RECORDS: usize = 16;
 pub struct Manifest {
     /// Its own number; [`Manifest::next_id`] is that of the one after.
     pub id: ManifestId,
+    /// The attempt that wrote it; none while it is planned ([`Manifest::written_as`]).
+    pub attempt: AttemptId,
     /// Identity of the database, made when it was created (rule F8).
     pub database: DatabaseId,
+    /// What it asks of whoever meets it, and what every commit carries on.
+    pub features: Features,
     /// Whether creation has finished. A clone starts with `false`.
     pub initialized: bool,
     /// When the database was destroyed: nothing may be committed after, except clean-up.
@@ -44,9 +62,15 @@ pub struct Manifest {
     pub settings: Settings,
     /// Typed keys and values, serialised; opaque here.
     pub schema: Option<Bytes>,
-    /// Databases that tables may live under ([`SstLocation`](siltstone_base::sst::SstLocation)
-    /// holds an index into this list). Entries are never removed, so that indices stay right.
+    /// Where the WAL lies; `None`: with all the rest.
+    pub wal_store: Option<WalStore>,
+    /// Databases that tables may live under, number ascending
+    /// ([`SstLocation`](siltstone_base::sst::SstLocation) holds such a number).
     pub ancestors: Vec<Ancestor>,
+    /// The largest number ever given to an ancestor.
+    pub last_ancestor: u32,
+    /// What a clone was begun with.
+    pub request: Option<RequestId>,
 
     /// The newest writer's epoch; none before the first writer.
     pub writer_epoch: Epoch,
@@ -57,6 +81,8 @@ pub struct Manifest {
     pub widest_window: u64,
     /// Names that the newest writer may give to tables it will upload (rule R1).
     pub reserved: Vec<SstId>,
+    /// Names of older writers that what is replayed may still name (rule N15).
+    pub left: Vec<SstId>,
     /// The oldest sequence number that the writer's snapshots need (rule C1); never above
     /// `flushed_seq`.
     pub floor: Seq,
@@ -67,6 +93,8 @@ pub struct Manifest {
     pub wal_id_last_seen: WalId,
     /// Every entry up to here is in tables; replay drops rows at or below (rule N4).
     pub flushed_seq: Seq,
+    /// The latest commit time of what is in tables: no later commit has an earlier one (rule W2).
+    pub commit_time: UnixMillis,
     /// Fences that must never be collected (rule F5), id ascending.
     pub kept_fences: Vec<KeptFence>,
 
@@ -78,6 +106,9 @@ pub struct Manifest {
     pub l0_last_compacted: Option<SstId>,
     /// Sorted runs, newest first: ids strictly descending; 0 is the last one.
     pub runs: Vec<SortedRun>,
+    /// The manifest that last changed a table, its place, its visible range or its number; none
+    /// before the first (rule L1).
+    pub tables_since: ManifestId,
 
     /// The newest compactor's epoch; none before the first.
     pub compactor_epoch: Epoch,
@@ -89,11 +120,21 @@ pub struct Manifest {
 
     /// Checkpoints that are present; expired or not, what they name is alive (rule C3).
     pub checkpoints: Vec<Checkpoint>,
+    /// What readers share; alive like checkpoints, at most [`MOST_LEASES`].
+    pub leases: Vec<Lease>,
+    /// Consumers' holds on the WAL.
+    pub holds: Vec<Hold>,
+    /// Histories that began with a restore, or with a clone, the oldest first.
+    pub timelines: Vec<Timeline>,
 
-    /// Ingest jobs left for the writer to adopt.
+    /// Ingest jobs left for the writer to adopt, at most [`MOST_PENDING`].
     pub pending_ingests: Vec<PendingIngest>,
-    /// Ingest jobs that were adopted, kept as long as a commit of theirs could arrive (rule N5).
-    pub adopted_ingests: Vec<AdoptedIngest>,
+    /// Ingest jobs that ended, at most [`MOST_REMEMBERED`].
+    pub remembered_ingests: Vec<RememberedIngest>,
+    /// What applications brought last, at most [`MOST_APPS`].
+    pub ingest_apps: Vec<IngestApp>,
+    /// Requests of jobs whose deadline is before this are refused, and such jobs forgotten.
+    pub ingest_horizon: UnixMillis,
 }
 
 /// One writer's claim.
@@ -168,6 +209,16 @@ pub enum CheckpointOwner {
     Reader,
     /// A clone that reads this database's tables.
     Clone(DatabaseId),
+    /// Somebody that this version has no word for. It is kept as it is, and only its expiry ends
+    /// it.
+    Other {
+        /// Its number.
+        kind: u8,
+        /// An epoch that came with it.
+        epoch: Option<Epoch>,
+        /// A database that came with it.
+        database: Option<DatabaseId>,
+    },
 }
 
 /// A pinned version of the database.
@@ -177,6 +228,9 @@ pub struct Checkpoint {
     pub id: CheckpointId,
     /// The manifest it pins.
     pub manifest_id: ManifestId,
+    /// The attempt that wrote that manifest, so that no other object passes for it (rule L6); none
+    /// while it is planned.
+    pub manifest_attempt: AttemptId,
     /// First WAL id it pins; that manifest's `replay_from`.
     pub replay_from: WalId,
     /// Last WAL id it pins; below `replay_from` when it pins none.
@@ -215,33 +269,26 @@ impl Checkpoint {
     }
 }
 
-/// A database whose tables this one uses (clones).
+/// Where a WAL lies that is not with all the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WalStore {
+    /// Identity of the store.
+    pub id: StoreId,
+    /// Where it is, as a URL; `None` where whoever opens must say so.
+    pub location: Option<String>,
+}
+
+/// A database whose tables this one uses (clones), by one pin in it (rule K3).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ancestor {
+    /// What descriptors name it by: given once, and never again.
+    pub number: u32,
     /// Its identity.
     pub database: DatabaseId,
     /// Where it lives, as a URL.
     pub location: String,
     /// The checkpoint in it that keeps the tables alive.
     pub checkpoint: CheckpointId,
-}
-
-/// An ingest job that waits for the writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PendingIngest {
-    /// The job, staged under `ingest/<job>/`.
-    pub job: JobId,
-    /// When it was left here.
-    pub requested_at: UnixMillis,
-}
-
-/// An ingest job that became part of the database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct AdoptedIngest {
-    /// The job.
-    pub job: JobId,
-    /// The one sequence number of all its entries.
-    pub seq: Seq,
 }
 
 /// What stands in the manifest because every process must agree on it.
@@ -260,17 +307,19 @@ pub struct Settings {
 impl Settings {
     /// Whether a process that brings `opener` may open a database with these settings. The codec
     /// is no part of it: every block says its own, so openers may write with different ones. Who
-    /// brings no merge operator may do all else; the first one that a writer brings is recorded.
+    /// brings no merge operator may do all else; the first one that a writer brings is recorded. Who
+    /// brings no key schema works on keys as bytes: the command line, collectors, compactors.
     ///
     /// # Errors
     /// Invalid, naming the setting and both values.
     pub fn check(&self, opener: &Settings) -> Result<()> {
         let none = || "none".to_owned();
         let operators = self.merge_operator.as_ref().zip(opener.merge_operator.as_ref());
+        let schema = self.key_schema.as_ref().filter(|_| opener.key_schema.is_some());
         let pairs = [
             ("filter", Some(&self.filter), Some(&opener.filter)),
             ("merge_operator", operators.map(|pair| pair.0), operators.map(|pair| pair.1)),
-            ("key_schema", self.key_schema.as_ref(), opener.key_schema.as_ref()),
+            ("key_schema", schema, opener.key_schema.as_ref()),
         ];
         for (name, recorded, brought) in pairs {
             if recorded != brought {
@@ -294,32 +343,62 @@ impl Manifest {
         let replay_from = WalId(database.counts_from());
         Manifest {
             id: ManifestId::FIRST,
+            attempt: AttemptId::NONE,
             database,
+            features: Features::default(),
             initialized: true,
             destroyed_at: None,
             settings,
             schema: None,
+            wal_store: None,
             ancestors: Vec::new(),
+            last_ancestor: 0,
+            request: None,
             writer_epoch: Epoch::NONE,
             writers: Vec::new(),
             widest_window: 0,
             reserved: Vec::new(),
+            left: Vec::new(),
             floor: Seq::NONE,
             replay_from,
             wal_id_last_seen: replay_from.minus(1),
             flushed_seq: Seq::NONE,
+            commit_time: UnixMillis(0),
             kept_fences: Vec::new(),
             last_l0_order: 0,
             l0: Vec::new(),
             l0_last_compacted: None,
             runs: Vec::new(),
+            tables_since: ManifestId::NONE,
             compactor_epoch: Epoch::NONE,
             compactor_claim: AttemptId::NONE,
             finished_jobs: Vec::new(),
             checkpoints: Vec::new(),
+            leases: Vec::new(),
+            holds: Vec::new(),
+            timelines: Vec::new(),
             pending_ingests: Vec::new(),
-            adopted_ingests: Vec::new(),
+            remembered_ingests: Vec::new(),
+            ingest_apps: Vec::new(),
+            ingest_horizon: UnixMillis(0),
         }
+    }
+
+    /// The same, once it is known which attempt writes it: what pins it says so.
+    #[must_use]
+    pub fn written_as(mut self, attempt: AttemptId) -> Manifest {
+        self.attempt = attempt;
+        for checkpoint in &mut self.checkpoints {
+            if checkpoint.manifest_id == self.id {
+                checkpoint.manifest_attempt = attempt;
+            }
+        }
+        for version in self.leases.iter_mut().flat_map(|lease| &mut lease.versions) {
+            if version.manifest_id == self.id {
+                version.manifest_attempt = attempt;
+            }
+        }
+        self
     }
 
     /// The number of the manifest after this one: one more, but for the first manifest of a
@@ -360,6 +439,18 @@ impl Manifest {
         l0.chain(self.runs.iter().flat_map(|run| &run.tables))
     }
 
+    /// The ancestor of that number, when it is there.
+    #[must_use]
+    pub fn ancestor(&self, number: u32) -> Option<&Ancestor> {
+        self.ancestors.iter().find(|ancestor| ancestor.number == number)
+    }
+
+    /// The manifest that the last restore created; none when there was none.
+    #[must_use]
+    pub fn restored_at(&self) -> ManifestId {
+        self.timelines.last().map_or(ManifestId::NONE, |timeline| timeline.manifest_id)
+    }
+
     /// The checkpoint `id`, when present.
     #[must_use]
     pub fn checkpoint(&self, id: CheckpointId) -> Option<&Checkpoint> {
@@ -383,14 +474,6 @@ impl Manifest {
     #[must_use]
     pub fn compactor_is_released(&self) -> bool {
         self.compactor_claim.is_none() || self.compactor_claim == RELEASED
-    }
-
-    /// How many WAL objects a writer of `epoch` had under way at most: what its record says, and
-    /// where there is none any more, or not yet, the most that any writer may have.
-    #[must_use]
-    pub fn window_of(&self, epoch: Epoch) -> u64 {
-        let record = self.writers.iter().find(|writer| writer.epoch == epoch);
-        record.map_or(MAX_PARALLEL_WRITES, |record| record.max_parallel_writes)
     }
 
     /// W of rule F3 for a writer that opens next with `max_parallel_writes`: how far a fence

@@ -1,8 +1,8 @@
 //! Small manifests for this crate's unit tests.
 
 use crate::state::{
-    Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Settings, SortedRun,
-    WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Lease, LeasedVersion,
+    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
 };
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
@@ -15,6 +15,7 @@ pub(crate) fn table(id: SstId, first: &[u8], last: &[u8], min: u64, max: u64) ->
     SstDescriptor {
         id,
         location: SstLocation::Own,
+        job: None,
         object_bytes: 100,
         checksum: 7,
         tail_offset: 50,
@@ -30,6 +31,7 @@ pub(crate) fn table(id: SstId, first: &[u8], last: &[u8], min: u64, max: u64) ->
         min_expiry: None,
         max_expiry: None,
         range_deletes: None,
+        sum: None,
     }
 }
 
@@ -71,6 +73,22 @@ pub(crate) fn manifest() -> Manifest {
     m.compactor_claim = AttemptId(201);
     m.finished_jobs = vec![FinishedJob { job: JobId(300), epoch: Epoch(1) }];
     m.checkpoints = vec![checkpoint(1, Some(900)), checkpoint(2, None)];
+    let version = LeasedVersion { manifest_id: ManifestId(4), manifest_attempt: AttemptId(9) };
+    m.leases = vec![Lease { expires_at: UnixMillis(900), versions: vec![version] }];
+    m.last_ancestor = 3;
+    m.ancestors = vec![Ancestor {
+        number: 3,
+        database: DatabaseId(78),
+        location: "memory:///parent".to_owned(),
+        checkpoint: CheckpointId(4),
+    }];
+    m.pending_ingests = vec![PendingIngest {
+        job: JobId(400),
+        requested_at: UnixMillis(77),
+        digest: bytes::Bytes::new(),
+        app: None,
+        timeline: None,
+    }];
     m
 }
 
@@ -79,6 +97,7 @@ pub(crate) fn checkpoint(id: u128, expires_at: Option<u64>) -> Checkpoint {
     Checkpoint {
         id: CheckpointId(id),
         manifest_id: ManifestId(3),
+        manifest_attempt: AttemptId(30),
         replay_from: WalId(4),
         wal_id_last_seen: WalId(5),
         created_at: UnixMillis(100),

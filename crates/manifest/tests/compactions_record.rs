@@ -61,7 +61,7 @@ fn job(id: u128) -> Job {
 }
 
 fn record(jobs: Vec<Job>) -> Compactions {
-    Compactions { number: 9, database: DATABASE, epoch: EPOCH, jobs }
+    Compactions { number: 9, epoch: EPOCH, jobs, ..Compactions::none(DATABASE) }
 }
 
 /// Every field set, and every option both ways somewhere.

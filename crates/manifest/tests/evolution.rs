@@ -12,8 +12,11 @@
 mod support;
 
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
-use siltstone_base::{ErrorKind, ManifestId, WalId};
-use siltstone_manifest::Manifest;
+use siltstone_base::{
+    AttemptId, CheckpointId, Envelope, Epoch, ErrorKind, ManifestId, ObjectKind, WalId,
+};
+use siltstone_manifest::features::Audience;
+use siltstone_manifest::{Edit, Manifest, NewCheckpoint};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -176,6 +179,86 @@ fn fields_of_a_later_version_are_left_alone() {
     assert_eq!(manifest.id, ManifestId(9));
     assert_eq!(manifest.replay_from, WalId(4));
     assert!(manifest.initialized && manifest.l0.is_empty() && manifest.destroyed_at.is_none());
+}
+
+/// What it does not know it would lose: whoever commits on it is refused, and told where.
+#[test]
+fn fields_of_a_later_version_are_not_lost() {
+    let (_, read) = Manifest::decode(&support::framed(&body_with_unknown_fields())).unwrap();
+    let claim = Edit::ClaimCompactor { writer: None, expected: Epoch::NONE, claim: AttemptId(3) };
+    let next = claim.apply(&read).unwrap();
+    let error = next.encode(support::OBJECT, support::ATTEMPT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("table of the schema: Manifest"), "{error}");
+}
+
+/// The same in a table of a layer, however deep.
+#[test]
+fn an_unknown_field_of_a_table_is_found() {
+    let whole = support::full().encode(support::OBJECT, support::ATTEMPT).unwrap();
+    let known = Manifest::decode(&whole).unwrap().1;
+    assert_eq!(known.features.carried.unknown_field, None);
+    let mut builder = FlatBufferBuilder::new();
+    let settings = builder.start_table();
+    builder.push_slot_always(slot(4), 5u32);
+    let settings = builder.end_table(settings);
+    let root = builder.start_table();
+    builder.push_slot_always(slot(0), 9u64);
+    builder.push_slot_always(slot(1), true);
+    builder.push_slot_always(slot(3), settings);
+    builder.push_slot_always(slot(11), 4u64);
+    let root = builder.end_table(root);
+    builder.finish(WIPOffset::<()>::new(root.value()), None);
+    let (_, read) = Manifest::decode(&support::framed(builder.finished_data())).unwrap();
+    assert_eq!(read.features.carried.unknown_field, Some("Settings"));
+}
+
+/// Bits, extensions and kinds of checkpoints that no version so far has written, through a commit
+/// of this one.
+#[test]
+fn what_an_older_program_need_not_know_survives_its_commit() {
+    let before = Manifest { destroyed_at: None, ..support::full() };
+    let bytes = before.encode(support::OBJECT, support::ATTEMPT).unwrap();
+    let (envelope, read) = Manifest::decode(&bytes).unwrap();
+    assert_eq!(envelope.compatible, 1 << 30);
+    let new = NewCheckpoint { id: CheckpointId(7), ..NewCheckpoint::default() };
+    let next = Edit::AddCheckpoint(new).apply(&read).unwrap();
+    let bytes = next.encode(support::OBJECT, AttemptId(5)).unwrap();
+    let (envelope, after) = Manifest::decode(&bytes).unwrap();
+    assert_eq!(envelope.compatible, 1 << 30);
+    assert_eq!(after.features, before.features);
+    assert_eq!(after.remembered_ingests, before.remembered_ingests);
+    let others = |state: &Manifest| {
+        let all = state.checkpoints.iter().cloned();
+        all.filter(|one| one.id != CheckpointId(7)).collect::<Vec<_>>()
+    };
+    assert_eq!(others(&after), others(&before));
+    // The new one pins the very manifest that it came with, and knows which attempt wrote it.
+    let own = after.checkpoint(CheckpointId(7)).unwrap();
+    assert_eq!((own.manifest_id, own.manifest_attempt), (after.id, AttemptId(5)));
+}
+
+#[test]
+fn features_are_refused_by_name_to_those_who_must_know_them() {
+    let with = |audience| {
+        let manifest = Manifest { features: support::features(audience), ..support::empty() };
+        let envelope = Envelope::new(
+            ObjectKind::Manifest,
+            manifest.database,
+            support::OBJECT,
+            support::ATTEMPT,
+        );
+        manifest.encode_with(&envelope).unwrap()
+    };
+    for audience in [Audience::Readers, Audience::Other(9)] {
+        let error = Manifest::decode(&with(audience)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("tides"), "{error}");
+    }
+    let (_, read) = Manifest::decode(&with(Audience::Committers)).unwrap();
+    let error = read.encode(support::OBJECT, support::ATTEMPT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("tides"), "{error}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         runs: runs(py, manifest)?,
         checkpoints: checkpoints(py, manifest)?,
         pending_ingests: manifest.pending_ingests.len(),
-        adopted_ingests: manifest.adopted_ingests.len(),
+        remembered_ingests: manifest.remembered_ingests.len(),
     })
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn owner(checkpoint: &Checkpoint) -> &'static str {
         CheckpointOwner::Writer(_) => "writer",
         CheckpointOwner::Reader => "reader",
         CheckpointOwner::Clone(_) => "clone",
+        CheckpointOwner::Other { .. } => "of a newer version",
     }
 }
 

@@ -371,6 +371,7 @@ pub(crate) fn describe(
     SstDescriptor {
         id: SstId(envelope.object.get()),
         location: SstLocation::Own,
+        job: None,
         object_bytes,
         checksum,
         tail_offset,
@@ -386,5 +387,6 @@ pub(crate) fn describe(
         min_expiry: properties.min_expiry,
         max_expiry: properties.max_expiry,
         range_deletes: properties.range_deletes,
+        sum: properties.sum,
     }
 }

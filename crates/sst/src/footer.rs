@@ -8,9 +8,13 @@
 //!     88    8 offset of the properties
 //!     96    8 offset of the footer
 //!    104    4 CRC32C of all bytes of the object before the footer
-//!    108    4 masked CRC32C of bytes 0..108, bound to (object id, offset of the footer)
+//!    108    4 codecs of filter, index, range deletes and properties: 0 none
+//!    112   16 identity of the key that the table is encrypted with; 0 in clear
+//!    128   12 zero: room
+//!    140    4 masked CRC32C of bytes 0..140, bound to (object id, offset of the footer)
 //! ```
-//! The copy of the envelope lets one request of the tail check version, feature bits and identity.
+//! What this version writes as zero and does not know otherwise is Unsupported where it is not. The
+//! copy of the envelope lets one request of the tail check version, feature bits and identity.
 
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use siltstone_base::bytes_io::Reader;
@@ -20,7 +24,10 @@ use siltstone_base::{Envelope, Error, ObjectKind, Result};
 use std::ops::Range;
 
 /// Bytes of a footer.
-pub const FOOTER_BYTES: u64 = ENVELOPE_BYTES as u64 + 40;
+pub const FOOTER_BYTES: u64 = ENVELOPE_BYTES as u64 + 72;
+
+/// Codecs of sections, key and room: all zero.
+const CLEAR_BYTES: usize = 32;
 
 /// Fewest bytes of a table: an envelope, and a footer.
 const MIN_OBJECT_BYTES: u64 = ENVELOPE_BYTES as u64 + FOOTER_BYTES;
@@ -56,6 +63,7 @@ impl Footer {
             out.extend_from_slice(&offset.to_le_bytes());
         }
         out.extend_from_slice(&self.body_checksum.to_le_bytes());
+        out.extend_from_slice(&[0; CLEAR_BYTES]);
         SectionPlace { object: self.envelope.object, offset: self.offset }.seal(&mut out, 0);
         out
     }
@@ -82,6 +90,13 @@ impl Footer {
             offset: reader.u64()?,
             body_checksum: reader.u32()?,
         };
+        if let Some(place) = reader.take(CLEAR_BYTES)?.iter().position(|byte| *byte != 0) {
+            return Err(Error::unsupported(
+                "a table's tail is compressed or encrypted in a way that this version does not \
+                 know; upgrade to read it",
+            )
+            .with("byte of the footer", FOOTER_BYTES as usize - 4 - CLEAR_BYTES + place));
+        }
         let sealed = CHECKSUM_BYTES as u64;
         let gap = |from: u64, to: u64| to.checked_sub(from).is_some_and(|gap| gap >= sealed);
         let in_order = footer.filter >= ENVELOPE_BYTES as u64

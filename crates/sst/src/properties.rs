@@ -19,8 +19,11 @@
 //!     97    1 bit 0: an entry expires; bit 1: every entry expires; others zero
 //!     98    2 length of the first key
 //!    100    2 length of the last key
-//!    102    2 zero
-//!    104    n first key, last key
+//!    102    2 where the keys begin, 128; a reader passes over what it does not know before them
+//!    104   16 order-free sum over the entries
+//!    120    1 what the sum adds up; 0 for no sum
+//!    121    7 zero: room
+//!    128    n first key, last key
 //! ```
 
 use crate::codec::Codec;
@@ -28,8 +31,13 @@ use crate::options::TableOptions;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::entry::check_key;
+use siltstone_base::sst::EntrySum;
 use siltstone_base::{Entry, Error, Kind, Result, Seq, UnixMillis};
 
+/// Where the keys begin.
+const HEAD_BYTES: usize = 128;
+/// Zeros at the end of the head.
+const ROOM_BYTES: usize = 7;
 const SOME_EXPIRE: u8 = 1;
 const ALL_EXPIRE: u8 = 2;
 
@@ -62,6 +70,8 @@ pub struct Properties {
     pub last_key: Bytes,
     /// Offset and length of the range deletes' section; `None` where there is none.
     pub range_deletes: Option<(u64, u64)>,
+    /// Order-free sum over the entries; `None` where there is none.
+    pub sum: Option<EntrySum>,
 }
 
 /// Counts entries as they come.
@@ -130,6 +140,7 @@ impl Counts {
             first_key,
             last_key,
             range_deletes: None,
+            sum: None,
         }
     }
 }
@@ -159,7 +170,11 @@ impl Properties {
         out.extend_from_slice(&[self.options.codec as u8, some | all]);
         out.extend_from_slice(&(self.first_key.len() as u16).to_le_bytes());
         out.extend_from_slice(&(self.last_key.len() as u16).to_le_bytes());
-        out.extend_from_slice(&[0, 0]);
+        out.extend_from_slice(&(HEAD_BYTES as u16).to_le_bytes());
+        let (kind, bits) = self.sum.map_or((0, 0), |sum| (sum.kind, sum.bits));
+        out.extend_from_slice(&bits.to_be_bytes());
+        out.push(kind);
+        out.extend_from_slice(&[0; ROOM_BYTES]);
         out.extend_from_slice(&self.first_key);
         out.extend_from_slice(&self.last_key);
     }
@@ -167,7 +182,8 @@ impl Properties {
     /// Reads the stored form.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec.
+    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec, flag, or use
+    /// of what is room here.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Properties> {
         let mut reader = Reader::new(bytes);
         let mut properties = Properties {
@@ -184,6 +200,7 @@ impl Properties {
             first_key: Bytes::new(),
             last_key: Bytes::new(),
             range_deletes: None,
+            sum: None,
         };
         let place = (reader.u64()?, reader.u64()?);
         properties.range_deletes = (place != (0, 0)).then_some(place);
@@ -193,7 +210,18 @@ impl Properties {
         let flags = reader.u8()?;
         let first_len = usize::from(reader.u16()?);
         let last_len = usize::from(reader.u16()?);
-        let zero = reader.u16()?;
+        let head_bytes = usize::from(reader.u16()?);
+        let (bits, kind) = (reader.u128_be()?, reader.u8()?);
+        properties.sum = (kind != 0).then_some(EntrySum { kind, bits });
+        let room = reader.array::<ROOM_BYTES>()?;
+        if room != [0; ROOM_BYTES] || flags & !(SOME_EXPIRE | ALL_EXPIRE) != 0 {
+            return Err(Error::unsupported(
+                "properties of a table that this version does not know",
+            )
+            .with("flags", flags));
+        }
+        let more = head_bytes.checked_sub(HEAD_BYTES);
+        reader.take(more.ok_or_else(|| Error::corruption("properties without an end"))?)?;
         properties.first_key = Bytes::copy_from_slice(reader.take(first_len)?);
         properties.last_key = Bytes::copy_from_slice(reader.take(last_len)?);
         if flags & SOME_EXPIRE == 0 {
@@ -202,8 +230,8 @@ impl Properties {
         if flags & ALL_EXPIRE == 0 {
             properties.max_expiry = None;
         }
-        let unknown_flags = flags & !(SOME_EXPIRE | ALL_EXPIRE);
-        if unknown_flags != 0 || zero != 0 || !reader.is_empty() || !properties.are_possible() {
+        let no_sum = kind == 0 && bits != 0;
+        if no_sum || !reader.is_empty() || !properties.are_possible() {
             return Err(Error::corruption("impossible properties of a table"));
         }
         Ok(properties)

@@ -312,6 +312,7 @@ fn check_descriptor(named: &SstDescriptor, own: &SstDescriptor) -> Result<()> {
         ("sequence numbers", seqs),
         ("expiry", (named.min_expiry, named.max_expiry) == (own.min_expiry, own.max_expiry)),
         ("range deletes", named.range_deletes == own.range_deletes),
+        ("sum", named.sum == own.sum),
     ];
     checks.iter().find(|(_, right)| !right).map_or(Ok(()), |(what, _)| Err(other_table(what)))
 }

@@ -14,6 +14,7 @@ mod support;
 use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::envelope::ENVELOPE_BYTES;
+use siltstone_base::sst::EntrySum;
 use siltstone_base::{ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis};
 use siltstone_bloom::key_hash;
 use siltstone_sst::{Codec, FOOTER_BYTES, Table, TableOptions};
@@ -335,8 +336,8 @@ fn reseal(bytes: &mut [u8], from: usize, to: usize, at: usize, new: &[u8]) {
     let footer = bytes.len() - FOOTER_BYTES as usize;
     let body = siltstone_base::checksum::crc32c(&bytes[..footer]);
     bytes[footer + 104..footer + 108].copy_from_slice(&body.to_le_bytes());
-    let sealed = seal(OBJECT, footer as u64, &bytes[footer..footer + 108]);
     let end = bytes.len();
+    let sealed = seal(OBJECT, footer as u64, &bytes[footer..end - 4]);
     bytes[end - 4..].copy_from_slice(&sealed);
 }
 
@@ -376,6 +377,53 @@ fn a_tail_sealed_with_other_bytes_never_panics() {
             let table = Table::open_alone(length, slice(&hostile, range));
             assert!(table.is_err() || value == field(n) as u64, "offset {n} is {value}");
         }
+    }
+}
+
+/// Codecs of sections, a key, room: none of it is damage.
+#[test]
+fn what_a_newer_version_says_in_the_footer_is_unsupported() {
+    let (bytes, _) = build(small(Codec::None), OBJECT, 0, &sample());
+    let (length, footer) = (bytes.len(), bytes.len() - FOOTER_BYTES as usize);
+    for at in footer + 108..length - 4 {
+        let mut newer = bytes.clone();
+        reseal(&mut newer, footer, length, at, &[1]);
+        let error = Table::tail_range_of_footer(length as u64, &newer[footer..]).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "byte {}: {error}", at - footer);
+    }
+}
+
+/// The properties, from their start to the footer.
+fn properties_of(bytes: &[u8]) -> (usize, usize) {
+    let footer = bytes.len() - FOOTER_BYTES as usize;
+    let at = footer + 72 + 16;
+    (u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize, footer)
+}
+
+#[test]
+fn a_sum_is_read_whatever_it_adds_up_and_room_is_unsupported() {
+    let (bytes, descriptor) = build(small(Codec::None), OBJECT, 0, &sample());
+    assert_eq!(descriptor.sum, None);
+    let (from, to) = properties_of(&bytes);
+    let alone = |bytes: &[u8]| {
+        let tail = slice(bytes, descriptor.tail_offset..bytes.len() as u64);
+        Table::open_alone(bytes.len() as u64, tail)
+    };
+    let mut summed = bytes.clone();
+    let mut sum = 7u128.to_be_bytes().to_vec();
+    sum.push(200);
+    reseal(&mut summed, from, to, from + 104, &sum);
+    let found = alone(&summed).unwrap().descriptor().sum;
+    assert_eq!(found, Some(EntrySum { kind: 200, bits: 7 }));
+    for (at, kind) in [(97, ErrorKind::Unsupported), (119, ErrorKind::Corruption)] {
+        let mut wrong = bytes.clone();
+        reseal(&mut wrong, from, to, from + at, &[4]);
+        assert_eq!(alone(&wrong).err().unwrap().kind(), kind, "byte {at}");
+    }
+    for at in 121..128 {
+        let mut newer = bytes.clone();
+        reseal(&mut newer, from, to, from + at, &[1]);
+        assert_eq!(alone(&newer).err().unwrap().kind(), ErrorKind::Unsupported, "byte {at}");
     }
 }
 

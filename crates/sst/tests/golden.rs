@@ -19,7 +19,7 @@ use siltstone_base::{
     AttemptId, Batch, Cover, DatabaseId, Envelope, Epoch, Kind, ObjectId, ObjectKind, RangeDelete,
     Seq, UnixMillis, WalId,
 };
-use siltstone_sst::wal::{WalBody, WalBuilder, decode, encode_fence};
+use siltstone_sst::wal::{Sent, WalBody, WalBuilder, decode, encode_fence};
 use siltstone_sst::{Codec, Table, TableBuilder, TableOptions};
 use std::path::PathBuf;
 use support::{Owned, build, read_all, slice};
@@ -142,6 +142,7 @@ fn compressed_tables_are_read_as_what_they_were() {
 fn wal_objects_are_what_they_were() {
     let envelope =
         Envelope::new(ObjectKind::Wal, DatabaseId(0xdb), ObjectId(0x0b), AttemptId(0xa7));
+    let sent = Sent { durable: WalId(8), at: UnixMillis(1_800_000_000_000) };
     let mut builder = WalBuilder::new();
     for n in 0u64..3 {
         let mut batch = Batch::new();
@@ -149,9 +150,10 @@ fn wal_objects_are_what_they_were() {
         batch.delete(b"gone").unwrap();
         builder.push_batch(Seq(100 + 2 * n), batch.ops(), batch.as_bytes());
     }
-    let stored = compare("wal-records.bin", &builder.finish(envelope, Epoch(2), WalId(9)));
+    let stored = compare("wal-records.bin", &builder.finish(envelope, Epoch(2), WalId(9), sent));
     let object = decode(Bytes::from(stored), WalId(9)).unwrap();
     assert_eq!((object.first_seq, object.last_seq), (Seq(100), Seq(105)));
+    assert_eq!(object.sent, sent);
     assert_eq!(object.records().filter(Result::is_ok).count(), 3);
 
     let mut builder = WalBuilder::new();
@@ -160,7 +162,8 @@ fn wal_objects_are_what_they_were() {
     batch.merge(b"counter", &[2; 8], Some(UnixMillis(1_800_000_000_000))).unwrap();
     batch.delete_range(b"a", b"key 2\0").unwrap();
     builder.push_batch(Seq(7), batch.ops(), batch.as_bytes());
-    let stored = compare("wal-every-kind.bin", &builder.finish(envelope, Epoch(2), WalId(11)));
+    let stored =
+        compare("wal-every-kind.bin", &builder.finish(envelope, Epoch(2), WalId(11), sent));
     let object = decode(Bytes::from(stored), WalId(11)).unwrap();
     assert_eq!((object.first_seq, object.last_seq), (Seq(7), Seq(9)));
 

@@ -17,10 +17,12 @@ use siltstone_base::{
     UnixMillis, WalId,
 };
 use siltstone_sst::wal::{
-    WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalRecord, decode, encode_fence,
+    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalRecord, decode,
+    encode_fence,
 };
 
 const OBJECT: ObjectId = ObjectId(0x0b);
+const SENT: Sent = Sent { durable: WalId(15), at: UnixMillis(1_700_000_000_000) };
 
 fn envelope() -> Envelope {
     Envelope::new(ObjectKind::Wal, DatabaseId(0xdb), OBJECT, AttemptId(0xa7))
@@ -45,7 +47,7 @@ fn sample() -> Bytes {
     builder.push_batch(Seq(8), two.ops(), two.as_bytes());
     assert_eq!((builder.first_seq(), builder.last_seq()), (Seq(5), Seq(11)));
     let length = builder.len_bytes();
-    let bytes = builder.finish(envelope(), Epoch(3), WalId(17));
+    let bytes = builder.finish(envelope(), Epoch(3), WalId(17), SENT);
     assert_eq!(bytes.len(), length);
     bytes
 }
@@ -98,7 +100,8 @@ fn an_object_without_records_is_one() {
     let mut builder = WalBuilder::default();
     builder.push_batch(Seq(5), 0, &[]);
     assert!(builder.is_empty(), "a batch without operations leaves no trace");
-    let object = decode(builder.finish(envelope(), Epoch(1), WalId(1)), WalId(1)).unwrap();
+    let object =
+        decode(builder.finish(envelope(), Epoch(1), WalId(1), Sent::default()), WalId(1)).unwrap();
     assert_eq!((object.first_seq, object.last_seq), (Seq::NONE, Seq::NONE));
     assert_eq!(object.records().count(), 0);
 }
@@ -144,9 +147,65 @@ fn an_object_sealed_with_other_bytes_never_panics() {
     }
 }
 
+/// Where the second record of the sample begins.
+fn second_record() -> usize {
+    WAL_HEAD_BYTES + WAL_RECORD_HEAD_BYTES + batch(&[(b"a", b"1")]).as_bytes().len()
+}
+
+fn refused(raw: Vec<u8>) -> ErrorKind {
+    decode(seal(raw), WalId(17)).unwrap_err().kind()
+}
+
+#[test]
+fn the_head_says_what_was_committed_and_when() {
+    let object = decode(sample(), WalId(17)).unwrap();
+    assert_eq!(object.sent, SENT);
+    let fence = decode(encode_fence(envelope(), Epoch(4), WalId(17), WalId(21)), WalId(17));
+    assert_eq!(fence.unwrap().sent, Sent { durable: WalId(16), at: UnixMillis(0) });
+    for wrong in [17u64, 18, u64::MAX] {
+        let mut raw = open_sample();
+        raw[128..136].copy_from_slice(&wrong.to_le_bytes());
+        assert_eq!(refused(raw), ErrorKind::Corruption, "a watermark at {wrong}");
+    }
+}
+
+#[test]
+fn codecs_and_keys_of_a_newer_version_are_unsupported() {
+    for at in [73, 144, 159] {
+        let mut raw = open_sample();
+        raw[at] = 1;
+        assert_eq!(refused(raw), ErrorKind::Unsupported, "byte {at}");
+    }
+}
+
+/// What a newer version says behind the known fields, and needs no feature bit for.
+#[test]
+fn a_longer_head_is_passed_over() {
+    let mut raw = open_sample();
+    raw[74] = 88 + 5;
+    raw.splice(WAL_HEAD_BYTES..WAL_HEAD_BYTES, [1, 2, 3, 4, 5]);
+    let longer = decode(seal(raw), WalId(17)).unwrap();
+    let records = |object: &siltstone_sst::wal::WalObject| {
+        object.records().map(Result::unwrap).collect::<Vec<_>>()
+    };
+    assert_eq!(records(&longer), records(&decode(sample(), WalId(17)).unwrap()));
+    for wrong in [0, 87, 255] {
+        let mut raw = open_sample();
+        (raw[74], raw[75]) = (wrong, wrong & 1);
+        assert_eq!(refused(raw), ErrorKind::Corruption, "a head of {wrong}");
+    }
+}
+
+#[test]
+fn nothing_follows_an_ingest() {
+    let mut raw = open_sample();
+    raw[WAL_HEAD_BYTES] = 2;
+    assert_eq!(refused(raw), ErrorKind::Corruption);
+}
+
 #[test]
 fn a_gap_between_records_is_corruption() {
-    let second = WAL_HEAD_BYTES + WAL_RECORD_HEAD_BYTES + batch(&[(b"a", b"1")]).as_bytes().len();
+    let second = second_record();
     for wrong in [7u64, 9, 0] {
         let mut raw = open_sample();
         raw[second + 12..second + 20].copy_from_slice(&wrong.to_le_bytes());
@@ -161,11 +220,11 @@ fn a_gap_between_records_is_corruption() {
 #[test]
 fn what_is_reserved_is_refused_by_name() {
     let mut raw = open_sample();
-    raw[WAL_HEAD_BYTES] = 2;
+    raw[second_record()] = 2;
     let object = decode(seal(raw), WalId(17)).unwrap();
     let records: Vec<_> = object.records().collect();
-    assert_eq!(records.len(), 1, "nothing after a record that was not understood");
-    let error = records[0].as_ref().err().unwrap();
+    assert_eq!(records.len(), 2);
+    let error = records[1].as_ref().err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("ingest"), "{error}");
     for at in [72, WAL_HEAD_BYTES] {
@@ -183,7 +242,7 @@ fn what_is_reserved_is_refused_by_name() {
 fn a_batch_that_claims_other_operations_is_corruption() {
     let mut raw = open_sample();
     // Both records claim: 4 and 3 operations instead of 3 and 4; sequence numbers agree.
-    let second = WAL_HEAD_BYTES + WAL_RECORD_HEAD_BYTES + batch(&[(b"a", b"1")]).as_bytes().len();
+    let second = second_record();
     raw[WAL_HEAD_BYTES + 4] = 4;
     raw[second + 4] = 3;
     raw[second + 12] = 9;
@@ -222,7 +281,7 @@ proptest! {
             }
             seq = seq.plus(u64::from(batch.ops()));
         }
-        let bytes = builder.finish(envelope(), Epoch(1), WalId(2));
+        let bytes = builder.finish(envelope(), Epoch(1), WalId(2), Sent::default());
         let object = decode(bytes, WalId(2)).unwrap();
         let records: Vec<_> = object.records().map(Result::unwrap).collect();
         prop_assert_eq!(records, expected);

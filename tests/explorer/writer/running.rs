@@ -4,16 +4,21 @@ use super::flushing::Purpose;
 use super::{After, Phase, ROLE, Running, Writer, on};
 use crate::actor::{Call, Create, Progress, crash, manifest_object, manifest_steps, owner};
 use crate::step::{Step, What};
-use crate::world::{Object, Out, World, seen};
+use crate::world::{Object, Out, Record, World, seen};
 use siltstone_base::{ObjectName, PutOutcome, WalId};
 use siltstone_manifest::protocol::{CommitAction, ManifestRequest, WindowEvent};
+
+/// The object of a record that was cut with this watermark.
+fn data(me: usize, (record, durable): (Record, WalId)) -> Object {
+    Object::Data { owner: owner(me), record, durable }
+}
 
 impl Writer {
     pub(super) fn run(&self, world: &World, me: usize, running: &Running, out: &mut Out) {
         self.send(world, me, running, out);
-        for (place, (id, record, call)) in running.flying.iter().enumerate() {
-            let object = Object::Data { owner: owner(me), record: *record };
-            let create = Create { me, role: ROLE, name: ObjectName::Wal(*id), object };
+        for (place, (id, cut, call)) in running.flying.iter().enumerate() {
+            let create =
+                Create { me, role: ROLE, name: ObjectName::Wal(*id), object: data(me, *cut) };
             create.steps(world, *call, out, |next, progress| {
                 on(next, me, |writer, world| writer.on_record(world, place, progress));
             });
@@ -59,7 +64,7 @@ impl Writer {
                 let record = world.ghost.edit().sends(running.epoch);
                 running.sent.push(record);
                 running.window.send();
-                running.flying.push((id, record, Call::Send));
+                running.flying.push((id, (record, running.window.committed()), Call::Send));
                 After::Goes
             });
         });
@@ -131,11 +136,8 @@ impl Running {
     /// Creates that were sent and not answered.
     pub(super) fn under_way(&self, me: usize) -> Vec<(ObjectName, Object)> {
         let flying = self.flying.iter().filter(|(_, _, call)| *call == Call::Send);
-        let mut sent: Vec<(ObjectName, Object)> = flying
-            .map(|(id, record, _)| {
-                (ObjectName::Wal(*id), Object::Data { owner: owner(me), record: *record })
-            })
-            .collect();
+        let mut sent: Vec<(ObjectName, Object)> =
+            flying.map(|(id, cut, _)| (ObjectName::Wal(*id), data(me, *cut))).collect();
         if let Some((commit, Call::Send, _)) = &self.commit
             && let CommitAction::Request(ManifestRequest::Create(state)) = commit.action()
         {

@@ -12,6 +12,7 @@ use crate::io::env::Env;
 use crate::io::store::counting::count;
 use crate::io::supervise::closed;
 use crate::manifests::client::{ManifestClient, Observer, look};
+use crate::manifests::gate;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
@@ -142,6 +143,7 @@ impl CompactorProcess {
             writer: None,
         });
         check_settings(&newest, &context)?;
+        gate::check_changes(&newest)?;
         let bytes = newest.tables().map(|table| table.object_bytes).sum();
         let process = Arc::new(Process {
             env,

@@ -89,7 +89,7 @@ fn frees(last: &Manifest, newest: &Manifest) -> bool {
 mod tests {
     use super::super::report::Collected;
     use super::*;
-    use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, WalId};
+    use siltstone_base::{AttemptId, CheckpointId, DatabaseId, ManifestId, ObjectName, WalId};
     use siltstone_manifest::{Checkpoint, CheckpointOwner, Settings};
 
     const MIN_AGE: Duration = Duration::from_secs(300);
@@ -142,6 +142,7 @@ mod tests {
         pinned.checkpoints = vec![Checkpoint {
             id: CheckpointId(1),
             manifest_id: ManifestId(3),
+            manifest_attempt: AttemptId::NONE,
             replay_from: WalId(1),
             wal_id_last_seen: WalId(0),
             created_at: UnixMillis(1),

@@ -7,6 +7,7 @@ use crate::io::store::Listed;
 use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::create::Creating;
+use crate::manifests::gate;
 use crate::manifests::now::store_time;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
@@ -61,11 +62,12 @@ impl Collector {
     /// The newest manifest; `None` where there is no database, or none any more.
     ///
     /// # Errors
-    /// The store's; Corruption.
+    /// The store's; Corruption; Unsupported where it is not this build's to collect.
     pub(crate) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
         // A database that was made anew in place of this one begins with small numbers again: only
         // a look from the start finds that out, and where nothing is known there is nothing newer.
         let newest = look(&self.objects, None).await?;
+        newest.as_deref().map_or(Ok(()), gate::check_changes)?;
         Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
     }
 
@@ -302,11 +304,16 @@ impl<'a> Round<'a> {
             let read = try_join_all(ids.iter().map(|id| objects.manifest(*id))).await?;
             self.ahead.extend(ids.into_iter().zip(read));
         }
-        match self.ahead.remove(&id) {
-            Some(read) => Ok(ManifestAnswer::Read(read)),
+        let answer = match self.ahead.remove(&id) {
+            Some(read) => ManifestAnswer::Read(read),
             // Not one of those to read ahead: a look's.
-            None => self.requests.perform(ManifestRequest::Read(id)).await,
+            None => self.requests.perform(ManifestRequest::Read(id)).await?,
+        };
+        // It may have come since the round began.
+        if let ManifestAnswer::Read(Some(read)) = &answer {
+            gate::check_changes(read)?;
         }
+        Ok(answer)
     }
 
     async fn list(&mut self) -> Result<()> {

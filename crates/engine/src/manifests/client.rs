@@ -19,7 +19,7 @@ pub(crate) struct ManifestRequests {
     objects: Objects,
     /// The manifest that is being created: while the same state is asked for, the same bytes go
     /// out, so that a retry recognises an earlier try of its own.
-    creating: Option<(Arc<Manifest>, Creating)>,
+    creating: Option<(Arc<Manifest>, Creating, AttemptId)>,
 }
 
 impl ManifestRequests {
@@ -45,17 +45,17 @@ impl ManifestRequests {
 
     async fn create(&mut self, state: Arc<Manifest>) -> Result<ManifestAnswer> {
         let objects = &self.objects;
-        let same = self.creating.as_ref().is_some_and(|(creating, _)| *creating == state);
+        let same = self.creating.as_ref().is_some_and(|(creating, ..)| *creating == state);
         if !same {
             let attempt = AttemptId(objects.env.random_u128());
             let bytes = state.encode(ObjectId(objects.env.random_u128()), attempt)?;
-            self.creating = Some((state, Creating::new(objects, bytes, attempt)));
+            self.creating = Some((state, Creating::new(objects, bytes, attempt), attempt));
         }
-        let Some((state, creating)) = &mut self.creating else {
+        let Some((state, creating, attempt)) = &mut self.creating else {
             return Err(Error::internal("a manifest is created from nothing"));
         };
         let outcome = creating.once(objects, ObjectName::Manifest(state.id)).await?;
-        Ok(ManifestAnswer::Created(outcome))
+        Ok(ManifestAnswer::Created(outcome, *attempt))
     }
 }
 

@@ -4,6 +4,7 @@
 pub(crate) mod client;
 pub(crate) mod create;
 pub(crate) mod creation;
+pub(crate) mod gate;
 pub(crate) mod missing;
 pub(crate) mod now;
 pub(crate) mod objects;

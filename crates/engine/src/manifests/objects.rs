@@ -1,5 +1,6 @@
 //! Typed requests: what the protocols' drivers ask the store for, with retries and decoding.
 
+use super::gate;
 use crate::io::env::Env;
 use crate::io::store::Listed;
 use crate::io::store::retry::{Again, read_whole, with_retries};
@@ -185,6 +186,10 @@ impl Objects {
     }
 
     /// A manifest; `None` when there is none by that number.
+    ///
+    /// # Errors
+    /// The store's; Corruption; Unsupported, by name, for what this build cannot read: here is the
+    /// gate that everybody comes through.
     pub(crate) async fn manifest(&self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
         Ok(self.manifest_and_attempt(id).await?.map(|(_, manifest)| manifest))
     }
@@ -199,6 +204,7 @@ impl Objects {
         let decode = |bytes: &Bytes| {
             let (envelope, manifest) = Manifest::decode(bytes)?;
             if manifest.id == id {
+                gate::check(&manifest)?;
                 return Ok((envelope.attempt, Arc::new(manifest)));
             }
             Err(Error::corruption("a manifest stands under another's number")
@@ -316,7 +322,7 @@ pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
     }
     match &object.body {
         WalBody::Fence { next_id } => WalSeen::Fence { epoch: object.epoch, next_id: *next_id },
-        WalBody::Records(_) => WalSeen::Data { epoch: object.epoch },
+        WalBody::Records(_) => WalSeen::Data { epoch: object.epoch, durable: object.sent.durable },
     }
 }
 

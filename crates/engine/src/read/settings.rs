@@ -1,12 +1,10 @@
 //! What a handle brings against what the database records.
 
 use crate::cache::fetch::ReadContext;
+use crate::manifests::gate::FILTER;
 use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::{Manifest, Settings};
 use siltstone_merge::built_in;
-
-/// Name of the filter that tables carry (RFC 0002), as the manifest records it.
-pub(crate) const FILTER: &str = "blocked-bloom-1";
 
 /// Checks what a reader brings against what the database records, and takes up a built-in operator
 /// that was not brought.

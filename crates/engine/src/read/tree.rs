@@ -3,8 +3,7 @@
 
 use crate::cache::filters::KeyFilters;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
-use siltstone_base::sst::SstLocation;
-use siltstone_base::{Error, Result, Seq, SstDescriptor, SstId};
+use siltstone_base::{Result, Seq, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
 use siltstone_memtable::Memtable;
 use std::collections::HashMap;
@@ -126,7 +125,6 @@ impl Levels {
         let known: HashMap<SstId, &Arc<TableHandle>> =
             previous.handles().map(|handle| (handle.descriptor.id, handle)).collect();
         let open = |descriptor: &SstDescriptor| -> Result<Arc<TableHandle>> {
-            readable(descriptor)?;
             Ok(match known.get(&descriptor.id) {
                 Some(handle) => Arc::clone(handle),
                 None => TableHandle::new(descriptor.clone(), budget),
@@ -146,21 +144,4 @@ impl Levels {
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs.iter().flat_map(|run| run.tables.iter())
     }
-}
-
-fn readable(descriptor: &SstDescriptor) -> Result<()> {
-    let missing = if descriptor.location != SstLocation::Own {
-        "tables of an ancestor (clones)"
-    } else if descriptor.seq_override.is_some() {
-        "ingested tables"
-    } else if descriptor.visible_start.is_some() || descriptor.visible_end.is_some() {
-        "tables with a visible range (clones by range)"
-    } else {
-        return Ok(());
-    };
-    Err(Error::unsupported(
-        "this version of Siltstone can not read what the database uses; upgrade",
-    )
-    .with("feature", missing)
-    .with("table", descriptor.id))
 }

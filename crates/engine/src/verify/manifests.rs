@@ -3,7 +3,7 @@
 use super::{PARALLEL_OBJECTS, Verify, is_damage};
 use futures::StreamExt;
 use futures::stream;
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, Result};
+use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::codec::decode_boundary;
 use std::collections::BTreeSet;
@@ -23,10 +23,18 @@ const GROWS: [Number; 6] = [
 ];
 
 impl Verify<'_> {
-    /// Reads and decodes a manifest; what is wrong with it goes into the report. `None` when it is
-    /// gone or damaged.
+    /// Reads and decodes the newest manifest; what is wrong with it goes into the report. `None`
+    /// when it is gone or damaged.
+    ///
+    /// # Errors
+    /// The store's; Unsupported for one that is not damaged, and that this build cannot read.
     pub(super) async fn manifest(&mut self, id: ManifestId) -> Result<Option<Arc<Manifest>>> {
         let found = self.objects.manifest(id).await;
+        if let Err(error) = &found
+            && error.kind() == ErrorKind::Unsupported
+        {
+            return Err(error.clone());
+        }
         self.judge(id, found)
     }
 

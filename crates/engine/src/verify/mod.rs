@@ -28,7 +28,6 @@ use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream;
 use siltstone_base::name::prefix;
-use siltstone_base::sst::SstLocation;
 use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::Listing;
@@ -51,7 +50,8 @@ const MOST_PROBLEMS: usize = 1000;
 /// are read twice.
 ///
 /// # Errors
-/// NotFound where there is no database; Denied, Unavailable, Timeout from the store. What is
+/// NotFound where there is no database; Unsupported where the newest manifest asks for what this
+/// version lacks; Denied, Unavailable, Timeout from the store. What is
 /// damaged is no error: it stands in the report.
 pub async fn verify(env: &Env, deadline: Duration, progress: &Progress) -> Result<Report> {
     let objects = Objects { env: env.clone(), limit: deadline };
@@ -180,11 +180,6 @@ impl Verify<'_> {
 
     fn name_table(&mut self, wanted: &mut BTreeMap<SstId, SstDescriptor>, table: &SstDescriptor) {
         let name = ObjectName::Compacted(table.id);
-        if table.location != SstLocation::Own {
-            let what = "lies in an ancestor (a clone), which this version cannot read";
-            self.report.problem(name, None, what);
-            return;
-        }
         self.named.insert(name);
         if let Some(before) = wanted.insert(table.id, table.clone())
             && before.checksum != table.checksum

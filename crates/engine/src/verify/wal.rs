@@ -88,8 +88,6 @@ impl Verify<'_> {
     /// Whether an object that was listed behind `id`, where nothing was found, proves that
     /// something was there (rule E3).
     async fn is_proven(&self, id: WalId) -> Result<bool> {
-        let newest = self.states.iter().max_by_key(|state| state.id).cloned();
-        let Some(newest) = newest else { return Ok(false) };
         let behind = (Bound::Excluded(ObjectName::Wal(id)), Bound::Unbounded);
         for name in self.listed.range(behind).rev().map(|(name, _)| *name) {
             let ObjectName::Wal(later) = name else { continue };
@@ -98,7 +96,7 @@ impl Verify<'_> {
                 found => found.ok().flatten(),
             };
             let seen = object.map(|object| seen(&object, self.report.database));
-            if seen.is_some_and(|seen| Hole::before(id, (later, seen), &newest).is_some()) {
+            if seen.is_some_and(|seen| Hole::before(id, (later, seen)).is_some()) {
                 return Ok(true);
             }
         }

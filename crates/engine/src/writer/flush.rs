@@ -210,6 +210,7 @@ impl Flusher {
             layers: built.map(|table| vec![table]).collect(),
             replay_from: replay_point(writer, flushed_seq, &newest),
             flushed_seq,
+            commit_time: writer.commit_time(),
             wal_id_last_seen: newest.wal_id_last_seen.max(writer.last_committed_wal()),
             fences: writer.fences.clone(),
             reserve: new_names(&writer.env, self.plans.len()),

@@ -21,17 +21,18 @@ use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
 use crate::manifests::creation;
+use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::no_database_to_write;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
-use crate::read::settings::{FILTER, recorded_operator};
+use crate::read::settings::recorded_operator;
 use crate::read::tree::Levels;
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Error, MergeOperator, ObjectId, ObjectKind,
-    ObjectName, PutOutcome, Result, Seq, WalId,
+    ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
     Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
@@ -104,6 +105,7 @@ pub(crate) async fn writer(
         Err(_) => return Err(no_database_to_write(&env)),
     };
     newest.settings.check(&settings)?;
+    gate::check_changes(&newest)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
     let (pin, next_pin) = (CheckpointId(env.random_u128()), CheckpointId(env.random_u128()));
@@ -306,6 +308,8 @@ struct Replayed {
     active: Arc<Memtable>,
     frozen: Vec<Arc<Memtable>>,
     last_seq: Seq,
+    /// The latest of those that were met, and of what is in tables.
+    commit_time: UnixMillis,
     unflushed: VecDeque<UnflushedWal>,
 }
 
@@ -320,6 +324,7 @@ fn replay(
         active: Arc::new(Memtable::new()),
         frozen: Vec::new(),
         last_seq: flushed,
+        commit_time: recovered.manifest.commit_time,
         unflushed: VecDeque::new(),
     };
     for (id, _) in &recovered.replay {
@@ -328,6 +333,7 @@ fn replay(
         if let Some(last) = insert_rows(&replayed.active, body, floor, replayed.last_seq)? {
             replayed.last_seq = last;
         }
+        replayed.commit_time = replayed.commit_time.max(body.sent.at);
         replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
         if replayed.active.bytes() >= memtable_bytes {
             let full = std::mem::replace(&mut replayed.active, Arc::new(Memtable::new()));
@@ -397,6 +403,7 @@ fn start(
         active: replayed.active,
         frozen: replayed.frozen,
         last_seq: replayed.last_seq,
+        commit_time: replayed.commit_time,
         unflushed_wal: replayed.unflushed,
         options,
     });

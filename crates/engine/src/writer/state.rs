@@ -22,7 +22,7 @@ use crate::options::Options;
 use crate::read::Pin;
 use crate::read::tree::{Levels, Tree};
 use parking_lot::{Mutex, RwLock};
-use siltstone_base::{Epoch, Error, Result, Seq, WalId};
+use siltstone_base::{Epoch, Error, Result, Seq, UnixMillis, WalId};
 use siltstone_manifest::KeptFence;
 use siltstone_memtable::Memtable;
 use std::collections::{BTreeMap, VecDeque};
@@ -68,6 +68,8 @@ pub(crate) struct Writer {
     /// Heard by the task that compacts: a flush has changed the tree, an end.
     pub(crate) compact_nudge: Notify,
     committed_wal: AtomicU64,
+    /// The last commit time that was given.
+    commit_time: AtomicU64,
     pub(crate) flushed: Flushed,
     /// What somebody asked to have flushed, however full L0 is.
     flush_asked: AtomicU64,
@@ -141,6 +143,7 @@ pub(crate) struct Start {
     pub(crate) frozen: Vec<Arc<Memtable>>,
     pub(crate) first_wal: WalId,
     pub(crate) last_seq: Seq,
+    pub(crate) commit_time: UnixMillis,
     pub(crate) unflushed_wal: VecDeque<UnflushedWal>,
 }
 
@@ -187,6 +190,7 @@ impl Writer {
             collector: Embedded::new(start.garbage),
             compact_nudge: Notify::new(),
             committed_wal: AtomicU64::new(start.first_wal.minus(1).0),
+            commit_time: AtomicU64::new(start.commit_time.0),
             flushed: Flushed::default(),
             flush_asked: AtomicU64::new(0),
             flush_nudge: Notify::new(),
@@ -245,6 +249,17 @@ impl Writer {
             visible
         };
         Pin { tree: Arc::clone(&tree), seq, now }
+    }
+
+    /// The last commit time that was given.
+    pub(crate) fn commit_time(&self) -> UnixMillis {
+        UnixMillis(self.commit_time.load(Ordering::Acquire))
+    }
+
+    /// The commit time of what is cut now: whatever the clock says, no earlier than any before.
+    pub(crate) fn next_commit_time(&self) -> UnixMillis {
+        let now = self.env.clock.now().0;
+        UnixMillis(self.commit_time.fetch_max(now, Ordering::AcqRel).max(now))
     }
 
     /// The last WAL object that is acknowledged.

@@ -19,7 +19,7 @@ use siltstone_base::{
 };
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Failure, WalSeen, WalWindow, WindowEvent};
-use siltstone_sst::wal;
+use siltstone_sst::wal::{self, Sent};
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -180,7 +180,8 @@ impl WalTask {
         let object = ObjectId(writer.env.random_u128());
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Wal, database, object, attempt);
-        let bytes = buffered.finish(envelope, writer.epoch, id);
+        let sent = Sent { durable: self.window.committed(), at: writer.next_commit_time() };
+        let bytes = buffered.finish(envelope, writer.epoch, id, sent);
         self.sealed.insert(id, Sealed { bytes, attempt, last_seq, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {
             self.next_cut = now + Duration::from_secs_f64(1.0 / rate);

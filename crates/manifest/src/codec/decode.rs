@@ -1,16 +1,19 @@
 //! From the FlatBuffers body to the state.
 
+use super::shared;
+use super::unknown::unknown_field;
+use crate::features::{Carried, Features};
 use crate::invariant;
 use crate::state::{
-    AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
-    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Settings,
+    SortedRun, WalStore, WriterRecord,
 };
 use bytes::Bytes;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, VerifierOptions};
-use siltstone_base::sst::SstLocation;
+use siltstone_base::sst::{EntrySum, SstLocation};
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Epoch, Error, JobId, ManifestId, Result, Seq,
-    SstDescriptor, SstId, UnixMillis, WalId,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, Error, JobId, ManifestId, RequestId,
+    Result, Seq, SstDescriptor, SstId, StoreId, UnixMillis, WalId,
 };
 use siltstone_fbs::manifest as fb;
 
@@ -36,26 +39,48 @@ pub(crate) fn limits(length: usize) -> VerifierOptions {
     }
 }
 
-/// Reads the body of a manifest of `database`.
-pub(super) fn body(bytes: &[u8], database: DatabaseId) -> Result<Manifest> {
+/// Reads the body of a manifest with this head.
+///
+/// What the manifest asks is looked at before anything else of it: what follows may not be
+/// understood otherwise.
+pub(super) fn body(bytes: &[u8], envelope: &Envelope) -> Result<Manifest> {
     let root = fb::root_as_manifest_with_opts(&limits(bytes.len()), bytes)
         .map_err(|invalid| Error::corruption("not a manifest's body").caused_by(invalid))?;
-    let manifest = Manifest {
+    let features = Features {
+        carried: Carried::of(envelope, unknown_field(&root)),
+        named: list(root.features(), |each| Ok(shared::read_feature(&each)))?,
+        extensions: list(root.extensions(), |each| Ok(shared::read_extension(&each)))?,
+    };
+    features.check_readable()?;
+    let manifest = state(&root, envelope.database, features)?.written_as(envelope.attempt);
+    invariant::check_decoded(&manifest)?;
+    Ok(manifest)
+}
+
+fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> Result<Manifest> {
+    Ok(Manifest {
         id: ManifestId(root.id()),
+        attempt: AttemptId::NONE,
         database,
+        features,
         initialized: root.initialized(),
         destroyed_at: root.destroyed_at().map(UnixMillis),
         settings: settings(&root.settings()),
         schema: byte_list(root.schema()),
+        wal_store: root.wal_store().map(|store| wal_store(&store)),
         ancestors: list(root.ancestors(), |each| Ok(ancestor(&each)))?,
+        last_ancestor: root.last_ancestor(),
+        request: root.request().map(|id| RequestId(bits(id))),
         writer_epoch: Epoch(root.writer_epoch()),
         writers: list(root.writers(), |each| Ok(writer(&each)))?,
         widest_window: root.widest_window(),
-        reserved: root.reserved().iter().flatten().map(|id| SstId(bits(id))).collect(),
+        reserved: names(root.reserved()),
+        left: names(root.left()),
         floor: Seq(root.floor()),
         replay_from: WalId(root.replay_from()),
         wal_id_last_seen: WalId(root.wal_id_last_seen()),
         flushed_seq: Seq(root.flushed_seq()),
+        commit_time: UnixMillis(root.commit_time()),
         kept_fences: list(root.kept_fences(), |each| Ok(kept_fence(&each)))?,
         last_l0_order: root.last_l0_order(),
         l0: list(root.l0(), |each| {
@@ -65,22 +90,28 @@ pub(super) fn body(bytes: &[u8], database: DatabaseId) -> Result<Manifest> {
         runs: list(root.runs(), |each| {
             Ok(SortedRun { id: each.id(), tables: tables(each.tables())? })
         })?,
+        tables_since: ManifestId(root.tables_since()),
         compactor_epoch: Epoch(root.compactor_epoch()),
         compactor_claim: AttemptId(root.compactor_claim().map_or(0, bits)),
         finished_jobs: list(root.finished_jobs(), |each| {
             Ok(FinishedJob { job: JobId(bits(each.job())), epoch: Epoch(each.epoch()) })
         })?,
         checkpoints: list(root.checkpoints(), |each| checkpoint(&each))?,
-        pending_ingests: list(root.pending_ingests(), |each| {
-            let requested_at = UnixMillis(each.requested_at());
-            Ok(PendingIngest { job: JobId(bits(each.job())), requested_at })
+        leases: list(root.leases(), |each| shared::read_lease(&each))?,
+        holds: list(root.holds(), |each| Ok(shared::read_hold(&each)))?,
+        timelines: list(root.timelines(), |each| Ok(shared::read_timeline(&each)))?,
+        pending_ingests: list(root.pending_ingests(), |each| Ok(shared::read_pending(&each)))?,
+        remembered_ingests: list(root.remembered_ingests(), |each| {
+            Ok(shared::read_remembered(&each))
         })?,
-        adopted_ingests: list(root.adopted_ingests(), |each| {
-            Ok(AdoptedIngest { job: JobId(bits(each.job())), seq: Seq(each.seq()) })
-        })?,
-    };
-    invariant::check_decoded(&manifest)?;
-    Ok(manifest)
+        ingest_apps: list(root.ingest_apps(), |each| Ok(shared::read_app(&each)))?,
+        ingest_horizon: UnixMillis(root.ingest_horizon()),
+    })
+}
+
+/// A list of names of tables; none when it is missing.
+pub(crate) fn names(ids: Option<Vector<'_, fb::Id128>>) -> Vec<SstId> {
+    ids.iter().flatten().map(|id| SstId(bits(id))).collect()
 }
 
 pub(crate) fn bits(id: &fb::Id128) -> u128 {
@@ -110,10 +141,15 @@ fn settings(settings: &fb::Settings<'_>) -> Settings {
 
 fn ancestor(ancestor: &fb::Ancestor<'_>) -> Ancestor {
     Ancestor {
+        number: ancestor.number(),
         database: DatabaseId(bits(ancestor.database())),
         location: ancestor.location().to_owned(),
         checkpoint: CheckpointId(bits(ancestor.checkpoint())),
     }
+}
+
+fn wal_store(store: &fb::WalStore<'_>) -> WalStore {
+    WalStore { id: StoreId(bits(store.id())), location: store.location().map(str::to_owned) }
 }
 
 fn writer(writer: &fb::WriterRecord<'_>) -> WriterRecord {
@@ -145,9 +181,15 @@ pub(crate) fn table(table: &fb::SstDescriptor<'_>) -> Result<SstDescriptor> {
         (None, None) => None,
         _ => return Err(Error::corruption("half a place of range deletes")),
     };
+    let sum = match (table.sum(), table.sum_kind()) {
+        (Some(sum), Some(kind)) if kind > 0 => Some(EntrySum { kind, bits: bits(sum) }),
+        (None, None) => None,
+        _ => return Err(Error::corruption("half a sum of a table")),
+    };
     Ok(SstDescriptor {
         id: SstId(bits(table.id())),
         location: table.ancestor().map_or(SstLocation::Own, SstLocation::Ancestor),
+        job: table.job().map(|job| JobId(bits(job))),
         object_bytes: table.object_bytes(),
         checksum: table.checksum(),
         tail_offset: table.tail_offset(),
@@ -163,6 +205,7 @@ pub(crate) fn table(table: &fb::SstDescriptor<'_>) -> Result<SstDescriptor> {
         min_expiry: table.min_expiry().map(UnixMillis),
         max_expiry: table.max_expiry().map(UnixMillis),
         range_deletes,
+        sum,
     })
 }
 
@@ -170,6 +213,7 @@ fn checkpoint(checkpoint: &fb::Checkpoint<'_>) -> Result<Checkpoint> {
     Ok(Checkpoint {
         id: CheckpointId(bits(checkpoint.id())),
         manifest_id: ManifestId(checkpoint.manifest_id()),
+        manifest_attempt: AttemptId(checkpoint.manifest_attempt().map_or(0, bits)),
         replay_from: WalId(checkpoint.replay_from()),
         wal_id_last_seen: WalId(checkpoint.wal_id_last_seen()),
         created_at: UnixMillis(checkpoint.created_at()),
@@ -195,9 +239,10 @@ fn owner(checkpoint: &fb::Checkpoint<'_>) -> Result<CheckpointOwner> {
             .owner_database()
             .map(|id| CheckpointOwner::Clone(DatabaseId(bits(id))))
             .ok_or_else(half),
-        unknown => Err(Error::unsupported(
-            "a checkpoint has an owner that this version of Siltstone does not know; upgrade",
-        )
-        .with("owner", unknown.0)),
+        unknown => Ok(CheckpointOwner::Other {
+            kind: unknown.0,
+            epoch: checkpoint.owner_epoch().map(Epoch),
+            database: checkpoint.owner_database().map(|id| DatabaseId(bits(id))),
+        }),
     }
 }

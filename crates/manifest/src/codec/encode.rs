@@ -1,13 +1,14 @@
 //! From the state to the FlatBuffers body.
 
+use super::shared;
 use crate::state::{
-    AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
-    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Settings,
+    SortedRun, WalStore, WriterRecord,
 };
 use bytes::Bytes;
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{SstDescriptor, SstId};
+use siltstone_base::{AttemptId, ManifestId, SstDescriptor, SstId};
 use siltstone_fbs::manifest as fb;
 
 pub(crate) type Builder = FlatBufferBuilder<'static>;
@@ -16,11 +17,13 @@ pub(crate) type TableList<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 pub(crate) type ByteList = WIPOffset<Vector<'static, u8>>;
 
 /// Bytes that one table takes at most beside its strings and byte lists, the offset that leads to
-/// it and padding included: the largest, SstDescriptor, has 18 fields of at most 16 bytes with a
-/// vtable of 40, under 400.
+/// it and padding included: SstDescriptor has 21 fields of at most 16 bytes with a vtable of 46, and
+/// the root, with more fields, has a share of its own.
 pub(crate) const TABLE_BYTES_AT_MOST: u64 = 400;
+/// As that, of the root.
+const ROOT_BYTES_AT_MOST: u64 = 1024;
 /// A string or byte list: its length, a zero and padding.
-const LIST_BYTES: u64 = 16;
+pub(super) const LIST_BYTES: u64 = 16;
 
 /// More than [`body`] will need. The builder cannot grow without end (it panics at 2 GiB), so
 /// whoever calls it looks here first.
@@ -55,12 +58,15 @@ pub(super) fn body_bytes_at_most(manifest: &Manifest) -> u64 {
         + manifest.reserved.len()
         + manifest.kept_fences.len()
         + manifest.l0.len()
+        + manifest.left.len()
         + manifest.runs.len()
-        + manifest.finished_jobs.len()
-        + manifest.pending_ingests.len()
-        + manifest.adopted_ingests.len();
-    // Two tables more: the root and the settings.
-    TABLE_BYTES_AT_MOST * (plain as u64 + 2)
+        + manifest.finished_jobs.len();
+    let store = manifest.wal_store.as_ref().and_then(|store| store.location.as_deref());
+    // Two tables more: the settings, and where the WAL lies.
+    ROOT_BYTES_AT_MOST
+        + TABLE_BYTES_AT_MOST * (plain as u64 + 2)
+        + shared::bytes_at_most(manifest)
+        + store.map_or(0, text)
         + tables.sum::<u64>()
         + checkpoints.sum::<u64>()
         + ancestors.sum::<u64>()
@@ -73,6 +79,7 @@ pub(super) fn body(manifest: &Manifest) -> Vec<u8> {
     let mut builder = Builder::new();
     let b = &mut builder;
     let l0_last_compacted = manifest.l0_last_compacted.map(|id| id128(id.get()));
+    let request = manifest.request.map(|id| id128(id.get()));
     let args = fb::ManifestArgs {
         id: manifest.id.get(),
         initialized: manifest.initialized,
@@ -80,25 +87,38 @@ pub(super) fn body(manifest: &Manifest) -> Vec<u8> {
         settings: Some(settings(b, &manifest.settings)),
         schema: manifest.schema.as_ref().map(|schema| b.create_vector(schema)),
         ancestors: list(b, &manifest.ancestors, ancestor),
+        last_ancestor: manifest.last_ancestor,
+        request: request.as_ref(),
+        wal_store: manifest.wal_store.as_ref().map(|store| wal_store(b, store)),
+        features: list(b, &manifest.features.named, shared::feature),
+        extensions: list(b, &manifest.features.extensions, shared::extension),
         writer_epoch: manifest.writer_epoch.get(),
         writers: list(b, &manifest.writers, writer),
         widest_window: manifest.widest_window,
         reserved: names(b, &manifest.reserved),
+        left: names(b, &manifest.left),
         floor: manifest.floor.get(),
         replay_from: manifest.replay_from.get(),
         wal_id_last_seen: manifest.wal_id_last_seen.get(),
         flushed_seq: manifest.flushed_seq.get(),
+        commit_time: manifest.commit_time.0,
         kept_fences: list(b, &manifest.kept_fences, kept_fence),
         last_l0_order: manifest.last_l0_order,
         l0: list(b, &manifest.l0, l0_entry),
         l0_last_compacted: l0_last_compacted.as_ref(),
         runs: list(b, &manifest.runs, sorted_run),
+        tables_since: manifest.tables_since.get(),
         compactor_epoch: manifest.compactor_epoch.get(),
         compactor_claim: Some(&id128(manifest.compactor_claim.get())),
         finished_jobs: list(b, &manifest.finished_jobs, finished_job),
-        checkpoints: list(b, &manifest.checkpoints, checkpoint),
-        pending_ingests: list(b, &manifest.pending_ingests, pending_ingest),
-        adopted_ingests: list(b, &manifest.adopted_ingests, adopted_ingest),
+        checkpoints: list(b, &manifest.checkpoints, |b, one| checkpoint(b, one, manifest.id)),
+        leases: list(b, &manifest.leases, |b, one| shared::lease(b, one, manifest.id)),
+        holds: list(b, &manifest.holds, shared::hold),
+        timelines: list(b, &manifest.timelines, shared::timeline),
+        pending_ingests: list(b, &manifest.pending_ingests, shared::pending_ingest),
+        remembered_ingests: list(b, &manifest.remembered_ingests, shared::remembered_ingest),
+        ingest_apps: list(b, &manifest.ingest_apps, shared::ingest_app),
+        ingest_horizon: manifest.ingest_horizon.0,
     };
     let root = fb::Manifest::create(b, &args);
     b.finish(root, None);
@@ -153,8 +173,15 @@ fn ancestor(b: &mut Builder, ancestor: &Ancestor) -> Offset<fb::Ancestor<'static
         database: Some(&id128(ancestor.database.get())),
         location: Some(location),
         checkpoint: Some(&id128(ancestor.checkpoint.get())),
+        number: ancestor.number,
     };
     fb::Ancestor::create(b, &args)
+}
+
+fn wal_store(b: &mut Builder, store: &WalStore) -> Offset<fb::WalStore<'static>> {
+    let location = store.location.as_ref().map(|location| b.create_string(location));
+    let args = fb::WalStoreArgs { id: Some(&id128(store.id.get())), location };
+    fb::WalStore::create(b, &args)
 }
 
 fn writer(b: &mut Builder, writer: &WriterRecord) -> Offset<fb::WriterRecord<'static>> {
@@ -177,12 +204,15 @@ fn kept_fence(b: &mut Builder, fence: &KeptFence) -> Offset<fb::KeptFence<'stati
 }
 
 pub(crate) fn table(b: &mut Builder, table: &SstDescriptor) -> Offset<fb::SstDescriptor<'static>> {
+    let job = table.job.map(|job| id128(job.get()));
+    let sum = table.sum.map(|sum| id128(sum.bits));
     let args = fb::SstDescriptorArgs {
         id: Some(&id128(table.id.get())),
         ancestor: match table.location {
             SstLocation::Own => None,
-            SstLocation::Ancestor(index) => Some(index),
+            SstLocation::Ancestor(number) => Some(number),
         },
+        job: job.as_ref(),
         object_bytes: table.object_bytes,
         checksum: table.checksum,
         tail_offset: table.tail_offset,
@@ -199,6 +229,8 @@ pub(crate) fn table(b: &mut Builder, table: &SstDescriptor) -> Offset<fb::SstDes
         max_expiry: table.max_expiry.map(|at| at.0),
         range_deletes_offset: table.range_deletes.map(|(offset, _)| offset),
         range_deletes_bytes: table.range_deletes.map(|(_, bytes)| bytes),
+        sum: sum.as_ref(),
+        sum_kind: table.sum.map(|sum| sum.kind),
     };
     fb::SstDescriptor::create(b, &args)
 }
@@ -220,7 +252,16 @@ fn finished_job(b: &mut Builder, job: &FinishedJob) -> Offset<fb::FinishedJob<'s
     fb::FinishedJob::create(b, &args)
 }
 
-fn checkpoint(b: &mut Builder, checkpoint: &Checkpoint) -> Offset<fb::Checkpoint<'static>> {
+/// The attempt that wrote the manifest that is pinned; missing for the one that says so itself.
+pub(super) fn attempt_of(id: ManifestId, attempt: AttemptId, own: ManifestId) -> Option<fb::Id128> {
+    (id != own && !attempt.is_none()).then(|| id128(attempt.get()))
+}
+
+fn checkpoint(
+    b: &mut Builder,
+    checkpoint: &Checkpoint,
+    own: ManifestId,
+) -> Offset<fb::Checkpoint<'static>> {
     let (owner, owner_epoch, owner_database) = match checkpoint.owner {
         CheckpointOwner::User => (fb::CheckpointOwner::User, None, None),
         CheckpointOwner::Writer(epoch) => (fb::CheckpointOwner::Writer, Some(epoch.get()), None),
@@ -228,7 +269,12 @@ fn checkpoint(b: &mut Builder, checkpoint: &Checkpoint) -> Offset<fb::Checkpoint
         CheckpointOwner::Clone(database) => {
             (fb::CheckpointOwner::Clone, None, Some(id128(database.get())))
         }
+        CheckpointOwner::Other { kind, epoch, database } => {
+            let database = database.map(|id| id128(id.get()));
+            (fb::CheckpointOwner(kind), epoch.map(|epoch| epoch.get()), database)
+        }
     };
+    let attempt = attempt_of(checkpoint.manifest_id, checkpoint.manifest_attempt, own);
     let source = checkpoint.source.map(|id| id128(id.get()));
     let name = checkpoint.name.as_ref().map(|name| b.create_string(name));
     let metadata = list(b, &checkpoint.metadata, |b, (name, value)| {
@@ -239,6 +285,7 @@ fn checkpoint(b: &mut Builder, checkpoint: &Checkpoint) -> Offset<fb::Checkpoint
     let args = fb::CheckpointArgs {
         id: Some(&id128(checkpoint.id.get())),
         manifest_id: checkpoint.manifest_id.get(),
+        manifest_attempt: attempt.as_ref(),
         replay_from: checkpoint.replay_from.get(),
         wal_id_last_seen: checkpoint.wal_id_last_seen.get(),
         created_at: checkpoint.created_at.0,
@@ -251,17 +298,4 @@ fn checkpoint(b: &mut Builder, checkpoint: &Checkpoint) -> Offset<fb::Checkpoint
         metadata,
     };
     fb::Checkpoint::create(b, &args)
-}
-
-fn pending_ingest(b: &mut Builder, job: &PendingIngest) -> Offset<fb::PendingIngest<'static>> {
-    let args = fb::PendingIngestArgs {
-        job: Some(&id128(job.job.get())),
-        requested_at: job.requested_at.0,
-    };
-    fb::PendingIngest::create(b, &args)
-}
-
-fn adopted_ingest(b: &mut Builder, job: &AdoptedIngest) -> Offset<fb::AdoptedIngest<'static>> {
-    let args = fb::AdoptedIngestArgs { job: Some(&id128(job.job.get())), seq: job.seq.get() };
-    fb::AdoptedIngest::create(b, &args)
 }

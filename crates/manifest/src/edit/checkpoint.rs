@@ -8,7 +8,7 @@ use super::{Conflict, Refusal};
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, Manifest};
-use siltstone_base::{CheckpointId, SstId, UnixMillis, WalId};
+use siltstone_base::{AttemptId, CheckpointId, SstId, UnixMillis, WalId};
 use std::collections::HashSet;
 
 /// Checkpoints of a database that no process keeps for itself. A manifest is written again by each
@@ -17,6 +17,11 @@ const MOST_BY_HAND: usize = 1024;
 /// Pairs of facts that one carries, and their bytes together.
 const MOST_FACTS: usize = 64;
 const MOST_FACT_BYTES: usize = 4096;
+
+/// Why what this version has no word for is left alone.
+const OF_A_NEWER_VERSION: &str = "a newer version of Siltstone keeps this checkpoint, for a \
+                                  reason that this one does not know; upgrade this program, or \
+                                  wait for its expiry";
 
 /// A checkpoint to add.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -53,21 +58,23 @@ impl NewCheckpoint {
         {
             return Err(Conflict::NameTaken { checkpoint: rival.id }.into());
         }
-        let (manifest_id, replay_from, wal_id_last_seen) = match self.source {
+        let ((manifest_id, manifest_attempt), replay_from, wal_id_last_seen) = match self.source {
             None => {
                 let walked = self.wal_id_last_seen.unwrap_or(next.wal_id_last_seen);
                 next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
-                (next.id, next.replay_from, walked)
+                ((next.id, AttemptId::NONE), next.replay_from, walked)
             }
             Some(id) => {
                 let source = next.checkpoint(id).filter(|one| !one.expired_at(self.created_at));
                 let source = source.ok_or(Refusal::Expired { checkpoint: id })?;
-                (source.manifest_id, source.replay_from, source.wal_id_last_seen)
+                let pinned = (source.manifest_id, source.manifest_attempt);
+                (pinned, source.replay_from, source.wal_id_last_seen)
             }
         };
         next.checkpoints.push(Checkpoint {
             id: self.id,
             manifest_id,
+            manifest_attempt,
             replay_from,
             wal_id_last_seen,
             created_at: self.created_at,
@@ -218,10 +225,12 @@ pub(super) fn remove(next: &mut Manifest, id: CheckpointId) -> Result<(), Refusa
     Ok(())
 }
 
-/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock.
+/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. What a
+/// newer version of Siltstone keeps for its own ends is not to be judged here.
 fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
     match state.checkpoint(id).map(|one| one.owner) {
         Some(CheckpointOwner::Writer(epoch)) => Err(Conflict::OfTheWriter { epoch }.into()),
+        Some(CheckpointOwner::Other { .. }) => Err(Refusal::Invalid(OF_A_NEWER_VERSION)),
         _ => Ok(()),
     }
 }
@@ -235,6 +244,7 @@ fn check_expiry(owner: CheckpointOwner, expires_at: Option<UnixMillis>) -> Resul
         (CheckpointOwner::Writer(_), Some(_)) => {
             Err(Refusal::Invalid("a writer's checkpoint has no expiry"))
         }
+        (CheckpointOwner::Other { .. }, _) => Err(Refusal::Invalid(OF_A_NEWER_VERSION)),
         _ => Ok(()),
     }
 }

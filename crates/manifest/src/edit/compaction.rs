@@ -54,6 +54,9 @@ impl FinishCompaction {
             return Err(Refusal::Invalid("rows sink: the destination is newer than an input"));
         }
         self.check_added(next, &removed)?;
+        if !removed.is_empty() {
+            next.tables_since = next.id;
+        }
         if !self.add.is_empty() {
             add_to_run(next, self.destination, &self.add);
         }

@@ -120,7 +120,7 @@ impl Edit {
             return Err(Conflict::NotInitialized.into());
         }
         let mut next = base.clone();
-        next.id = base.next_id();
+        (next.id, next.attempt) = (base.next_id(), AttemptId::NONE);
         match self {
             Edit::ClaimWriter(claim) => claim.apply(&mut next, rules)?,
             Edit::FlushL0(flush) => flush.apply(&mut next, rules)?,

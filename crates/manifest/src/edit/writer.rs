@@ -5,7 +5,7 @@ use super::{Conflict, NewCheckpoint, Refusal, Release};
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
-use siltstone_base::{AttemptId, Epoch, Seq, SstDescriptor, SstId, WalId};
+use siltstone_base::{AttemptId, Epoch, Seq, SstDescriptor, SstId, UnixMillis, WalId};
 
 /// A new writer's claim (rules F1, R2, C1). From this commit on no older writer can commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +85,8 @@ pub struct FlushL0 {
     pub replay_from: WalId,
     /// Every entry up to here is in tables. Never moves back; rises with every layer.
     pub flushed_seq: Seq,
+    /// The latest commit time of what is in tables; the manifest's where that is later.
+    pub commit_time: UnixMillis,
     /// The largest WAL id that is committed.
     pub wal_id_last_seen: WalId,
     /// Fences that must stay: all that recovery named, no later than the commit that moves the
@@ -111,6 +113,7 @@ impl FlushL0 {
             layers: Vec::new(),
             replay_from: state.replay_from,
             flushed_seq: state.flushed_seq,
+            commit_time: state.commit_time,
             wal_id_last_seen: state.wal_id_last_seen,
             fences: Vec::new(),
             reserve: Vec::new(),
@@ -137,6 +140,9 @@ impl FlushL0 {
         if rules.has(Rule::CheckReservation) && !self.names().all(reserved) {
             return Err(Refusal::Invalid("a table's name is not reserved"));
         }
+        if !self.layers.is_empty() {
+            next.tables_since = next.id;
+        }
         let used: Vec<SstId> = self.names().collect();
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
@@ -147,6 +153,7 @@ impl FlushL0 {
         }
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
+        next.commit_time = next.commit_time.max(self.commit_time);
         next.wal_id_last_seen = next.wal_id_last_seen.max(self.wal_id_last_seen);
         next.floor = self.floor.min(self.flushed_seq);
         keep_fences(next, &self.fences);

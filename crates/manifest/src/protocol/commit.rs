@@ -32,7 +32,7 @@ use super::{Listing, ManifestAnswer, ManifestRequest};
 use crate::edit::{Conflict, Edit, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
-use siltstone_base::{ManifestId, PutOutcome};
+use siltstone_base::{AttemptId, ManifestId, PutOutcome};
 use std::sync::Arc;
 
 /// Brings one edit into the chain.
@@ -107,9 +107,9 @@ impl Commit {
     /// The answer.
     pub fn on_answer(&mut self, answer: ManifestAnswer) {
         match (&self.phase, answer) {
-            (CommitPhase::Create(planned), ManifestAnswer::Created(outcome)) => {
+            (CommitPhase::Create(planned), ManifestAnswer::Created(outcome, attempt)) => {
                 let planned = planned.clone();
-                self.on_created(planned, outcome);
+                self.on_created(planned, outcome, attempt);
             }
             (CommitPhase::CheckSlot(created), ManifestAnswer::Listed(listing)) => {
                 self.phase = if listing.boundary >= created.id {
@@ -157,12 +157,13 @@ impl Commit {
         self.base.as_ref()
     }
 
-    fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>) {
+    fn on_created(&mut self, planned: Arc<Manifest>, outcome: PutOutcome<()>, attempt: AttemptId) {
+        let written = || Arc::new(Manifest::clone(&planned).written_as(attempt));
         self.phase = match outcome {
             PutOutcome::Committed if self.rules.has(Rule::CheckSlot) => {
-                CommitPhase::CheckSlot(planned)
+                CommitPhase::CheckSlot(written())
             }
-            PutOutcome::Committed => CommitPhase::Done(planned),
+            PutOutcome::Committed => CommitPhase::Done(written()),
             PutOutcome::Lost(()) => CommitPhase::Find,
             PutOutcome::NotApplied | PutOutcome::Unknown => CommitPhase::Create(planned),
         };

@@ -353,11 +353,8 @@ impl Follow {
 
     /// Something behind the place, where nothing was found, was read, or the place once more.
     fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
-        let (FollowPhase::Doubt(doubt, goes_on), Some(known)) = (&mut self.phase, &self.known)
-        else {
-            return Vec::new();
-        };
-        match doubt.on_wal(seen, known, self.rules) {
+        let FollowPhase::Doubt(doubt, goes_on) = &mut self.phase else { return Vec::new() };
+        match doubt.on_wal(seen, self.rules) {
             Doubted::Goes => Vec::new(),
             Doubted::End => self.end_walk(Then::Idle),
             Doubted::Met(_) if !*goes_on => {

@@ -1,14 +1,13 @@
 //! Nothing where something must be: a hole in the log, and what proves it (rules F2, E3).
 //!
 //! ```text
-//! ids:   7    8    9    10   11   12        W = 2
-//!        A    -    A    A                   9 may have landed before 8
-//!        A    -    A    A                   10 was sent once 8 was committed: 8 is a hole
+//! ids:            7    8    9    10
+//! watermark:      6         7               9 may have landed before 8
+//! watermark:      6         7    8          10 was cut once 8 was committed: 8 is a hole
 //! ```
 
 use super::WalSeen;
 use crate::rules::{Rule, Rules};
-use crate::state::Manifest;
 use siltstone_base::{Error, ManifestId, ObjectName, WalId};
 
 /// What a listing of `wal/` shows.
@@ -29,11 +28,11 @@ pub struct WalListing {
 /// it. Ids between a fence and its `next_id` are not reached; ids below the replay point are behind
 /// the walk.
 ///
-/// Or a later object does (rule E3). A writer sends id i only once every id up to i - W is
-/// committed, and its first id lies behind a fence whose maker had met everything before; so an
-/// object at n + W or later, or a fence anywhere behind n, proves that n was committed. What an
-/// older epoch has left between a fence and its `next_id` lies nearer than W to the fence, and a
-/// walk that met the fence is past it.
+/// Or a later object does (rule E3): its watermark says up to where everything was committed when
+/// it was cut, and its writer's first id lies behind a fence whose maker had met everything before.
+/// A fence says that of all before itself. What an older epoch has left between a fence and its
+/// `next_id` has a watermark before the fence, and a walk that met the fence is past it. (A writer
+/// sends id i only once every id up to i - W is committed, so a watermark is never further back.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hole {
     /// The id.
@@ -69,24 +68,17 @@ impl Hole {
     }
 
     /// The hole at `id` that `seen`, found at `later`, proves; `None` when it proves nothing.
-    /// `known` says how many objects each writer had under way.
     #[must_use]
-    pub fn before(id: WalId, (later, seen): (WalId, WalSeen), known: &Manifest) -> Option<Hole> {
-        Hole::beyond(id, (later, seen), known, Rules::ALL)
+    pub fn before(id: WalId, (later, seen): (WalId, WalSeen)) -> Option<Hole> {
+        Hole::told(id, (later, seen), Rules::ALL)
     }
 
-    fn beyond(
-        id: WalId,
-        (later, seen): (WalId, WalSeen),
-        known: &Manifest,
-        rules: Rules,
-    ) -> Option<Hole> {
-        let window = match seen {
-            WalSeen::Data { epoch } if rules.has(Rule::ProofBeyondWindow) => known.window_of(epoch),
-            WalSeen::Data { .. } | WalSeen::Fence { .. } => 1,
-            WalSeen::Absent | WalSeen::Vanished | WalSeen::Foreign => return None,
+    fn told(id: WalId, (later, seen): (WalId, WalSeen), rules: Rules) -> Option<Hole> {
+        let proven = match seen {
+            WalSeen::Data { durable, .. } if rules.has(Rule::ProofByWatermark) => id <= durable,
+            WalSeen::Data { .. } | WalSeen::Fence { .. } => id < later,
+            WalSeen::Absent | WalSeen::Vanished | WalSeen::Foreign => false,
         };
-        let proven = later >= id.plus(window);
         proven.then_some(Hole { id, witness: Witness::Object(later) })
     }
 }
@@ -133,7 +125,7 @@ impl Doubt {
     }
 
     /// The answer.
-    pub(super) fn on_wal(&mut self, seen: WalSeen, known: &Manifest, rules: Rules) -> Doubted {
+    pub(super) fn on_wal(&mut self, seen: WalSeen, rules: Rules) -> Doubted {
         if let Some(hole) = self.hole {
             return match seen {
                 WalSeen::Absent | WalSeen::Vanished => Doubted::Hole(hole),
@@ -141,7 +133,7 @@ impl Doubt {
             };
         }
         let Some(later) = self.later.pop() else { return Doubted::End };
-        match Hole::beyond(self.id, (later, seen), known, rules) {
+        match Hole::told(self.id, (later, seen), rules) {
             Some(hole) if rules.has(Rule::ReadAgainBeforeHole) => {
                 self.hole = Some(hole);
                 Doubted::Goes

@@ -45,7 +45,7 @@ pub use window::{WalWindow, WindowEvent};
 use crate::edit::{Refusal, fenced};
 use crate::state::{KeptFence, Manifest};
 use run::run_end;
-use siltstone_base::{Epoch, Error, ManifestId, PutOutcome, WalId};
+use siltstone_base::{AttemptId, Epoch, Error, ManifestId, PutOutcome, WalId};
 use std::sync::Arc;
 
 /// A request about manifests.
@@ -67,8 +67,8 @@ pub enum ManifestRequest {
 /// An answer to a [`ManifestRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ManifestAnswer {
-    /// What became of a create.
-    Created(PutOutcome<()>),
+    /// What became of a create, and the attempt that its bytes say.
+    Created(PutOutcome<()>, AttemptId),
     /// What a listing showed.
     Listed(Listing),
     /// What was read; `None`: there is no such object.
@@ -123,6 +123,8 @@ pub enum WalSeen {
     Data {
         /// Whose.
         epoch: Epoch,
+        /// Every id up to here that the walk reaches was committed when it was cut.
+        durable: WalId,
     },
     /// A fence.
     Fence {

@@ -334,13 +334,13 @@ impl OpenWriter {
             // It was there, and was freed: somebody else moves the replay point.
             WalSeen::Vanished => OpenPhase::Failed(Failure::Fenced { by: None }),
             WalSeen::Foreign => OpenPhase::Failed(Failure::Foreign(id)),
-            WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } if epoch > own && stop => {
+            WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } if epoch > own && stop => {
                 OpenPhase::Failed(Failure::Fenced { by: Some(epoch) })
             }
             // Nobody else has this epoch: an earlier try of this fence landed.
             WalSeen::Fence { epoch, .. } if epoch == own => return self.confirm(id),
-            WalSeen::Data { epoch } if epoch == own => OpenPhase::Failed(Failure::Impossible(id)),
-            WalSeen::Data { epoch } => {
+            WalSeen::Data { epoch, .. } if epoch == own => OpenPhase::Failed(Failure::Impossible(id)),
+            WalSeen::Data { epoch, .. } => {
                 claimed.replay.push((id, epoch));
                 OpenPhase::Walk(id.next())
             }
@@ -359,14 +359,14 @@ impl OpenWriter {
             return;
         };
         let id = *id;
-        if let WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } = seen
+        if let WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } = seen
             && epoch > claimed.epoch
             && self.rules.has(Rule::StopAtNewerEpoch)
         {
             self.phase = OpenPhase::Failed(Failure::Fenced { by: Some(epoch) });
             return;
         }
-        match doubt.on_wal(seen, &claimed.known, self.rules) {
+        match doubt.on_wal(seen, self.rules) {
             Doubted::Goes => {}
             Doubted::End => self.look_before(id),
             Doubted::Met(seen) => self.walk(id, seen),

@@ -142,7 +142,7 @@ mod tests {
     fn a_pinned_walk_reads_its_range_and_makes_sure() {
         let mut pinned = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
         assert_eq!(pinned.action(), PinnedAction::ReadWal(WalId(4)));
-        pinned.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        pinned.on_wal(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE });
         pinned.on_wal(WalSeen::Fence { epoch: Epoch(2), next_id: WalId(9) });
         confirm(&mut pinned, manifest());
         assert_eq!(pinned.action(), PinnedAction::Done(vec![WalId(4)]));
@@ -159,8 +159,8 @@ mod tests {
         assert_eq!(missing.action(), PinnedAction::Failed(gone));
 
         let mut removed = PinnedWalk::new(&checkpoint(1, None), Rules::ALL);
-        removed.on_wal(WalSeen::Data { epoch: Epoch(1) });
-        removed.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        removed.on_wal(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE });
+        removed.on_wal(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE });
         let mut state = manifest();
         state.checkpoints.clear();
         confirm(&mut removed, state);
@@ -171,7 +171,7 @@ mod tests {
     fn what_a_present_checkpoint_lacks_is_a_hole() {
         let one = checkpoint(1, None);
         let mut missing = PinnedWalk::new(&one, Rules::ALL);
-        missing.on_wal(WalSeen::Data { epoch: Epoch(1) });
+        missing.on_wal(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE });
         missing.on_wal(WalSeen::Absent);
         confirm(&mut missing, manifest());
         let (manifest, last_seen) = (one.manifest_id, one.wal_id_last_seen);

@@ -8,6 +8,7 @@ use crate::edit::{Edit, FlushL0, Refusal};
 use crate::rules::Rules;
 use crate::state::{KeptFence, Manifest};
 use crate::testing::empty;
+use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{AttemptId, Epoch, ManifestId, PutOutcome, Seq, WalId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,11 +46,11 @@ impl TinyStore {
         match request {
             ManifestRequest::Create(manifest) => {
                 let there = self.manifests.entry(manifest.id).or_insert(manifest.clone());
-                ManifestAnswer::Created(if *there == manifest {
-                    PutOutcome::Committed
-                } else {
-                    PutOutcome::Lost(())
-                })
+                let outcome = match *there == manifest {
+                    true => PutOutcome::Committed,
+                    false => PutOutcome::Lost(()),
+                };
+                ManifestAnswer::Created(outcome, AttemptId::NONE)
             }
             ManifestRequest::List { after } => {
                 let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
@@ -84,7 +85,12 @@ impl TinyStore {
     }
 
     pub(super) fn data(&mut self, id: u64, epoch: u64) {
-        let outcome = self.create_wal(WalId(id), WalSeen::Data { epoch: Epoch(epoch) });
+        // As late as the window allows: what is W back was committed, and nothing is said of later.
+        let newest = self.newest();
+        let record = newest.writers.iter().find(|writer| writer.epoch == Epoch(epoch));
+        let window = record.map_or(MAX_PARALLEL_WRITES, |record| record.max_parallel_writes);
+        let durable = WalId(id).minus(window);
+        let outcome = self.create_wal(WalId(id), WalSeen::Data { epoch: Epoch(epoch), durable });
         assert_eq!(outcome, PutOutcome::Committed);
     }
 

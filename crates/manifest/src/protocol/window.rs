@@ -193,7 +193,7 @@ impl WalWindow {
     /// A stranger has the name for good.
     fn lose(&mut self, id: WalId, seen: WalSeen) -> Vec<WindowEvent> {
         match seen {
-            WalSeen::Data { epoch } | WalSeen::Fence { epoch, .. } if epoch > self.epoch => {
+            WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } if epoch > self.epoch => {
                 self.end(Failure::Fenced { by: Some(epoch) }, Some(id))
             }
             WalSeen::Foreign => self.end(Failure::Foreign(id), None),
@@ -294,7 +294,10 @@ mod tests {
     fn losing_to_an_older_epoch_is_internal() {
         let mut window = window(1);
         sent(&mut window);
-        window.on_outcome(WalId(10), PutOutcome::Lost(WalSeen::Data { epoch: Epoch(1) }));
+        window.on_outcome(
+            WalId(10),
+            PutOutcome::Lost(WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE }),
+        );
         let impossible = Failure::Impossible(WalId(10));
         assert_eq!(window.on_boundary(WalId(10), WalId(0)), vec![WindowEvent::Failed(impossible)]);
     }

@@ -6,14 +6,16 @@ pub(crate) mod tree;
 
 use bytes::Bytes;
 use siltstone_base::checksum::bound;
-use siltstone_base::sst::SstLocation;
+use siltstone_base::sst::{EntrySum, SstLocation};
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Epoch, JobId, ManifestId, ObjectId, ObjectKind,
-    Seq, SstDescriptor, SstId, UnixMillis, WalId,
+    RequestId, Seq, SstDescriptor, SstId, StoreId, TimelineId, UnixMillis, WalId,
 };
+use siltstone_manifest::features::{Audience, Carried, Extension, Feature, Features};
 use siltstone_manifest::{
-    AdoptedIngest, Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry,
-    Manifest, PendingIngest, Settings, SortedRun, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, Hold, IngestApp, IngestOutcome, KeptFence,
+    L0Entry, Lease, LeasedVersion, Manifest, PendingIngest, RememberedIngest, Settings, SortedRun,
+    Timeline, WalStore, WriterRecord,
 };
 use std::path::Path;
 
@@ -68,6 +70,7 @@ pub(crate) fn table(id: u128, keys: [&[u8]; 2], seqs: [u64; 2]) -> SstDescriptor
     SstDescriptor {
         id: SstId(id),
         location: SstLocation::Own,
+        job: None,
         object_bytes: 4096,
         checksum: 0x1234_5678,
         tail_offset: 4000,
@@ -83,6 +86,7 @@ pub(crate) fn table(id: u128, keys: [&[u8]; 2], seqs: [u64; 2]) -> SstDescriptor
         min_expiry: None,
         max_expiry: None,
         range_deletes: None,
+        sum: None,
     }
 }
 
@@ -103,7 +107,18 @@ pub(crate) fn full() -> Manifest {
         key_schema: Some("(str, int)".to_owned()),
     };
     m.schema = Some(Bytes::from_static(b"a schema"));
+    m.attempt = ATTEMPT;
+    m.features.carried.compatible = 1 << 30;
+    m.features.extensions = vec![
+        Extension { name: "a hint".to_owned(), value: Some(Bytes::from_static(b"its bytes")) },
+        Extension { name: "another".to_owned(), value: None },
+    ];
+    let location = Some("memory:///log".to_owned());
+    m.wal_store = Some(WalStore { id: StoreId(6), location });
+    m.last_ancestor = 9;
+    m.request = Some(RequestId(17));
     m.ancestors = vec![Ancestor {
+        number: 7,
         database: DatabaseId(3),
         location: "memory:///parent".to_owned(),
         checkpoint: CheckpointId(4),
@@ -118,10 +133,12 @@ pub(crate) fn full() -> Manifest {
     m.writers = vec![writer(2, true), writer(3, false)];
     m.widest_window = 4;
     m.reserved = vec![SstId(90), SstId(91 << 64)];
+    m.left = vec![SstId(80)];
     m.floor = Seq(40);
     m.replay_from = WalId(12);
     m.wal_id_last_seen = WalId(15);
     m.flushed_seq = Seq(60);
+    m.commit_time = UnixMillis(4_321);
     m.kept_fences = vec![
         KeptFence { id: WalId(2), epoch: Epoch(2), next_id: WalId(4) },
         KeptFence { id: WalId(7), epoch: Epoch(3), next_id: WalId(11) },
@@ -137,25 +154,95 @@ pub(crate) fn full() -> Manifest {
         SortedRun { id: 6, tables: vec![low, high] },
         SortedRun { id: 0, tables: vec![table(8, [b"\x00", b"\xff\xff"], [1, 20])] },
     ];
+    m.tables_since = ManifestId(40);
     m.compactor_epoch = Epoch(2);
     m.compactor_claim = AttemptId(201);
     m.finished_jobs = vec![FinishedJob { job: JobId(300), epoch: Epoch(2) }];
     m.checkpoints = checkpoints();
-    m.pending_ingests = vec![PendingIngest { job: JobId(400), requested_at: UnixMillis(77) }];
-    m.adopted_ingests = vec![AdoptedIngest { job: JobId(401), seq: Seq(59) }];
+    let version =
+        |id, attempt| LeasedVersion { manifest_id: ManifestId(id), manifest_attempt: attempt };
+    let versions = vec![version(36, AttemptId(360)), version(41, ATTEMPT)];
+    m.leases = vec![Lease { expires_at: UnixMillis(1_234), versions }];
+    m.holds = holds();
+    m.timelines = vec![Timeline {
+        id: TimelineId(21),
+        cut: Seq(30),
+        begins: Seq(41),
+        manifest_id: ManifestId(20),
+        began_at: UnixMillis(4_000),
+    }];
+    ingests(&mut m);
     m
+}
+
+/// A hold with every bound, and one with none.
+fn holds() -> Vec<Hold> {
+    let hold = |name: &str, bound: Option<u64>| Hold {
+        name: name.to_owned(),
+        generation: 3,
+        wal_from: WalId(13),
+        seq: Seq(55),
+        expires_at: bound.map(UnixMillis),
+        most_bytes: bound,
+    };
+    vec![hold("mirror", Some(1 << 40)), hold("search", None)]
+}
+
+/// Jobs that wait, one of every end, and an application.
+fn ingests(m: &mut Manifest) {
+    let pending = PendingIngest {
+        job: JobId(400),
+        requested_at: UnixMillis(77),
+        digest: Bytes::from_static(b"a digest"),
+        app: Some(("stream".to_owned(), 12)),
+        timeline: Some(TimelineId(21)),
+    };
+    let plain = PendingIngest {
+        job: JobId(402),
+        digest: Bytes::new(),
+        app: None,
+        timeline: None,
+        ..pending.clone()
+    };
+    m.pending_ingests = vec![pending, plain];
+    let ends = [
+        IngestOutcome::Adopted(Seq(59)),
+        IngestOutcome::Refused,
+        IngestOutcome::Withdrawn,
+        IngestOutcome::Other(200),
+    ];
+    let reason = |outcome| (outcome == IngestOutcome::Refused).then(|| "two keys".to_owned());
+    let ended = (500u128..).zip(ends);
+    m.remembered_ingests = ended
+        .map(|(job, outcome)| RememberedIngest {
+            job: JobId(job),
+            outcome,
+            reason: reason(outcome),
+        })
+        .collect();
+    let app = "stream".to_owned();
+    m.ingest_apps = vec![IngestApp { app, version: 11, job: JobId(399), seq: Seq(58) }];
+    m.ingest_horizon = UnixMillis(70);
+}
+
+/// What no version so far asks: a feature for each audience.
+pub(crate) fn features(audience: Audience) -> Features {
+    let feature = Feature { name: "tides".to_owned(), audience, since: "9.1".to_owned() };
+    Features { carried: Carried::default(), named: vec![feature], extensions: Vec::new() }
 }
 
 /// A table with every option set.
 fn ingested() -> SstDescriptor {
     SstDescriptor {
-        location: SstLocation::Ancestor(0),
+        location: SstLocation::Ancestor(7),
+        job: Some(JobId(398)),
         visible_start: Some(Bytes::from_static(b"c")),
         visible_end: Some(Bytes::from_static(b"m")),
         seq_override: Some(Seq(59)),
         min_expiry: Some(UnixMillis(1_000)),
         max_expiry: Some(UnixMillis(2_000)),
         range_deletes: Some((3_000, 200)),
+        sum: Some(EntrySum { kind: 1, bits: u128::MAX / 3 }),
         ..table(15, [b"a", b"z"], [1, 1])
     }
 }
@@ -167,12 +254,14 @@ fn checkpoints() -> Vec<Checkpoint> {
         CheckpointOwner::Writer(Epoch(3)),
         CheckpointOwner::Reader,
         CheckpointOwner::Clone(DatabaseId(5)),
+        CheckpointOwner::Other { kind: 99, epoch: Some(Epoch(4)), database: Some(DatabaseId(6)) },
     ];
     let mut checkpoints: Vec<Checkpoint> = Vec::new();
     for (number, owner) in (1u64..).zip(owners) {
         checkpoints.push(Checkpoint {
             id: CheckpointId(u128::from(number) << 70),
             manifest_id: ManifestId(30 + number),
+            manifest_attempt: AttemptId(u128::from(number) << 60),
             replay_from: WalId(12),
             wal_id_last_seen: WalId(10 + number),
             created_at: UnixMillis(100 * number),

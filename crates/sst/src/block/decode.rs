@@ -75,7 +75,12 @@ impl BlockHead {
             whole: match reader.u8()? {
                 0 => false,
                 1 => true,
-                _ => return Err(wrong("unknown layout of a block's keys")),
+                layout => {
+                    return Err(Error::unsupported(
+                        "a block's keys are laid out in a way that this version does not know",
+                    )
+                    .with("layout", layout));
+                }
             },
             key_end_width: reader.u8()?,
         };

@@ -1,10 +1,13 @@
 //! Collects batches and closes them into an object.
 
-use super::{BODY_FENCE, BODY_RECORDS, RECORD_BATCH, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES};
+use super::{
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, OWN_HEAD_BYTES, RECORD_BATCH, WAL_HEAD_BYTES,
+    WAL_RECORD_HEAD_BYTES,
+};
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
 use siltstone_base::limits::MAX_BATCH_BYTES;
-use siltstone_base::{Envelope, Epoch, Seq, WalId};
+use siltstone_base::{Envelope, Epoch, Seq, UnixMillis, WalId};
 
 /// Collects the batches of one WAL object. Room for the head is kept in front of them, so closing
 /// copies nothing.
@@ -14,6 +17,15 @@ pub struct WalBuilder {
     records: u32,
     first_seq: Seq,
     last_seq: Seq,
+}
+
+/// What a writer says of the moment in which it cuts an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Sent {
+    /// Every id up to here that a walk of the log reaches is committed.
+    pub durable: WalId,
+    /// The commit time: now, and no earlier than what was said before.
+    pub at: UnixMillis,
 }
 
 /// The head's fields.
@@ -26,6 +38,7 @@ struct WalHead {
     last_seq: Seq,
     next_id: WalId,
     body_bytes: u64,
+    sent: Sent,
 }
 
 impl Default for WalBuilder {
@@ -99,7 +112,8 @@ impl WalBuilder {
 
     /// The object, written under `id` by the writer of `epoch`. `envelope` is of kind WAL.
     #[must_use]
-    pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId) -> Bytes {
+    pub fn finish(self, envelope: Envelope, epoch: Epoch, id: WalId, sent: Sent) -> Bytes {
+        debug_assert!(sent.durable < id);
         let head = WalHead {
             body: BODY_RECORDS,
             records: self.records,
@@ -109,15 +123,18 @@ impl WalBuilder {
             last_seq: self.last_seq,
             next_id: WalId::NONE,
             body_bytes: (self.bytes.len() - WAL_HEAD_BYTES) as u64,
+            sent,
         };
         close(self.bytes, &envelope, &head)
     }
 }
 
 /// A fence at `id`: every epoch below `epoch` is over from here on, and `epoch` and later ones go
-/// on at `next_id`. `envelope` is of kind WAL.
+/// on at `next_id`. `envelope` is of kind WAL. Whoever fences has walked to `id`, so all before it is
+/// committed; a fence commits nothing, and has no time.
 #[must_use]
 pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId) -> Bytes {
+    let sent = Sent { durable: id.minus(1), at: UnixMillis(0) };
     let head = WalHead {
         body: BODY_FENCE,
         records: 0,
@@ -127,6 +144,7 @@ pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId)
         last_seq: Seq::NONE,
         next_id,
         body_bytes: 0,
+        sent,
     };
     close(vec![0; WAL_HEAD_BYTES], &envelope, &head)
 }
@@ -135,7 +153,8 @@ pub fn encode_fence(envelope: Envelope, epoch: Epoch, id: WalId, next_id: WalId)
 fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &WalHead) -> Bytes {
     let mut front = Vec::with_capacity(WAL_HEAD_BYTES);
     front.extend_from_slice(&envelope.encode());
-    front.extend_from_slice(&[head.body, 0, 0, 0]);
+    front.extend_from_slice(&[head.body, CODEC_NONE]);
+    front.extend_from_slice(&(OWN_HEAD_BYTES as u16).to_le_bytes());
     front.extend_from_slice(&head.records.to_le_bytes());
     let words = [
         head.epoch.get(),
@@ -144,6 +163,11 @@ fn close(mut bytes: Vec<u8>, envelope: &Envelope, head: &WalHead) -> Bytes {
         head.last_seq.get(),
         head.next_id.get(),
         head.body_bytes,
+        head.sent.durable.get(),
+        head.sent.at.0,
+        // In clear: no key.
+        0,
+        0,
     ];
     words.iter().for_each(|word| front.extend_from_slice(&word.to_le_bytes()));
     bytes.iter_mut().zip(front).for_each(|(to, from)| *to = from);

@@ -1,14 +1,17 @@
 //! Reads a WAL object back, everything checked before anything of it is given out.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, RECORD_BATCH, RECORD_INGEST, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, OWN_HEAD_BYTES, RECORD_BATCH, RECORD_INGEST, Sent,
+    WAL_RECORD_HEAD_BYTES,
 };
 use crate::section::SectionPlace;
 use bytes::Bytes;
 use siltstone_base::batch::BatchOps;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::envelope::ENVELOPE_BYTES;
-use siltstone_base::{Envelope, Epoch, Error, ObjectKind, Result, Seq, WalId};
+use siltstone_base::{
+    Envelope, Epoch, Error, ObjectId, ObjectKind, Result, Seq, UnixMillis, WalId,
+};
 
 /// A WAL object.
 #[derive(Clone, Debug)]
@@ -23,6 +26,8 @@ pub struct WalObject {
     pub first_seq: Seq,
     /// Last sequence number; none without records.
     pub last_seq: Seq,
+    /// What was committed when it was cut, and the commit time.
+    pub sent: Sent,
     /// What it holds.
     pub body: WalBody,
 }
@@ -86,13 +91,16 @@ fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
     let mut reader = Reader::new(covered);
     reader.take(ENVELOPE_BYTES)?;
     let body = reader.u8()?;
-    let zero = reader.array::<3>()?;
+    let codec = reader.u8()?;
+    let head_bytes = usize::from(reader.u16()?);
     let count = reader.u32()?;
     let epoch = Epoch(reader.u64()?);
     let id = WalId(reader.u64()?);
     let (first_seq, last_seq) = (Seq(reader.u64()?), Seq(reader.u64()?));
     let next_id = WalId(reader.u64()?);
     let body_bytes = reader.u64()?;
+    let sent = Sent { durable: WalId(reader.u64()?), at: UnixMillis(reader.u64()?) };
+    let key = reader.u128_be()?;
     if id != expected {
         return Err(Error::corruption("a WAL object stands under another id").with("found", id));
     }
@@ -100,24 +108,37 @@ fn decode_object(bytes: &Bytes, expected: WalId) -> Result<WalObject> {
         return Err(Error::unsupported("a kind of WAL object that this version does not know")
             .with("kind", body));
     }
-    if zero != [0; 3] || epoch.is_none() || body_bytes != reader.remaining() as u64 {
+    if codec != CODEC_NONE || key != 0 {
+        return Err(Error::unsupported(
+            "a WAL object is compressed or encrypted in a way that this version does not know",
+        )
+        .with("codec", codec)
+        .with("key", ObjectId(key)));
+    }
+    // What a newer version has put behind the known fields may be passed over: a feature bit would
+    // say otherwise.
+    let more = head_bytes.checked_sub(OWN_HEAD_BYTES);
+    let known = more.is_some_and(|more| reader.take(more).is_ok());
+    let rest = reader.remaining();
+    if !known || epoch.is_none() || sent.durable >= id || body_bytes != rest as u64 {
         return Err(Error::corruption("impossible head of a WAL object"));
     }
     let body = if body == BODY_FENCE {
         let empty = (count, body_bytes, first_seq, last_seq) == (0, 0, Seq::NONE, Seq::NONE);
-        if !empty || next_id <= id {
+        let sent_by_rule = sent.durable == id.minus(1) && sent.at.0 == 0;
+        if !empty || !sent_by_rule || next_id <= id {
             return Err(Error::corruption("impossible fence").with("next id", next_id));
         }
         WalBody::Fence { next_id }
     } else {
-        let records = WalRecords { bytes: bytes.slice(WAL_HEAD_BYTES..covered.len()), count };
+        let records = WalRecords { bytes: bytes.slice(end - rest..end), count };
         if !next_id.is_none() {
             return Err(Error::corruption("a WAL object with records is no fence"));
         }
         records.check(first_seq, last_seq)?;
         WalBody::Records(records)
     };
-    Ok(WalObject { envelope, epoch, id, first_seq, last_seq, body })
+    Ok(WalObject { envelope, epoch, id, first_seq, last_seq, sent, body })
 }
 
 impl WalObject {
@@ -197,8 +218,12 @@ impl WalRecords {
     /// from `first` to `last` without a gap.
     fn check(&self, first: Seq, last: Seq) -> Result<()> {
         let (mut at, mut count, mut expected) = (0, 0u32, first);
+        let mut ended = false;
         while at < self.bytes.len() {
             let framed = self.frame(at)?;
+            if std::mem::replace(&mut ended, framed.kind == RECORD_INGEST) {
+                return Err(Error::corruption("a record follows an ingest in a WAL object"));
+            }
             let gap = framed.first_seq != expected && !cfg!(mutation = "wal_gap_unseen");
             let end = framed.first_seq.plus(u64::from(framed.ops));
             if gap || framed.first_seq.is_none() || end > Seq::MAX.next() {

@@ -13,6 +13,7 @@ fn table(first: &[u8], last: &[u8]) -> SstDescriptor {
     SstDescriptor {
         id: SstId(1),
         location: SstLocation::Own,
+        job: None,
         object_bytes: 100,
         checksum: 7,
         tail_offset: 50,
@@ -28,6 +29,7 @@ fn table(first: &[u8], last: &[u8]) -> SstDescriptor {
         min_expiry: None,
         max_expiry: None,
         range_deletes: None,
+        sum: None,
     }
 }
 

@@ -1,19 +1,20 @@
 //! From bytes to the record.
 
 use super::{Claim, Compactions, Job, JobFacts, JobRange};
-use crate::codec::decode::{bits, byte_list, limits, list, table};
+use crate::codec::decode::{bits, byte_list, limits, list, names, table};
+use crate::codec::unknown::{KnownFields, any, known};
 use crate::codec::unseal;
 use crate::compaction::plan::Why;
 use crate::compaction::work::KeyRange;
+use crate::features::Carried;
 use crate::layer::Layer;
 use bytes::Bytes;
-use flatbuffers::Vector;
 use siltstone_base::limits::MAX_MANIFEST_BYTES;
 use siltstone_base::{
-    AttemptId, DatabaseId, Envelope, Epoch, Error, JobId, ManifestId, ObjectKind, Result, Seq,
-    SstId, UnixMillis,
+    AttemptId, Envelope, Epoch, Error, JobId, ManifestId, ObjectKind, Result, Seq, SstId,
+    UnixMillis,
 };
-use siltstone_fbs::{compactions as fb, manifest};
+use siltstone_fbs::compactions as fb;
 
 impl Compactions {
     /// Reads a record.
@@ -33,7 +34,7 @@ impl Compactions {
                 .with("says", length)
                 .with("has", body.len()));
         }
-        let record = read(body, envelope.database)?;
+        let record = read(body, &envelope)?;
         match record.broken() {
             None => Ok((envelope, record)),
             Some(name) => Err(Error::corruption("a record of jobs breaks an invariant")
@@ -43,19 +44,42 @@ impl Compactions {
     }
 }
 
-fn read(body: &[u8], database: DatabaseId) -> Result<Compactions> {
+fn read(body: &[u8], envelope: &Envelope) -> Result<Compactions> {
     let root = fb::root_as_compactions_with_opts(&limits(body.len()), body)
         .map_err(|invalid| Error::corruption("not a record of jobs").caused_by(invalid))?;
     Ok(Compactions {
         number: root.number(),
-        database,
+        database: envelope.database,
+        carried: Carried::of(envelope, unknown_field(&root)),
         epoch: Epoch(root.epoch()),
         jobs: list(root.jobs(), |each| job(&each))?,
     })
 }
 
-fn names(ids: Option<Vector<'_, manifest::Id128>>) -> Vec<SstId> {
-    ids.iter().flatten().map(|id| SstId(bits(id))).collect()
+known! {
+    fb::InputLayer up to VT_TABLES;
+    fb::Facts up to VT_CUT_PREFIX_BYTES;
+    fb::Claim up to VT_BEATS;
+    fb::KeyRange up to VT_DONE;
+    fb::Job up to VT_CANCELLED;
+    fb::Compactions up to VT_JOBS;
+}
+
+/// The name of a table of the schema in which a field stands that this version does not know.
+fn unknown_field(root: &fb::Compactions<'_>) -> Option<&'static str> {
+    let of_range = |range: fb::KeyRange<'_>| {
+        range
+            .unknown()
+            .or_else(|| range.claim().and_then(|claim| claim.unknown()))
+            .or_else(|| any(range.outputs(), |table| table.unknown()))
+    };
+    let of_job = |job: fb::Job<'_>| {
+        job.unknown()
+            .or_else(|| any(Some(job.inputs()), |input| input.unknown()))
+            .or_else(|| job.facts().unknown())
+            .or_else(|| any(job.ranges(), of_range))
+    };
+    root.unknown().or_else(|| any(root.jobs(), of_job))
 }
 
 fn job(job: &fb::Job<'_>) -> Result<Job> {

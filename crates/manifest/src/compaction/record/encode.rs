@@ -18,8 +18,10 @@ impl Compactions {
     /// equal bytes.
     ///
     /// # Errors
-    /// Invalid when the object could be larger than a manifest may be, which nobody would read.
+    /// Invalid when the object could be larger than a manifest may be, which nobody would read;
+    /// Unsupported when something of a newer version would be lost.
     pub fn encode(&self, object: ObjectId, attempt: AttemptId) -> Result<Bytes> {
+        self.carried.check_committable()?;
         let most = bytes_at_most(self).saturating_add(FRAME_BYTES);
         if most > MAX_MANIFEST_BYTES {
             return Err(Error::invalid("the record of compaction jobs would be too large")
@@ -28,6 +30,7 @@ impl Compactions {
         }
         let body = body(self);
         let envelope = Envelope::new(ObjectKind::Compactions, self.database, object, attempt);
+        let envelope = self.carried.onto(envelope);
         Ok(seal(&envelope, body.len() as u64, &body))
     }
 }

@@ -21,6 +21,7 @@ use super::plan::Why;
 use super::valid::Running;
 use super::work::{KeyRange, Work};
 use crate::edit::{Conflict, FinishCompaction, Refusal};
+use crate::features::Carried;
 use crate::layer::Layer;
 use crate::span::Span;
 use crate::state::Manifest;
@@ -46,6 +47,8 @@ pub struct Compactions {
     pub number: u64,
     /// Identity of the database.
     pub database: DatabaseId,
+    /// What every change carries on.
+    pub carried: Carried,
     /// The compactor epoch that it was written under.
     pub epoch: Epoch,
     /// The jobs, the oldest first.
@@ -271,7 +274,8 @@ impl Compactions {
     #[must_use]
     pub fn none(database: DatabaseId) -> Compactions {
         let number = database.counts_from() - 1;
-        Compactions { number, database, epoch: Epoch::NONE, jobs: Vec::new() }
+        let (carried, epoch, jobs) = (Carried::default(), Epoch::NONE, Vec::new());
+        Compactions { number, database, carried, epoch, jobs }
     }
 
     /// The job `id`.

@@ -54,7 +54,7 @@ impl World {
         };
         let jobs = if reserved.is_empty() { vec![] } else { vec![job] };
         let database = self.store.newest().database;
-        let record = Compactions { number, database, epoch: Epoch(1), jobs };
+        let record = Compactions { number, epoch: Epoch(1), jobs, ..Compactions::none(database) };
         self.records.insert(number, Arc::new(record));
     }
 

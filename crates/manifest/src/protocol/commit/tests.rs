@@ -10,7 +10,7 @@ fn add_checkpoint(id: u128) -> Edit {
 }
 
 fn created(outcome: PutOutcome<()>) -> ManifestAnswer {
-    ManifestAnswer::Created(outcome)
+    ManifestAnswer::Created(outcome, AttemptId(0xa7))
 }
 
 /// The manifest that the commit wants to create.

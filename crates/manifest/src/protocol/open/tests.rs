@@ -45,9 +45,10 @@ fn a_walk_replays_older_data_and_jumps_over_older_fences() {
 /// F2: any object of a newer epoch, met anywhere.
 #[test]
 fn a_newer_epoch_on_the_walk_stops_the_opener() {
-    for object in
-        [WalSeen::Data { epoch: Epoch(9) }, WalSeen::Fence { epoch: Epoch(9), next_id: WalId(4) }]
-    {
+    for object in [
+        WalSeen::Data { epoch: Epoch(9), durable: WalId::NONE },
+        WalSeen::Fence { epoch: Epoch(9), next_id: WalId(4) },
+    ] {
         let mut store = TinyStore::new();
         store.create_wal(WalId(1), object);
         assert_eq!(store.open(1, 2), Err(fenced(9)));
@@ -195,7 +196,7 @@ fn what_vanished_means_fenced_and_a_foreign_object_is_named() {
     for (seen, failure) in [
         (WalSeen::Vanished, Failure::Fenced { by: None }),
         (WalSeen::Foreign, Failure::Foreign(WalId(1))),
-        (WalSeen::Data { epoch: Epoch(1) }, Failure::Impossible(WalId(1))),
+        (WalSeen::Data { epoch: Epoch(1), durable: WalId::NONE }, Failure::Impossible(WalId(1))),
     ] {
         let mut open = opener(&store, 1, 2, Rules::ALL);
         let mut store = store.clone();
@@ -336,7 +337,8 @@ fn a_fence_met_on_the_walk_is_kept_from_the_collector() {
         let c = store.finish(&mut c).unwrap();
         store.flush(&c, c.fence.next_id.get());
         store.free_wal();
-        let outcome = store.create_wal(asleep, WalSeen::Data { epoch: a.epoch });
+        let outcome =
+            store.create_wal(asleep, WalSeen::Data { epoch: a.epoch, durable: WalId::NONE });
         let mut events = window.on_outcome(asleep, outcome);
         if events == vec![WindowEvent::CheckBoundary(asleep)] {
             events = window.on_boundary(asleep, store.wal_boundary);

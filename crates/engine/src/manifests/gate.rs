@@ -1,0 +1,62 @@
+//! The gate (RFC 0024): what this build cannot read, or must not change, is known where a manifest
+//! comes in, before anybody claims, fences, collects or writes.
+//!
+//! Features that the manifest names are the manifest crate's to judge. Here stand those that every
+//! version could name already and that this build lacks; whoever builds one takes its line out.
+
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{Error, Result, SstDescriptor};
+use siltstone_manifest::Manifest;
+use siltstone_sst::Codec;
+
+/// Name of the filter that tables carry (RFC 0002), as the manifest records it.
+pub(crate) const FILTER: &str = "blocked-bloom-1";
+
+/// Whether this build reads everything that `manifest` names. Asked of every manifest that is read.
+///
+/// # Errors
+/// Unsupported, by name.
+pub(crate) fn check(manifest: &Manifest) -> Result<()> {
+    let settings = &manifest.settings;
+    if !settings.codec.is_empty() && Codec::parse(&settings.codec).is_none() {
+        return Err(missing("a codec of blocks").with("codec", &settings.codec));
+    }
+    if !settings.filter.is_empty() && settings.filter != FILTER {
+        return Err(missing("a filter of tables").with("filter", &settings.filter));
+    }
+    if let Some(store) = &manifest.wal_store {
+        let error = missing("a log in a store of its own").with("store", store.id);
+        let location = store.location.as_deref();
+        return Err(location.into_iter().fold(error, |error, at| error.with("location", at)));
+    }
+    manifest.tables().try_for_each(check_table)
+}
+
+/// As [`check`], and whether this build may change the database: asked by whoever does so with more
+/// than commits, which ask by themselves.
+///
+/// # Errors
+/// Unsupported, by name.
+pub(crate) fn check_changes(manifest: &Manifest) -> Result<()> {
+    manifest.features.check_committable()
+}
+
+fn check_table(table: &SstDescriptor) -> Result<()> {
+    let lacks = if table.location != SstLocation::Own {
+        "tables of an ancestor (clones)"
+    } else if table.job.is_some() || table.seq_override.is_some() {
+        "ingested tables"
+    } else if table.visible_start.is_some() || table.visible_end.is_some() {
+        "tables with a visible range (clones by range)"
+    } else {
+        return Ok(());
+    };
+    Err(missing(lacks).with("table", table.id))
+}
+
+fn missing(feature: &'static str) -> Error {
+    Error::unsupported(
+        "this version of Siltstone can not read what the database uses; upgrade this program",
+    )
+    .with("feature", feature)
+}

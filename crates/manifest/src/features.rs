@@ -1,0 +1,172 @@
+//! What a manifest asks of whoever meets it, and what every commit carries on (RFC 0024).
+//!
+//! A program of today meets manifests of tomorrow. What it cannot read it must know before it does
+//! anything; what it would lose by writing it must not write. So a state keeps what it was read
+//! with, edits carry it on, decoding asks [`Features::check_readable`] and encoding
+//! [`Features::check_committable`]: there is no other way in or out.
+
+use bytes::Bytes;
+use siltstone_base::{Envelope, Error, Result};
+
+/// Features by name that this version knows: none came after version 1 of the formats yet.
+const KNOWN: [&str; 0] = [];
+
+/// What came with an object, beside what its body means.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Carried {
+    /// Feature bits that a program may lack.
+    pub compatible: u32,
+    /// Feature bits that every reader must know; those of a decoded object are known.
+    pub incompatible: u32,
+    /// A table of the schema in which a field stood that this version does not know.
+    pub unknown_field: Option<&'static str>,
+}
+
+/// What a manifest asks, and what it hands on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Features {
+    /// As in every object.
+    pub carried: Carried,
+    /// Features by name.
+    pub named: Vec<Feature>,
+    /// What is handed on as it is.
+    pub extensions: Vec<Extension>,
+}
+
+/// Something that the database uses and that not every program knows. It is named by a commit
+/// before the first object that needs it is written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Feature {
+    /// Its name.
+    pub name: String,
+    /// Who must know it.
+    pub audience: Audience,
+    /// The version of Siltstone that brought it; empty where that is not said.
+    pub since: String,
+}
+
+/// Who must know a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Audience {
+    /// Whoever does anything with the database.
+    Readers,
+    /// Whoever commits; others may read.
+    Committers,
+    /// Somebody that this version has no word for: whoever does anything, to be sure.
+    Other(u8),
+}
+
+/// A hint of a newer version, or of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Extension {
+    /// Its name.
+    pub name: String,
+    /// Its bytes; `None` where there are none at all.
+    pub value: Option<Bytes>,
+}
+
+impl Carried {
+    /// What the head of an object says; its body is still to be looked at.
+    pub(crate) fn of(envelope: &Envelope, unknown_field: Option<&'static str>) -> Carried {
+        let (compatible, incompatible) = (envelope.compatible, envelope.incompatible);
+        Carried { compatible, incompatible, unknown_field }
+    }
+
+    /// The same head with these bits.
+    pub(crate) fn onto(&self, envelope: Envelope) -> Envelope {
+        Envelope { compatible: self.compatible, incompatible: self.incompatible, ..envelope }
+    }
+
+    /// Whether what stood in the object can be written again.
+    ///
+    /// # Errors
+    /// Unsupported where a field would be lost.
+    pub(crate) fn check_committable(&self) -> Result<()> {
+        let Some(table) = self.unknown_field else { return Ok(()) };
+        Err(Error::unsupported(
+            "a newer version of Siltstone has written fields that this one would lose, so it \
+             changes nothing; upgrade this program (reading without a checkpoint goes on)",
+        )
+        .with("table of the schema", table))
+    }
+}
+
+impl Feature {
+    fn is_known(&self) -> bool {
+        KNOWN.contains(&self.name.as_str())
+    }
+
+    fn refused(&self, what: &'static str) -> Error {
+        let error = Error::unsupported(what).with("feature", &self.name);
+        if self.since.is_empty() { error } else { error.with("known since", &self.since) }
+    }
+}
+
+impl Features {
+    /// Whether this version may read the database.
+    ///
+    /// # Errors
+    /// Unsupported, with the name of the feature and the version that knows it.
+    pub fn check_readable(&self) -> Result<()> {
+        let unknown =
+            self.named.iter().find(|one| one.audience != Audience::Committers && !one.is_known());
+        unknown.map_or(Ok(()), |feature| {
+            Err(feature.refused(
+                "the database uses a feature that this version of Siltstone does not know; \
+                 upgrade this program",
+            ))
+        })
+    }
+
+    /// Whether this version may change the database.
+    ///
+    /// # Errors
+    /// Unsupported, with the name of the feature, or the table in which a field would be lost.
+    pub fn check_committable(&self) -> Result<()> {
+        self.check_readable()?;
+        if let Some(feature) = self.named.iter().find(|one| !one.is_known()) {
+            return Err(feature.refused(
+                "the database uses a feature that whoever changes it must know, and this version \
+                 of Siltstone does not; upgrade this program (reading without a checkpoint goes \
+                 on)",
+            ));
+        }
+        self.carried.check_committable()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_base::ErrorKind;
+
+    fn with(audience: Audience) -> Features {
+        let feature = Feature { name: "tides".to_owned(), audience, since: "9.1".to_owned() };
+        Features { named: vec![feature], ..Features::default() }
+    }
+
+    fn refused(checked: Result<()>) -> String {
+        let error = checked.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        error.to_string()
+    }
+
+    #[test]
+    fn a_feature_stops_those_who_must_know_it() {
+        for audience in [Audience::Readers, Audience::Other(7)] {
+            let told = refused(with(audience).check_readable());
+            assert!(told.contains("tides") && told.contains("9.1"), "{told}");
+            refused(with(audience).check_committable());
+        }
+        assert!(with(Audience::Committers).check_readable().is_ok());
+        assert!(refused(with(Audience::Committers).check_committable()).contains("tides"));
+    }
+
+    #[test]
+    fn a_field_that_would_be_lost_stops_commits_alone() {
+        let carried = Carried { unknown_field: Some("Manifest"), ..Carried::default() };
+        let features = Features { carried, ..Features::default() };
+        assert!(features.check_readable().is_ok());
+        assert!(refused(features.check_committable()).contains("Manifest"));
+    }
+}
