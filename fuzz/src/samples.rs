@@ -271,7 +271,8 @@ pub fn table_around(stored: &[u8]) -> Vec<u8> {
     for place in [new_filter, new_index, new_properties, new_footer] {
         bytes.extend_from_slice(&(place as u64).to_le_bytes());
     }
-    bytes.extend_from_slice(&[0; 2 * SEAL]);
+    // Checksum, codecs, key, room, seal.
+    bytes.extend_from_slice(&[0; SEAL + 32 + SEAL]);
     seal::table(&mut bytes);
     bytes
 }
