@@ -14,8 +14,9 @@
 //! verifier with limits derived from the length, then ranges, then the invariants.
 //!
 //! The database's identity, the attempt id and the feature bits stand in the envelope alone;
-//! [`Manifest::decode`] copies them into the state. Here is the gate of RFC 0024: nothing is decoded
-//! that this version cannot read, and nothing is encoded that would lose what it does not know.
+//! [`Manifest::decode`] copies them into the state. Here is the gate of RFC 0024: nothing is
+//! decoded that this version cannot read, and nothing is encoded that would lose what it does not
+//! know.
 
 pub(crate) mod decode;
 pub(crate) mod encode;

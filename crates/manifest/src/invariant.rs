@@ -126,7 +126,7 @@ fn l0_seqs_descend(m: &Manifest) -> bool {
         let newest_of_older = older.tables.iter().map(|table| effective_seqs(table).1).max();
         oldest_of_newer > newest_of_older
     });
-    all_do || layers_descend(m.l0.iter().rev().map(|entry| entry.tables.as_slice()))
+    all_do || layers_descend(m.l0.iter().rev().map(|entry| entry.tables.as_slice()), effective_seqs)
 }
 
 fn run_ids_descend(m: &Manifest) -> bool {

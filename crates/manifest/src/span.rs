@@ -4,7 +4,6 @@
 //! hides. Only these bounds are known without reading it: two tables whose spans meet may share a
 //! key, two whose spans do not meet share none.
 
-use crate::invariant::effective_seqs;
 use crate::layer::Layer;
 use crate::state::Manifest;
 use bytes::Bytes;
@@ -175,8 +174,12 @@ pub(crate) fn first_passed(
 }
 
 /// Whether the numbers of every layer are above those of older ones wherever the two may share a
-/// key. Layers come oldest first, each of disjoint tables.
-pub(crate) fn layers_descend<'a>(layers: impl Iterator<Item = &'a [SstDescriptor]>) -> bool {
+/// key. Layers come oldest first, each of disjoint tables; `numbers` says the smallest and the
+/// largest one of a table.
+pub(crate) fn layers_descend<'a>(
+    layers: impl Iterator<Item = &'a [SstDescriptor]>,
+    numbers: fn(&SstDescriptor) -> (Seq, Seq),
+) -> bool {
     // From a key to before another one: the largest number so far.
     let mut heights: BTreeMap<Bytes, (Bytes, Seq)> = BTreeMap::new();
     for table in layers.flatten() {
@@ -184,7 +187,7 @@ pub(crate) fn layers_descend<'a>(layers: impl Iterator<Item = &'a [SstDescriptor
         if span.is_empty() {
             continue;
         }
-        let (lowest, highest) = effective_seqs(table);
+        let (lowest, highest) = numbers(table);
         let (first, end) = (span.first.clone(), span.behind());
         let below = heights.range(..end.clone()).rev();
         let met: Vec<_> = below

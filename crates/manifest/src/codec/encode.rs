@@ -17,8 +17,8 @@ pub(crate) type TableList<T> = WIPOffset<Vector<'static, ForwardsUOffset<T>>>;
 pub(crate) type ByteList = WIPOffset<Vector<'static, u8>>;
 
 /// Bytes that one table takes at most beside its strings and byte lists, the offset that leads to
-/// it and padding included: SstDescriptor has 21 fields of at most 16 bytes with a vtable of 46, and
-/// the root, with more fields, has a share of its own.
+/// it and padding included: SstDescriptor has 21 fields of at most 16 bytes with a vtable of 46,
+/// and the root, with more fields, has a share of its own.
 pub(crate) const TABLE_BYTES_AT_MOST: u64 = 400;
 /// As that, of the root.
 const ROOT_BYTES_AT_MOST: u64 = 1024;

@@ -143,17 +143,7 @@ pub(crate) fn full() -> Manifest {
         KeptFence { id: WalId(2), epoch: Epoch(2), next_id: WalId(4) },
         KeptFence { id: WalId(7), epoch: Epoch(3), next_id: WalId(11) },
     ];
-    m.last_l0_order = 5;
-    m.l0 = vec![
-        L0Entry { order: 5, tables: vec![ingested()] },
-        L0Entry { order: 3, tables: vec![table(14, [b"b", b"y"], [41, 50])] },
-    ];
-    m.l0_last_compacted = Some(SstId(9));
-    let [low, high] = [table(10, [b"a", b"f"], [21, 30]), table(11, [b"g", b"z"], [21, 40])];
-    m.runs = vec![
-        SortedRun { id: 6, tables: vec![low, high] },
-        SortedRun { id: 0, tables: vec![table(8, [b"\x00", b"\xff\xff"], [1, 20])] },
-    ];
+    layers(&mut m);
     m.tables_since = ManifestId(40);
     m.compactor_epoch = Epoch(2);
     m.compactor_claim = AttemptId(201);
@@ -173,6 +163,21 @@ pub(crate) fn full() -> Manifest {
     }];
     ingests(&mut m);
     m
+}
+
+/// L0 and two runs.
+fn layers(m: &mut Manifest) {
+    m.last_l0_order = 5;
+    m.l0 = vec![
+        L0Entry { order: 5, tables: vec![ingested()] },
+        L0Entry { order: 3, tables: vec![table(14, [b"b", b"y"], [41, 50])] },
+    ];
+    m.l0_last_compacted = Some(SstId(9));
+    let [low, high] = [table(10, [b"a", b"f"], [21, 30]), table(11, [b"g", b"z"], [21, 40])];
+    m.runs = vec![
+        SortedRun { id: 6, tables: vec![low, high] },
+        SortedRun { id: 0, tables: vec![table(8, [b"\x00", b"\xff\xff"], [1, 20])] },
+    ];
 }
 
 /// A hold with every bound, and one with none.
