@@ -196,8 +196,8 @@ fn a_wal_object_that_is_gone_is_corruption_and_no_end() {
     assert_eq!(place.read_all().expect("reads"), 3);
 }
 
-/// Each of three puts is waited for, with room for four objects at a time: the last object says that
-/// the one before it was there, which no count of objects under way would tell.
+/// Each of three puts is waited for, with room for four objects at a time: the last object says
+/// that the one before it was there, which no count of objects under way would tell.
 #[test]
 fn what_was_acknowledged_before_a_later_object_was_cut_is_missed() {
     let place = Place::new();

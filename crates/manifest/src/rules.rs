@@ -47,8 +47,8 @@ rules! {
     /// later one B reads 1 and finds nothing, A's 1 lands, a reader records that it saw 1, and B
     /// calls it a hole.
     JudgeHolesByTheClaim,
-    /// E3: an object whose watermark has reached n proves that n was committed, so nothing at n is a
-    /// hole. Without it somebody deletes a WAL object that no manifest knows of yet, and what was
+    /// E3: an object whose watermark has reached n proves that n was committed, so nothing at n is
+    /// a hole. Without it somebody deletes a WAL object that no manifest knows of yet, and what was
     /// acknowledged behind it is dropped without a word.
     LaterProvesHole,
     /// E3: the later object's watermark, not that it is there: A sends 1 and 2 at once, 2 lands

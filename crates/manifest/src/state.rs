@@ -5,8 +5,8 @@
 //! under the next free number. Which process may change which field is fixed:
 //!
 //! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
-//!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`, `ingest_apps`, and what it
-//!   adds to `l0`;
+//!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`,
+//!   `ingest_apps`, and what it adds to `l0`;
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;
@@ -307,8 +307,8 @@ pub struct Settings {
 impl Settings {
     /// Whether a process that brings `opener` may open a database with these settings. The codec
     /// is no part of it: every block says its own, so openers may write with different ones. Who
-    /// brings no merge operator may do all else; the first one that a writer brings is recorded. Who
-    /// brings no key schema works on keys as bytes: the command line, collectors, compactors.
+    /// brings no merge operator may do all else; the first one that a writer brings is recorded.
+    /// Who brings no key schema works on keys as bytes: the command line, collectors, compactors.
     ///
     /// # Errors
     /// Invalid, naming the setting and both values.

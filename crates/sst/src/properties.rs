@@ -182,8 +182,8 @@ impl Properties {
     /// Reads the stored form.
     ///
     /// # Errors
-    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec, flag, or use
-    /// of what is room here.
+    /// Corruption for anything that no builder wrote; Unsupported for an unknown codec or flag, or
+    /// use of what is room here.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Properties> {
         let mut reader = Reader::new(bytes);
         let mut properties = Properties {

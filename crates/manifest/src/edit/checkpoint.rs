@@ -225,8 +225,8 @@ pub(super) fn remove(next: &mut Manifest, id: CheckpointId) -> Result<(), Refusa
     Ok(())
 }
 
-/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. What a
-/// newer version of Siltstone keeps for its own ends is not to be judged here.
+/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. What
+/// a newer version of Siltstone keeps for its own ends is not to be judged here.
 fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
     match state.checkpoint(id).map(|one| one.owner) {
         Some(CheckpointOwner::Writer(epoch)) => Err(Conflict::OfTheWriter { epoch }.into()),

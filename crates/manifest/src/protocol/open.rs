@@ -339,7 +339,9 @@ impl OpenWriter {
             }
             // Nobody else has this epoch: an earlier try of this fence landed.
             WalSeen::Fence { epoch, .. } if epoch == own => return self.confirm(id),
-            WalSeen::Data { epoch, .. } if epoch == own => OpenPhase::Failed(Failure::Impossible(id)),
+            WalSeen::Data { epoch, .. } if epoch == own => {
+                OpenPhase::Failed(Failure::Impossible(id))
+            }
             WalSeen::Data { epoch, .. } => {
                 claimed.replay.push((id, epoch));
                 OpenPhase::Walk(id.next())
