@@ -32,6 +32,8 @@ IN_STUB = {
     node.name: node for node in STUB.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
 }
 MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make docs`. -->"
+# Groups of options, each with its class.
+GROUPS = {"compactors": "Compactors", "gc": "Gc", "windows": "Windows"}
 # Modules beside `siltstone` itself, those that are there.
 MODULES = ["admin", "aio", "lsm", "merging", "exceptions"]
 # Methods with a notation of their own.
@@ -232,7 +234,7 @@ def surface() -> str:
     parts = ["# siltstone", rules]
     parts += ["## Functions", *(section(siltstone, name) for name in functions)]
     parts += ["## Reads", markdown(ast.get_docstring(shared)), *methods(shared)]
-    plain = [name for name in classes if name not in {"Options", "Stats"}]
+    plain = [name for name in classes if name not in {"Options", "Stats", *GROUPS.values()}]
     parts += ["## Classes", "`Options` has [a page](options.md), and so has [`Stats`](stats.md)."]
     return "\n\n".join([*parts, *(section(siltstone, name) for name in plain)])
 
@@ -250,14 +252,24 @@ def cell(text: object) -> str:
 
 
 def options() -> str:
-    """The table of options."""
-    node = definition(siltstone, "Options")
-    assert isinstance(node, ast.ClassDef)
-    lines = ["| option | default | range | meaning |", "| --- | --- | --- | --- |"]
+    """The tables of options: those at the top, then every group's."""
+    rows: dict[str, list[str]] = {}
     for name, kind, default, span, meaning in _native.option_table():
         shown = f"{default:,}" if kind == "bytes" and default is not None else default
-        lines.append(f"| `{name}` | {shown} | {span} | {cell(meaning)} |")
-    return "\n\n".join(["# Options", markdown(ast.get_docstring(node)), "\n".join(lines)])
+        row = f"| `{name}` | {shown} | {span} | {cell(meaning)} |"
+        group = name.rpartition(".")[0]
+        if group and group not in rows:
+            link = f"[`{GROUPS[group]}`](#class-{GROUPS[group].lower()})"
+            rows[""].append(f"| `{group}` | | a group | {link} |")
+        rows.setdefault(group, []).append(row)
+    parts = ["# Options"]
+    for group, own in rows.items():
+        node = definition(siltstone, GROUPS.get(group, "Options"))
+        assert isinstance(node, ast.ClassDef)
+        parts += [f"### class {node.name}"] if group else []
+        head = ["| option | default | range | meaning |", "| --- | --- | --- | --- |"]
+        parts += [markdown(ast.get_docstring(node)), "\n".join([*head, *own])]
+    return "\n\n".join(parts)
 
 
 def stats() -> str:

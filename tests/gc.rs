@@ -19,7 +19,7 @@ use siltstone::store::counting::{Requests, count};
 use siltstone::store::{Listed, Store, lies_under};
 use siltstone::verify::verify;
 use siltstone::{
-    Batch, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    Batch, Database, Env, Error, ErrorKind, Fill, Gc, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::id::NUMBERS_A_MILLI;
@@ -550,8 +550,11 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
         let (env, requests) = count(env);
         let eager = Options {
             embedded_gc: true,
-            gc_interval: Duration::from_millis(100),
-            min_age: Duration::ZERO,
+            gc: Gc {
+                interval: Duration::from_millis(100),
+                min_age: Duration::ZERO,
+                ..Gc::default()
+            },
             ..options()
         };
         let db = open(&env, eager).await?;

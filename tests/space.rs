@@ -44,14 +44,21 @@ fn scaled() -> Options {
         flush_bytes: defaults.flush_bytes / SCALE,
         l0_sst_size_bytes: defaults.l0_sst_size_bytes / SCALE,
         max_memtable_bytes: defaults.max_memtable_bytes / SCALE,
-        max_garbage_bytes: Some((256 << 20) / SCALE as u64),
         block_bytes: 1024,
         block_cache_bytes: 0,
         ..defaults
     };
+    options.gc.max_garbage_bytes = Some((256 << 20) / SCALE as u64);
     options.compaction.target_sst_bytes = 65_536;
     // By default tiered runs may hold a row many times: that is the tree, and no garbage.
     options.compaction.max_space_amplification = Some(1.5);
+    options
+}
+
+/// As [`scaled`], but garbage goes by its age alone.
+fn by_age() -> Options {
+    let mut options = scaled();
+    options.gc.max_garbage_bytes = Some(1 << 40);
     options
 }
 
@@ -352,8 +359,7 @@ fn garbage_is_bounded_by_bytes_at_every_moment() {
     assert!(seen.most < 2 * live + MIB / 2, "{seen:?}");
     println!("more than half a MiB for {:?} at most", SAMPLE * seen.longest);
     world.check();
-    let by_age = Options { max_garbage_bytes: Some(1 << 40), ..scaled() };
-    let (_, unbounded) = garbage_of(by_age, live, rounds);
+    let (_, unbounded) = garbage_of(by_age(), live, rounds);
     println!("{unbounded:?} by age alone");
     assert!(unbounded.most > 20 * live, "{unbounded:?}");
 }
@@ -394,7 +400,8 @@ fn compact_and_close_leave_what_is_alive() {
 fn short_lives_leave_no_heap() {
     let world = World::new();
     for round in 0..60 {
-        let age = Options { min_age: Duration::ZERO, ..scaled() };
+        let mut age = scaled();
+        age.gc.min_age = Duration::ZERO;
         let life = world.run(|env| async move {
             let db = open(&env, age).await?;
             overwrite(&db, &env, round, 10).await?;
@@ -494,8 +501,7 @@ fn a_full_store_is_freed_of_what_is_young() {
     let rows = live / VALUE as u64;
     world
         .run(|env| async move {
-            let options = Options { max_garbage_bytes: Some(1 << 40), ..scaled() };
-            let db = open(&env, options).await?;
+            let db = open(&env, by_age()).await?;
             for round in 0..rounds {
                 overwrite(&db, &env, round, rows).await?;
             }

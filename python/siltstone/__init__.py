@@ -43,7 +43,7 @@ from siltstone.exceptions import (
 )
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
-from siltstone.options import Options
+from siltstone.options import Compactors, Gc, Options, Windows
 from siltstone.stats import Stats
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "Checkpoint",
     "Closed",
     "Commit",
+    "Compactors",
     "Conflict",
     "Corruption",
     "Database",
@@ -59,6 +60,7 @@ __all__ = [
     "Error",
     "Expired",
     "Fenced",
+    "Gc",
     "Internal",
     "Invalid",
     "MergeOperator",
@@ -71,6 +73,7 @@ __all__ = [
     "Timeout",
     "Unavailable",
     "Unsupported",
+    "Windows",
     "WriteBatch",
     "__version__",
     "admin",

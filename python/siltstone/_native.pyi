@@ -62,6 +62,7 @@ __all__ = [
     "at_exit",
     "begin_open",
     "begin_open_reader",
+    "check_group",
     "check_options",
     "compact",
     "create_checkpoint",
@@ -935,11 +936,14 @@ def run_compactor(
     workers: tuple[int, bool],
     told: Callable[[str, Any], object],
 ) -> None: ...
+def check_group(group: str, named: dict[str, Any]) -> dict[str, Any]:
+    """The options `named` of a group, each checked and in plain types."""
+
 def check_options(named: dict[str, Any]) -> dict[str, Any]:
-    """`named`, checked and in plain types."""
+    """`named`, checked and in plain types, groups as dicts."""
 
 def option_table() -> list[tuple[str, str, Any, str, str]]:
-    """One tuple an option: name, kind, default, range in words, meaning."""
+    """One tuple an option, also of groups: name, kind, default, range in words, meaning."""
 
 def stat_table() -> list[tuple[str, str, str, str, bool]]:
     """One tuple a figure: name, group, unit, meaning, and whether it only grows. Each is a field of

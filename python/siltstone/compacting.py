@@ -105,7 +105,7 @@ def run_compactor(
     With ``workers=N`` it is a coordinator: compactions are cut into ranges for N workers besides
     itself. A worker (``worker=True``, in any number of other processes) plans nothing; it merges
     ranges that a coordinator has left open, and takes those of workers that stalled for
-    `worker_timeout`. Workers may come, go and die at any moment.
+    `compactors.worker_timeout`. Workers may come, go and die at any moment.
 
     :param options: `Options`, or a dict of the same names: those about compaction and tables count.
     :param merge_operator: as for `open`; workers need it, too.

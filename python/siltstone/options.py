@@ -1,4 +1,4 @@
-"""Options of a handle: flat names over the engine's one table."""
+"""Options of a handle: names over the engine's one table, a few of them in groups."""
 
 from __future__ import annotations
 
@@ -9,12 +9,37 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from siltstone import _native
 
-__all__ = ["OptionValues", "Options", "named_options"]
+__all__ = ["Compactors", "Gc", "OptionValues", "Options", "Windows", "named_options"]
 
 Seconds = timedelta | float | str
 """A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
 Bytes = int | str
 """A number of bytes, or one with its unit: ``"64KiB"``, ``"1GiB"``."""
+
+
+class WindowValues(TypedDict, total=False):
+    """What `Windows` takes."""
+
+    by: Literal["key", "expiry"]
+    length: Seconds
+    prefix_bytes: int
+    keep: int | None
+    max_runs: int
+
+
+class CompactorValues(TypedDict, total=False):
+    """What `Compactors` takes."""
+
+    poll_interval: Seconds
+    worker_timeout: Seconds
+
+
+class GcValues(TypedDict, total=False):
+    """What `Gc` takes."""
+
+    interval: Seconds
+    min_age: Seconds
+    max_garbage_bytes: Bytes | None
 
 
 class OptionValues(TypedDict, total=False):
@@ -39,11 +64,8 @@ class OptionValues(TypedDict, total=False):
     read_durable_only: bool
     embedded_compactor: bool
     embedded_gc: bool
-    gc_interval: Seconds
-    min_age: Seconds
-    max_garbage_bytes: Bytes | None
-    compactor_poll_interval: Seconds
-    worker_timeout: Seconds
+    gc: Gc | GcValues
+    compactors: Compactors | CompactorValues
     deadline: Seconds
     compaction_scheduler: Literal["tiered", "lazy_leveled", "time_window"]
     l0_compaction_threshold_ssts: int
@@ -57,27 +79,21 @@ class OptionValues(TypedDict, total=False):
     max_total_runs: int | None
     max_space_amplification: float | None
     tombstone_percent: int
-    window_by: Literal["key", "expiry"]
-    window: Seconds
-    window_prefix_bytes: int
-    keep_windows: int | None
-    window_max_runs: int
+    windows: Windows | WindowValues
     target_sst_bytes: Bytes
     min_move_bytes: Bytes
 
 
-class Options(Mapping[str, Any]):
-    """Named options, checked when made; everything not named has its default.
-
-    A mapping of what was named, with durations as float seconds. Attributes answer defaults too.
-    Unknown names, wrong types and values out of range raise `Invalid` (a ValueError) that names the
-    option and its range.
-    """
+class _Named(Mapping[str, Any]):
+    """A mapping of what was named; attributes answer defaults too."""
 
     __slots__ = ("_named",)
 
-    def __init__(self, **options: Unpack[OptionValues]) -> None:
-        self._named: dict[str, Any] = _native.check_options(dict(options))
+    _named: dict[str, Any]
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return _DEFAULTS[cls]
 
     def __getitem__(self, name: str) -> Any:
         return self._named[name]
@@ -89,25 +105,96 @@ class Options(Mapping[str, Any]):
         return len(self._named)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _DEFAULTS:
-            return self._named.get(name, _DEFAULTS[name])
+        defaults = self._defaults()
+        if name in defaults:
+            return self._named.get(name, defaults[name])
         raise AttributeError(f"there is no option {name!r}")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *_DEFAULTS]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Options) and self._named == other._named
+        return [*super().__dir__(), *self._defaults()]
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self._named.items())))
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name}={value!r}" for name, value in self._named.items())
-        return f"Options({named})"
+        return f"{type(self).__name__}({named})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_from_dict, (self._named,))
+        return (_from_dict, (type(self), self._named))
+
+
+class _Group(_Named):
+    """Options that only one part needs."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and self._named == dict(other)
+
+    __hash__ = _Named.__hash__
+
+
+class Windows(_Group):
+    """The options of compaction in windows of time, for `Options.windows`.
+
+    They have an effect with ``compaction_scheduler="time_window"``. Checked when made, but for
+    what only all options together can tell.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[WindowValues]) -> None:
+        self._named = _native.check_group("windows", dict(options))
+
+
+class Compactors(_Group):
+    """The options of compactors in processes of their own and of workers, for `Options.compactors`.
+
+    Give the same to every process of a database: by them they tell whether another one is dead.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[CompactorValues]) -> None:
+        self._named = _native.check_group("compactors", dict(options))
+
+
+class Gc(_Group):
+    """The options of the writer's garbage collector, for `Options.gc`.
+
+    They have an effect with ``embedded_gc``, which is on by default; `siltstone.admin.run_gc` has
+    arguments of its own.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[GcValues]) -> None:
+        self._named = _native.check_group("gc", dict(options))
+
+
+class Options(_Named):
+    """Named options, checked when made; everything not named has its default.
+
+    A mapping of what was named, with durations as float seconds. Attributes answer defaults too.
+    Unknown names, wrong types and values out of range raise `Invalid` (a ValueError) that names the
+    option and its range.
+
+    What only one part needs is a group with a class of its own, or a dict, wherever options are
+    taken: ``Options(windows=Windows(by="key", prefix_bytes=4))``, ``{"gc": {"min_age": "1h"}}``.
+    Where there are names alone, as on the command line, a dot is between: ``gc.min_age=1h``.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[OptionValues]) -> None:
+        checked = _native.check_options(dict(options))
+        self._named = {name: _grouped(name, value) for name, value in checked.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Options) and self._named == other._named
+
+    __hash__ = _Named.__hash__
 
 
 def named_options(options: Options | Mapping[str, Any] | None) -> dict[str, Any]:
@@ -118,28 +205,49 @@ def named_options(options: Options | Mapping[str, Any] | None) -> dict[str, Any]
     """
     if options is None:
         return {}
-    if isinstance(options, Options):
-        return dict(options)
     if not isinstance(options, Mapping):
         kind = type(options).__name__
         raise TypeError(f"options takes siltstone.Options or a dict, not {kind}")
     return _native.check_options(dict(options))
 
 
-def _from_dict(named: dict[str, Any]) -> Options:
-    return Options(**named)
+def _from_dict(kind: type[_Named], named: dict[str, Any]) -> _Named:
+    return kind(**named)
+
+
+_GROUPS: dict[str, type[_Group]] = {"compactors": Compactors, "gc": Gc, "windows": Windows}
+
+
+def _grouped(name: str, value: Any) -> Any:
+    return _GROUPS[name](**value) if name in _GROUPS else value
 
 
 _TABLE = _native.option_table()
-_DEFAULTS: dict[str, Any] = {name: default for name, _, default, _, _ in _TABLE}
 
 
-def _documentation() -> str:
-    lines = [Options.__doc__ or ""]
-    for name, kind, default, span, meaning in _TABLE:
-        lines.append(f"\n    {name} ({kind}; {span}; default {default!r})")
+def _table_of_defaults() -> dict[type[_Named], dict[str, Any]]:
+    defaults: dict[type[_Named], dict[str, Any]] = {Options: {}}
+    for name, _, default, _, _ in _TABLE:
+        group, _, own = name.rpartition(".")
+        kind: type[_Named] = _GROUPS[group] if group else Options
+        defaults.setdefault(kind, {})[own] = default
+    return defaults
+
+
+_DEFAULTS = _table_of_defaults()
+_DEFAULTS[Options] |= {name: kind() for name, kind in _GROUPS.items()}
+
+
+def _documentation(kind: type[_Named], prefix: str) -> str:
+    lines = [kind.__doc__ or ""]
+    for name, unit, default, span, meaning in _TABLE:
+        if not name.startswith(prefix):
+            continue
+        lines.append(f"\n    {name[len(prefix) :]} ({unit}; {span}; default {default!r})")
         lines.extend(textwrap.wrap(meaning, 92, initial_indent=" " * 8, subsequent_indent=" " * 8))
     return "\n".join(lines) + "\n"
 
 
-Options.__doc__ = _documentation()
+Options.__doc__ = _documentation(Options, "")
+for _name, _kind in _GROUPS.items():
+    _kind.__doc__ = _documentation(_kind, f"{_name}.")

@@ -17,9 +17,9 @@ mod stalled;
 use parking_lot::Mutex;
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, Batch, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Database,
-    Env, ErrorKind, Fill, OpenOptions, Options, Progress, Reader, ReaderOptions, Result, Rows,
-    Scan, ScanRange,
+    Accept, Batch, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
+    Compactors, Database, Env, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
+    ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_base::SstId;
 use siltstone_manifest::Manifest;
@@ -42,8 +42,10 @@ fn options() -> Options {
         l0_manifest_commit_interval: Duration::ZERO,
         embedded_compactor: false,
         embedded_gc: false,
-        compactor_poll_interval: Duration::from_millis(20),
-        worker_timeout: TIMEOUT,
+        compactors: Compactors {
+            poll_interval: Duration::from_millis(20),
+            worker_timeout: TIMEOUT,
+        },
         compaction: CompactionOptions {
             l0_compaction_threshold_ssts: 2,
             l0_max_ssts: 1000,

@@ -3,7 +3,7 @@
 
 use crate::bomb::Asked;
 use crate::{DEADLINE, check_told, get, put, quiet, tell};
-use siltstone::{Accept, ErrorKind, Options, ScanRange};
+use siltstone::{Accept, ErrorKind, Gc, Options, ScanRange};
 use siltstone_base::ObjectName;
 use siltstone_tests::compact;
 use std::time::Duration;
@@ -138,8 +138,7 @@ fn a_panic_in_a_round_of_the_collector_is_told_and_the_next_round_comes() {
         let every = Duration::from_secs(10);
         let options = Options {
             embedded_gc: true,
-            gc_interval: every,
-            min_age: Duration::from_secs(1),
+            gc: Gc { interval: every, min_age: Duration::from_secs(1), ..Gc::default() },
             ..quiet()
         };
         let db = world.open(options).await;

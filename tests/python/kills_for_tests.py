@@ -50,16 +50,15 @@ SMALL = {
     "max_compactions": 1,
     # Again and again everything is merged.
     "max_total_runs": 2,
-    "compactor_poll_interval": 0.005,
-    "worker_timeout": 0.2,
+    "compactors.poll_interval": 0.005,
+    "compactors.worker_timeout": 0.2,
 }
 WRITER = {
     **SMALL,
     "l0_max_ssts": 12,
     "l0_manifest_commit_interval": 0,
     "manifest_poll_interval": 0.05,
-    "gc_interval": 0.02,
-    "min_age": 0,
+    "gc": {"interval": 0.02, "min_age": 0},
 }
 ALONE = {"embedded_compactor": False, "embedded_gc": False}
 # Nothing is due for it: it ends what was begun, and starts nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from array import array
 from datetime import timedelta
@@ -12,7 +13,9 @@ import pytest
 import siltstone
 from pace_for_tests import until
 from siltstone import _native
-from siltstone.options import OptionValues
+from siltstone.options import CompactorValues, GcValues, OptionValues, WindowValues
+
+GROUPS = {"compactors": CompactorValues, "gc": GcValues, "windows": WindowValues}
 
 
 def test_a_database_is_a_mapping(db) -> None:
@@ -303,12 +306,41 @@ def test_options_answer_defaults_and_compare(db) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    names = [name for name, *_ in _native.option_table()]
-    assert sorted(OptionValues.__annotations__) == sorted(names)
+    names: dict[str, list[str]] = {"": [*GROUPS], **{group: [] for group in GROUPS}}
     for name, _, default, span, _ in _native.option_table():
-        assert name in siltstone.Options.__doc__
-        assert span in siltstone.Options.__doc__
-        assert getattr(siltstone.Options(), name) == default
+        group, _, own = name.rpartition(".")
+        names[group].append(own)
+        holder = getattr(siltstone.Options(), group) if group else siltstone.Options()
+        for documented in (siltstone.Options, type(holder)):
+            assert (name if documented is siltstone.Options else own) in documented.__doc__
+            assert span in documented.__doc__
+        assert getattr(holder, own) == default
+    for group, own in names.items():
+        typed = GROUPS.get(group, OptionValues)
+        assert sorted(typed.__annotations__) == sorted(own)
+    # What somebody has to look through for the one that helps.
+    assert len(OptionValues.__annotations__) <= 38
+
+
+def test_a_group_of_options_is_one_object_or_a_dict(tmp_path: Path) -> None:
+    windows = siltstone.Windows(by="key", prefix_bytes=4, keep=9)
+    whole = siltstone.Options(compaction_scheduler="time_window", windows=windows)
+    named = {"by": "key", "prefix_bytes": 4, "keep": 9}
+    assert whole == siltstone.Options(compaction_scheduler="time_window", windows=named)
+    assert whole.windows == named == dict(whole)["windows"]
+    assert (whole.windows.by, whole.windows.max_runs, whole.gc.min_age) == ("key", 4, 300.0)
+    assert (
+        repr(siltstone.Options(gc=siltstone.Gc(min_age="1h"))) == "Options(gc=Gc(min_age=3600.0))"
+    )
+    assert hash(whole) == hash(pickle.loads(pickle.dumps(whole)))
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    # A dot where there are names alone.
+    assert siltstone.Options(**{"gc.min_age": 1, "gc.interval": 2}) == siltstone.Options(
+        gc={"min_age": 1, "interval": 2}
+    )
+    for options in (whole, dict(whole), {**whole, "windows": windows}):
+        with siltstone.open(tmp_path / "db", options=options) as db:
+            db[b"0001"] = b"1"
 
 
 def test_everything_exported_exists() -> None:

@@ -236,6 +236,11 @@ def test_stats_count_what_waits_by_the_options_given(run, url: str) -> None:
     eager = json.loads(run("stats", "--json", "--option", "l0_compaction_threshold_ssts=2")[1])
     assert eager["pending_compaction_bytes"] == eager["l0_bytes"] > 0
     assert run("stats", "--option", "no_such=1")[0] == 1
+    assert run("stats", "--option", "gc.min_age=1h", "--option", 'gc={"interval": 9}')[0] == 0
+    status, _, text = run("stats", "--option", "gc.min_age=soon")
+    assert (status, "gc.min_age" in text, "31536000 seconds" in text) == (1, True, True)
+    status, _, text = run("stats", "--option", "gc_interval=9")
+    assert (status, "it is gc.interval now" in text) == (1, True)
 
 
 def test_wrong_calls_exit_with_two(run) -> None:
@@ -392,7 +397,7 @@ def test_a_database_that_vanishes_ends_both_with_one(name: str, tmp_path: Path) 
             db[b"key"] = b"value"
     often = {
         "run-gc": ["--interval", "0.1", "--min-age", "0"],
-        "run-compactor": ["--option", "compactor_poll_interval=0.02"],
+        "run-compactor": ["--option", "compactors.poll_interval=0.02"],
     }
     command = [sys.executable, "-m", "siltstone.cli", "--path", url, name, *often[name]]
     with subprocess.Popen(

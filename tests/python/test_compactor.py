@@ -32,7 +32,7 @@ COMPACTOR = {
     "l0_sst_size_bytes": 4096,
     "l0_compaction_threshold_ssts": 2,
     "target_sst_bytes": 65536,
-    "compactor_poll_interval": 0.02,
+    "compactors.poll_interval": 0.02,
 }
 
 
@@ -215,8 +215,8 @@ def test_workers_share_a_compaction(tmp_path: Path) -> None:
     many |= {"compression": "zstd", "target_sst_bytes": 1 << 20}
     # Nobody else is taken for dead; and alone the coordinator would need half a minute, so that
     # workers find ranges however late they start.
-    many |= {"worker_timeout": 30, "compaction_bytes_per_second": 4 << 20}
-    eager = {"compactor_poll_interval": 0.002, "compaction_ranges": 1}
+    many |= {"compactors.worker_timeout": 30, "compaction_bytes_per_second": 4 << 20}
+    eager = {"compactors.poll_interval": 0.002, "compaction_ranges": 1}
     with contextlib.ExitStack() as stack:
         workers = [
             stack.enter_context(compactor(path, "--worker", "--json", **eager)) for _ in range(2)

@@ -175,8 +175,72 @@ def test_unknown_options_are_refused_with_the_known_ones() -> None:
         siltstone.Options(disk_cache_path="/x")
     with pytest.raises(siltstone.Unsupported, match="wal_enabled"):
         siltstone.Options(wal_enabled=False)
+    assert siltstone.Options(**siltstone.Options(wal_enabled=True)) == siltstone.Options(
+        wal_enabled=True
+    )
     with pytest.raises(siltstone.Invalid, match="max_memtable_bytes"):
         siltstone.Options(max_memtable_bytes=4096, l0_sst_size_bytes=1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "value", "said"),
+    [
+        ("windows", "by", "row", r"windows\.by takes key or expiry"),
+        ("windows", "length", "12MiB", r"windows\.length takes 0.001 to 3200000000 seconds"),
+        ("windows", "keep", 0, r"windows\.keep takes 1 to 1000000000, or none"),
+        ("windows", "keep", 2**64, r"windows\.keep.*1 to 1000000000, or none"),
+        ("windows", "max_runs", None, r"windows\.max_runs takes 1 to 1000"),
+        ("windows", "prefix_bytes", {}, r"windows\.prefix_bytes.*1 to 1024"),
+        ("windows", "size", 1, r"windows\.size.*windows\.length"),
+        ("compactors", "worker_timeout", "0s", r"compactors\.worker_timeout.*0.01 to"),
+        ("gc", "interval", 0, r"gc\.interval.*0.001 to"),
+        ("gc", "min_age", -1, r"gc\.min_age.*0 to"),
+        ("gc", "max_garbage_bytes", 1.5, r"gc\.max_garbage_bytes.*0 to"),
+    ],
+)
+def test_wrong_options_of_a_group_name_themselves_and_their_range(
+    memory_url: str, group: str, name: str, value: object, said: str
+) -> None:
+    groups = {"windows": siltstone.Windows, "gc": siltstone.Gc}
+    own = {**groups, "compactors": siltstone.Compactors}[group]
+    for wrong in (
+        lambda: own(**{name: value}),
+        lambda: siltstone.Options(**{group: {name: value}}),
+        lambda: siltstone.Options(**{f"{group}.{name}": value}),
+        lambda: siltstone.open(memory_url, options={group: {name: value}}),
+    ):
+        with pytest.raises(siltstone.Invalid, match=said):
+            wrong()
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("window", r"windows\.length"),
+        ("window_by", r"windows\.by"),
+        ("window_prefix_bytes", r"windows\.prefix_bytes"),
+        ("keep_windows", r"windows\.keep"),
+        ("window_max_runs", r"windows\.max_runs"),
+        ("gc_interval", r"gc\.interval"),
+        ("compactor_poll_interval", r"compactors\.poll_interval"),
+        ("worker_timeout", r"compactors\.worker_timeout"),
+        ("min_age", r"gc\.min_age"),
+        ("max_garbage_bytes", r"gc\.max_garbage_bytes"),
+    ],
+)
+def test_options_that_moved_name_their_place(memory_url: str, name: str, place: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} has moved: it is {place} now"):
+        siltstone.Options(**{name: 1})
+    with pytest.raises(siltstone.Invalid, match=f"it is {place} now"):
+        siltstone.open(memory_url, options={name: 2**64})
+
+
+def test_a_group_of_options_takes_a_mapping() -> None:
+    for wrong in (5, None, "by=key", [("by", "key")]):
+        with pytest.raises(ValueError, match=r"windows is a group of options.*windows\.by"):
+            siltstone.Options(windows=wrong)
+    with pytest.raises(ValueError, match="needs compaction_scheduler = time_window"):
+        siltstone.Options(windows=siltstone.Windows(keep=3))
 
 
 @pytest.mark.parametrize("options", [5, "flush_interval=1", [("flush_bytes", 1)]])

@@ -195,7 +195,7 @@ KILLS = int(os.environ.get("SILTSTONE_KILLS", "15"))
 WRITER = """
 import sys, siltstone
 options = {"l0_sst_size_bytes": 16384, "l0_compaction_threshold_ssts": 2,
-           "min_age": 0, "gc_interval": 0.05, "embedded_gc": sys.argv[2] == "embedded"}
+           "gc": {"interval": 0.05, "min_age": 0}, "embedded_gc": sys.argv[2] == "embedded"}
 db = siltstone.open(sys.argv[1], options=options)
 n = int(db.get(b"counter", b"0"))
 while True:

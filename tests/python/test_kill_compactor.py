@@ -32,8 +32,8 @@ OPTIONS = {
     "target_sst_bytes": 65536,
     "min_move_bytes": 0,
     "compaction_ranges": 1,
-    "compactor_poll_interval": 0.01,
-    "worker_timeout": 0.3,
+    "compactors.poll_interval": 0.01,
+    "compactors.worker_timeout": 0.3,
 }
 
 
@@ -98,7 +98,7 @@ def test_kills_of_compactors_and_workers_lose_nothing(tmp_path: Path) -> None:
 def test_a_writer_goes_on_by_itself_after_its_compactor_was_killed(tmp_path: Path) -> None:
     """One that takes the epoch and dies."""
     path, model = tmp_path / "db", dict[bytes, bytes]()
-    patient = {"compactor_poll_interval": 0.01, "worker_timeout": 0.5}
+    patient = {"compactors.poll_interval": 0.01, "compactors.worker_timeout": 0.5}
     small = {"l0_sst_size_bytes": 16384, "l0_compaction_threshold_ssts": 2, "l0_max_ssts": 6}
     options = {**small, **patient, "l0_manifest_commit_interval": 0, "min_move_bytes": 0}
     with siltstone.open(path, options=options) as db:

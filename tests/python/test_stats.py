@@ -261,7 +261,7 @@ def test_prometheus_reads_every_figure(db) -> None:
 
 
 def test_the_collector_of_the_writer_is_counted(url: str) -> None:
-    quick = {**SMALL, "gc_interval": 0.05, "min_age": 0}
+    quick = {**SMALL, "gc": {"interval": 0.05, "min_age": 0}}
     with siltstone.open(url, options=quick) as db:
         for number in range(4):
             db.put_many([b"%03d" % n for n in range(100)], [b"%050d" % number] * 100)

@@ -86,7 +86,8 @@ fn a_full_disk_ends_a_compactor_within_its_deadline() {
 
 /// A worker with ranges to take: of a job that a compactor has begun and left.
 async fn worker(world: &World) -> (CompactorProcess, Told) {
-    let mut options = Options { block_bytes: 256, worker_timeout: DEADLINE * 100, ..options() };
+    let mut options = Options { block_bytes: 256, ..options() };
+    options.compactors.worker_timeout = DEADLINE * 100;
     options.compaction = CompactionOptions {
         l0_compaction_threshold_ssts: 1,
         target_sst_bytes: 2000,

@@ -4,7 +4,8 @@ use crate::place::{Place, open, options, put};
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, Codec, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
-    Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result, Rows, ScanRange,
+    Compactors, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options, Result, Rows,
+    ScanRange,
 };
 use siltstone_base::{AttemptId, JobId};
 use siltstone_manifest::Edit;
@@ -27,8 +28,10 @@ fn small() -> Options {
         block_bytes: 256,
         embedded_compactor: false,
         embedded_gc: false,
-        compactor_poll_interval: Duration::from_millis(20),
-        worker_timeout: TIMEOUT,
+        compactors: Compactors {
+            poll_interval: Duration::from_millis(20),
+            worker_timeout: TIMEOUT,
+        },
         compaction: CompactionOptions {
             l0_compaction_threshold_ssts: 1000,
             l0_max_ssts: 2000,

@@ -4,8 +4,8 @@
 
 use crate::world::World;
 use siltstone::{
-    CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Env, Error, ErrorKind,
-    Options,
+    CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess, Compactors, Env, Error,
+    ErrorKind, Options,
 };
 use siltstone_tests::sim::{ProcessId, Rng, Sim};
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) fn take_part(seed: u64) -> bool {
 pub(crate) fn writing(options: &mut Options, rng: &mut Rng) {
     options.l0_sst_size_bytes = 1024;
     options.l0_manifest_commit_interval = Duration::ZERO;
-    options.compactor_poll_interval = Duration::from_millis(1 + rng.below(60));
-    options.worker_timeout = Duration::from_millis(50 + rng.below(2000));
+    options.compactors.poll_interval = Duration::from_millis(1 + rng.below(60));
+    options.compactors.worker_timeout = Duration::from_millis(50 + rng.below(2000));
     if rng.chance(700) {
         let threshold = 1 + rng.below(4);
         options.compaction.l0_compaction_threshold_ssts = threshold;
@@ -35,8 +35,10 @@ pub(crate) fn writing(options: &mut Options, rng: &mut Rng) {
 /// How these processes compact: soon, into small tables, in several ranges.
 fn options(world: &World, rng: &mut Rng) -> Options {
     Options {
-        compactor_poll_interval: Duration::from_millis(20 + rng.below(200)),
-        worker_timeout: Duration::from_millis(200 + rng.below(5000)),
+        compactors: Compactors {
+            poll_interval: Duration::from_millis(20 + rng.below(200)),
+            worker_timeout: Duration::from_millis(200 + rng.below(5000)),
+        },
         compaction: CompactionOptions {
             l0_compaction_threshold_ssts: 1 + rng.below(2),
             target_sst_bytes: 100 + rng.below(600),

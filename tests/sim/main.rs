@@ -26,7 +26,7 @@ mod world;
 mod writers;
 
 use edges::Edges;
-use siltstone::{CompactionOptions, Database, Options, Reader, ReaderOptions, ScanRange};
+use siltstone::{CompactionOptions, Database, Gc, Options, Reader, ReaderOptions, ScanRange};
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
 use siltstone_tests::{gc, reachable};
@@ -131,8 +131,11 @@ fn options(rng: &mut Rng, collecting: Collecting) -> Options {
     let l0_compaction_threshold_ssts = 2 + rng.below(4);
     Options {
         embedded_gc: true,
-        gc_interval: Duration::from_millis(100 + rng.below(3000)),
-        min_age: Duration::from_millis(if rng.chance(500) { 0 } else { rng.below(2000) }),
+        gc: Gc {
+            interval: Duration::from_millis(100 + rng.below(3000)),
+            min_age: Duration::from_millis(if rng.chance(500) { 0 } else { rng.below(2000) }),
+            ..options.gc
+        },
         compaction: CompactionOptions { l0_compaction_threshold_ssts, ..options.compaction },
         ..options
     }

@@ -10,7 +10,7 @@ use crate::edges::successors_have_predecessors;
 use crate::world::rows_of;
 use parking_lot::Mutex;
 use siltstone::{
-    Accept, CompactorOptions, CompactorProcess, Database, Env, Error, ErrorKind, OpenOptions,
+    Accept, CompactorOptions, CompactorProcess, Database, Env, Error, ErrorKind, Gc, OpenOptions,
     Options, Reader, ReaderOptions, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
@@ -37,8 +37,11 @@ fn options(rng: &mut Rng, collects: bool) -> Options {
         max_parallel_writes: 1 + rng.below(4),
         manifest_poll_interval: Some(Duration::from_millis(50 + rng.below(300))),
         l0_manifest_commit_interval: Duration::ZERO,
-        gc_interval: Duration::from_millis(100 + rng.below(1000)),
-        min_age: Duration::ZERO,
+        gc: Gc {
+            interval: Duration::from_millis(100 + rng.below(1000)),
+            min_age: Duration::ZERO,
+            ..Gc::default()
+        },
         embedded_gc: rng.chance(500) && collects,
         deadline: Duration::from_secs(10),
         ..Options::default()

@@ -51,7 +51,7 @@ pub use io::env::Env;
 pub use io::progress::Progress;
 pub use io::store::presence::Occupancy;
 pub use io::{env, store, task};
-pub use options::{OptionInfo, OptionKind, OptionValue, Options};
+pub use options::{Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options};
 pub use read::answer::Answer;
 pub use read::value::Value;
 pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange};
@@ -59,7 +59,7 @@ pub use siltstone_base::{
     AttemptId, Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
     UnixMillis, WalId,
 };
-pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName};
+pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName, Windows};
 pub use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;

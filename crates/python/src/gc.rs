@@ -26,8 +26,8 @@ fn gc_options(
         given.map_or(Ok(default), |given| duration(given, name))
     };
     Ok(GcOptions {
-        min_age: given(min_age, "min_age", defaults.min_age)?,
-        interval: given(interval, "interval", defaults.gc_interval)?.max(SIGNAL_INTERVAL),
+        min_age: given(min_age, "min_age", defaults.gc.min_age)?,
+        interval: given(interval, "interval", defaults.gc.interval)?.max(SIGNAL_INTERVAL),
         deadline: defaults.deadline,
     })
 }

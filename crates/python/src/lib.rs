@@ -97,6 +97,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
+    module.add_function(wrap_pyfunction!(options::check_group, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
     module.add_function(wrap_pyfunction!(stats::stat_table, module)?)?;

@@ -3,7 +3,7 @@
 use crate::duration::seconds;
 use crate::error::{self, Raise};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyString};
+use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyMapping, PyString};
 use siltstone::{Error, OptionKind, OptionValue, Options};
 
 /// The engine's options with `named` set.
@@ -12,15 +12,35 @@ use siltstone::{Error, OptionKind, OptionValue, Options};
 /// Invalid for an unknown name, a wrong type or a value out of range, naming the option and its
 /// range; Unsupported for options of parts not built yet.
 pub(crate) fn options(named: &Bound<'_, PyDict>) -> PyResult<Options> {
-    let py = named.py();
     let mut options = Options::default();
+    for (name, value) in flat(named)? {
+        set(&mut options, &name, &value)?;
+    }
+    options.validate().raise(named.py())?;
+    Ok(options)
+}
+
+/// What was named, with the options of groups one by one: the group's name, a dot, their own.
+fn flat<'py>(named: &Bound<'py, PyDict>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+    let mut flat = Vec::new();
     for (name, value) in named.iter() {
         let name: String = name.extract()?;
-        let value = option_value(&name, &value)?;
-        options.set(&name, value).raise(py)?;
+        match value.cast::<PyMapping>() {
+            Ok(group) if Options::GROUPS.contains(&name.as_str()) => {
+                for pair in group.items()?.iter() {
+                    let (own, value): (String, Bound<'py, PyAny>) = pair.extract()?;
+                    flat.push((format!("{name}.{own}"), value));
+                }
+            }
+            _ => flat.push((name, value)),
+        }
     }
-    options.validate().raise(py)?;
-    Ok(options)
+    Ok(flat)
+}
+
+fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let given = option_value(name, value)?;
+    options.set(name, given).raise(value.py())
 }
 
 fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
@@ -66,20 +86,49 @@ fn to_python<'py>(py: Python<'py>, value: OptionValue) -> PyResult<Bound<'py, Py
     })
 }
 
-/// `named`, checked and in plain types: seconds as floats, counts as integers.
+/// `named`, checked and in plain types: seconds as floats, counts as integers, groups as dicts.
 #[pyfunction]
 pub(crate) fn check_options<'py>(named: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyDict>> {
     let py = named.py();
     let options = options(named)?;
     let checked = PyDict::new(py);
-    for name in named.keys() {
-        let value = options.get(&name.extract::<String>()?);
-        checked.set_item(name, value.map(|value| to_python(py, value)).transpose()?)?;
+    for (name, _) in flat(named)? {
+        let value = options.get(&name).map(|value| to_python(py, value)).transpose()?;
+        match name.split_once('.').filter(|(group, _)| Options::GROUPS.contains(group)) {
+            None => checked.set_item(name, value)?,
+            Some((group, own)) => {
+                let within = match checked.get_item(group)? {
+                    Some(within) => within.cast_into::<PyDict>()?,
+                    None => PyDict::new(py),
+                };
+                within.set_item(own, value)?;
+                checked.set_item(group, within)?;
+            }
+        }
     }
     Ok(checked)
 }
 
-/// One tuple an option: name, kind, default, range in words, meaning.
+/// The options `named` of a group, each checked and in plain types. Whether they fit the others is
+/// known only once all are together.
+#[pyfunction]
+pub(crate) fn check_group<'py>(
+    group: &str,
+    named: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let py = named.py();
+    let mut options = Options::default();
+    let checked = PyDict::new(py);
+    for (own, value) in named.iter() {
+        let name = format!("{group}.{}", own.extract::<String>()?);
+        set(&mut options, &name, &value)?;
+        let value = options.get(&name).map(|value| to_python(py, value)).transpose()?;
+        checked.set_item(own, value)?;
+    }
+    Ok(checked)
+}
+
+/// One tuple an option, those of groups included: name, kind, default, range in words, meaning.
 #[pyfunction]
 #[expect(clippy::type_complexity, reason = "a row of a table, taken apart on the Python side")]
 pub(crate) fn option_table<'py>(

@@ -161,7 +161,7 @@ impl JobWork<'_> {
             if job.cancelled || job.is_done() {
                 return Ok(());
             }
-            let limit = host.options().worker_timeout;
+            let limit = host.options().compactors.worker_timeout;
             let still = watch.look(&record, host.env().clock.monotonic(), limit);
             let still = |at: usize, claim: Claim| still.contains(&(self.id, at, claim));
             let mut elsewhere = false;
@@ -197,7 +197,7 @@ impl JobWork<'_> {
     /// What comes next; time passes only where there is something to `look` for.
     async fn next(&self, working: &mut JobRanges, look: bool) -> Came {
         let env = self.host.env();
-        let poll = self.host.options().worker_timeout / LOOKS_A_TIMEOUT;
+        let poll = self.host.options().compactors.worker_timeout / LOOKS_A_TIMEOUT;
         let JobRanges { ranges, merging } = working;
         let ended = async {
             match ranges.next().await {

@@ -153,7 +153,7 @@ impl CompactorProcess {
             compactor: Compactor::default(),
             bytes,
             life,
-            pace: Mutex::new(Pace { pause: options.compactor_poll_interval, looks: 0 }),
+            pace: Mutex::new(Pace { pause: options.compactors.poll_interval, looks: 0 }),
             options,
             listener: Box::new(listener),
         });
@@ -245,7 +245,7 @@ impl Process {
 
     /// The pause before the next look, longer than the one before; short again after news.
     pub(super) fn next_pause(&self, news: bool) -> Duration {
-        let shortest = self.options.compactor_poll_interval;
+        let shortest = self.options.compactors.poll_interval;
         let mut pace = self.pace.lock();
         let grown = (pace.pause * 3 / 2).min(shortest * SLOWEST_LOOKS);
         pace.pause = if news { shortest } else { grown };

@@ -229,7 +229,7 @@ impl RangeWorker {
     /// a table takes. Ends when the claim is gone.
     async fn heartbeats(&self) {
         let env = self.host.env();
-        let every = self.host.options().worker_timeout / HEARTBEATS_A_TIMEOUT;
+        let every = self.host.options().compactors.worker_timeout / HEARTBEATS_A_TIMEOUT;
         if cfg!(mutation = "heartbeats_by_progress") {
             return std::future::pending().await;
         }

@@ -21,7 +21,7 @@ const JITTER: u32 = 2;
 /// longest pause, finds what is due and records a job; one at work gives three heartbeats in
 /// `worker_timeout`. Both intervals are the other's, and this process knows only its own.
 pub(crate) fn patience(options: &Options) -> Duration {
-    options.worker_timeout + options.compactor_poll_interval * (SLOWEST_LOOKS * JITTER)
+    options.compactors.worker_timeout + options.compactors.poll_interval * (SLOWEST_LOOKS * JITTER)
 }
 
 /// What changes while a compactor, or a worker of its jobs, lives.
@@ -205,8 +205,8 @@ mod tests {
     fn patience_outlasts_the_longest_pause_and_a_worker() {
         let options = Options::default();
         let patience = patience(&options);
-        assert!(patience > options.worker_timeout);
-        assert!(patience > options.compactor_poll_interval * 16);
+        assert!(patience > options.compactors.worker_timeout);
+        assert!(patience > options.compactors.poll_interval * 16);
         assert_eq!(patience, Duration::from_secs(62));
     }
 }

@@ -99,7 +99,7 @@ async fn look(
 ) -> Result<Vec<FreeRange>> {
     let chain = &process.compactor().chain;
     let record: Arc<Compactions> = chain.look(process.manifests()).await?;
-    let limit = process.options().worker_timeout;
+    let limit = process.options().compactors.worker_timeout;
     let stalled = watch.look(&record, process.env().clock.monotonic(), limit);
     let stalled = stalled.into_iter().map(|(job, at, claim)| ((job, at), Some(claim)));
     let open = record.open_ranges().into_iter().map(|place| (place, None));

@@ -61,7 +61,7 @@ struct Retired {
 
 impl Garbage {
     pub(crate) fn new(requests: Arc<Requests>, options: &Options) -> Arc<Garbage> {
-        let given = options.max_garbage_bytes.map(|least| Allowance { least, percent: 0 });
+        let given = options.gc.max_garbage_bytes.map(|least| Allowance { least, percent: 0 });
         let allowed = given.unwrap_or(DEFAULT);
         let (known, too_much) = (Mutex::default(), Notify::new());
         Arc::new(Garbage { requests, allowed, known, too_much })

@@ -1,15 +1,21 @@
-//! Options: flat names, SlateDB's where it has one. One table tells name, unit, default, range
-//! and meaning, and serves Rust, Python and the command line alike.
+//! Options: flat names, SlateDB's where it has one, and groups of those that few set, whose names
+//! have the group's before a dot (RFC 0007). One table tells name, unit, default, range and
+//! meaning, and serves Rust, Python and the command line alike.
 
 pub(crate) mod compaction;
+mod compactors;
+mod gc;
 mod table;
+
+pub use compactors::Compactors;
+pub use gc::Gc;
 
 use crate::io::store::Store;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
 use siltstone_base::limits::DEFAULT_MAX_BATCH_BYTES;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::compaction::CompactionOptions;
-use siltstone_manifest::compaction::options::OptionLine;
+use siltstone_manifest::compaction::options::{OptionLine, moved};
 use siltstone_sst::{Codec, TableOptions};
 use std::fmt;
 use std::time::Duration;
@@ -58,16 +64,10 @@ pub struct Options {
     pub embedded_compactor: bool,
     /// Whether the writer deletes in the background what nobody names any more.
     pub embedded_gc: bool,
-    /// Time between two looks of a collector.
-    pub gc_interval: Duration,
-    /// What is younger is not collected.
-    pub min_age: Duration,
-    /// Bytes of garbage from which on age counts no longer; `None`: by the size of the database.
-    pub max_garbage_bytes: Option<u64>,
-    /// How often a compactor in its own process looks for a newer manifest, and a worker for work.
-    pub compactor_poll_interval: Duration,
-    /// After how long without a sign of life another worker takes a range.
-    pub worker_timeout: Duration,
+    /// When the writer's collector looks, and what it leaves.
+    pub gc: Gc,
+    /// How often compactors and workers look, and when one counts as dead.
+    pub compactors: Compactors,
     /// How tables are compacted: described in [`CompactionOptions::TABLE`].
     pub compaction: CompactionOptions,
 }
@@ -95,11 +95,8 @@ impl Default for Options {
             deadline: Duration::from_secs(30),
             embedded_compactor: true,
             embedded_gc: true,
-            gc_interval: Duration::from_secs(300),
-            min_age: Duration::from_secs(300),
-            max_garbage_bytes: None,
-            compactor_poll_interval: Duration::from_secs(2),
-            worker_timeout: Duration::from_secs(30),
+            gc: Gc::default(),
+            compactors: Compactors::default(),
             compaction: CompactionOptions::default(),
         }
     }
@@ -154,7 +151,7 @@ pub enum OptionKind {
 /// One line of the options' table.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionInfo {
-    /// Flat name.
+    /// Its name, behind that of its group and a dot where it is in one.
     pub name: &'static str,
     /// What it takes.
     pub kind: OptionKind,
@@ -172,7 +169,7 @@ impl OptionInfo {
     /// Whether the option may be none, in this table.
     fn may_be_none(&self) -> bool {
         self.kind == OptionKind::Rate
-            || matches!(self.name, "max_garbage_bytes" | "manifest_poll_interval")
+            || matches!(self.name, "gc.max_garbage_bytes" | "manifest_poll_interval")
     }
 
     /// The range in words, for messages and documentation.
@@ -209,7 +206,10 @@ impl Options {
     /// Every option.
     pub const TABLE: &'static [OptionInfo] = table::TABLE;
 
-    /// Every option: the table's, then those of compaction.
+    /// Every group of options.
+    pub const GROUPS: &'static [&'static str] = &["compactors", "gc", "windows"];
+
+    /// Every option, those of groups included: the table's, then those of compaction.
     pub fn all() -> impl Iterator<Item = OptionInfo> {
         let compaction = CompactionOptions::TABLE.iter().map(|line| line.name);
         Options::TABLE.iter().copied().chain(compaction.filter_map(of_compaction))
@@ -226,14 +226,22 @@ impl Options {
         if let Some(info) = of_compaction(name) {
             return Ok(info);
         }
+        if let Some(place) = table::place_of(name) {
+            return Err(moved(name, place));
+        }
         if NOT_BUILT.contains(&name) {
             return Err(Error::unsupported("this option belongs to a part that is not built yet")
                 .with("option", name));
         }
-        let known: Vec<_> = Options::all().map(|info| info.name).collect();
+        if Options::GROUPS.contains(&name) {
+            return Err(Error::invalid(format!("{name} is a group of options: set those in it"))
+                .with("option", name)
+                .with("known options", known(name)));
+        }
+        let group = name.split_once('.').map_or("", |(group, _)| group);
         Err(Error::invalid("unknown option")
             .with("option", name)
-            .with("known options", known.join(", ")))
+            .with("known options", known(group)))
     }
 
     /// Sets one option by name.
@@ -282,13 +290,14 @@ impl Options {
             "metadata_cache_bytes" => self.metadata_cache_bytes = number as usize,
             "embedded_compactor" => self.embedded_compactor = number != 0.0,
             "embedded_gc" => self.embedded_gc = number != 0.0,
-            "gc_interval" => self.gc_interval = duration(),
-            "min_age" => self.min_age = duration(),
-            "max_garbage_bytes" => {
-                self.max_garbage_bytes = (value != OptionValue::Nothing).then_some(number as u64);
+            "gc.interval" => self.gc.interval = duration(),
+            "gc.min_age" => self.gc.min_age = duration(),
+            "gc.max_garbage_bytes" => {
+                let given = value != OptionValue::Nothing;
+                self.gc.max_garbage_bytes = given.then_some(number as u64);
             }
-            "compactor_poll_interval" => self.compactor_poll_interval = duration(),
-            "worker_timeout" => self.worker_timeout = duration(),
+            "compactors.poll_interval" => self.compactors.poll_interval = duration(),
+            "compactors.worker_timeout" => self.compactors.worker_timeout = duration(),
             "read_durable_only" => self.read_durable_only = number != 0.0,
             _ => self.deadline = duration(),
         }
@@ -316,8 +325,8 @@ impl Options {
             }
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
             "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
-            "compactor_poll_interval" => seconds(self.compactor_poll_interval),
-            "worker_timeout" => seconds(self.worker_timeout),
+            "compactors.poll_interval" => seconds(self.compactors.poll_interval),
+            "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
@@ -327,12 +336,14 @@ impl Options {
             "read_durable_only" => OptionValue::Bool(self.read_durable_only),
             "embedded_compactor" => OptionValue::Bool(self.embedded_compactor),
             "embedded_gc" => OptionValue::Bool(self.embedded_gc),
-            "gc_interval" => seconds(self.gc_interval),
-            "min_age" => seconds(self.min_age),
-            "max_garbage_bytes" => {
-                self.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
+            "gc.interval" => seconds(self.gc.interval),
+            "gc.min_age" => seconds(self.gc.min_age),
+            "gc.max_garbage_bytes" => {
+                self.gc.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
             }
             "deadline" => seconds(self.deadline),
+            // No other value can be set.
+            "wal_enabled" => OptionValue::Bool(true),
             _ => {
                 of_compaction(name)?;
                 return self.compaction.get(name).ok().map(from_compaction);
@@ -392,6 +403,15 @@ impl Options {
     }
 }
 
+/// The options of a group, or all there are where that is none.
+fn known(group: &str) -> String {
+    let mut names: Vec<_> = Options::all().map(|info| info.name).collect();
+    if Options::GROUPS.contains(&group) {
+        names.retain(|name| name.split_once('.').is_some_and(|(own, _)| own == group));
+    }
+    names.join(", ")
+}
+
 fn codec(value: &OptionValue) -> Result<Codec> {
     match value {
         OptionValue::Text(name) => Codec::parse(name),
@@ -442,7 +462,7 @@ mod tests {
         let mut options = Options::default();
         for info in Options::all() {
             // A number of key bytes has no default: 0 says that none was given.
-            if info.name == "window_prefix_bytes" {
+            if info.name == "windows.prefix_bytes" {
                 continue;
             }
             let value = options.get(info.name).unwrap();
@@ -465,7 +485,8 @@ mod tests {
             ("flush_bytes", "4096", OptionValue::Int(4096)),
             ("max_parallel_writes", "3", OptionValue::Int(3)),
             ("flush_interval", "20ms", OptionValue::Seconds(0.02)),
-            ("window", "12h", OptionValue::Seconds(43_200.0)),
+            ("windows.length", "12h", OptionValue::Seconds(43_200.0)),
+            ("gc.max_garbage_bytes", "1GiB", OptionValue::Int(1 << 30)),
         ];
         for (name, text, value) in cases {
             options.set(name, OptionValue::Text(text.into())).unwrap();
@@ -486,6 +507,8 @@ mod tests {
             ("flush_bytes", OptionValue::Text("2GiB".into())),
             ("max_parallel_writes", OptionValue::Text("1KiB".into())),
             ("embedded_gc", OptionValue::Text("1".into())),
+            ("gc.interval", OptionValue::Int(0)),
+            ("gc.max_garbage_bytes", OptionValue::Bool(true)),
         ];
         for (name, value) in cases {
             let text = options.set(name, value).unwrap_err().to_string();
@@ -495,6 +518,8 @@ mod tests {
             ("target_sst_bytes", OptionValue::Int(1), "65536 to 68719476736 bytes"),
             ("level_max_runs", OptionValue::Bool(true), "3 to 2000"),
             ("compaction_scheduler", OptionValue::Text("leveled".into()), "tiered, lazy_leveled"),
+            ("windows.by", OptionValue::Int(1), "key or expiry"),
+            ("windows.keep", OptionValue::Int(0), "1 to 1000000000, or none"),
         ];
         for (name, value, range) in cases {
             let text = options.set(name, value).unwrap_err().to_string();
@@ -502,9 +527,45 @@ mod tests {
         }
         let unknown = options.set("flush_intervall", OptionValue::Int(1)).unwrap_err();
         assert!(unknown.to_string().contains("flush_intervall"));
+        let unknown = options.set("windows.size", OptionValue::Int(1)).unwrap_err().to_string();
+        assert!(
+            unknown.contains("windows.length") && !unknown.contains("flush_bytes"),
+            "{unknown}"
+        );
         let off = options.set("wal_enabled", OptionValue::Bool(false)).unwrap_err();
         assert_eq!(off.kind(), siltstone_base::ErrorKind::Unsupported);
         let later = options.set("wal_url", OptionValue::Text("memory://w".into())).unwrap_err();
         assert_eq!(later.kind(), siltstone_base::ErrorKind::Unsupported);
+    }
+
+    /// What somebody has to look through for the one that helps. A group counts as one.
+    #[test]
+    fn there_are_few_options_at_the_top() {
+        let names = Options::all().map(|info| info.name.split('.').next());
+        let top: std::collections::BTreeSet<_> = names.collect();
+        assert!(top.len() <= 38, "{}: {top:?}", top.len());
+        let groups = Options::all().filter_map(|info| Some(info.name.split_once('.')?.0));
+        assert_eq!(groups.collect::<std::collections::BTreeSet<_>>().len(), Options::GROUPS.len());
+    }
+
+    #[test]
+    fn an_option_that_moved_is_refused_with_its_place() {
+        let mut options = Options::default();
+        for (name, place) in [
+            ("gc_interval", "gc.interval"),
+            ("min_age", "gc.min_age"),
+            ("max_garbage_bytes", "gc.max_garbage_bytes"),
+            ("compactor_poll_interval", "compactors.poll_interval"),
+            ("worker_timeout", "compactors.worker_timeout"),
+            ("window", "windows.length"),
+            ("keep_windows", "windows.keep"),
+        ] {
+            let error = options.set(name, OptionValue::Int(1)).unwrap_err();
+            assert_eq!(error.kind(), siltstone_base::ErrorKind::Invalid);
+            assert!(error.to_string().contains(&format!("it is {place} now")), "{error}");
+            assert!(Options::info(place).is_ok() && options.get(name).is_none());
+        }
+        let group = options.set("windows", OptionValue::Int(1)).unwrap_err().to_string();
+        assert!(group.contains("group") && group.contains("windows.by"), "{group}");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{OptionInfo, OptionKind};
 use siltstone_base::limits::{MAX_BATCH_BYTES, MAX_PARALLEL_WRITES};
+use siltstone_manifest::compaction::CompactionOptions;
 
 const GIB: f64 = (1u64 << 30) as f64;
 
@@ -13,6 +14,21 @@ const fn info(
     doc: &'static str,
 ) -> OptionInfo {
     OptionInfo { name, kind, min, max, doc, line: None }
+}
+
+/// Names that stood at the top before their group did.
+const MOVED: [(&str, &str); 5] = [
+    ("compactor_poll_interval", "compactors.poll_interval"),
+    ("worker_timeout", "compactors.worker_timeout"),
+    ("gc_interval", "gc.interval"),
+    ("min_age", "gc.min_age"),
+    ("max_garbage_bytes", "gc.max_garbage_bytes"),
+];
+
+/// Where the option is that once had this name.
+pub(super) fn place_of(name: &str) -> Option<&'static str> {
+    let own = MOVED.iter().find(|(before, _)| *before == name).map(|(_, place)| *place);
+    own.or_else(|| CompactionOptions::place_of(name))
 }
 
 /// Every option but those of compaction.
@@ -164,7 +180,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          garbage stays until `gc` or `run-gc` is called.",
     ),
     info(
-        "gc_interval",
+        "gc.interval",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
@@ -172,7 +188,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          without a writer five requests; a round is some twenty and the deletes.",
     ),
     info(
-        "min_age",
+        "gc.min_age",
         OptionKind::Duration,
         0.0,
         31_536_000.0,
@@ -181,26 +197,26 @@ pub(super) const TABLE: &[OptionInfo] = &[
          without a checkpoint time to finish, and people time to look at older manifests.",
     ),
     info(
-        "max_garbage_bytes",
+        "gc.max_garbage_bytes",
         OptionKind::Bytes,
         0.0,
         1024.0 * GIB,
         "Bytes of garbage in tables and the WAL from which on the writer's collector frees the \
-         oldest though they are younger than min_age. By default a quarter of the tables' bytes, \
-         at least 256 MiB. Less keeps a disk emptier; a reader without a checkpoint that is slower \
-         than so much is written begins again at the newest version, or gets Expired.",
+         oldest though they are younger than gc.min_age. By default a quarter of the tables' \
+         bytes, at least 256 MiB. Less keeps a disk emptier; a reader without a checkpoint that \
+         is slower than so much is written begins again at the newest version, or gets Expired.",
     ),
     info(
-        "compactor_poll_interval",
+        "compactors.poll_interval",
         OptionKind::Duration,
         0.001,
         3600.0,
         "How often a compactor in a process of its own looks for a newer manifest, and a worker \
          for work. While there is none the pause grows to eight times as much. A writer's own \
-         compactor goes by it and worker_timeout to tell when the one that stopped it is dead.",
+         compactor goes by both to tell when the one that stopped it is dead.",
     ),
     info(
-        "worker_timeout",
+        "compactors.worker_timeout",
         OptionKind::Duration,
         0.01,
         86_400.0,

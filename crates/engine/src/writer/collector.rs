@@ -1,4 +1,4 @@
-//! Rounds of the writer's process, in the background. A look every `gc_interval` goes by what the
+//! Rounds of the writer's process, in the background. A look every `gc.interval` goes by what the
 //! process knows, and asks the store nothing: an idle database is left alone. Between looks a round
 //! comes when there is more garbage than may stay, and when the store has no room left.
 
@@ -111,7 +111,7 @@ struct RoundPacing {
 
 /// Runs until the handle begins to close or has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
-    let interval = writer.options.gc_interval;
+    let interval = writer.options.gc.interval;
     let mut turn =
         RoundPacing { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
     *writer.collector.working.lock().await = Some(new_collector(&writer));
@@ -155,7 +155,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 /// A collector that knows what its process knows.
 fn new_collector(writer: &Writer) -> Collector {
     let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
-    let mut collector = Collector::new(objects, writer.options.min_age);
+    let mut collector = Collector::new(objects, writer.options.gc.min_age);
     collector.seen = LastRound::at_open(writer.manifests.newest_known());
     collector
 }

@@ -29,7 +29,7 @@ pub mod work;
 pub use crate::layer::Layer;
 pub use filter_bits::{filter_bits, filter_bits_of_flush};
 pub use lazy_leveled::LazyLeveled;
-pub use options::{CompactionOptions, SchedulerName};
+pub use options::{CompactionOptions, SchedulerName, Windows};
 pub use plan::{Pick, Plan, Source, Why};
 pub use record::{
     Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, Watch,

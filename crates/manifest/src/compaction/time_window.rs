@@ -5,7 +5,7 @@
 //! no keys, so the tables of a window are merged with each other although the runs they come from
 //! are not neighbours: what lies between belongs to other windows, and nothing is passed. A window
 //! that is complete ends up in the last run, where it is not touched again but by late rows. With
-//! `keep_windows` the oldest windows are dropped.
+//! `windows.keep` the oldest windows are dropped.
 //!
 //! *By expiry*: every row has a time to live, and a layer belongs to the window in which the last
 //! of its rows expires. Only neighbours of one window are merged, so that layers stay apart by age;

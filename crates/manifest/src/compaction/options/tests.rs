@@ -1,7 +1,7 @@
 use super::*;
-use crate::compaction::scheduler::View;
+use crate::compaction::View;
 use crate::testing::manifest;
-use siltstone_base::UnixMillis;
+use siltstone_base::{ErrorKind, UnixMillis};
 
 fn set(name: &str, value: OptionValue) -> Result<CompactionOptions> {
     let mut options = CompactionOptions::default();
@@ -61,16 +61,16 @@ fn units_are_understood() {
     assert_eq!(text("target_sst_bytes", "128MiB").unwrap().target_sst_bytes, 128 << 20);
     assert_eq!(text("target_sst_bytes", "1.5 GiB").unwrap().target_sst_bytes, 3 << 29);
     assert_eq!(text("target_sst_bytes", "65536").unwrap().target_sst_bytes, 65536);
-    assert_eq!(text("window", "12h").unwrap().window_millis, 12 * 3_600_000);
-    assert_eq!(text("window", "1500 ms").unwrap().window_millis, 1500);
+    assert_eq!(text("windows.length", "12h").unwrap().windows.length_millis, 12 * 3_600_000);
+    assert_eq!(text("windows.length", "1500 ms").unwrap().windows.length_millis, 1500);
     assert_eq!(text("max_space_amplification", "1.1").unwrap().max_space_amplification, Some(1.1));
     for (name, wrong) in [
-        ("window", "12 parsecs"),
-        ("window", "12MiB"),
+        ("windows.length", "12 parsecs"),
+        ("windows.length", "12MiB"),
         ("target_sst_bytes", "12h"),
         ("target_sst_bytes", ""),
         ("max_compactions", "4 s"),
-        ("window", "-5s"),
+        ("windows.length", "-5s"),
     ] {
         assert!(text(name, wrong).is_err(), "{name} = {wrong}");
     }
@@ -101,10 +101,11 @@ fn options_must_fit_each_other() {
         options.check().map_err(|error| error.to_string())
     };
     let window = ("compaction_scheduler", "time_window");
-    let by_key = ("window_by", "key");
-    assert!(with(&[window, by_key]).unwrap_err().contains("window_prefix_bytes"));
-    assert!(with(&[window, by_key, ("window_prefix_bytes", "4"), ("keep_windows", "9")]).is_ok());
-    assert!(with(&[window, ("keep_windows", "9")]).unwrap_err().contains("keep_windows"));
+    let by_key = ("windows.by", "key");
+    let keep = ("windows.keep", "9");
+    assert!(with(&[window, by_key]).unwrap_err().contains("windows.prefix_bytes"));
+    assert!(with(&[window, by_key, ("windows.prefix_bytes", "4"), keep]).is_ok());
+    assert!(with(&[window, keep]).unwrap_err().contains("windows.keep"));
     assert!(with(&[("l0_max_ssts", "8")]).unwrap_err().contains("l0_compaction_threshold_ssts"));
     assert!(with(&[("level_max_runs", "8")]).unwrap_err().contains("level_compaction_threshold"));
 }
@@ -127,4 +128,21 @@ fn a_scheduler_plans_by_its_options() {
     let said = CompactionOptions { max_space_amplification: Some(1000.0), ..of_store(Some(1.1)) };
     assert_eq!(plans(said), 0, "what was said goes before");
     assert_eq!(plans(text("compaction_scheduler", "lazy_leveled").unwrap()), 1);
+}
+
+/// Whatever way it was written before.
+#[test]
+fn an_option_that_moved_is_refused_with_its_place() {
+    for (name, place) in [
+        ("window", "windows.length"),
+        ("window_by", "windows.by"),
+        ("window_prefix_bytes", "windows.prefix_bytes"),
+        ("compaction_scheduler_time_window.keep_windows", "windows.keep"),
+        ("window_max_runs", "windows.max_runs"),
+    ] {
+        let error = text(name, "1").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains(&format!("it is {place} now")), "{error}");
+        assert!(CompactionOptions::line(place).is_ok());
+    }
 }

@@ -1,0 +1,261 @@
+//! The table of compaction's options: one line tells name, kind, range and meaning, and serves
+//! every language.
+//!
+//! Names are flat, SlateDB's where it has one; its dotted ones
+//! (`compaction_scheduler_tiered.level_max_runs`) are understood too. Those of a group begin with
+//! the group's name and a dot.
+
+use super::{CompactionOptions, SchedulerName};
+use siltstone_base::{Error, Result};
+
+/// What kind of value an option takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionKind {
+    /// Bytes.
+    Bytes,
+    /// A number without unit.
+    Count,
+    /// A ratio.
+    Ratio,
+    /// Seconds.
+    Duration,
+    /// A name out of a list.
+    Name,
+}
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionLine {
+    /// Its name, behind that of its group where it is in one.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: OptionKind,
+    /// Smallest value, in the kind's unit.
+    pub min: f64,
+    /// Largest value.
+    pub max: f64,
+    /// Whether "none" is a value.
+    pub optional: bool,
+    /// Meaning, and what a larger or smaller value costs.
+    pub doc: &'static str,
+}
+
+impl OptionLine {
+    /// The range in words.
+    #[must_use]
+    pub fn range(&self) -> String {
+        let unit = match self.kind {
+            OptionKind::Bytes => " bytes",
+            OptionKind::Duration => " seconds",
+            OptionKind::Count | OptionKind::Ratio => "",
+            OptionKind::Name => match self.name {
+                "windows.by" => return "key or expiry".to_owned(),
+                _ => return "tiered, lazy_leveled or time_window".to_owned(),
+            },
+        };
+        let none = if self.optional { ", or none" } else { "" };
+        format!("{} to {}{unit}{none}", self.min, self.max)
+    }
+}
+
+const fn line(
+    (name, kind): (&'static str, OptionKind),
+    (min, max): (f64, f64),
+    optional: bool,
+    doc: &'static str,
+) -> OptionLine {
+    OptionLine { name, kind, min, max, optional, doc }
+}
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+impl CompactionOptions {
+    /// Every option.
+    pub const TABLE: &'static [OptionLine] = &[
+        line(
+            ("compaction_scheduler", OptionKind::Name),
+            (0.0, 0.0),
+            false,
+            "Who chooses what is compacted: tiered writes least, lazy_leveled keeps one large run \
+             and so reads fewer and takes the least space, time_window keeps rows together that \
+             age together and drops them unread.",
+        ),
+        line(
+            ("l0_compaction_threshold_ssts", OptionKind::Count),
+            (1.0, 1000.0),
+            false,
+            "L0 is compacted when it has more layers than this. Fewer cost reads less and \
+             compaction more.",
+        ),
+        line(
+            ("l0_max_ssts", OptionKind::Count),
+            (2.0, 2000.0),
+            false,
+            "Layers of L0 from which on writes wait for compaction; more than \
+             l0_compaction_threshold_ssts. They are slowed from half way between the two on.",
+        ),
+        line(
+            ("max_pending_compaction_bytes", OptionKind::Bytes),
+            (1.0, 1024.0 * 1024.0 * GIB),
+            true,
+            "Bytes that wait to be compacted from which on writes wait; they are slowed from half \
+             of it on. None by default: the one merge of a large last run may be all of them.",
+        ),
+        line(
+            ("max_compactions", OptionKind::Count),
+            (1.0, 64.0),
+            false,
+            "Compactions under way at once. From 2 on one place is kept for L0.",
+        ),
+        line(
+            ("compaction_ranges", OptionKind::Count),
+            (1.0, 256.0),
+            true,
+            "Key ranges of one compaction that are merged at once, each on a core and with some \
+             64 MiB of memory. None: as many as the process has cores, and where they are several \
+             and the store is a local folder twice as many.",
+        ),
+        line(
+            ("compaction_bytes_per_second", OptionKind::Bytes),
+            (65_536.0, 64.0 * GIB),
+            true,
+            "Bytes that all compactions of the process together read and write a second, at most. \
+             Less leaves more of disk and network to reads and writes; too little, and L0 grows \
+             until writes wait. None: no limit.",
+        ),
+        line(
+            ("level_compaction_threshold_runs", OptionKind::Count),
+            (2.0, 1000.0),
+            false,
+            "A level is compacted when it has more runs than this; also how many times larger \
+             the runs of the next level are. More runs cost reads more and writes less.",
+        ),
+        line(
+            ("level_max_runs", OptionKind::Count),
+            (3.0, 2000.0),
+            false,
+            "Nothing is compacted into a level that has this many runs; more than \
+             level_compaction_threshold_runs.",
+        ),
+        line(
+            ("max_total_runs", OptionKind::Count),
+            (1.0, 10_000.0),
+            true,
+            "Runs there may be in all before neighbours are merged. None is the scheduler's own: \
+             no bound (tiered), 12 (lazy_leveled), 32 (time_window).",
+        ),
+        line(
+            ("max_space_amplification", OptionKind::Ratio),
+            (1.01, 1000.0),
+            true,
+            "All bytes may come to this many times those of the last layer before everything is \
+             merged into it. None is the scheduler's own: 1.5 in a local folder, once more than \
+             two tables of L0 lie above the last layer, and no bound elsewhere (tiered), 1.25 \
+             (lazy_leveled), no bound (time_window).",
+        ),
+        line(
+            ("tombstone_percent", OptionKind::Count),
+            (1.0, 100.0),
+            false,
+            "A table of a run with 4096 tombstones or more, which make up this share of its \
+             entries, is merged to the bottom, so that scans over deleted ranges stay fast.",
+        ),
+        line(
+            ("windows.by", OptionKind::Name),
+            (0.0, 0.0),
+            false,
+            "time_window: whether the first bytes of the key tell a window or the expiry.",
+        ),
+        line(
+            ("windows.length", OptionKind::Duration),
+            (0.001, 3.2e9),
+            false,
+            "time_window by expiry: length of a window. Rows of one are dropped together, so a \
+             longer one keeps expired rows longer and leaves fewer runs.",
+        ),
+        line(
+            ("windows.prefix_bytes", OptionKind::Count),
+            (1.0, 1024.0),
+            false,
+            "time_window by key: how many first bytes of the key tell a window.",
+        ),
+        line(
+            ("windows.keep", OptionKind::Count),
+            (1.0, 1e9),
+            true,
+            "time_window by key: only so many of the newest windows are kept; older ones are \
+             deleted for good. None keeps all.",
+        ),
+        line(
+            ("windows.max_runs", OptionKind::Count),
+            (1.0, 1000.0),
+            false,
+            "time_window: runs that the rows of one window may lie in before they are merged.",
+        ),
+        line(
+            ("target_sst_bytes", OptionKind::Bytes),
+            (65_536.0, 64.0 * GIB),
+            false,
+            "Size at which a table that compaction writes ends. Larger ones are fewer objects; \
+             smaller ones lose less when a job is interrupted.",
+        ),
+        line(
+            ("min_move_bytes", OptionKind::Bytes),
+            (0.0, 64.0 * GIB),
+            false,
+            "A table that shares keys with no other is moved unread, unless it is smaller than \
+             this and has neighbours to merge it with.",
+        ),
+    ];
+
+    /// The line of the table for `name`, SlateDB's dotted ones included.
+    ///
+    /// # Errors
+    /// Invalid for names nobody knows, with those there are, and for one that moved, with its
+    /// place.
+    pub fn line(name: &str) -> Result<&'static OptionLine> {
+        let flat = flat(name);
+        if let Some(line) = CompactionOptions::TABLE.iter().find(|line| line.name == flat) {
+            return Ok(line);
+        }
+        if let Some(place) = CompactionOptions::place_of(name) {
+            return Err(moved(name, place));
+        }
+        let known: Vec<_> = CompactionOptions::TABLE.iter().map(|line| line.name).collect();
+        Err(Error::invalid("unknown option of compaction")
+            .with("option", name)
+            .with("known options", known.join(", ")))
+    }
+
+    /// Where the option is that once had this name: its group, a dot, its name there.
+    #[must_use]
+    pub fn place_of(name: &str) -> Option<&'static str> {
+        MOVED.iter().find(|(before, _)| *before == flat(name)).map(|(_, place)| *place)
+    }
+}
+
+/// The name behind SlateDB's prefix.
+fn flat(name: &str) -> &str {
+    let own = SchedulerName::ALL.iter().find_map(|scheduler| {
+        let own = name.strip_prefix("compaction_scheduler_")?;
+        own.strip_prefix(scheduler.name())?.strip_prefix('.')
+    });
+    own.unwrap_or(name)
+}
+
+/// Names that stood at the top before their group did.
+const MOVED: [(&str, &str); 5] = [
+    ("window", "windows.length"),
+    ("window_by", "windows.by"),
+    ("window_prefix_bytes", "windows.prefix_bytes"),
+    ("keep_windows", "windows.keep"),
+    ("window_max_runs", "windows.max_runs"),
+];
+
+/// The refusal of an option by the name that it had before it came into its group.
+#[must_use]
+pub fn moved(name: &str, place: &str) -> Error {
+    Error::invalid(format!("the option {name} has moved: it is {place} now"))
+        .with("option", name)
+        .with("place", place)
+}
