@@ -46,6 +46,28 @@ impl JobRanges {
     }
 }
 
+/// How a job ended that ended in order.
+#[derive(Clone, Debug)]
+pub(super) enum JobEnd {
+    /// Its tables are in the tree.
+    Committed,
+    /// Without effect, and for good: the tree had moved away from it, which says why.
+    GivenUp(Error),
+}
+
+impl JobEnd {
+    /// For whoever asked for the job: without effect is no success.
+    ///
+    /// # Errors
+    /// Why it was given up: Conflict.
+    pub(super) fn committed(self) -> Result<()> {
+        match self {
+            JobEnd::Committed => Ok(()),
+            JobEnd::GivenUp(why) => Err(why),
+        }
+    }
+}
+
 /// What a job waits for.
 enum Came {
     /// A range ended.
@@ -57,11 +79,12 @@ enum Came {
 }
 
 impl JobWork<'_> {
-    /// Merges what is left of the job, and commits it.
+    /// Merges what is left of the job, and commits it, or gives it up when the tree moved away from
+    /// it.
     ///
     /// # Errors
-    /// Conflict when the tree moved away from it; Fenced; Closed; Corruption; the store's.
-    pub(super) async fn work(&self) -> Result<()> {
+    /// Fenced; Closed; Corruption; the store's.
+    pub(super) async fn work(&self) -> Result<JobEnd> {
         let started = self.job().await?;
         let layers = started.inputs.iter().map(|(layer, _)| *layer);
         let mut entry = CompactionEntry::of(layers, started.destination, started.why);
@@ -80,13 +103,13 @@ impl JobWork<'_> {
             let outputs = done.outputs().filter(|table| !before.contains(&table.id));
             begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
         }
-        if let Some(entry) = begun.end(&ended) {
+        if let Some(entry) = begun.end(&ended.clone().and_then(JobEnd::committed)) {
             host.tell(CompactorEvent::Compacted(entry));
         }
         ended
     }
 
-    async fn merge_and_commit(&self, started: &Job) -> Result<()> {
+    async fn merge_and_commit(&self, started: &Job) -> Result<JobEnd> {
         let host = self.host;
         let state = host.manifests().newest_known();
         if !started.cancelled {
@@ -108,7 +131,7 @@ impl JobWork<'_> {
             });
         let refusal = match finish {
             Ok(edit) => match commit(&**host, edit).await? {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(JobEnd::Committed),
                 Err(refusal) => refusal,
             },
             Err(refusal) => refusal,
@@ -218,8 +241,8 @@ impl JobWork<'_> {
         either(came, env.clock.sleep(env.jittered(poll))).await.unwrap_or(Came::Time)
     }
 
-    /// Ends the job without effect, and says why.
-    async fn give_up(&self, refusal: Refusal) -> Result<()> {
+    /// Ends the job without effect; `refusal` is why.
+    async fn give_up(&self, refusal: Refusal) -> Result<JobEnd> {
         let (host, epoch, job) = (self.host, self.epoch, self.id);
         let chain = &host.compactor().chain;
         chain.append(host.manifests(), Change::Cancel { epoch, job }).await??;
@@ -227,7 +250,7 @@ impl JobWork<'_> {
         let record = chain.newest(host.manifests()).await?;
         let finish = self.job().await?.finish(&state, epoch, retire(&record, &state));
         commit(&**host, finish.map_err(Error::from)?).await?.map_err(Error::from)?;
-        Err(Error::from(refusal).during("compaction"))
+        Ok(JobEnd::GivenUp(Error::from(refusal).during("compaction")))
     }
 }
 
@@ -246,7 +269,7 @@ pub(crate) async fn either<T>(
 }
 
 /// Runs a job. A panic in it is its error: what it was active as ends with it.
-pub(super) async fn run(host: &Arc<dyn Host>, epoch: Epoch, id: JobId) -> Result<()> {
+pub(super) async fn run(host: &Arc<dyn Host>, epoch: Epoch, id: JobId) -> Result<JobEnd> {
     let worker = host.compactor().worker_of(id);
     caught("compact", JobWork { host, epoch, id, worker }.work()).await.flatten()
 }

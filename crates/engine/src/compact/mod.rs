@@ -50,6 +50,7 @@ use crate::manifests::client::ManifestClient;
 use crate::readahead::buffers::Buffers;
 use crate::readahead::inputs;
 use host::Host;
+use job::JobEnd;
 use limit::Limit;
 use log::CompactionLog;
 use parking_lot::Mutex;
@@ -162,7 +163,7 @@ impl Compactor {
     }
 
     /// A job runs here no longer. What it claimed in vain is still known as this process's own.
-    fn ends(&self, job: JobId, worked: &Result<()>) {
+    fn ends(&self, job: JobId, worked: &Result<JobEnd>) {
         let mut held = self.held.lock();
         held.active.remove(&job);
         if held.active.is_empty() {
@@ -328,7 +329,7 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
             let _shared = alone.downgrade();
             let worked = job::run(host, epoch, job).await;
             compactor.ends(job, &worked);
-            worked.map(|()| true)
+            worked.and_then(JobEnd::committed).map(|()| true)
         }
         Err(error) => Err(error),
     };
@@ -344,18 +345,11 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
 /// again. One whose tables have gone meanwhile is given up, which is an end as good as another: its
 /// compactor was overtaken between its plan and its record, and nobody here asked for it.
 async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
-    let mut given_up = None;
     while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
         host.compactor().begins(job, AttemptId(host.env().random_u128()));
         let worked = job::run(host, epoch, job).await;
         host.compactor().ends(job, &worked);
-        match worked {
-            // Met again, it was not given up after all.
-            Err(error) if error.kind() == ErrorKind::Conflict && given_up != Some(job) => {
-                given_up = Some(job);
-            }
-            worked => worked?,
-        }
+        worked?;
     }
     Ok(())
 }

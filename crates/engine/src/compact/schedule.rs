@@ -4,6 +4,7 @@
 
 use super::event::CompactorEvent;
 use super::host::Host;
+use super::job::JobEnd;
 use super::start::{Started, Starter, Wishes};
 use super::{CompactionRequest, job, leftovers, stalled};
 use crate::io::supervise::caught;
@@ -154,9 +155,9 @@ fn spawn(
     let task = async move {
         let compactor = owned.compactor();
         let worked = job::run(&owned, epoch, job).await;
-        let worked = compactor.told(&*owned, worked).await;
-        if let Err(error) = &worked {
-            compactor.fails(error.clone());
+        let told = worked.clone().and_then(JobEnd::committed);
+        if let Err(error) = compactor.told(&*owned, told).await {
+            compactor.fails(error);
         }
         compactor.ends(job, &worked);
         drop(turn);
