@@ -12,7 +12,7 @@ const MANIFESTS: u64 = 64;
 
 /// What the last round saw.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastRound {
+pub(super) struct LastRound {
     /// The newest manifest it went by; none before the first round.
     newest: Option<Arc<Manifest>>,
     /// When what it left for its age will be old enough, by the monotonic clock; `None`: nothing.
@@ -24,12 +24,12 @@ pub(crate) struct LastRound {
 impl LastRound {
     /// Before the first round, of a process that begins with `newest`: what is there already is
     /// another's garbage, and waits until this process makes some of its own.
-    pub(crate) fn at_open(newest: Arc<Manifest>) -> LastRound {
+    pub(super) fn at_open(newest: Arc<Manifest>) -> LastRound {
         LastRound { newest: Some(newest), ..LastRound::default() }
     }
 
     /// After a round that began at `began` and found `newest`.
-    pub(crate) fn after(
+    pub(super) fn after(
         report: &GcReport,
         newest: Arc<Manifest>,
         began: Duration,
@@ -49,20 +49,20 @@ impl LastRound {
     /// commits: with the one that takes tables away, with the claim of a compactor or writer that
     /// voids an older one's names. All other reasons are here too: age, expiry, and what went
     /// wrong before.
-    pub(crate) fn is_due(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
+    pub(super) fn is_due(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
         let same = |last: &Arc<Manifest>| (last.database, last.id) == (newest.database, newest.id);
         !self.newest.as_ref().is_some_and(same) || self.is_open(newest, now, monotonic)
     }
 
     /// Whether a round is worth its requests: as [`LastRound::is_due`], but of commits only those
     /// count that free a WAL object, a table or what a checkpoint pinned, or that are many.
-    pub(crate) fn is_worth(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
+    pub(super) fn is_worth(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
         self.newest.as_ref().is_none_or(|last| frees(last, newest))
             || self.is_open(newest, now, monotonic)
     }
 
     /// The newest manifest that the last round found.
-    pub(crate) fn newest(&self) -> Option<&Arc<Manifest>> {
+    pub(super) fn newest(&self) -> Option<&Arc<Manifest>> {
         self.newest.as_ref()
     }
 

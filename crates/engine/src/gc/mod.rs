@@ -12,20 +12,21 @@
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
-pub(crate) mod due;
-pub(crate) mod garbage;
-pub(crate) mod report;
-pub(crate) mod round;
+mod due;
+mod garbage;
+mod report;
+mod round;
 mod serve;
 
+pub(crate) use garbage::Garbage;
 pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
+pub(crate) use round::Collector;
 pub use serve::{Ended, GcEvent, run};
 
 use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
-use round::Collector;
 use siltstone_base::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,8 +70,7 @@ pub async fn once_watched(
     progress: &Arc<Progress>,
 ) -> Result<GcReport> {
     let objects = Objects { env: env.clone(), limit: options.deadline };
-    let mut collector = Collector::new(objects, options.min_age);
-    collector.progress = Arc::clone(progress);
+    let mut collector = Collector::new(objects, options.min_age).told_to(progress);
     let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
     if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
 }

@@ -42,28 +42,58 @@ pub(crate) struct Collector {
     min_age: Duration,
     /// What is proven of manifests, so that each is read once.
     known: Known,
-    pub(crate) seen: LastRound,
+    seen: LastRound,
     /// What the last round left for its age, and its bytes.
-    pub(crate) young: Vec<(ObjectName, u64)>,
+    young: Vec<(ObjectName, u64)>,
     /// Of the round under way, for who asked for one.
-    pub(crate) progress: Arc<Progress>,
+    progress: Arc<Progress>,
 }
 
 impl Collector {
+    /// One that goes by nothing: whatever it finds first is a reason for a round.
     pub(crate) fn new(objects: Objects, min_age: Duration) -> Collector {
         let (known, seen) = (Known::default(), LastRound::default());
         Collector { objects, min_age, known, seen, young: Vec::new(), progress: Arc::default() }
     }
 
-    pub(crate) fn objects(&self) -> &Objects {
-        &self.objects
+    /// The same for a process that begins with `newest`: what is there already is another's
+    /// garbage, and waits until this process makes some of its own.
+    pub(crate) fn beginning_with(self, newest: Arc<Manifest>) -> Collector {
+        Collector { seen: LastRound::at_open(newest), ..self }
+    }
+
+    /// The same, which keeps `progress` up to date.
+    pub(super) fn told_to(self, progress: &Arc<Progress>) -> Collector {
+        Collector { progress: Arc::clone(progress), ..self }
+    }
+
+    /// Whether a round could find anything, which would begin from `newest`.
+    pub(super) fn is_due(&self, newest: &Manifest) -> bool {
+        let clock = &self.objects.env.clock;
+        self.seen.is_due(newest, clock.now(), clock.monotonic())
+    }
+
+    /// Whether a round is worth its requests, which would begin from `newest`.
+    pub(crate) fn is_worth(&self, newest: &Manifest) -> bool {
+        let clock = &self.objects.env.clock;
+        self.seen.is_worth(newest, clock.now(), clock.monotonic())
+    }
+
+    /// The newest manifest that the last round found.
+    pub(crate) fn newest_found(&self) -> Option<&Arc<Manifest>> {
+        self.seen.newest()
+    }
+
+    /// What the last round left for its age, and its bytes.
+    pub(crate) fn young(&self) -> &[(ObjectName, u64)] {
+        &self.young
     }
 
     /// The newest manifest; `None` where there is no database, or none any more.
     ///
     /// # Errors
     /// The store's; Corruption; Unsupported where it is not this build's to collect.
-    pub(crate) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
+    pub(super) async fn look(&self) -> Result<Option<Arc<Manifest>>> {
         // A database that was made anew in place of this one begins with small numbers again: only
         // a look from the start finds that out, and where nothing is known there is nothing newer.
         let newest = look(&self.objects, None).await?;
@@ -179,7 +209,7 @@ impl Collector {
     ///
     /// # Errors
     /// See [`super::once`].
-    pub(crate) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
+    pub(super) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
         let now = self.objects.env.clock.now();
         let (rules, cutoff) = (rules::in_force(), before(now, self.min_age));
         let machine = Collect::dry(newest.database, now, cutoff, rules);

@@ -9,7 +9,6 @@ use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use siltstone_base::{Error, ErrorKind, Result};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Pause after a round that failed; it doubles from one failure to the next, up to the interval or
@@ -89,8 +88,7 @@ fn gone(env: &Env) -> Error {
 /// A round, if one could find anything; `false` when there is no database.
 async fn round(collector: &mut Collector, tell: &impl Fn(GcEvent)) -> Result<bool> {
     let Some(newest) = collector.look().await? else { return Ok(false) };
-    let clock = Arc::clone(&collector.objects().env.clock);
-    if collector.seen.is_due(&newest, clock.now(), clock.monotonic()) {
+    if collector.is_due(&newest) {
         match collector.round(newest, None).await {
             Ok(report) => tell(GcEvent::Round(Box::new(report))),
             // It went while the round ran.

@@ -3,11 +3,7 @@
 //! comes when there is more garbage than may stay, and when the store has no room left.
 
 use super::state::Writer;
-use crate::gc::around;
-use crate::gc::due::LastRound;
-use crate::gc::garbage::Garbage;
-use crate::gc::report::GcReport;
-use crate::gc::round::Collector;
+use crate::gc::{Collector, Garbage, GcReport, around};
 use crate::io::supervise::caught;
 use crate::manifests::objects::Objects;
 use futures::future::{Either, select};
@@ -114,11 +110,11 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let interval = writer.options.gc.interval;
     let mut turn =
         RoundPacing { pause: interval, full_from: Duration::ZERO, full_pause: FIRST_FULL_PAUSE };
-    *writer.collector.working.lock().await = Some(new_collector(&writer));
+    *writer.collector.working.lock().await = Some(at_open(&writer));
     while let Some(call) = called(&writer, &turn).await {
         let mut working = writer.collector.working.lock().await;
         let done = {
-            let collector = working.get_or_insert_with(|| new_collector(&writer));
+            let collector = working.get_or_insert_with(|| at_open(&writer));
             let round = pin!(caught("collector", round_if_worth(&writer, collector, call)));
             match select(round, pin!(ends(&writer))).await {
                 Either::Left((done, _)) => done,
@@ -128,9 +124,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         };
         let done = done.unwrap_or_else(|panicked| {
             // What it knew may be half changed: the next round goes by nothing.
-            let mut fresh = new_collector(&writer);
-            fresh.seen = LastRound::default();
-            *working = Some(fresh);
+            *working = Some(new_collector(&writer));
             Err(panicked)
         });
         drop(working);
@@ -153,11 +147,13 @@ pub(crate) async fn run(writer: Arc<Writer>) {
 }
 
 /// A collector that knows what its process knows.
+fn at_open(writer: &Writer) -> Collector {
+    new_collector(writer).beginning_with(writer.manifests.newest_known())
+}
+
 fn new_collector(writer: &Writer) -> Collector {
     let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
-    let mut collector = Collector::new(objects, writer.options.gc.min_age);
-    collector.seen = LastRound::at_open(writer.manifests.newest_known());
-    collector
+    Collector::new(objects, writer.options.gc.min_age)
 }
 
 /// The longest pause after rounds that failed, in intervals.
@@ -168,10 +164,9 @@ const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(10);
 
 /// A round, if one is worth its requests. Answers how many objects it deleted.
 async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) -> Result<u64> {
-    let (clock, newest) = (&writer.env.clock, writer.manifests.newest_known());
     let garbage = &writer.collector.garbage;
     let worth = match call {
-        Call::Look => collector.seen.is_worth(&newest, clock.now(), clock.monotonic()),
+        Call::Look => collector.is_worth(&writer.manifests.newest_known()),
         Call::TooMuch => garbage.is_too_much(),
         Call::Full => true,
     };
@@ -197,9 +192,9 @@ async fn round(
     };
     writer.collector.note(&report);
     // What a look of this process would have found: who has gone, say.
-    collector.seen.newest().into_iter().for_each(|found| writer.manifests.learn(found));
+    collector.newest_found().into_iter().for_each(|found| writer.manifests.learn(found));
     if !report.overtaken {
-        garbage.round_ended(began, &collector.young);
+        garbage.round_ended(began, collector.young());
     }
     Ok(report.total().deleted)
 }
@@ -214,7 +209,7 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
     let left = until.saturating_sub(writer.env.clock.monotonic());
     let work = async {
         let mut working = writer.collector.working.lock().await;
-        let collector = working.get_or_insert_with(|| new_collector(writer));
+        let collector = working.get_or_insert_with(|| at_open(writer));
         round(writer, collector, Some(garbage.leaves_at_rest())).await
     };
     if let Err(error) = writer.env.deadline(left, "collect", work).await {

@@ -2,7 +2,7 @@
 
 use super::durability::Durability;
 use super::pressure::Pressure;
-use crate::gc::garbage::Garbage;
+use crate::gc::Garbage;
 use crate::io::env::Env;
 use crate::manifests::client::Observer;
 use siltstone_base::Error;

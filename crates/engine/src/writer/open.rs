@@ -13,7 +13,7 @@ use super::{checkpoint, collector, compactor};
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
-use crate::gc::garbage::Garbage;
+use crate::gc::Garbage;
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::store::conditional;

@@ -13,7 +13,7 @@ use super::pressure::Pressure;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::compact::Compactor;
-use crate::gc::garbage::Garbage;
+use crate::gc::Garbage;
 use crate::io::env::Env;
 use crate::io::store::presence::Occupancy;
 use crate::io::supervise;
