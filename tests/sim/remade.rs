@@ -72,8 +72,9 @@ const HALF_DELETED: [&str; 3] = [
     "a manifest is missing, and a later one is there",
 ];
 
-fn told(error: &Error, text: &str) -> bool {
-    error.to_string().contains(text)
+fn is_half_deleted(error: &Error) -> bool {
+    let told = error.to_string();
+    HALF_DELETED.iter().any(|text| told.contains(text))
 }
 
 /// Opens until it works: a store that fails just now is no reason to give up.
@@ -165,7 +166,7 @@ impl Place {
                 match open_at_last(&sim, &env, &options).await {
                     // Under its old handle enough came together again to be a database, or one with
                     // holes (nothing of the new one is there yet): the rest is deleted as well.
-                    Err(error) if HALF_DELETED.iter().any(|text| told(&error, text)) => {
+                    Err(error) if is_half_deleted(&error) => {
                         let names = bucket.objects().into_iter().map(|(name, _)| name);
                         names.for_each(|name| {
                             bucket.remove(name);
@@ -292,7 +293,7 @@ fn judge_old(place: &mut Place, old: &Old, knows: Duration) {
         Some(error) => {
             use ErrorKind::{Conflict, Corruption, Internal};
             // While it is being deleted it is a database with holes, and that is what is told.
-            let halfway = error.to_string().contains("a manifest is missing");
+            let halfway = is_half_deleted(error);
             if matches!(error.kind(), Corruption | Internal | Conflict) && !halfway {
                 place.violations.push(format!("the old handle ended with {error:?}"));
             }
