@@ -1,0 +1,105 @@
+//! Databases that somebody deleted, in part or whole, or made anew: it is told.
+
+use crate::{World, open, options};
+use parking_lot::Mutex;
+use siltstone::ErrorKind;
+use siltstone::gc::GcOptions;
+use siltstone_base::id::NUMBERS_A_MILLI;
+use siltstone_base::{AttemptId, DatabaseId, Epoch, ObjectId, ObjectName};
+use siltstone_manifest::compaction::Compactions;
+use siltstone_tests::faults::FaultPlan;
+use siltstone_tests::gc::AT_ONCE;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Somebody else deletes the records of jobs, and leaves the boundary, which says that there are
+/// some: collectors and compactors tell it, and reads and writes go on. Before, they listed and
+/// read without an end.
+#[test]
+fn records_that_somebody_deleted_are_told() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    world.collect();
+    let names = || world.bucket.objects().into_iter().map(|(name, _)| name);
+    let records: Vec<_> =
+        names().filter(|name| matches!(name, ObjectName::Compactions(_))).collect();
+    let boundary = names().find(|name| matches!(name, ObjectName::CompactionsBoundary(_)));
+    let boundary = boundary.expect("records were freed");
+    assert!(!records.is_empty());
+    for name in records {
+        world.bucket.remove(name);
+    }
+    let told = world.run("collector", |env| async move {
+        let collected = siltstone::gc::once(&env, &AT_ONCE, false).await.expect_err("a record");
+        let db = open(&env, options()).await?;
+        let compacted = db.compact().await.expect_err("a record");
+        db.close().await?;
+        Ok([collected, compacted])
+    });
+    for error in told {
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(error.to_string().contains(&boundary.to_string()), "{error}");
+    }
+    // As the text says.
+    world.bucket.remove(boundary);
+    world.collect();
+    world.check();
+}
+
+/// A record of a database that was made later in the same place says that this one was deleted. One
+/// of a database before it says nothing: it goes, as garbage.
+#[test]
+fn records_of_other_databases_tell_which_came_first() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    let mine = world.collect().database;
+    let record = |database: DatabaseId| {
+        let number = database.counts_from();
+        let record = Compactions { epoch: Epoch(1), number, ..Compactions::none(database) };
+        let bytes = record.encode(ObjectId(1), AttemptId(1)).expect("a record");
+        world.bucket.insert(ObjectName::Compactions(number), bytes);
+        ObjectName::Compactions(number)
+    };
+    let before = DatabaseId::counting_from(mine.counts_from() - NUMBERS_A_MILLI, 7);
+    let stray = record(before);
+    world.check();
+    world.collect();
+    assert!(world.bucket.objects().iter().all(|(name, _)| *name != stray));
+    record(DatabaseId::counting_from(mine.counts_from() + 1000 * NUMBERS_A_MILLI, 7));
+    let error = world.run("collector", |env| async move {
+        Ok(siltstone::gc::once(&env, &AT_ONCE, false).await.expect_err("it was deleted"))
+    });
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}
+
+/// Whenever the objects of a database are removed under it, the work on it ends.
+#[test]
+fn a_database_that_vanishes_ends_the_work() {
+    for operations in 1..40 {
+        let world = World::new(1, FaultPlan::none());
+        world.live();
+        // No checkpoint is left to revoke: a commit amid the removal would make a manifest anew.
+        world.collect();
+        let (process, env) = world.process("collector", 0);
+        let ended: Arc<Mutex<Vec<String>>> = Arc::default();
+        let told = Arc::clone(&ended);
+        let serve = async move {
+            let options = GcOptions { interval: Duration::from_millis(50), ..AT_ONCE };
+            let tell = |_, event| {
+                if let siltstone::gc::GcEvent::Ended(why) = event {
+                    told.lock().push(format!("{why:?}"));
+                }
+            };
+            siltstone::gc::run(vec![env], options, tell).await;
+        };
+        world.sim.spawn(process, "serve", serve);
+        while world.bucket.operations(process) < operations {
+            world.pause(Duration::from_millis(1));
+        }
+        for (name, _) in world.bucket.objects() {
+            world.bucket.remove(name);
+        }
+        world.pause(Duration::from_secs(60));
+        assert_eq!(ended.lock().len(), 1, "after {operations} requests");
+    }
+}

@@ -1,0 +1,92 @@
+//! The collector of the writer's process: what is read meanwhile stays, and then it rests.
+
+use crate::{Pairs, World, all_of, expected, fill, open, options, rows_of, total};
+use parking_lot::Mutex;
+use siltstone::store::counting::count;
+use siltstone::{Error, Gc, Options, Reader, ReaderOptions, ScanRange};
+use siltstone_tests::faults::FaultPlan;
+use siltstone_tests::reachable::Difference;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The embedded collector with no grace, beside a compactor that rewrites everything: paused scans
+/// of the writer and of a reader give exactly their snapshots, what only they kept goes when they
+/// have ended, and then nothing is asked of the store any more.
+#[test]
+fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
+    let world = World::new(1, FaultPlan::none());
+    let (reading, reader_env) = world.process("reader", 0);
+    let scanned: Arc<Mutex<Option<Pairs>>> = Arc::default();
+    let told = Arc::clone(&scanned);
+    let (process, env) = world.process("writer", 0);
+    let sim = world.sim.clone();
+    let work = async move {
+        let (env, requests) = count(env);
+        let eager = Options {
+            embedded_gc: true,
+            gc: Gc {
+                interval: Duration::from_millis(100),
+                min_age: Duration::ZERO,
+                ..Gc::default()
+            },
+            ..options()
+        };
+        let db = open(&env, eager).await?;
+        fill(&db, 1).await?;
+        let brief = Options { checkpoint_lifetime: Duration::from_secs(10), ..options() };
+        let how = ReaderOptions { options: brief, ..ReaderOptions::default() };
+        let reader = Reader::open(reader_env.clone(), how).await?;
+        let (mut mine, mut theirs) = (db.scan(ScanRange::all())?, reader.scan(ScanRange::all())?);
+        let mut first = rows_of(&mut mine, 5).await?;
+        let mut second = rows_of(&mut theirs, 5).await?;
+        for round in 2..5 {
+            fill(&db, round).await?;
+            db.compact().await?;
+            env.clock.sleep(Duration::from_secs(1)).await;
+        }
+        first.extend(rows_of(&mut mine, usize::MAX).await?);
+        second.extend(rows_of(&mut theirs, usize::MAX).await?);
+        assert_eq!((first, second), (expected(1), expected(1)));
+        drop((mine, theirs));
+        reader.close().await?;
+        env.clock.sleep(Duration::from_secs(30)).await;
+        let before = total(&requests);
+        env.clock.sleep(Duration::from_secs(600)).await;
+        assert_eq!(total(&requests), before, "an idle database is asked for");
+        *told.lock() = Some(all_of(&db).await?);
+        std::mem::forget(db);
+        Ok::<_, Error>(())
+    };
+    sim.block_on(process, work).expect("it ends").expect("a healthy store");
+    assert_eq!(scanned.lock().take(), Some(expected(4)));
+    // By the embedded collector alone, beside an open handle.
+    assert_eq!(world.difference(), Difference::default());
+    world.sim.kill(process);
+    world.sim.kill(reading);
+    world.check();
+}
+
+/// With the defaults, after a burst of work: at most one request in ten seconds.
+#[test]
+fn the_last_rounds_before_rest_are_within_the_bound() {
+    let world = World::new(1, FaultPlan::none());
+    world.run("writer", |env| async move {
+        let (env, requests) = count(env);
+        let defaults = Options { l0_sst_size_bytes: 4096, ..Options::default() };
+        let db = open(&env, defaults).await?;
+        fill(&db, 1).await?;
+        fill(&db, 2).await?;
+        db.compact().await?;
+        env.clock.sleep(Duration::from_secs(5)).await;
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            let before = total(&requests);
+            env.clock.sleep(Duration::from_secs(600)).await;
+            asked.push(total(&requests) - before);
+        }
+        println!("requests in each ten minutes of rest: {asked:?}");
+        assert!(asked.iter().all(|asked| *asked <= 60), "{asked:?}");
+        assert_eq!(asked[2..], [0, 0]);
+        db.close().await
+    });
+}
