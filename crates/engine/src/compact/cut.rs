@@ -35,7 +35,7 @@ pub(super) fn parallelism(host: &dyn Host) -> usize {
 /// The store's; Corruption.
 pub(super) async fn ranges(host: &dyn Host, work: &Work) -> Result<Vec<KeyRange>> {
     // Workers elsewhere have cores, too; those of this process stand for theirs.
-    let at_once = parallelism(host) * (host.workers() + 1);
+    let at_once = parallelism(host) * (host.parts().workers + 1);
     let parts = if at_once == 1 { 1 } else { at_once * RANGES_AT_ONCE };
     let options = &host.options().compaction;
     let tables = || work.groups.iter().flat_map(|group| &group.tables);

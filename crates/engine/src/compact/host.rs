@@ -19,39 +19,26 @@ pub(crate) type KnownTables = HashMap<SstId, Arc<TableHandle>>;
 
 /// What every host has.
 pub(crate) struct HostParts<'h> {
+    /// Every effect.
     pub(crate) env: &'h Env,
+    /// How to compact.
     pub(crate) options: &'h Options,
+    /// Commits.
     pub(crate) manifests: &'h ManifestClient,
+    /// Reads of tables.
     pub(crate) context: &'h ReadContext,
+    /// The compactor itself.
     pub(crate) compactor: &'h Compactor,
+    /// The epoch of the writer in whose process it lives; `None` for a process of its own.
+    pub(crate) writer: Option<Epoch>,
+    /// How many workers are expected in other processes.
+    pub(crate) workers: usize,
 }
 
-/// The process of a compactor.
+/// The process of a compactor: what it has, and what differs from one to the other.
 pub(crate) trait Host: Send + Sync {
     /// What it has.
     fn parts(&self) -> HostParts<'_>;
-    /// Every effect.
-    fn env(&self) -> &Env {
-        self.parts().env
-    }
-    /// How to compact.
-    fn options(&self) -> &Options {
-        self.parts().options
-    }
-    /// Commits.
-    fn manifests(&self) -> &ManifestClient {
-        self.parts().manifests
-    }
-    /// Reads of tables.
-    fn context(&self) -> &ReadContext {
-        self.parts().context
-    }
-    /// The compactor itself.
-    fn compactor(&self) -> &Compactor {
-        self.parts().compactor
-    }
-    /// The epoch of the writer in whose process it lives; `None` for a process of its own.
-    fn writer(&self) -> Option<Epoch>;
     /// Whether it may go on: between two slices a compaction stops where it is.
     ///
     /// # Errors
@@ -64,8 +51,6 @@ pub(crate) trait Host: Send + Sync {
     fn known_tables(&self) -> KnownTables;
     /// Name of the codec of new tables, in the database that `state` describes.
     fn codec(&self, state: &Manifest) -> String;
-    /// How many workers are expected in other processes.
-    fn workers(&self) -> usize;
     /// Whether writes of this process are held up, if only a little, for want of compaction.
     fn needs_compaction(&self) -> bool;
     /// Wakes whoever decides what is compacted next.
@@ -77,4 +62,30 @@ pub(crate) trait Host: Send + Sync {
     fn take_up(&self) -> BoxFuture<'_, Result<()>>;
     /// Hears what there is to tell.
     fn tell(&self, event: CompactorEvent);
+}
+
+impl<'h> dyn Host + 'h {
+    pub(crate) fn env(&self) -> &Env {
+        self.parts().env
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        self.parts().options
+    }
+
+    pub(crate) fn manifests(&self) -> &ManifestClient {
+        self.parts().manifests
+    }
+
+    pub(crate) fn context(&self) -> &ReadContext {
+        self.parts().context
+    }
+
+    pub(crate) fn compactor(&self) -> &Compactor {
+        self.parts().compactor
+    }
+
+    pub(crate) fn writer(&self) -> Option<Epoch> {
+        self.parts().writer
+    }
 }

@@ -76,12 +76,12 @@ type Listener = Box<dyn Fn(CompactorEvent) + Send + Sync>;
 
 /// What its tasks share.
 pub(super) struct Process {
-    env: Env,
-    options: Options,
+    pub(super) env: Env,
+    pub(super) options: Options,
     workers: usize,
-    manifests: ManifestClient,
+    pub(super) manifests: ManifestClient,
     context: ReadContext,
-    compactor: Compactor,
+    pub(super) compactor: Compactor,
     /// Bytes of all tables when it was opened.
     bytes: u64,
     life: Arc<Life>,
@@ -279,11 +279,9 @@ impl Host for Process {
             manifests: &self.manifests,
             context: &self.context,
             compactor: &self.compactor,
+            writer: None,
+            workers: self.workers,
         }
-    }
-
-    fn writer(&self) -> Option<Epoch> {
-        None
     }
 
     fn check_open(&self) -> Result<()> {
@@ -304,10 +302,6 @@ impl Host for Process {
             Codec::None => state.settings.codec.clone(),
             given => given.as_str().to_owned(),
         }
-    }
-
-    fn workers(&self) -> usize {
-        self.workers
     }
 
     fn needs_compaction(&self) -> bool {

@@ -114,7 +114,7 @@ impl Starter<'_> {
     /// else is expected.
     fn claimed(&self, mut job: Job, worker: AttemptId) -> Job {
         let host = self.host;
-        let own = match host.workers() {
+        let own = match host.parts().workers {
             0 => job.ranges.len(),
             _ => cut::parallelism(host),
         };

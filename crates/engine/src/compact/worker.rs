@@ -97,10 +97,10 @@ async fn look(
     watch: &mut Watch,
     here: &HashSet<(JobId, usize)>,
 ) -> Result<Vec<FreeRange>> {
-    let chain = &process.compactor().chain;
-    let record: Arc<Compactions> = chain.look(process.manifests()).await?;
-    let limit = process.options().compactors.worker_timeout;
-    let stalled = watch.look(&record, process.env().clock.monotonic(), limit);
+    let chain = &process.compactor.chain;
+    let record: Arc<Compactions> = chain.look(&process.manifests).await?;
+    let limit = process.options.compactors.worker_timeout;
+    let stalled = watch.look(&record, process.env.clock.monotonic(), limit);
     let stalled = stalled.into_iter().map(|(job, at, claim)| ((job, at), Some(claim)));
     let open = record.open_ranges().into_iter().map(|place| (place, None));
     let found: Vec<FreeRange> =
@@ -110,15 +110,15 @@ async fn look(
 
 /// Whether the job has ended, as of now.
 async fn is_over(process: &Process, id: JobId) -> Result<bool> {
-    process.manifests().probe(true).await?;
-    process.compactor().chain.list(process.manifests()).await?;
+    process.manifests.probe(true).await?;
+    process.compactor.chain.list(&process.manifests).await?;
     Ok(inputs(process, id).await?.is_none())
 }
 
 /// The tables to merge, newest layer first; `None` when the job has ended.
 async fn inputs(process: &Process, id: JobId) -> Result<Option<Vec<Vec<SstDescriptor>>>> {
-    let manifests = process.manifests();
-    let Some(job) = process.compactor().chain.job(manifests, id).await? else { return Ok(None) };
+    let manifests = &process.manifests;
+    let Some(job) = process.compactor.chain.job(manifests, id).await? else { return Ok(None) };
     // The state it was planned on is one that this process may not know yet.
     let mut state = manifests.newest_known();
     if state.id < job.planned_on || job.merged(&state).is_err() {
@@ -135,7 +135,7 @@ async fn merge(
     stop: Arc<AtomicBool>,
 ) -> Result<RangeEnding> {
     let host: Arc<dyn Host> = Arc::<Process>::clone(&process);
-    let env = process.env();
+    let env = &process.env;
     let since = env.clock.monotonic();
     let worker = AttemptId(env.random_u128());
     let ended = RangeWorker::new(&host, place, worker, &stop).work(layers, instead_of).await;
@@ -162,7 +162,7 @@ async fn next(
     pause: std::time::Duration,
 ) -> Option<((JobId, usize), Result<RangeEnding>)> {
     if working.is_empty() {
-        process.compactor().memory.clear();
+        process.compactor.memory.clear();
         process.rests(pause).await;
         return None;
     }

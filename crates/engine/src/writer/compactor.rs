@@ -7,7 +7,7 @@ use crate::compact::job::either;
 use crate::compact::schedule;
 use crate::io::supervise::{caught, closed};
 use futures::future::BoxFuture;
-use siltstone_base::{Epoch, Result, Seq};
+use siltstone_base::{Result, Seq};
 use siltstone_manifest::Manifest;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,9 @@ impl Host for Writer {
             manifests: &self.manifests,
             context: &self.context,
             compactor: &self.compactor,
+            writer: Some(self.epoch),
+            workers: 0,
         }
-    }
-
-    fn writer(&self) -> Option<Epoch> {
-        Some(self.epoch)
     }
 
     fn check_open(&self) -> Result<()> {
@@ -53,10 +51,6 @@ impl Host for Writer {
 
     fn codec(&self, _: &Manifest) -> String {
         self.options.compression.as_str().to_owned()
-    }
-
-    fn workers(&self) -> usize {
-        0
     }
 
     fn needs_compaction(&self) -> bool {
