@@ -29,6 +29,8 @@ class Engine(ABC):
 
     name: str
     module: str
+    db: Any
+    """The handle of an engine whose calls are `get(key)` and `put(key, value)`."""
     imported = ""
     """What a program imports to use it, where that is not `module`."""
     share = 1.0
@@ -62,9 +64,16 @@ class Engine(ABC):
     def scan(self, starts: Sequence[bytes], count: int) -> None:
         """`count` rows from each start on, as a list of tuples."""
 
-    @abstractmethod
     def mixed(self, steps: Sequence[Step]) -> None:
         """Reads, writes of one row and scans (see `ycsb`), each a call of its own."""
+        get, put, rows = self.db.get, self.db.put, self.rows
+        for key, what in steps:
+            if what == READ:
+                get(key)
+            elif isinstance(what, bytes):
+                put(key, what)
+            else:
+                rows(key, what)
 
     @abstractmethod
     def scan_all(self, limit: int) -> int:
@@ -76,7 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def rows(self, start: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """What a scan returns, for checks."""
+        """What a scan returns."""
 
     @abstractmethod
     def into_tables(self) -> None:
@@ -181,16 +190,6 @@ class Siltstone(Engine):
         for start in starts:
             list(scan(start, limit=count))
 
-    def mixed(self, steps: Sequence[Step]) -> None:
-        get, put, scan = self.db.get, self.db.put, self.db.scan
-        for key, what in steps:
-            if what == READ:
-                get(key)
-            elif isinstance(what, bytes):
-                put(key, what)
-            else:
-                list(scan(key, limit=what))
-
     def scan_all(self, limit: int) -> int:
         consume(self.db.scan(limit=limit))
         return limit
@@ -281,16 +280,6 @@ class Rocksdict(Engine):
         items = self.db.items
         for start in starts:
             list(islice(items(from_key=start), count))
-
-    def mixed(self, steps: Sequence[Step]) -> None:
-        get, put, items = self.db.get, self.db.put, self.db.items
-        for key, what in steps:
-            if what == READ:
-                get(key)
-            elif isinstance(what, bytes):
-                put(key, what)
-            else:
-                list(islice(items(from_key=key), what))
 
     def scan_all(self, limit: int) -> int:
         consume(islice(self.db.items(), limit))
