@@ -60,6 +60,14 @@ impl Kind {
                 .with("kind", byte)),
         }
     }
+
+    /// Whether an entry of this kind, which expires or does not, is a *plain* value: once a reader
+    /// sees one, it decides what the key is, and nothing older has a say.
+    #[must_use]
+    #[inline]
+    pub const fn is_plain(self, expires: bool) -> bool {
+        matches!(self, Kind::Put) && !expires
+    }
 }
 
 /// One version of one key, borrowed from wherever it lies.

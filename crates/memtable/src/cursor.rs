@@ -10,7 +10,7 @@ use crate::order::Order;
 use crate::record::Place;
 use crate::table::{MemEntry, Memtable};
 use siltstone_base::prefetch::prefetch;
-use siltstone_base::{Cursor, Entry, Error, Kind, Result, Seq, Step};
+use siltstone_base::{Cursor, Entry, Error, Result, Seq, Step};
 use std::fmt;
 use std::hint::black_box;
 use std::ops::Range;
@@ -113,7 +113,7 @@ impl MemCursor {
     pub fn plain_above(&self, floor: Seq, seq: Seq, most: usize) -> usize {
         let ahead = self.ahead.get(self.at..).unwrap_or_default().iter().take(most);
         let is_plain = |Standing { place, .. }: &&Standing| {
-            place.kind == Kind::Put && !place.has_expiry && floor < place.seq && place.seq <= seq
+            place.kind.is_plain(place.has_expiry) && floor < place.seq && place.seq <= seq
         };
         ahead.take_while(is_plain).count()
     }

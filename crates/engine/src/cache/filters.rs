@@ -55,20 +55,24 @@ enum FilterState {
 pub(crate) struct KeyCandidates {
     /// Bit n: table n of these.
     left: u32,
+    /// Bit n: that the filter of table n let the key in.
+    known: u32,
     /// The runs' candidates.
     tables: [usize; RUNS_AT_ONCE],
 }
 
 impl KeyCandidates {
-    /// By their numbers among all tables, newest first.
+    /// By their numbers among all tables, newest first; and whether the table has no range deletes
+    /// and its filter let the key in, or is to be asked once it is in memory.
     #[inline]
-    pub(crate) fn tables(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (usize, bool)> {
         let mut left = self.left;
         std::iter::from_fn(move || {
             // 32 where none is left, which is no place.
-            let next = left.trailing_zeros() as usize;
+            let next = left.trailing_zeros();
             left &= left.wrapping_sub(1);
-            self.tables.get(next).copied()
+            let at = *self.tables.get(next as usize)?;
+            Some((at, self.known & (1 << next) != 0))
         })
     }
 }
@@ -102,7 +106,7 @@ impl KeyFilters {
     /// Asks the runs from `from` on, [`RUNS_AT_ONCE`] at most: of those whose bounds allow the key,
     /// the ones whose filter may know it, or is not in memory, or that have range deletes.
     pub(crate) fn ask(&self, from: usize, sought: &Sought<'_>, marks: &mut Marks) -> KeyCandidates {
-        let mut asked = KeyCandidates { left: 0, tables: [0; RUNS_AT_ONCE] };
+        let mut asked = KeyCandidates { left: 0, known: 0, tables: [0; RUNS_AT_ONCE] };
         let runs = from..self.bounds.runs().min(from + RUNS_AT_ONCE);
         let candidates = runs.filter_map(|run| self.bounds.candidate(run, sought));
         let mut count = 0;
@@ -118,13 +122,14 @@ impl KeyFilters {
         for (n, at) in candidates.iter().enumerate() {
             match look.says(*at, |filter| filter.may_contain_marked(marks)) {
                 Says::No => asked.left &= !(1 << n),
-                Says::Perhaps | Says::Asks => {}
+                Says::Perhaps => asked.known |= 1 << n,
+                Says::Asks => {}
                 Says::Nothing => unknown = true,
             }
         }
         if unknown {
             drop(look);
-            self.fill(asked.tables());
+            self.fill(asked.tables().map(|(at, _)| at));
         }
         asked
     }

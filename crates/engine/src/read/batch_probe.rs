@@ -21,14 +21,13 @@
 //! leaves the key to [`lookup`](super::get::lookup), which knows all of that.
 
 use super::Pin;
-use super::get::newest_seq;
 use super::value::Value;
 use crate::cache::blocks::BlockCache;
 use crate::cache::filters::{KeyFilters, Says};
 use crate::cache::metadata::OpenTable;
 use crate::cache::slots::SlotsGuard;
+use siltstone_base::Seq;
 use siltstone_base::prefetch::prefetch;
-use siltstone_base::{Kind, Seq};
 use siltstone_bloom::Marks;
 use siltstone_memtable::Memtable;
 use siltstone_sst::Block;
@@ -91,7 +90,7 @@ pub(super) struct BatchProbe {
     /// Where in `tables` each run's last one stands. Keys ascend, so a table's follow each other.
     last_of_run: Vec<usize>,
     visits: Vec<Visit>,
-    blocks: Vec<(usize, Seq, Arc<Block>)>,
+    blocks: Vec<(usize, Arc<Block>)>,
 }
 
 impl BatchProbe {
@@ -254,7 +253,7 @@ impl BatchProbe {
             let block = looks.get(visit.table).and_then(|look| look.block(visit.block));
             match (block, tables.get(visit.table), answers.get_mut(visit.key)) {
                 (Some(block), Some((_, table)), _) => {
-                    blocks.push((visit.key, newest_seq(table), block));
+                    blocks.push((visit.key, block));
                     cache.used(table, visit.block);
                 }
                 (_, _, Some(answer)) => *answer = ProbeAnswer::Hard,
@@ -266,25 +265,25 @@ impl BatchProbe {
     /// What the blocks say.
     fn in_blocks(&mut self, seq: Seq, keys: &[ProbeKey<'_>], answers: &mut [ProbeAnswer]) {
         let key_of = |at: usize| keys.get(at).map_or(&[][..], |wanted| wanted.key);
-        black_box(self.blocks.iter().fold(0, |sum, (_, _, block)| sum ^ block.prefetch_head()));
+        black_box(self.blocks.iter().fold(0, |sum, (_, block)| sum ^ block.prefetch_head()));
         // The arithmetic first and then the loads: so little stands between two of them that the
         // processor looks ahead over most of a probe.
         let mut around = [&[][..]; PROBE_KEYS];
-        for (keys, (at, _, block)) in around.iter_mut().zip(&self.blocks) {
+        for (keys, (at, block)) in around.iter_mut().zip(&self.blocks) {
             *keys = block.keys_near(key_of(*at));
         }
         black_box(around.iter().fold(0, |sum, keys| sum ^ prefetch(keys)));
-        for (at, newest, block) in self.blocks.drain(..) {
+        for (at, block) in self.blocks.drain(..) {
             if let Some(answer) = answers.get_mut(at) {
-                *answer = in_block(block, key_of(at), newest <= seq);
+                *answer = in_block(block, key_of(at), seq);
             }
         }
     }
 }
 
-/// What a block says of a key. `sees_all`: none of its entries is newer than the view.
-fn in_block(block: Arc<Block>, key: &[u8], sees_all: bool) -> ProbeAnswer {
-    if !sees_all || block.sole_kind() != Some(Kind::Put) {
+/// What a block says of a key to a view at `seq`.
+fn in_block(block: Arc<Block>, key: &[u8], seq: Seq) -> ProbeAnswer {
+    if !block.is_plain(seq) {
         return ProbeAnswer::Hard;
     }
     let position = block.lower_bound(key, Seq::MAX);
@@ -319,7 +318,7 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[ProbeKey<'_>], answers: &
         }
         let Some(found) = memtable.get_hashed(wanted.key, wanted.hash, pin.seq) else { continue };
         let entry = found.entry();
-        let plain = entry.kind == Kind::Put && entry.expires_at.is_none();
+        let plain = entry.kind.is_plain(entry.expires_at.is_some());
         *answer = if plain && entry.seq > pin.tree.flushed_seq {
             ProbeAnswer::Value(Value::of_memtable(found))
         } else {

@@ -9,11 +9,11 @@ use crate::cache::filters::RUNS_AT_ONCE;
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
-use siltstone_base::{BlockAddr, Kind, Result, Seq, SstId};
+use siltstone_base::{BlockAddr, Result, Seq, SstId};
 use siltstone_bloom::{Marks, key_hash};
 use siltstone_memtable::Memtable;
 use siltstone_merge::{Flow, Resolve};
-use siltstone_sst::{Block, Table};
+use siltstone_sst::Block;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -185,9 +185,9 @@ fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, mut resolve: Resolve<'_>) -> 
     let mut marks = Marks::new(tables.hash);
     let Some(sought) = filters.bounds().seek(tables.key) else { return folded(resolve) };
     'older: for from in (0..filters.bounds().runs()).step_by(RUNS_AT_ONCE) {
-        for at in filters.ask(from, &sought, &mut marks).tables() {
+        for (at, known) in filters.ask(from, &sought, &mut marks).tables() {
             let Some(handle) = filters.table(at) else { continue };
-            match tables.visit(handle, &mut resolve)? {
+            match tables.visit(handle, known, &mut resolve)? {
                 Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
                 Some(Decided::Absent) => return Ok(Lookup::Done(None)),
                 Some(Decided::Folded) => return folded(resolve),
@@ -236,21 +236,25 @@ struct TableWalk<'a> {
 }
 
 impl TableWalk<'_> {
-    /// `Some` when this table decides the look-up.
+    /// `Some` when this table decides the look-up. `known`: it has no range deletes, and its filter
+    /// was asked and let the key in.
     fn visit(
         &mut self,
         handle: &Arc<TableHandle>,
+        known: bool,
         resolve: &mut Resolve<'_>,
     ) -> Result<Option<Decided>> {
         let Some(table) = self.fetched.table(handle) else {
             self.lacking.push(Lack::Metadata(Arc::clone(handle)));
             return Ok(None);
         };
-        if !table.range_deletes().is_empty() {
-            resolve.delete_older_than(table.range_deletes().at(self.key, self.seq));
-        }
-        if !table.may_contain(self.hash) {
-            return Ok(None);
+        if !known {
+            if !table.range_deletes().is_empty() {
+                resolve.delete_older_than(table.range_deletes().at(self.key, self.seq));
+            }
+            if !table.may_contain(self.hash) {
+                return Ok(None);
+            }
         }
         let mut seq = self.seq;
         let mut visited = None;
@@ -262,8 +266,7 @@ impl TableWalk<'_> {
             if !self.lacking.is_empty() {
                 return Ok(None);
             }
-            let sees_all = newest_seq(&table) <= seq;
-            match self.versions(&data, seq, sees_all, resolve)? {
+            match self.versions(&data, seq, resolve)? {
                 Versions::Decided(decided) => return Ok(Some(decided)),
                 Versions::Ended => return Ok(None),
                 Versions::Beyond(older) => seq = older,
@@ -273,18 +276,16 @@ impl TableWalk<'_> {
         Ok(None)
     }
 
-    /// Offers the versions of the key in one block, newest first. `sees_all`: no entry of the table
-    /// is newer than `seq`.
+    /// Offers the versions of the key in one block, newest first.
     fn versions(
         &self,
         block: &Arc<Block>,
         seq: Seq,
-        sees_all: bool,
         resolve: &mut Resolve<'_>,
     ) -> Result<Versions> {
         // The usual case, plain values that are all visible, is decided by keys alone: sequence
         // numbers and kinds lie elsewhere in the block, each a line to wait for.
-        if sees_all && block.sole_kind() == Some(Kind::Put) && resolve.takes_value() {
+        if block.is_plain(seq) && resolve.takes_value() {
             black_box(block.prefetch(self.key));
             let position = block.lower_bound(self.key, Seq::MAX);
             if block.is_key(position, self.key) {
@@ -315,12 +316,6 @@ impl TableWalk<'_> {
         // The block ended inside the key's versions, or before its first.
         Ok(if older.is_none() { Versions::Ended } else { Versions::Beyond(older) })
     }
-}
-
-/// The largest sequence number that an entry of the table counts as having.
-pub(super) fn newest_seq(table: &Table) -> Seq {
-    let descriptor = table.descriptor();
-    descriptor.seq_override.unwrap_or(descriptor.max_seq)
 }
 
 enum Versions {

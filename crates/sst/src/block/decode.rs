@@ -1,7 +1,7 @@
 //! From a block's bytes to a [`Block`], everything checked once and for all.
 
 use super::keys::{KeyShape, Keys};
-use super::{Block, EXPIRY_FLAG, HEAD_BYTES, MAX_WHOLE_KEY_BYTES};
+use super::{Block, EXPIRY_FLAG, HEAD_BYTES, MAX_WHOLE_KEY_BYTES, NEVER};
 use crate::packed::Column;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
@@ -37,9 +37,9 @@ fn wrong(message: &'static str) -> Error {
 /// cannot apply (range deletes).
 pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = BlockHead::decode(&bytes)?;
-    let mut block = head.lay_out(bytes, seq_override, Keys::whole)?;
-    block.newest = check_rows(&block)?;
-    Ok(block)
+    let block = head.lay_out(bytes, seq_override, Keys::whole)?;
+    let newest = check_rows(&block)?;
+    Ok(block.up_to(newest))
 }
 
 /// As [`decode`], of bytes that were decoded before, and are no others: rows are not checked again.
@@ -49,9 +49,9 @@ pub(crate) fn decode(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
 /// As [`decode`].
 pub(crate) fn decode_again(bytes: Bytes, seq_override: Option<Seq>) -> Result<Block> {
     let head = BlockHead::decode(&bytes)?;
-    let mut block = head.lay_out(bytes, seq_override, Keys::whole_again)?;
-    block.newest = newest(&block)?;
-    Ok(block)
+    let block = head.lay_out(bytes, seq_override, Keys::whole_again)?;
+    let newest = newest(&block)?;
+    Ok(block.up_to(newest))
 }
 
 /// How whole keys are taken up: their shape, the block, where they start and end, sequence numbers.
@@ -159,7 +159,7 @@ impl BlockHead {
             values: at as usize,
             // A tag of 0 or with the expiry flag is of no kind.
             every: Kind::from_byte(self.tag).ok(),
-            newest: Seq::MAX,
+            plain_from: NEVER,
             lent: false,
             bytes,
         })

@@ -61,6 +61,9 @@ const _: () = assert!(MAX_WHOLE_KEY_BYTES <= u32::MAX as usize);
 /// So many keys to either side of a guess are prefetched: the spread of a guess among a hundred or
 /// two keys is some five.
 const PREFETCH_KEYS: usize = 5;
+/// Beyond every sequence number that a reader could be at.
+const NEVER: Seq = Seq(u64::MAX);
+
 /// Decoded entries of one block. Everything was checked when it was decoded: no access fails.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -77,8 +80,9 @@ pub struct Block {
     values: usize,
     /// The kind of every entry, where all are of one kind and none expires.
     every: Option<Kind>,
-    /// The largest sequence number.
-    newest: Seq,
+    /// From which sequence number on a reader sees plain values alone: the largest, where every
+    /// entry is one; otherwise [`NEVER`].
+    plain_from: Seq,
     /// Whether `bytes` are somebody else's memory.
     lent: bool,
 }
@@ -128,10 +132,19 @@ impl Block {
         Seq(self.seqs.get(&self.bytes, position))
     }
 
-    /// Whether every entry is a value that never expires, at or below `seq`.
+    /// Whether every entry is a plain value ([`Kind::is_plain`]) at or below `seq`: the first of a
+    /// key is then what a reader at `seq` sees of it, and neither its number nor its kind need be
+    /// looked at.
+    #[must_use]
     #[inline]
-    pub(crate) fn is_plain(&self, seq: Seq) -> bool {
-        self.every == Some(Kind::Put) && self.newest <= seq
+    pub fn is_plain(&self, seq: Seq) -> bool {
+        self.plain_from <= seq
+    }
+
+    /// The same block, whose largest sequence number is `newest`.
+    pub(crate) fn up_to(self, newest: Seq) -> Block {
+        let plain = self.every.is_some_and(|kind| kind.is_plain(false));
+        Block { plain_from: if plain { newest } else { NEVER }, ..self }
     }
 
     /// Keys and values from `position` on, where all have one length.
@@ -200,13 +213,6 @@ impl Block {
             // No entry is newer than the newest there could be: its number need not be looked at.
             Ordering::Equal => seq != Seq::MAX && self.seq(position) > seq,
         }
-    }
-
-    /// The kind of every entry, where all are of one kind and none expires.
-    #[must_use]
-    #[inline]
-    pub fn sole_kind(&self) -> Option<Kind> {
-        self.every
     }
 
     /// Whether the entry at `position` has this user key.
