@@ -89,7 +89,7 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
             Some(source) => new.source = Some(sought(writer, source).await?),
             None => {
                 include(writer, how.scope).await?;
-                new.wal_id_last_seen = Some(writer.last_committed_wal());
+                new.wal_id_last_seen = Some(writer.log.last_committed());
             }
         }
         let state = writer.manifests.try_commit(Edit::AddCheckpoint(new)).await?;

@@ -13,9 +13,10 @@ use crate::read::{self, Keys, Scan, ScanRange};
 use crate::writer::accept::Accept;
 use crate::writer::close;
 use crate::writer::collector;
+use crate::writer::life::Phase;
 use crate::writer::open::{self, OpenOptions};
 use crate::writer::snapshot::Snapshot;
-use crate::writer::state::{Phase, Writer};
+use crate::writer::state::Writer;
 use siltstone_base::batch::encode_one;
 use siltstone_base::{Batch, BatchOps, Error, Kind, MergeOperator, Result, UnixMillis};
 use siltstone_manifest::Checkpoint;
@@ -80,14 +81,14 @@ impl Database {
 
     fn writer(&self) -> Result<&Arc<Writer>> {
         let writer = &self.inner.writer;
-        if writer.is_usable() {
+        if writer.life.is_usable() {
             return Ok(writer);
         }
         // First why it died: its tasks end the phase too, and Fenced says more than Closed.
         if let Some(dead) = writer.dead() {
             return Err(dead);
         }
-        if writer.phase() != Phase::Open {
+        if writer.life.phase() != Phase::Open {
             return Err(crate::io::supervise::closed());
         }
         Ok(writer)
@@ -316,7 +317,7 @@ impl Database {
     /// Lets others open the database though this handle is not closed yet: for one that nobody has
     /// any more, while it is closed in the background. Whoever is quicker ends it.
     pub fn make_way(&self) {
-        self.inner.writer.leave();
+        self.inner.writer.life.leave();
     }
 
     /// Writes everything, flushes the memtable, records a clean close, and ends the handle. Once

@@ -4,7 +4,8 @@
 //! in its own commit. What is left for a commit of its own: taking up what a compaction made, and
 //! letting go of a version whose last scan has ended, when no flush comes by to do it.
 
-use super::state::{Phase, Writer};
+use super::life::Phase;
+use super::state::Writer;
 use crate::io::supervise::{caught, ends_the_handle};
 use crate::read::tree::Levels;
 use futures::future::{Either, select};
@@ -115,7 +116,7 @@ impl Writer {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.dead().is_none() && self.phase() == Phase::Open
+        self.dead().is_none() && self.life.phase() == Phase::Open
     }
 
     /// Waits, for at most `pause`; `false` once the handle begins to close or has ended.
@@ -126,7 +127,7 @@ impl Writer {
             if left.is_zero() {
                 return true;
             }
-            let nudged = pin!(self.pins_nudge.notified());
+            let nudged = pin!(self.nudges.pins.notified());
             if let Either::Right(_) = select(nudged, self.env.clock.sleep(left)).await {
                 return self.is_open();
             }
@@ -143,7 +144,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             held.is_due(&writer.manifests.newest_known())
         };
         if !due {
-            writer.pins_nudge.notified().await;
+            writer.nudges.pins.notified().await;
             continue;
         }
         // A flush may come by and do it for nothing.

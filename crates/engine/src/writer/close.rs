@@ -2,7 +2,8 @@
 //! recorded. Each step stands by itself: stopping anywhere between leaves a database that the next
 //! opener recovers.
 
-use super::state::{Phase, Writer};
+use super::life::Phase;
+use super::state::Writer;
 use crate::io::store::troubles::explained;
 use crate::io::supervise::closed;
 use crate::io::supervise::ends_the_handle;
@@ -24,11 +25,11 @@ pub(crate) struct Closing {
 /// See [`crate::Database::close`].
 pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
     refuse_writes(writer);
-    if !std::mem::replace(&mut writer.closing.lock().begun, true) {
+    if !std::mem::replace(&mut writer.life.closing.lock().begun, true) {
         begin(writer);
     }
     loop {
-        let mut changed = std::pin::pin!(writer.phase_changed.notified());
+        let mut changed = std::pin::pin!(writer.life.changed.notified());
         changed.as_mut().enable();
         // To its very end: `Done` comes before the clean close is recorded, and whoever opens then
         // would find a writer that may be alive.
@@ -41,7 +42,7 @@ pub(crate) async fn close(writer: &Arc<Writer>) -> Result<()> {
 
 /// How closing ended; `None` while it has not.
 pub(crate) fn ended(writer: &Writer) -> Option<Result<()>> {
-    writer.closing.lock().ended.clone()
+    writer.life.closing.lock().ended.clone()
 }
 
 /// Closes as a task of its own: half a close helps nobody, and whoever waits for it may give up.
@@ -61,7 +62,7 @@ fn begin(writer: &Arc<Writer>) {
 /// Whatever came of it: nothing more is acknowledged, nobody waits, the tasks end.
 fn settle(writer: &Writer, ended: Result<()>) {
     writer.end(&closed());
-    writer.closing.lock().ended.get_or_insert(ended);
+    writer.life.closing.lock().ended.get_or_insert(ended);
     writer.set_phase(Phase::Closed);
 }
 
@@ -91,7 +92,7 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
 /// The last handle was dropped without a close: the tasks send what is buffered and end.
 pub(crate) fn abandon(writer: &Arc<Writer>) {
     // Nobody is left who could close it, and so let another one in.
-    writer.leave();
+    writer.life.leave();
     if refuse_writes(writer) {
         if cfg!(mutation = "abandon_drops") {
             writer.end(&closed());
@@ -102,7 +103,7 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
 
 /// Ends accepting; `false` when that had been done before.
 fn refuse_writes(writer: &Arc<Writer>) -> bool {
-    let first = !std::mem::replace(&mut writer.closing.lock().refused, true);
+    let first = !std::mem::replace(&mut writer.life.closing.lock().refused, true);
     if first {
         writer.tail.lock().ended.get_or_insert_with(closed);
         writer.pressure.relief.notify_waiters();
@@ -113,9 +114,9 @@ fn refuse_writes(writer: &Arc<Writer>) -> bool {
 /// Waits until closing has come as far as `phase`, or the handle died.
 async fn until(writer: &Arc<Writer>, phase: Phase) -> Result<()> {
     loop {
-        let mut changed = std::pin::pin!(writer.phase_changed.notified());
+        let mut changed = std::pin::pin!(writer.life.changed.notified());
         changed.as_mut().enable();
-        if writer.phase() >= phase {
+        if writer.life.phase() >= phase {
             return Ok(());
         }
         if let Some(dead) = writer.dead() {

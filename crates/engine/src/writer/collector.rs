@@ -238,7 +238,7 @@ async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
 /// Completes when the handle begins to close or has ended.
 async fn ends(writer: &Writer) {
     loop {
-        let mut changed = pin!(writer.phase_changed.notified());
+        let mut changed = pin!(writer.life.changed.notified());
         changed.as_mut().enable();
         if !writer.is_open() {
             return;

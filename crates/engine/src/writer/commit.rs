@@ -151,7 +151,7 @@ impl Writer {
         }
         drop(tail);
         if news {
-            self.wal_nudge.notify_one();
+            self.nudges.wal.notify_one();
         }
         Ok(Accept::Accepted(self.commit_at(last)))
     }
@@ -191,19 +191,16 @@ impl Writer {
         let mut tail = self.tail.lock();
         tail.ended.get_or_insert_with(|| why.clone());
         drop(tail);
-        self.refuse();
-        self.leave();
+        self.life.refuse();
+        self.life.leave();
         if cfg!(mutation = "end_wakes_nobody") {
             return;
         }
         self.durability.fail(why.clone());
         self.pressure.relief.notify_waiters();
         self.pressure.watch.notify_one();
-        self.wal_nudge.notify_one();
-        self.flush_nudge.notify_one();
-        self.pins_nudge.notify_one();
-        self.compact_nudge.notify_one();
-        self.phase_changed.notify_waiters();
+        self.nudges.all();
+        self.life.changed.notify_waiters();
     }
 
     /// Why the handle has ended, other than by a close that is still at work.

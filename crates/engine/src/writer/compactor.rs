@@ -38,7 +38,7 @@ impl Host for Writer {
     fn retention(&self, _: &Manifest) -> (Seq, Option<Vec<Seq>>) {
         let held = match cfg!(mutation = "snapshots_ignored") {
             true => Vec::new(),
-            false => self.held_seqs(),
+            false => self.held.seqs(),
         };
         (self.floor(), Some(held))
     }
@@ -59,13 +59,13 @@ impl Host for Writer {
     }
 
     fn nudge(&self) {
-        self.compact_nudge.notify_one();
+        self.nudges.compact.notify_one();
     }
 
     /// A flush, the end of a job, and the end of the handle wake it.
     fn idle(&self, until: Option<Duration>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let nudged = self.compact_nudge.notified();
+            let nudged = self.nudges.compact.notified();
             let Some(until) = until else { return nudged.await };
             let left = until.saturating_sub(self.env.clock.monotonic());
             either(nudged, self.env.clock.sleep(left)).await;

@@ -3,16 +3,17 @@
 //! Build and upload may run ahead of durability; the manifest names a table only once everything
 //! in it is durable, and only together with the replay point that no longer needs its WAL objects.
 
-use super::state::{Phase, Writer};
+use super::life::Phase;
+use super::state::Writer;
 use crate::io::env::Env;
 use crate::io::store::Upload;
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor,
-    SstId, Step, UnixMillis, WalId,
+    SstId, Step, UnixMillis,
 };
 use siltstone_manifest::compaction::filter_bits_of_flush;
-use siltstone_manifest::{Edit, FlushL0, Manifest, Refusal};
+use siltstone_manifest::{Edit, FlushL0, Refusal};
 use siltstone_memtable::{MemCursor, Memtable};
 use siltstone_merge::{Retain, Retention};
 use siltstone_sst::{TableBuilder, TableOptions};
@@ -54,12 +55,12 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let mut flusher = Flusher { writer: Arc::clone(&writer), plans: vec![], last_commit: None };
     let mut pause = RETRY_PAUSE;
     loop {
-        let nudged = writer.flush_nudge.notified();
+        let nudged = writer.nudges.flush.notified();
         if writer.dead().is_some() {
             break;
         }
         if writer.tree().frozen.is_empty() {
-            if writer.phase() >= Phase::DrainFlush {
+            if writer.life.phase() >= Phase::DrainFlush {
                 break;
             }
             nudged.await;
@@ -92,11 +93,12 @@ impl Flusher {
         let Some(last) = self.last_commit else { return };
         let due = last + writer.options.l0_manifest_commit_interval;
         loop {
-            let nudged = std::pin::pin!(writer.flush_nudge.notified());
+            let nudged = std::pin::pin!(writer.nudges.flush.notified());
             let now = writer.env.clock.monotonic();
             let unflushed = writer.tail.lock().unflushed_bytes();
             let short = unflushed >= writer.options.max_memtable_bytes / 2;
-            if now >= due || short || writer.phase() != Phase::Open || writer.dead().is_some() {
+            if now >= due || short || writer.life.phase() != Phase::Open || writer.dead().is_some()
+            {
                 return;
             }
             futures::future::select(nudged, writer.env.clock.sleep(due - now)).await;
@@ -110,7 +112,7 @@ impl Flusher {
         loop {
             let mut relief = std::pin::pin!(writer.pressure.relief.notified());
             relief.as_mut().enable();
-            let nudged = std::pin::pin!(writer.flush_nudge.notified());
+            let nudged = std::pin::pin!(writer.nudges.flush.notified());
             let full = writer.pressure.l0_layers_left() == 0 && !self.passes();
             if !full || writer.dead().is_some() {
                 return;
@@ -123,7 +125,8 @@ impl Flusher {
     fn passes(&self) -> bool {
         let writer = &self.writer;
         let oldest = writer.tree().frozen.last().and_then(|memtable| memtable.first_seq());
-        writer.phase() != Phase::Open || oldest.is_some_and(|first| first <= writer.flush_asked())
+        writer.life.phase() != Phase::Open
+            || oldest.is_some_and(|first| first <= writer.flushes.asked())
     }
 
     /// Builds a table of every frozen memtable, oldest first, and commits them together.
@@ -150,12 +153,12 @@ impl Flusher {
         let mut pins = self.writer.pins.lock().await;
         let levels = self.writer.commit_pinned(&mut pins, self.edit(flushed_seq)).await?;
         for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
-            self.writer.flushed.add(built.object_bytes);
+            self.writer.flushes.add(built.object_bytes);
         }
         let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
         self.writer.install_flush(&memtables, levels);
         drop(pins);
-        forget_flushed_wal(&self.writer, flushed_seq);
+        self.writer.log.forget(flushed_seq);
         Ok(())
     }
 
@@ -175,12 +178,12 @@ impl Flusher {
             newest.reserved.iter().copied().filter(|n| self.plans.iter().all(|p| p.name != *n));
         let mut added = Vec::new();
         let left = writer.pressure.l0_layers_left();
-        let asked = writer.flush_asked();
+        let asked = writer.flushes.asked();
         for memtable in writer.tree().frozen.iter().rev() {
             if self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable)) {
                 continue;
             }
-            let passes = writer.phase() != Phase::Open
+            let passes = writer.life.phase() != Phase::Open
                 || memtable.first_seq().is_some_and(|first| first <= asked);
             if !passes && self.plans.len() + added.len() >= left {
                 break;
@@ -208,10 +211,10 @@ impl Flusher {
         let newest = writer.manifests.newest_known();
         FlushL0 {
             layers: built.map(|table| vec![table]).collect(),
-            replay_from: replay_point(writer, flushed_seq, &newest),
+            replay_from: writer.log.replay_point(flushed_seq).unwrap_or(newest.replay_from),
             flushed_seq,
-            commit_time: writer.commit_time(),
-            wal_id_last_seen: newest.wal_id_last_seen.max(writer.last_committed_wal()),
+            commit_time: writer.log.commit_time(),
+            wal_id_last_seen: newest.wal_id_last_seen.max(writer.log.last_committed()),
             fences: writer.fences.clone(),
             reserve: new_names(&writer.env, self.plans.len()),
             floor: writer.floor(),
@@ -223,21 +226,6 @@ impl Flusher {
 /// Fresh names to reserve (protocol rule R1).
 pub(crate) fn new_names(env: &Env, count: usize) -> Vec<SstId> {
     (0..count).map(|_| SstId(env.new_ulid())).collect()
-}
-
-/// Where recovery may start once everything up to `flushed` is in tables.
-fn replay_point(writer: &Writer, flushed: Seq, newest: &Manifest) -> WalId {
-    let wal = writer.unflushed_wal.lock();
-    let covered = wal.iter().take_while(|object| object.last_seq <= flushed);
-    let point = covered.last().map(|object| object.next);
-    point.unwrap_or(newest.replay_from)
-}
-
-fn forget_flushed_wal(writer: &Writer, flushed: Seq) {
-    let mut wal = writer.unflushed_wal.lock();
-    while wal.front().is_some_and(|object| object.last_seq <= flushed) {
-        wal.pop_front();
-    }
 }
 
 /// Builds and uploads a table.

@@ -4,10 +4,11 @@
 use super::checkpoint::TreePins;
 use super::durability::Durability;
 use super::flush::{self, RESERVED_NAMES, new_names};
+use super::log::UnflushedWal;
 use super::observer::WriterObserver;
 use super::pressure::Pressure;
 use super::stalls;
-use super::state::{Start, UnflushedWal, Writer};
+use super::state::{Start, Writer};
 use super::wal::WalTask;
 use super::{checkpoint, collector, compactor};
 use crate::cache::blocks::BlockCache;

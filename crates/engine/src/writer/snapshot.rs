@@ -20,7 +20,7 @@ struct PinnedWriter {
 
 impl Drop for PinnedWriter {
     fn drop(&mut self) {
-        self.writer.release(self.pin.seq);
+        self.writer.held.release(self.pin.seq);
     }
 }
 

@@ -3,7 +3,8 @@
 //! file only carries them out.
 
 use super::buffer::Due;
-use super::state::{Phase, Writer};
+use super::life::Phase;
+use super::state::Writer;
 use crate::io::store::conditional::{self, Created};
 use crate::io::store::troubles::{Area, Verb};
 use crate::manifests::objects::{Objects, seen};
@@ -88,7 +89,7 @@ impl WalTask {
     pub(crate) async fn run(mut self) {
         let writer = Arc::clone(&self.writer);
         loop {
-            let nudged = pin!(writer.wal_nudge.notified());
+            let nudged = pin!(writer.nudges.wal.notified());
             if writer.dead().is_some() {
                 return;
             }
@@ -130,7 +131,7 @@ impl WalTask {
     }
 
     fn is_drained(&self) -> bool {
-        self.writer.phase() >= Phase::DrainWal
+        self.writer.life.phase() >= Phase::DrainWal
             && self.sealed.is_empty()
             && self.writer.tail.lock().wal.is_empty()
     }
@@ -156,7 +157,7 @@ impl WalTask {
         let due = tail.wal.due()?;
         let waited = writer.durability.waited() >= tail.wal.first_seq();
         drop(tail);
-        let closing = writer.phase() >= Phase::DrainWal;
+        let closing = writer.life.phase() >= Phase::DrainWal;
         let by_rate = self.next_cut.saturating_sub(now);
         let by_time = match due {
             Due::Since(since) if !waited && !closing => {
@@ -180,7 +181,8 @@ impl WalTask {
         let object = ObjectId(writer.env.random_u128());
         let database = writer.manifests.database();
         let envelope = Envelope::new(ObjectKind::Wal, database, object, attempt);
-        let sent = Sent { durable: self.window.committed(), at: writer.next_commit_time() };
+        let at = writer.log.next_commit_time(writer.env.clock.now());
+        let sent = Sent { durable: self.window.committed(), at };
         let bytes = buffered.finish(envelope, writer.epoch, id, sent);
         self.sealed.insert(id, Sealed { bytes, attempt, last_seq, tries: 0, unread: 0 });
         if let Some(rate) = writer.options.max_wal_puts_per_second {
