@@ -112,6 +112,14 @@ pub fn joined<T: AsRef<[u8]>>(pieces: &[T]) -> Arc<[u8]> {
     buffer
 }
 
+/// A place in a [`Batch`], behind some of its operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchMark {
+    bytes: usize,
+    ops: u32,
+    operands: u32,
+}
+
 /// Operations collected for one atomic commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -217,11 +225,25 @@ impl Batch {
         &self.bytes
     }
 
+    /// The place behind the last operation.
+    #[must_use]
+    pub fn mark(&self) -> BatchMark {
+        BatchMark { bytes: self.bytes.len(), ops: self.ops, operands: self.operands }
+    }
+
+    /// Forgets what came after `mark`, which must be a mark of this batch, and keeps the memory.
+    /// One of a longer batch changes nothing.
+    pub fn cut_back(&mut self, mark: BatchMark) {
+        if mark.bytes <= self.bytes.len() && mark.ops <= self.ops {
+            self.bytes.truncate(mark.bytes);
+            self.ops = mark.ops;
+            self.operands = mark.operands;
+        }
+    }
+
     /// Forgets every operation and keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.ops = 0;
-        self.operands = 0;
+        self.cut_back(BatchMark::default());
     }
 }
 
@@ -325,6 +347,21 @@ mod tests {
                 (Kind::Merge, b"m".to_vec(), b"1".to_vec(), None),
             ]
         );
+    }
+
+    #[test]
+    fn what_came_after_a_mark_is_forgotten() {
+        let mut batch = Batch::new();
+        assert!(batch.put(b"k", b"v", None).is_ok());
+        let (before, mark) = (batch.clone(), batch.mark());
+        assert!(batch.merge(b"k", b"w", None).is_ok() && batch.delete(b"l").is_ok());
+        let longer = batch.mark();
+        batch.cut_back(mark);
+        assert_eq!((&batch, batch.operands()), (&before, 0));
+        batch.cut_back(longer);
+        assert_eq!(batch, before);
+        batch.clear();
+        assert_eq!(batch, Batch::new());
     }
 
     #[test]

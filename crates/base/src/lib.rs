@@ -43,7 +43,7 @@ pub mod prefix;
 pub mod range_delete;
 pub mod sst;
 
-pub use batch::{Batch, BatchOp, BatchOps};
+pub use batch::{Batch, BatchMark, BatchOp, BatchOps};
 pub use cursor::{BlockAddr, Columns, Cursor, Plain, Step};
 pub use entry::{Entry, Kind, UnixMillis, compare_internal};
 pub use envelope::{Envelope, ObjectKind};

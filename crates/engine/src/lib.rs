@@ -67,3 +67,5 @@ pub use writer::accept::Accept;
 pub use writer::commit::Commit;
 pub use writer::open::OpenOptions;
 pub use writer::snapshot::Snapshot;
+pub use writer::transaction::conditional::Condition;
+pub use writer::transaction::{Isolation, Savepoint, Transaction};

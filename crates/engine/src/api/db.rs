@@ -18,7 +18,7 @@ use crate::writer::open::{self, OpenOptions};
 use crate::writer::snapshot::Snapshot;
 use crate::writer::state::Writer;
 use siltstone_base::batch::encode_one;
-use siltstone_base::{Batch, BatchOps, Error, Kind, MergeOperator, Result, UnixMillis};
+use siltstone_base::{Batch, BatchOps, Error, Kind, Result, UnixMillis};
 use siltstone_manifest::Checkpoint;
 use std::fmt;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Database {
         Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
     }
 
-    fn writer(&self) -> Result<&Arc<Writer>> {
+    pub(super) fn writer(&self) -> Result<&Arc<Writer>> {
         let writer = &self.inner.writer;
         if writer.life.is_usable() {
             return Ok(writer);
@@ -168,15 +168,9 @@ impl Database {
         operand: &[u8],
         expires_in: Option<Duration>,
     ) -> Result<Accept> {
-        self.operator()?.check(operand)?;
+        self.inner.writer.context.operator_or_invalid()?.check(operand)?;
         let bytes = encode_one(Kind::Merge, key, operand, self.expiry(expires_in)?)?;
         self.writer()?.accept(bytes, 1)
-    }
-
-    fn operator(&self) -> Result<&Arc<dyn MergeOperator>> {
-        self.inner.writer.context.operator().ok_or_else(|| {
-            Error::invalid("the database was opened without a merge operator; bring one to open")
-        })
     }
 
     /// Accepts a batch as one atomic write.
@@ -186,7 +180,7 @@ impl Database {
     /// holds operands.
     pub fn write(&self, batch: &Batch) -> Result<Accept> {
         if batch.operands() > 0 {
-            let operator = self.operator()?;
+            let operator = self.inner.writer.context.operator_or_invalid()?;
             for op in BatchOps::new(batch.as_bytes()) {
                 let op = op?;
                 if op.kind == Kind::Merge {

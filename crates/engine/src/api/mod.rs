@@ -5,3 +5,4 @@ pub(crate) mod checkpoints;
 pub(crate) mod db;
 pub(crate) mod reader;
 pub(crate) mod stats;
+mod transactions;

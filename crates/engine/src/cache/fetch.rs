@@ -71,6 +71,16 @@ impl Needs {
         self.operator.get()
     }
 
+    /// The same, for what cannot do without.
+    ///
+    /// # Errors
+    /// Invalid where there is none.
+    pub(crate) fn operator_or_invalid(&self) -> Result<&Arc<dyn MergeOperator>> {
+        self.operator().ok_or_else(|| {
+            Error::invalid("the database was opened without a merge operator; bring one to open")
+        })
+    }
+
     /// Now, for expiry. It never goes back: what has ended for this handle stays ended, though the
     /// clock be set back.
     pub(crate) fn now(&self) -> UnixMillis {

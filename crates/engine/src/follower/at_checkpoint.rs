@@ -13,7 +13,7 @@ use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, WalId};
+use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
 use siltstone_memtable::Memtable;
@@ -191,6 +191,7 @@ fn assemble(
         frozen: Vec::new(),
         levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
         flushed_seq: flushed,
+        frozen_until: Seq::MAX,
     };
     Ok(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(manifest) })
 }

@@ -293,6 +293,7 @@ impl Follower {
             frozen: frozen.to_vec(),
             levels: Arc::clone(&self.levels),
             flushed_seq: version.flushed_seq,
+            frozen_until: Seq::MAX,
         };
         Some(ReaderView { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
     }

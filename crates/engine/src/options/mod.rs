@@ -46,6 +46,8 @@ pub struct Options {
     pub checkpoint_lifetime: Duration,
     /// Largest batch.
     pub max_batch_bytes: usize,
+    /// Memory for what was committed while transactions are open.
+    pub transaction_window_bytes: usize,
     /// Target size of a block of a table.
     pub block_bytes: usize,
     /// Codec of the blocks.
@@ -86,6 +88,7 @@ impl Default for Options {
             reader_checkpoint: true,
             checkpoint_lifetime: Duration::from_secs(600),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
+            transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
             compression: Codec::None,
             filter_bits_per_key: 10,
@@ -283,6 +286,7 @@ impl Options {
             "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
             "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
+            "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
             "compression" => self.compression = codec(&value)?,
             "filter_bits_per_key" => self.filter_bits_per_key = number as u32,
@@ -328,6 +332,7 @@ impl Options {
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
+            "transaction_window_bytes" => int(self.transaction_window_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
             "filter_bits_per_key" => OptionValue::Int(u64::from(self.filter_bits_per_key)),

@@ -125,6 +125,15 @@ pub(super) const TABLE: &[OptionInfo] = &[
         "Largest batch. A batch is atomic and lies in one WAL object.",
     ),
     info(
+        "transaction_window_bytes",
+        OptionKind::Bytes,
+        262_144.0,
+        64.0 * GIB,
+        "Memory for the keys that were written since the oldest open transaction began; none is \
+         open, none is taken. Over it the oldest are forgotten, and a transaction that began before \
+         them gets Conflict if it commits writes.",
+    ),
+    info(
         "block_bytes",
         OptionKind::Bytes,
         64.0,

@@ -105,8 +105,10 @@ impl BatchProbe {
     ) {
         answers.clear();
         answers.extend(keys.iter().map(|_| ProbeAnswer::Nothing));
-        for memtable in pin.tree.memtables().filter(|memtable| !memtable.is_empty()) {
-            in_memtable(memtable, pin, keys, answers);
+        for (memtable, seq) in pin.tree.memtables_at(pin.seq) {
+            if !memtable.is_empty() {
+                in_memtable(memtable, (pin.tree.flushed_seq, seq), keys, answers);
+            }
         }
         let filters = &*pin.tree.levels.filters;
         let runs = filters.bounds().runs();
@@ -298,11 +300,17 @@ fn in_block(block: Arc<Block>, key: &[u8], seq: Seq) -> ProbeAnswer {
     ProbeAnswer::Value(Value::of_block(block, range))
 }
 
-fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[ProbeKey<'_>], answers: &mut [ProbeAnswer]) {
+/// What a memtable says, of what in it is above `flushed` and at or below `seq`.
+fn in_memtable(
+    memtable: &Memtable,
+    (flushed, seq): (Seq, Seq),
+    keys: &[ProbeKey<'_>],
+    answers: &mut [ProbeAnswer],
+) {
     if memtable.has_range_deletes() {
         for (wanted, answer) in keys.iter().zip(answers.iter_mut()) {
             let open = matches!(answer, ProbeAnswer::Nothing);
-            if open && !memtable.deleted_at(wanted.key, pin.seq).is_none() {
+            if open && !memtable.deleted_at(wanted.key, seq).is_none() {
                 *answer = ProbeAnswer::Hard;
             }
         }
@@ -316,10 +324,10 @@ fn in_memtable(memtable: &Memtable, pin: &Pin, keys: &[ProbeKey<'_>], answers: &
         if !matches!(answer, ProbeAnswer::Nothing) {
             continue;
         }
-        let Some(found) = memtable.get_hashed(wanted.key, wanted.hash, pin.seq) else { continue };
+        let Some(found) = memtable.get_hashed(wanted.key, wanted.hash, seq) else { continue };
         let entry = found.entry();
         let plain = entry.kind.is_plain(entry.expires_at.is_some());
-        *answer = if plain && entry.seq > pin.tree.flushed_seq {
+        *answer = if plain && entry.seq > flushed {
             ProbeAnswer::Value(Value::of_memtable(found))
         } else {
             ProbeAnswer::Hard

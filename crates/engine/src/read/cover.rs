@@ -14,10 +14,12 @@ impl Scan {
     ) -> Option<Arc<Cover>> {
         let tree = &self.pin.tree;
         let mut seen = Vec::new();
-        for memtable in tree.memtables().filter(|memtable| memtable.has_range_deletes()) {
-            // Those that are in tables too are passed over, as entries are.
-            let all = memtable.range_deletes().into_iter();
-            seen.extend(all.filter(|one| one.seq > tree.flushed_seq));
+        for (memtable, seq) in tree.memtables_at(self.pin.seq) {
+            if memtable.has_range_deletes() {
+                // Those that are in tables too are passed over, as entries are.
+                let all = memtable.range_deletes().into_iter();
+                seen.extend(all.filter(|one| one.seq > tree.flushed_seq && one.seq <= seq));
+            }
         }
         for table in tables.filter(|table| !table.range_deletes().is_empty()) {
             seen.extend(table.range_deletes().list().iter().cloned());

@@ -148,11 +148,10 @@ pub(crate) fn lookup(
 ) -> Result<Lookup> {
     let view = pin.view(context);
     let mut resolve = Resolve::new(key, &view);
-    for memtable in pin.tree.memtables() {
+    for (memtable, mut seq) in pin.tree.memtables_at(pin.seq) {
         if memtable.has_range_deletes() {
-            delete_in_memtable(memtable, pin, key, &mut resolve);
+            delete_in_memtable(memtable, (pin, seq), key, &mut resolve);
         }
-        let mut seq = pin.seq;
         while let Some(found) = memtable.get_hashed(key, hash, seq) {
             if found.entry().seq <= pin.tree.flushed_seq {
                 break;
@@ -205,8 +204,13 @@ fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, mut resolve: Resolve<'_>) -> 
 /// Tells `resolve` of the memtable's range delete over the key. One that is in tables too is passed
 /// over, as entries are: in tables what is newer than it may have the number 0 by now.
 #[cold]
-fn delete_in_memtable(memtable: &Memtable, pin: &Pin, key: &[u8], resolve: &mut Resolve<'_>) {
-    let deleted = memtable.deleted_at(key, pin.seq);
+fn delete_in_memtable(
+    memtable: &Memtable,
+    (pin, seq): (&Pin, Seq),
+    key: &[u8],
+    resolve: &mut Resolve<'_>,
+) {
+    let deleted = memtable.deleted_at(key, seq);
     if deleted > pin.tree.flushed_seq {
         resolve.delete_older_than(deleted);
     }

@@ -9,6 +9,7 @@ mod get;
 mod keys;
 mod missing;
 mod partition;
+mod read_range;
 mod rows;
 pub(crate) mod scan;
 mod scan_source;
@@ -20,6 +21,7 @@ pub(crate) mod value;
 pub(crate) use batch_get::get_many;
 pub(crate) use get::get;
 pub use keys::Keys;
+pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};
 pub use scan::{Fill, Scan, ScanRange};
 

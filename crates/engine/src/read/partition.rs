@@ -32,13 +32,13 @@ impl Scan {
     /// stored data in tables; rows that are only in memtables fall where they belong and do not
     /// count.
     ///
-    /// A scan that was begun, goes backward, or is short stays whole. Of one with a limit
+    /// A scan that was begun, goes backward, belongs to a transaction, or is short stays whole. Of one with a limit
     /// ([`Scan::rows_left`]) the parts have none of their own: who takes their rows stops there.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.
     pub async fn partition(self, part_bytes: u64) -> Result<Vec<Scan>> {
-        if self.range.reverse || !self.is_untouched() {
+        if self.range.reverse || !self.is_untouched() || self.is_noted() {
             return Ok(vec![self]);
         }
         let handles: Vec<Arc<TableHandle>> = self.handles().cloned().collect();

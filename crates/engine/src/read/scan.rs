@@ -1,12 +1,14 @@
 //! Scans: a merge of cursors over memtables and tables, and the driver that fetches the blocks
 //! they lack.
 
-use super::scan_source::{Above, ScanSource};
+use super::read_range::ReadRange;
+use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
 use super::{Pin, Rows};
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::{BoxFuture, try_join_all};
+use parking_lot::Mutex;
 use siltstone_base::entry::prefix_end;
 use siltstone_base::{BlockAddr, Error, ErrorKind, Result, Seq, SstId, Step};
 use siltstone_merge::{Covered, Direction, Merge, RunCursor, TableBounds, Visible};
@@ -72,6 +74,8 @@ pub struct Scan {
     left: u64,
     /// Counts for the writer's floor while the scan lives.
     pub(super) held: Option<Guard>,
+    /// Notes how far rows were handed out, for a transaction.
+    noted: Option<Arc<Mutex<ReadRange>>>,
 }
 
 enum ScanState {
@@ -95,7 +99,12 @@ impl Scan {
         assert!(!empty, "planted: a range holds something");
         let state = if empty { ScanState::Ended } else { ScanState::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
-        Scan { context, pin, range, blocks, state, left, held }
+        Scan { context, pin, range, blocks, state, left, held, noted: None }
+    }
+
+    /// The same, which notes in `noted` how far rows were handed out.
+    pub(crate) fn noting(self, noted: Arc<Mutex<ReadRange>>) -> Scan {
+        Scan { noted: Some(noted), ..self }
     }
 
     /// Appends rows until the batch holds `max_rows` rows or `max_bytes` bytes (at least one row
@@ -128,11 +137,30 @@ impl Scan {
         if matches!(self.state, ScanState::Opening) && !self.open_in_memory()? {
             return Ok(Fill::NeedsBlocks);
         }
-        let filled = self.each_running(take);
+        let filled = match self.noted.clone() {
+            None => self.each_running(take),
+            Some(noted) => self.each_noted(&mut noted.lock(), take),
+        };
         if filled.is_err() {
             self.state = ScanState::Ended;
         }
         filled
+    }
+
+    fn each_noted(
+        &mut self,
+        noted: &mut ReadRange,
+        mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Fill> {
+        let filled = self.each_running(|key, value| {
+            noted.row(key);
+            take(key, value)
+        })?;
+        // A limit leaves the rest unread.
+        if filled == Fill::End && self.left > 0 {
+            noted.all();
+        }
+        Ok(filled)
     }
 
     fn each_running(&mut self, mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>) -> Result<Fill> {
@@ -190,6 +218,12 @@ impl Scan {
     /// Whether nothing of it was read yet.
     pub(super) fn is_untouched(&self) -> bool {
         matches!(self.state, ScanState::Opening)
+    }
+
+    /// Whether what is read of it counts for a transaction: read no further than is needed.
+    #[must_use]
+    pub fn is_noted(&self) -> bool {
+        self.noted.is_some()
     }
 
     /// The tables that overlap the range.
@@ -311,13 +345,16 @@ impl Scan {
         };
         let mut sources = Vec::with_capacity(1 + tree.frozen.len() + tree.levels.runs.len());
         // What comes into an empty one from now on is newer than the view.
-        sources.extend(tree.memtables().filter(|memtable| !memtable.is_empty()).map(|memtable| {
-            let newest = memtable.last_seq().unwrap_or(Seq::MAX);
+        let memtables = tree.memtables_at(self.pin.seq);
+        sources.extend(memtables.filter(|(memtable, _)| !memtable.is_empty()).map(|both| {
+            let (memtable, until) = both;
+            let newest = memtable.last_seq().unwrap_or(Seq::MAX).min(until);
             let mut cursor = memtable.cursor().expecting(self.left);
             if let Some(key) = self.range.edge() {
                 cursor.prefetch(key);
             }
-            over(ScanSource::Memtable(Above { cursor, floor: tree.flushed_seq }), newest)
+            let source = MemtablePart { cursor, floor: tree.flushed_seq, until };
+            over(ScanSource::Memtable(source), newest)
         }));
         // What these wait for comes beside what the memtables are about to wait for.
         self.hold_first_blocks(&mut reached);

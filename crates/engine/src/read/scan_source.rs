@@ -8,7 +8,7 @@ use siltstone_merge::{Covered, RunCursor};
 
 /// One input of the merge.
 pub(super) enum ScanSource {
-    Memtable(Above),
+    Memtable(MemtablePart),
     /// The only table of a run that overlaps the range, as most of L0 are.
     Table(ScanTable),
     Run(RunCursor<ScanTable>),
@@ -16,57 +16,73 @@ pub(super) enum ScanSource {
     Covered(Box<Covered<ScanSource>>),
 }
 
-/// A memtable's entries above a sequence number.
-pub(super) struct Above {
+/// So many entries of a memtable are passed over one by one before those of a key are sought past:
+/// a seek costs some ten moves.
+const MOVES_BEFORE_SEEK: u32 = 8;
+
+/// A memtable's entries above one sequence number, up to another.
+pub(super) struct MemtablePart {
     pub(super) cursor: MemCursor,
     pub(super) floor: Seq,
+    pub(super) until: Seq,
 }
 
-impl Above {
-    /// Passes over entries at or below the floor. Memtables never lack a block.
-    fn settle(
-        &mut self,
-        mut step: Step,
-        onward: fn(&mut MemCursor) -> Result<Step>,
-    ) -> Result<Step> {
+impl MemtablePart {
+    /// Passes over entries outside of the part. Memtables never lack a block.
+    fn settle(&mut self, mut step: Step, forward: bool) -> Result<Step> {
+        let mut passed = 0;
         while step == Step::Ready
-            && self.cursor.entry().is_some_and(|entry| entry.seq <= self.floor)
+            && let Some((key, seq)) = self.cursor.key()
+            && !(self.floor < seq && seq <= self.until)
         {
-            step = onward(&mut self.cursor)?;
+            passed += 1;
+            step = if seq > self.until && passed % MOVES_BEFORE_SEEK == 0 {
+                // A key that others write all the time has any number of them.
+                let key = key.to_vec();
+                if forward {
+                    self.cursor.seek(&key, self.until)?
+                } else {
+                    self.cursor.seek_before(&key, Seq::MAX)?
+                }
+            } else if forward {
+                self.cursor.next()?
+            } else {
+                self.cursor.prev()?
+            };
         }
         Ok(step)
     }
 }
 
-impl Cursor for Above {
+impl Cursor for MemtablePart {
     fn seek_first(&mut self) -> Result<Step> {
         let step = self.cursor.seek_first()?;
-        self.settle(step, MemCursor::next)
+        self.settle(step, true)
     }
 
     fn seek_last(&mut self) -> Result<Step> {
         let step = self.cursor.seek_last()?;
-        self.settle(step, MemCursor::prev)
+        self.settle(step, false)
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
         let step = self.cursor.seek(key, seq)?;
-        self.settle(step, MemCursor::next)
+        self.settle(step, true)
     }
 
     fn seek_before(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
         let step = self.cursor.seek_before(key, seq)?;
-        self.settle(step, MemCursor::prev)
+        self.settle(step, false)
     }
 
     fn next(&mut self) -> Result<Step> {
         let step = self.cursor.next()?;
-        self.settle(step, MemCursor::next)
+        self.settle(step, true)
     }
 
     fn prev(&mut self) -> Result<Step> {
         let step = self.cursor.prev()?;
-        self.settle(step, MemCursor::prev)
+        self.settle(step, false)
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
@@ -78,7 +94,7 @@ impl Cursor for Above {
     }
 
     fn plain(&self, seq: Seq, most: usize) -> usize {
-        self.cursor.plain_above(self.floor, seq, most)
+        self.cursor.plain_above(self.floor, seq.min(self.until), most)
     }
 
     #[inline]

@@ -23,12 +23,30 @@ pub(crate) struct Tree {
     /// reader's may reach below what has been flushed meanwhile. `NONE` for a writer, whose
     /// memtables go the moment their tables come.
     pub(crate) flushed_seq: Seq,
+    /// Entries above it are passed over in the frozen memtables: they came after the moment that a
+    /// transaction reads at, whose own writes are the active one and have numbers above it.
+    /// `Seq::MAX` otherwise.
+    pub(crate) frozen_until: Seq,
 }
 
 impl Tree {
     /// Memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         std::iter::once(&self.active).chain(self.frozen.iter())
+    }
+
+    /// The same, each with the newest number that a view at `seq` sees of it.
+    pub(crate) fn memtables_at(&self, seq: Seq) -> impl Iterator<Item = (&Arc<Memtable>, Seq)> {
+        let frozen = seq.min(self.frozen_until);
+        let older = self.frozen.iter().map(move |memtable| (memtable, frozen));
+        std::iter::once((&self.active, seq)).chain(older)
+    }
+
+    /// This one as it was at `seq`, under what a transaction writes.
+    pub(crate) fn under(&self, own: Arc<Memtable>, seq: Seq) -> Tree {
+        let frozen = self.memtables().cloned().collect();
+        let (levels, flushed_seq) = (Arc::clone(&self.levels), self.flushed_seq);
+        Tree { active: own, frozen, levels, flushed_seq, frozen_until: seq }
     }
 }
 

@@ -6,6 +6,8 @@ use super::buffer::WalBuffer;
 use super::durability::Durability;
 use super::pressure::Hold;
 use super::state::Writer;
+use super::transaction::footprint::touched;
+use super::transaction::window::Window;
 use crate::io::env::Env;
 use crate::io::store::counting::Requests;
 use crate::io::store::troubles::explained;
@@ -28,6 +30,8 @@ pub(crate) struct Tail {
     pub(crate) active: Arc<Memtable>,
     /// Bytes of frozen memtables not yet in tables.
     pub(crate) frozen_bytes: usize,
+    /// What was committed while transactions are open.
+    pub(crate) window: Window,
     /// When what was accepted under pressure is paid for.
     pub(crate) paid_by: Duration,
     /// Set once the handle takes no more writes: why.
@@ -38,9 +42,11 @@ impl Tail {
     pub(crate) fn new(
         next_seq: Seq,
         wal: WalBuffer,
+        window: Window,
         (active, frozen_bytes): (Arc<Memtable>, usize),
     ) -> Self {
-        Tail { next_seq, wal, active, frozen_bytes, paid_by: Duration::ZERO, ended: None }
+        let (paid_by, ended) = (Duration::ZERO, None);
+        Tail { next_seq, wal, active, frozen_bytes, window, paid_by, ended }
     }
 
     pub(crate) fn unflushed_bytes(&self) -> usize {
@@ -117,6 +123,20 @@ impl Writer {
     /// # Errors
     /// Invalid over `max_batch_bytes`; Fenced, Closed once the handle has ended.
     pub(crate) fn accept(self: &Arc<Self>, bytes: Arc<[u8]>, ops: u32) -> Result<Accept> {
+        self.accept_if(bytes, ops, |_| Ok(()))
+    }
+
+    /// As [`Writer::accept`], where `holds` says so of what was committed before. It is asked under
+    /// the lock under which the batch takes its numbers (RFC 0025, O3).
+    ///
+    /// # Errors
+    /// As [`Writer::accept`], and those of `holds`.
+    pub(crate) fn accept_if(
+        self: &Arc<Self>,
+        bytes: Arc<[u8]>,
+        ops: u32,
+        holds: impl FnOnce(&Window) -> Result<()>,
+    ) -> Result<Accept> {
         if bytes.len() > self.options.max_batch_bytes {
             return Err(Error::invalid(
                 "the batch is over max_batch_bytes; split it, or raise the option \
@@ -129,6 +149,7 @@ impl Writer {
         if let Some(ended) = &tail.ended {
             return Err(ended.clone());
         }
+        holds(&tail.window)?;
         if let Err(hold) = self.admit(&mut tail, bytes.len()) {
             drop(tail);
             return Ok(Accept::Pressure(self.held_up(hold)));
@@ -167,6 +188,11 @@ impl Writer {
         tail.active.insert_batch(first, bytes)?;
         let news = tail.wal.push(first, ops, bytes, || self.env.clock.monotonic());
         tail.next_seq = last.next();
+        if tail.window.is_on() {
+            for one in touched(bytes) {
+                tail.window.note(last, one?);
+            }
+        }
         self.publish(last);
         Ok((last, news))
     }

@@ -1,5 +1,6 @@
 //! The writer: opening and fencing, the commit in the caller's thread, the WAL behind it, flushes,
-//! stalls, checkpoints, and the compactor and the collector of its process (RFC 0003, 0004, 0022).
+//! stalls, checkpoints, transactions, and the compactor and the collector of its process (RFC 0003,
+//! 0004, 0022, 0025).
 
 pub(crate) mod accept;
 pub(crate) mod buffer;
@@ -21,4 +22,5 @@ pub(crate) mod pressure;
 pub(crate) mod snapshot;
 pub(crate) mod stalls;
 pub(crate) mod state;
+pub(crate) mod transaction;
 pub(crate) mod wal;

@@ -29,6 +29,11 @@ impl Snapshot {
         Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold() }))
     }
 
+    /// Of everything accepted, whatever `read_durable_only` says.
+    pub(crate) fn of_accepted(writer: &Arc<Writer>) -> Snapshot {
+        Snapshot(Arc::new(Held { writer: Arc::clone(writer), pin: writer.hold_accepted() }))
+    }
+
     pub(crate) fn pin(&self) -> &Pin {
         &self.0.pin
     }

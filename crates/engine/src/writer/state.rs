@@ -14,6 +14,7 @@ use super::life::{Phase, WriterLife};
 use super::log::{DurableLog, UnflushedWal};
 use super::nudges::Nudges;
 use super::pressure::Pressure;
+use super::transaction::window::Window;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::compact::Compactor;
@@ -103,6 +104,7 @@ impl Writer {
             frozen: start.frozen,
             levels: start.levels,
             flushed_seq: Seq::NONE,
+            frozen_until: Seq::MAX,
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
         let nudges = Nudges::new(start.pins_nudge);
@@ -114,6 +116,7 @@ impl Writer {
             deadline: start.options.deadline,
         });
         let buffer = WalBuffer::new(start.options.flush_bytes);
+        let window = Window::new(start.options.transaction_window_bytes);
         let last = start.last_seq;
         Arc::new(Writer {
             env: start.env,
@@ -126,7 +129,7 @@ impl Writer {
             pins: tokio::sync::Mutex::new(start.pins),
             life: WriterLife::new(start.occupancy),
             nudges,
-            tail: Mutex::new(Tail::new(last.next(), buffer, (start.active, frozen_bytes))),
+            tail: Mutex::new(Tail::new(last.next(), buffer, window, (start.active, frozen_bytes))),
             durability: start.durability,
             awaiting,
             pressure: start.pressure,
@@ -179,15 +182,18 @@ impl Writer {
     /// tree's lock, since between loading one and the other a flush could drop versions that the
     /// older number still needs.
     pub(crate) fn pin(&self) -> Pin {
+        let pin = self.pin_accepted();
+        if self.options.read_durable_only && !cfg!(mutation = "bound_ignored") {
+            return Pin { seq: pin.seq.min(self.durability.durable()), ..pin };
+        }
+        pin
+    }
+
+    /// As [`Writer::pin`], of everything accepted.
+    pub(crate) fn pin_accepted(&self) -> Pin {
         let now = self.context.now();
         let tree = self.tree.read();
-        let visible = self.visible();
-        let seq = if self.options.read_durable_only && !cfg!(mutation = "bound_ignored") {
-            visible.min(self.durability.durable())
-        } else {
-            visible
-        };
-        Pin { tree: Arc::clone(&tree), seq, now }
+        Pin { seq: self.visible(), tree: Arc::clone(&tree), now }
     }
 
     /// The WAL object `id`, which ends with `last_seq`, is durable, and so is all before it.
@@ -216,6 +222,7 @@ impl Writer {
             frozen,
             levels: Arc::clone(&tree.levels),
             flushed_seq: Seq::NONE,
+            frozen_until: Seq::MAX,
         });
         drop(tree);
         self.nudges.flush.notify_one();
@@ -240,6 +247,7 @@ impl Writer {
             frozen,
             levels,
             flushed_seq: Seq::NONE,
+            frozen_until: Seq::MAX,
         });
         drop(tree);
         drop(tail);
@@ -262,6 +270,11 @@ impl Writer {
     /// A pin that counts for the floor until it is released.
     pub(crate) fn hold(&self) -> Pin {
         self.held.hold(|| self.pin())
+    }
+
+    /// As [`Writer::hold`], of everything accepted.
+    pub(crate) fn hold_accepted(&self) -> Pin {
+        self.held.hold(|| self.pin_accepted())
     }
 
     /// The oldest sequence number that somebody in this process may still read at.

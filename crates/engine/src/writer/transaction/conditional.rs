@@ -1,0 +1,155 @@
+//! Writes on a condition: one key is read, and written where it is what it should be and nobody was
+//! quicker (RFC 0025, O6).
+
+use super::Registered;
+use super::footprint::Footprint;
+use crate::read::answer::Answer;
+use crate::read::value::Value;
+use crate::read::{Pin, get};
+use crate::writer::accept::Accept;
+use crate::writer::commit::Commit;
+use crate::writer::state::Writer;
+use futures::future::BoxFuture;
+use siltstone_base::{Error, ErrorKind, Result};
+use std::sync::Arc;
+
+/// What the key must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// Absent.
+    Absent,
+    /// Of this value.
+    Value(Vec<u8>),
+    /// There; absent it stays so, and nothing is written.
+    Present,
+}
+
+/// What became of it: the value that was there, and the commit; no commit where a key that was to
+/// be there is not.
+pub(crate) type Outcome = (Option<Value>, Option<Commit>);
+
+/// One write.
+pub(crate) struct Conditional {
+    writer: Arc<Writer>,
+    key: Vec<u8>,
+    /// A batch of one operation on the key.
+    bytes: Arc<[u8]>,
+    condition: Condition,
+    footprint: Footprint,
+}
+
+/// A moment at which the key is read.
+struct Moment {
+    pin: Pin,
+    registered: Registered,
+}
+
+enum Settled {
+    Done(Outcome),
+    /// Somebody wrote the key meanwhile.
+    Overtaken,
+    /// There is no room: await, then read again.
+    Waits(BoxFuture<'static, Result<()>>),
+}
+
+impl Conditional {
+    pub(crate) fn new(
+        writer: &Arc<Writer>,
+        key: &[u8],
+        bytes: Arc<[u8]>,
+        condition: Condition,
+    ) -> Conditional {
+        let footprint = Footprint::of_key(key);
+        Conditional { writer: Arc::clone(writer), key: key.to_vec(), bytes, condition, footprint }
+    }
+
+    /// Reads, compares, writes: at once where memory has the key and there is room.
+    ///
+    /// # Errors
+    /// Conflict where the condition does not hold; those of a read and of a write.
+    pub(crate) fn run(self) -> Result<Answer<Outcome>> {
+        loop {
+            let moment = self.moment()?;
+            match self.read(&moment)? {
+                Answer::Ready(found) => match self.settle(&moment, found)? {
+                    Settled::Done(outcome) => return Ok(Answer::Ready(outcome)),
+                    Settled::Overtaken => {}
+                    Settled::Waits(room) => {
+                        drop(moment);
+                        return Ok(Answer::Pending(Box::pin(async move {
+                            room.await?;
+                            self.again().await
+                        })));
+                    }
+                },
+                Answer::Pending(read) => {
+                    return Ok(Answer::Pending(Box::pin(async move {
+                        let found = read.await?;
+                        let settled = self.settle(&moment, found)?;
+                        drop(moment);
+                        match settled {
+                            Settled::Done(outcome) => return Ok(outcome),
+                            Settled::Overtaken => {}
+                            Settled::Waits(room) => room.await?,
+                        }
+                        self.again().await
+                    })));
+                }
+            }
+        }
+    }
+
+    async fn again(self) -> Result<Outcome> {
+        loop {
+            let moment = self.moment()?;
+            let found = self.read(&moment)?.wait().await?;
+            let settled = self.settle(&moment, found)?;
+            drop(moment);
+            match settled {
+                Settled::Done(outcome) => return Ok(outcome),
+                Settled::Overtaken => {}
+                Settled::Waits(room) => room.await?,
+            }
+        }
+    }
+
+    fn moment(&self) -> Result<Moment> {
+        let (pin, registered) = self.writer.register(|writer| writer.pin_accepted())?;
+        Ok(Moment { pin, registered })
+    }
+
+    fn read(&self, moment: &Moment) -> Result<Answer<Option<Value>>> {
+        get(&self.writer.context, moment.pin.clone(), &self.key)
+    }
+
+    fn settle(&self, moment: &Moment, found: Option<Value>) -> Result<Settled> {
+        if self.condition == Condition::Present && found.is_none() {
+            return Ok(Settled::Done((None, None)));
+        }
+        self.holds(found.as_deref())?;
+        let seq = moment.registered.seq;
+        let accepted = self
+            .writer
+            .accept_if(Arc::clone(&self.bytes), 1, |window| window.check(seq, &self.footprint));
+        match accepted {
+            Ok(Accept::Accepted(commit)) => Ok(Settled::Done((found, Some(commit)))),
+            Ok(Accept::Pressure(room)) => Ok(Settled::Waits(room)),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Settled::Overtaken),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the key is what it should be.
+    fn holds(&self, found: Option<&[u8]>) -> Result<()> {
+        let text = match (&self.condition, found) {
+            (Condition::Absent, Some(_)) => "the key is there, and was to be absent (if_absent)",
+            (Condition::Value(_), None) => "the key is absent, and was to have a value (if_value)",
+            (Condition::Value(value), Some(found)) if *value != found => {
+                "the key has another value than the one that was to be there (if_value)"
+            }
+            _ => return Ok(()),
+        };
+        let error = Error::new(ErrorKind::Conflict, text);
+        Err(error.with("key", self.key.escape_ascii()))
+    }
+}

@@ -1,0 +1,182 @@
+//! What a transaction must find untouched, and whether a commit touched it (RFC 0025, O2, O4).
+//! Pure.
+
+use crate::read::Keys;
+use siltstone_base::{Batch, BatchOps, Error, ErrorKind, Kind, Result};
+
+/// What a commit touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched<'a> {
+    /// A key.
+    Key(&'a [u8]),
+    /// Every key of `[start, end)`.
+    Range(&'a [u8], &'a [u8]),
+}
+
+/// What the operations of an encoded batch touch.
+pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<Touched<'_>>> {
+    BatchOps::new(bytes).map(|op| {
+        op.map(|op| match op.kind {
+            Kind::RangeDelete => Touched::Range(op.key, op.value),
+            _ => Touched::Key(op.key),
+        })
+    })
+}
+
+/// A range of keys: from `start`, below `end`; `None` to the end of all keys. From the empty key:
+/// from the beginning.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Range {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Option<Vec<u8>>,
+}
+
+impl Range {
+    fn holds(&self, key: &[u8]) -> bool {
+        self.start.as_slice() <= key && self.is_below_end(key)
+    }
+
+    fn is_below_end(&self, key: &[u8]) -> bool {
+        self.end.as_deref().is_none_or(|end| key < end)
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.is_below_end(&self.start)
+    }
+}
+
+/// A commit touched what was not to be touched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Clash {
+    /// The key that both have to do with; of two ranges, the first key of what they share.
+    pub(crate) key: Vec<u8>,
+    /// Whether it lies in a range of the footprint, and is none of its keys.
+    pub(crate) in_range: bool,
+}
+
+impl From<Clash> for Error {
+    fn from(clash: Clash) -> Error {
+        let text = if clash.in_range {
+            "another commit has changed a range that this transaction depends on; run it again \
+             (siltstone.retry does)"
+        } else {
+            "another commit has changed a key that this transaction depends on; run it again \
+             (siltstone.retry does)"
+        };
+        Error::new(ErrorKind::Conflict, text).with("key", clash.key.escape_ascii())
+    }
+}
+
+/// Keys and ranges, sorted so that each question is a binary search.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Footprint {
+    /// Ascending, each once.
+    keys: Keys,
+    /// Ascending and disjoint.
+    ranges: Vec<Range>,
+}
+
+impl Footprint {
+    /// Of keys and ranges in any order.
+    pub(crate) fn new(keys: &Keys, ranges: Vec<Range>) -> Footprint {
+        Footprint { keys: sorted(keys), ranges: joined(ranges) }
+    }
+
+    /// Of one key.
+    pub(crate) fn of_key(key: &[u8]) -> Footprint {
+        Footprint { keys: [key].into_iter().collect(), ranges: Vec::new() }
+    }
+
+    /// Of what the batch writes.
+    ///
+    /// # Errors
+    /// Never: a batch reads back what was put in.
+    pub(crate) fn of_writes(batch: &Batch) -> Result<Footprint> {
+        let (mut keys, mut ranges) = (Keys::default(), Vec::new());
+        for one in touched(batch.as_bytes()) {
+            match one? {
+                Touched::Key(key) => keys.push(key),
+                Touched::Range(start, end) => {
+                    ranges.push(Range { start: start.to_vec(), end: Some(end.to_vec()) });
+                }
+            }
+        }
+        Ok(Footprint::new(&keys, ranges))
+    }
+
+    /// Whether it minds what was touched.
+    pub(crate) fn clash(&self, touched: Touched<'_>) -> Option<Clash> {
+        match touched {
+            Touched::Key(key) => {
+                let at = self.first_key(key);
+                if at < self.keys.len() && self.keys.key(at) == key {
+                    return Some(Clash { key: key.to_vec(), in_range: false });
+                }
+                let range = self.reaching(key).first().filter(|range| range.holds(key));
+                range.map(|_| Clash { key: key.to_vec(), in_range: true })
+            }
+            Touched::Range(start, end) => {
+                let at = self.first_key(start);
+                if at < self.keys.len() && self.keys.key(at) < end {
+                    return Some(Clash { key: self.keys.key(at).to_vec(), in_range: false });
+                }
+                let range =
+                    self.reaching(start).first().filter(|range| range.start.as_slice() < end)?;
+                let first = start.max(range.start.as_slice());
+                Some(Clash { key: first.to_vec(), in_range: true })
+            }
+        }
+    }
+
+    /// The place of the first key at or above `key`.
+    fn first_key(&self, key: &[u8]) -> usize {
+        let (mut from, mut to) = (0, self.keys.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            if self.keys.key(middle) < key {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from
+    }
+
+    /// The ranges that reach beyond `key`.
+    fn reaching(&self, key: &[u8]) -> &[Range] {
+        let at = self.ranges.partition_point(|range| !range.is_below_end(key));
+        self.ranges.get(at..).unwrap_or_default()
+    }
+}
+
+/// The keys in order, each once.
+pub(crate) fn sorted(keys: &Keys) -> Keys {
+    let mut all: Vec<&[u8]> = keys.iter().collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().collect()
+}
+
+/// Ranges that cover the same keys, in order and disjoint.
+pub(crate) fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable();
+    let mut joined: Vec<Range> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end.as_ref().is_none_or(|end| *end >= range.start) => {
+                let longer = match (&last.end, &range.end) {
+                    (None, _) | (_, None) => None,
+                    (Some(one), Some(other)) => Some(one.max(other).clone()),
+                };
+                last.end = longer;
+            }
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+#[path = "footprint/tests.rs"]
+mod tests;

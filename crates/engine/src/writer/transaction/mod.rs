@@ -1,0 +1,410 @@
+//! Transactions (RFC 0025): reads at one number, writes of one batch, accepted together where
+//! nothing that they depend on was committed meanwhile.
+
+pub(crate) mod conditional;
+pub(crate) mod footprint;
+mod own;
+mod reads;
+pub(crate) mod window;
+
+use super::accept::Accept;
+use super::snapshot::Snapshot;
+use super::state::Writer;
+use crate::read::answer::Answer;
+use crate::read::value::Value;
+use crate::read::{self, Keys, Pin, ReadRange, Scan, ScanRange};
+use footprint::Footprint;
+use own::{Own, OwnSays};
+use parking_lot::Mutex;
+use reads::Reads;
+use siltstone_base::entry::check_key;
+use siltstone_base::{Batch, BatchMark, Error, ErrorKind, Result, Seq, UnixMillis};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Rounds of validation outside of the lock at most. Each leaves what was committed during the one
+/// before it, so a few leave next to nothing, unless others commit faster than one can compare.
+const ROUNDS: usize = 4;
+
+/// What a transaction's commit depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// On everything that it has read: as if all of it had happened at the commit.
+    #[default]
+    Serializable,
+    /// On the keys that it writes: the first to commit wins. Two transactions may each read what
+    /// the other one changes (write skew).
+    Snapshot,
+}
+
+/// A transaction of the one writer. It waits for nobody: its commit is accepted, or is Conflict. All
+/// clones are one transaction; dropping the last one rolls it back.
+#[derive(Clone)]
+pub struct Transaction(Arc<Inner>);
+
+struct Inner {
+    isolation: Isolation,
+    seq: Seq,
+    writer: Arc<Writer>,
+    state: Mutex<State>,
+}
+
+enum State {
+    Open(Box<Open>),
+    /// What became of it.
+    Ended(&'static str),
+}
+
+/// What an open transaction holds.
+struct Open {
+    base: Snapshot,
+    batch: Batch,
+    own: Option<Own>,
+    reads: Reads,
+    savepoints: Vec<(Savepoint, BatchMark)>,
+    /// Nothing up to here touched what it depends on.
+    validated: Seq,
+    _registered: Registered,
+}
+
+/// A moment of a transaction that it can go back to.
+#[derive(Clone, Debug)]
+pub struct Savepoint(Arc<()>);
+
+/// A number that the window knows somebody to read at.
+pub(super) struct Registered {
+    writer: Arc<Writer>,
+    seq: Seq,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.writer.tail.lock().window.let_go(self.seq);
+    }
+}
+
+impl Writer {
+    /// What `take` takes at the newest accepted number, which the window knows from then on.
+    ///
+    /// # Errors
+    /// Why the handle has ended.
+    fn register<T>(
+        self: &Arc<Self>,
+        take: impl FnOnce(&Arc<Writer>) -> T,
+    ) -> Result<(T, Registered)> {
+        let mut tail = self.tail.lock();
+        if let Some(ended) = &tail.ended {
+            return Err(ended.clone());
+        }
+        let seq = tail.next_seq.minus(1);
+        if cfg!(mutation = "registered_late") {
+            drop(tail);
+            let taken = take(self);
+            self.tail.lock().window.register(self.visible());
+            return Ok((taken, Registered { writer: Arc::clone(self), seq: self.visible() }));
+        }
+        tail.window.register(seq);
+        let taken = take(self);
+        drop(tail);
+        Ok((taken, Registered { writer: Arc::clone(self), seq }))
+    }
+}
+
+impl Transaction {
+    pub(crate) fn begin(writer: &Arc<Writer>, isolation: Isolation) -> Result<Transaction> {
+        let (base, registered) = writer.register(Snapshot::of_accepted)?;
+        let seq = base.seq();
+        let open = Open {
+            base,
+            batch: Batch::new(),
+            own: None,
+            reads: Reads::default(),
+            savepoints: Vec::new(),
+            validated: registered.seq,
+            _registered: registered,
+        };
+        let (writer, state) = (Arc::clone(writer), Mutex::new(State::Open(Box::new(open))));
+        Ok(Transaction(Arc::new(Inner { isolation, seq, writer, state })))
+    }
+
+    /// The last sequence number of others that it sees.
+    #[must_use]
+    pub fn seq(&self) -> Seq {
+        self.0.seq
+    }
+
+    /// What its commit depends on.
+    #[must_use]
+    pub fn isolation(&self) -> Isolation {
+        self.0.isolation
+    }
+
+    /// What became of it: `None` while it is open.
+    #[must_use]
+    pub fn ended(&self) -> Option<&'static str> {
+        match &*self.0.state.lock() {
+            State::Open(_) => None,
+            State::Ended(how) => Some(how),
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
+        match &mut *self.0.state.lock() {
+            State::Open(open) => work(open),
+            State::Ended(how) => {
+                let text = format!("the transaction is over: it was {how}; begin another one");
+                Err(Error::new(ErrorKind::Closed, text))
+            }
+        }
+    }
+
+    fn tracks(&self) -> bool {
+        self.0.isolation == Isolation::Serializable
+    }
+
+    /// The value of `key`: what the transaction wrote, else what was there when it began.
+    ///
+    /// # Errors
+    /// Closed once it is over; Invalid for what is no key; those of the awaited part.
+    pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
+        check_key(key)?;
+        let pin = self.with(|open| {
+            let says = open.own_says(key)?;
+            if self.tracks() && says != OwnSays::All {
+                open.reads.key(key);
+            }
+            if says == OwnSays::Nothing { Ok(open.base.pin().clone()) } else { open.view() }
+        })?;
+        read::get(&self.0.writer.context, pin, key)
+    }
+
+    /// The values of `keys`, in their order.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        let keys = Arc::new(keys.into());
+        for key in keys.iter() {
+            check_key(key)?;
+        }
+        let pin = self.with(|open| {
+            for key in keys.iter().filter(|_| self.tracks()) {
+                if open.own_says(key)? != OwnSays::All {
+                    open.reads.key(key);
+                }
+            }
+            open.view()
+        })?;
+        read::get_many(&self.0.writer.context, pin, keys)
+    }
+
+    /// Iterates over a range as it is now for the transaction; what it writes later does not show.
+    /// The range counts as read as far as rows are handed out, gaps included.
+    ///
+    /// # Errors
+    /// Closed once it is over.
+    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+        self.with(|open| {
+            let noted = self.tracks().then(|| Arc::new(Mutex::new(ReadRange::new(&range))));
+            let (pin, guard) = (open.view()?, Arc::new(open.base.clone()));
+            let scan = Scan::new(self.0.writer.context.clone(), pin, range, Some(guard));
+            Ok(match noted {
+                Some(noted) => {
+                    open.reads.scan(&noted);
+                    scan.noting(noted)
+                }
+                None => scan,
+            })
+        })
+    }
+
+    /// Sets `key` to `value`, until `expires_at` where given.
+    ///
+    /// # Errors
+    /// Closed once it is over; Invalid for a bad key or value.
+    pub fn put(&self, key: &[u8], value: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
+        self.with(|open| open.batch.put(key, value, expires_at))
+    }
+
+    /// Deletes `key`.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.with(|open| open.batch.delete(key))
+    }
+
+    /// Deletes every key of `[start, end)`.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; Invalid when `start` is not below `end`.
+    pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.with(|open| open.batch.delete_range(start, end))
+    }
+
+    /// Adds a merge operand to `key`.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; Invalid without a merge operator, and for what it does not take.
+    pub fn merge(&self, key: &[u8], operand: &[u8], expires_at: Option<UnixMillis>) -> Result<()> {
+        self.0.writer.context.operator_or_invalid()?.check(operand)?;
+        self.with(|open| open.batch.merge(key, operand, expires_at))
+    }
+
+    /// The moment at which something written now with this life time expires.
+    ///
+    /// # Errors
+    /// Invalid, as [`UnixMillis::after`] has it.
+    pub fn expiry(&self, expires_in: Option<Duration>) -> Result<Option<UnixMillis>> {
+        expires_in.map(|life| self.0.writer.context.now().after(life)).transpose()
+    }
+
+    /// A moment to go back to.
+    ///
+    /// # Errors
+    /// Closed once it is over.
+    pub fn savepoint(&self) -> Result<Savepoint> {
+        self.with(|open| {
+            let savepoint = Savepoint(Arc::new(()));
+            open.savepoints.push((savepoint.clone(), open.batch.mark()));
+            Ok(savepoint)
+        })
+    }
+
+    /// Forgets what was written since the savepoint, which stays, and the savepoints since. What
+    /// was read since stays read: it may have decided what is written now.
+    ///
+    /// # Errors
+    /// Closed once it is over; Invalid for a savepoint of another transaction, or one that was
+    /// forgotten.
+    pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        self.with(|open| {
+            let found =
+                open.savepoints.iter().position(|(one, _)| Arc::ptr_eq(&one.0, &savepoint.0));
+            let found = found.and_then(|at| Some((at, open.savepoints.get(at)?.1)));
+            let (at, mark) = found.ok_or_else(|| {
+                Error::invalid(
+                    "no such savepoint: it is of another transaction, or an earlier one was gone \
+                     back to since",
+                )
+            })?;
+            open.savepoints.truncate(at + 1);
+            open.batch.cut_back(mark);
+            open.own = None;
+            Ok(())
+        })
+    }
+
+    /// Accepts what was written, where nothing that it depends on was committed meanwhile, and ends
+    /// the transaction. `None` where nothing was written: then nothing is checked either. Answered
+    /// with pressure it has done nothing; await, then commit again.
+    ///
+    /// # Errors
+    /// Conflict, naming the key: the transaction is over. Invalid over `max_batch_bytes`; Closed,
+    /// Fenced.
+    pub fn commit(&self) -> Result<Option<Accept>> {
+        let committed = self.with(|open| {
+            if open.batch.is_empty() {
+                return Ok(None);
+            }
+            open.commit(&self.0.writer, self.0.isolation).map(Some)
+        });
+        match &committed {
+            Ok(Some(Accept::Pressure(_))) => {}
+            Ok(None | Some(Accept::Accepted(_))) => self.end("committed"),
+            Err(error) if error.kind() == ErrorKind::Conflict => self.end("ended by a conflict"),
+            Err(_) => {}
+        }
+        committed.map_err(|error| error.during("commit"))
+    }
+
+    /// Whether a commit takes no longer than a put: little was written, and little by others since.
+    #[must_use]
+    pub fn is_light(&self, most_bytes: usize) -> bool {
+        match &*self.0.state.lock() {
+            State::Open(open) => {
+                open.batch.as_bytes().len() <= most_bytes
+                    && open.reads.is_few()
+                    && self.0.writer.tail.lock().window.is_little_above(open.validated)
+            }
+            State::Ended(_) => true,
+        }
+    }
+
+    /// Forgets what was written and ends the transaction. One that is over stays what it is.
+    pub fn rollback(&self) {
+        if self.ended().is_none() {
+            self.end("rolled back");
+        }
+    }
+
+    fn end(&self, how: &'static str) {
+        let held = std::mem::replace(&mut *self.0.state.lock(), State::Ended(how));
+        // Outside of the lock.
+        drop(held);
+    }
+}
+
+impl Open {
+    /// What the transaction's own writes say about a key.
+    fn own_says(&mut self, key: &[u8]) -> Result<OwnSays> {
+        if self.batch.is_empty() {
+            return Ok(OwnSays::Nothing);
+        }
+        match own::of_few(&self.batch, key)? {
+            Some(says) => Ok(says),
+            None => Ok(self.own()?.says(key)),
+        }
+    }
+
+    /// The own writes, in order.
+    fn own(&mut self) -> Result<&Own> {
+        let base = self.base.pin();
+        let own = self.own.get_or_insert_with(|| Own::over(base));
+        own.take(base.seq, &self.batch)?;
+        Ok(own)
+    }
+
+    /// The own writes over the base.
+    fn view(&mut self) -> Result<Pin> {
+        if self.batch.is_empty() {
+            return Ok(self.base.pin().clone());
+        }
+        let (base, now) = (self.base.pin().seq, self.base.pin().now);
+        let seq = base.plus(u64::from(self.batch.ops()));
+        Ok(Pin { tree: Arc::clone(self.own()?.tree()), seq, now })
+    }
+
+    fn commit(&mut self, writer: &Arc<Writer>, isolation: Isolation) -> Result<Accept> {
+        let footprint = match isolation {
+            Isolation::Serializable => self.reads.footprint(),
+            Isolation::Snapshot => Footprint::of_writes(&self.batch)?,
+        };
+        for _ in 0..ROUNDS {
+            let above = writer.tail.lock().window.above(self.validated)?;
+            let Some(stretch) = above else { break };
+            if let Some(clash) = stretch.clash(self.validated, &footprint) {
+                return Err(clash.into());
+            }
+            self.validated = stretch.until;
+        }
+        let (bytes, validated) = (Arc::from(self.batch.as_bytes()), self.validated);
+        writer.accept_if(bytes, self.batch.ops(), |window| {
+            if cfg!(mutation = "validated_before_lock") {
+                return Ok(());
+            }
+            window.check(validated, &footprint)
+        })
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction")
+            .field("seq", &self.seq())
+            .field("isolation", &self.0.isolation)
+            .field("ended", &self.ended())
+            .finish_non_exhaustive()
+    }
+}
