@@ -60,6 +60,9 @@ lent_kept                  beyond   of_tables_that_are_gone
 lent_unchecked             beyond   a_damaged_table
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other
 wal_unbounded              refusals an_object_of_the_log_has
+gaps_untracked             transactions phantoms_are_conflicts
+validated_before_lock      transactions no_update_is_lost
+registered_late            transactions serializable_histories
 sst_checksum_unbound       hostile  decoders::samples_are_read
 sst_checksum_unmasked      hostile  decoders::samples_are_read
 wal_gap_unseen             hostile  decoders::damage_behind_a_checksum'

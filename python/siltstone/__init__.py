@@ -20,12 +20,15 @@ from siltstone._native import (
     Commit,
     Database,
     Reader,
+    Savepoint,
     Scan,
     Snapshot,
+    Transaction,
     WriteBatch,
     __version__,
 )
 from siltstone.checkpoints import Checkpoint
+from siltstone.entries import Entry
 from siltstone.exceptions import (
     Closed,
     Conflict,
@@ -44,6 +47,7 @@ from siltstone.exceptions import (
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Compactors, Gc, Options, Windows
+from siltstone.retrying import retry
 from siltstone.stats import Stats
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "Corruption",
     "Database",
     "Denied",
+    "Entry",
     "Error",
     "Expired",
     "Fenced",
@@ -67,10 +72,12 @@ __all__ = [
     "NotFound",
     "Options",
     "Reader",
+    "Savepoint",
     "Scan",
     "Snapshot",
     "Stats",
     "Timeout",
+    "Transaction",
     "Unavailable",
     "Unsupported",
     "Windows",
@@ -81,4 +88,5 @@ __all__ = [
     "destroy",
     "open",
     "open_reader",
+    "retry",
 ]

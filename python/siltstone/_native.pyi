@@ -34,6 +34,7 @@ from typing import (
 )
 
 from siltstone.checkpoints import Checkpoint, CheckpointLike
+from siltstone.entries import Entry
 from siltstone.lsm import SstInfo
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource
@@ -53,10 +54,12 @@ __all__ = [
     "Pending",
     "Port",
     "Reader",
+    "Savepoint",
     "Scan",
     "Snapshot",
     "SstReader",
     "SstWriter",
+    "Transaction",
     "WriteBatch",
     "__version__",
     "at_exit",
@@ -195,7 +198,7 @@ class _Lookups:
         """True, always: a handle is not a count."""
 
 class _Reads(_Lookups):
-    """What Database, Reader and Snapshot have in common."""
+    """What Database, Reader, Snapshot and Transaction have in common."""
 
     def __len__(self) -> NoReturn:
         """TypeError: counting would mean reading every key."""
@@ -228,14 +231,15 @@ class Database(_Reads):
         *,
         ttl: _Seconds | None = None,
         if_absent: bool = False,
-        if_seq: int | None = None,
+        if_value: _Bytes | None = None,
     ) -> Commit:
         """Sets `key` to `value`. Visible to this handle at once, durable within `flush_interval`,
         or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
 
         :param ttl: the key is gone after this long, rounded up to milliseconds.
-        :param if_absent: not built yet.
-        :param if_seq: not built yet.
+        :param if_absent: only where the key is absent.
+        :param if_value: only where the key has this value.
+        :raises Conflict: it is not so; `context["key"]` names the key.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
@@ -248,8 +252,28 @@ class Database(_Reads):
         :param ttl: after this long the operand is gone, and with it what it was added to.
         :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
         """
-    def delete(self, key: _Bytes) -> Commit:
-        """Deletes `key`; that it was absent is no error."""
+    def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
+        """Deletes `key`; that it was absent is no error.
+
+        :param if_value: only where the key has this value.
+        :raises Conflict: it has not; `context["key"]` names the key.
+        """
+    def get_entry(self, key: _Bytes) -> Entry | None:
+        """The value of `key`, when it ends, and the sequence number of its write where that is
+        still known; None where the key is absent.
+
+        :raises Invalid: an empty or oversized key.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        """
+    @overload
+    def pop(self, key: _Bytes) -> bytes:
+        """Deletes `key` and gives what was there: of several callers at once one gets it.
+
+        :param default: for a key that is absent; without one that is a KeyError.
+        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        """
+    @overload
+    def pop(self, key: _Bytes, default: _T) -> bytes | _T: ...
     def __delitem__(self, key: _Bytes, /) -> None:
         """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
     def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
@@ -319,8 +343,16 @@ class Database(_Reads):
     ) -> None: ...
     def _repr_html_(self) -> str:
         """What a notebook shows: where it is, in which state, and its first figures."""
-    def transaction(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
+    def transaction(self, isolation: Literal["serializable", "snapshot"] = ...) -> Transaction:
+        """Begins a transaction: for a `with` block, which commits it when it ends well.
+
+        :param isolation: "serializable": its commit is Conflict where anything that it has read was
+            changed meanwhile, what it looked for and did not find included. "snapshot": where a key
+            that it writes was written meanwhile; two transactions may each change what the other
+            one has read (write skew).
+        :raises Invalid: another isolation.
+        :raises Closed, Fenced: the handle is of no use any more.
+        """
     def checkpoint(
         self,
         *,
@@ -361,9 +393,13 @@ class Database(_Reads):
         value: _Bytes,
         ttl: _Seconds | None,
         if_absent: bool,
-        if_seq: int | None,
+        if_value: _Bytes | None,
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
-    def _begin_delete(self, key: _Bytes) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_delete(
+        self, key: _Bytes, if_value: _Bytes | None
+    ) -> AsyncCommit | Pending[AsyncCommit]: ...
+    def _begin_get_entry(self, key: _Bytes) -> Entry | Pending[Entry | None] | None: ...
+    def _begin_pop(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
     def _begin_merge(
         self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
@@ -435,6 +471,92 @@ class Snapshot(_Reads):
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None: ...
+    def __reduce__(self) -> NoReturn: ...
+
+@final
+class Transaction(_Reads):
+    """A transaction, from `Database.transaction`. Its reads see the database as it was when it
+    began, under its own writes; nobody else sees these until it commits, all at once. It waits for
+    nobody: where another commit came between it raises Conflict, and is over. As a context manager
+    it commits when the block ends well, and rolls back on an exception.
+    """
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number of others that it sees."""
+    @property
+    def isolation(self) -> str:
+        """What its commit depends on: "serializable" or "snapshot"."""
+    @property
+    def committed(self) -> Commit | None:
+        """The Commit, once it was committed and had written something."""
+    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Sets `key` to `value`.
+
+        :param ttl: the key is gone after this long, counted from now.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+        :raises Closed: the transaction is over.
+        """
+    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Adds a merge operand to `key`.
+
+        :param ttl: as for `put`.
+        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        """
+    def delete(self, key: _Bytes) -> None:
+        """Deletes `key`; that it was absent is no error."""
+    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
+        """Deletes every key of `[start, end)`; what the transaction does after it stays.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
+    def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
+    def __delitem__(self, key: _Bytes, /) -> None: ...
+    def savepoint(self) -> Savepoint:
+        """A moment that `rollback_to` can go back to.
+
+        :raises Closed: the transaction is over.
+        """
+    def rollback_to(self, savepoint: Savepoint) -> None:
+        """Forgets what was written since the savepoint. What was read since still counts: it may
+        have decided what is written now. The savepoint stays, later ones go.
+
+        :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+        """
+    def commit(self) -> Commit | None:
+        """Commits: everything that was written becomes visible at once, and durable as after a put.
+        None where nothing was written. Waits only while `max_memtable_bytes` are unflushed; a wait
+        that is interrupted has committed nothing, and leaves the transaction open.
+
+        :raises Conflict: another commit changed what it depends on; `context["key"]` names the key
+            (escaped as in a bytes literal). The transaction is over: run it again, or have
+            `siltstone.retry` do it.
+        :raises Invalid: more than `max_batch_bytes` were written.
+        :raises Closed: the transaction is over, or the database was closed.
+        :raises Fenced, Timeout, Unavailable: as their texts say.
+        """
+    def rollback(self) -> None:
+        """Forgets everything that was written, and ends the transaction. Doing it twice, or after a
+        commit, changes nothing."""
+    def close(self) -> None:
+        """As `rollback`."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None: ...
+    def __reduce__(self) -> NoReturn: ...
+    # What siltstone.aio calls.
+    def _begin_commit(self) -> AsyncCommit | Pending[AsyncCommit | None] | None: ...
+    @property
+    def _ended(self) -> str | None: ...
+
+@final
+class Savepoint:
+    """A moment of a transaction that `rollback_to` goes back to."""
+
     def __reduce__(self) -> NoReturn: ...
 
 @final

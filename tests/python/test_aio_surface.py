@@ -20,7 +20,9 @@ from siltstone.aio import scan as scanning
 ITEM_OPERATORS = {"__getitem__", "__setitem__", "__delitem__", "__contains__", "__len__"}
 
 
-@pytest.mark.parametrize("name", ["Database", "Reader", "Snapshot", "Commit", "WriteBatch", "Scan"])
+@pytest.mark.parametrize(
+    "name", ["Database", "Reader", "Snapshot", "Transaction", "Commit", "WriteBatch", "Scan"]
+)
 def test_the_surface_is_that_of_siltstone(name: str) -> None:
     built, awaited = getattr(siltstone, name), getattr(aio, name)
     public = {member for member in dir(built) if not member.startswith("_")}
@@ -47,12 +49,9 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:
             for call in (
-                lambda: db.transaction(),
                 lambda: db.checkpoint(name="x"),
                 lambda: db.load([]),
                 lambda: db.ingest(1),
-                lambda: db.put(b"a", b"b", if_absent=True),
-                lambda: db.put(b"a", b"b", if_seq=1),
                 lambda: aio.clone("x", parent="y"),
                 lambda: aio.destroy("x"),
                 lambda: aio.open_reader("x", version=1),

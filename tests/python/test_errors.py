@@ -354,11 +354,8 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("call", "feature"),
     [
-        (lambda db, _: db.transaction(isolation="serializable"), "transaction"),
         (lambda db, _: db.load([]), "load"),
         (lambda db, _: db.ingest(None), "ingest"),
-        (lambda db, _: db.put(b"a", b"1", if_absent=True), "if_absent"),
-        (lambda db, _: db.put(b"a", b"1", if_seq=4), "if_seq"),
         (lambda _, url: siltstone.clone(url, parent=url), "clone"),
         (lambda _, url: siltstone.destroy(url), "destroy"),
         (lambda _, url: siltstone.admin.restore(url, "x"), "restore"),

@@ -168,6 +168,8 @@ fn phantoms_are_conflicts() {
         (scans(false, Some(0)), b"c", false),
     ];
     for (scanned, key, conflicts) in cases {
+        // What the case before deleted.
+        [b"b", b"d", b"f"].iter().for_each(|key| world.put(*key, b"1"));
         let transaction = world.begin(Isolation::Serializable);
         world.count(&transaction, scanned.clone());
         transaction.put(b"result", b"1", None).unwrap();
@@ -210,7 +212,7 @@ fn what_a_scan_did_not_come_to_was_not_read() {
 fn range_deletes_conflict_by_range() {
     let world = World::new();
     let cases: [(&[u8], &[u8], bool); 3] =
-        [(b"a", b"n", true), (b"m", b"z", true), (b"n", b"z", false)];
+        [(b"a", b"n", true), (b"m", b"x", true), (b"n", b"x", false)];
     for (start, end, conflicts) in cases {
         let by_key = world.begin(Isolation::Serializable);
         assert_eq!(world.get(&by_key, b"m"), None);
@@ -219,12 +221,11 @@ fn range_deletes_conflict_by_range() {
         let by_write = world.begin(Isolation::Snapshot);
         by_write.delete_range(b"m", b"mm").unwrap();
         accepted(&world.runtime, || world.db.delete_range(start, end));
-        for transaction in [by_key, by_range, by_write] {
-            transaction.put(b"zz", b"1", None).unwrap();
+        for (own, transaction) in [b"x1", b"x2", b"x3"].iter().zip([by_key, by_range, by_write]) {
+            transaction.put(*own, b"1", None).unwrap();
             let text = format!("{transaction:?}, from {}", start.escape_ascii());
             assert_eq!(commit(&world.runtime, &transaction).is_err(), conflicts, "{text}");
         }
-        // For the next ones: two of snapshot isolation write the same key.
     }
     world.end();
 }

@@ -53,7 +53,7 @@ pub use io::store::presence::Occupancy;
 pub use io::{env, store, task};
 pub use options::{Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options};
 pub use read::answer::Answer;
-pub use read::value::Value;
+pub use read::value::{KeyEntry, Value};
 pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange};
 pub use siltstone_base::{
     AttemptId, Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,

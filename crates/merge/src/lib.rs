@@ -47,7 +47,7 @@ mod tests;
 pub use builtin::{built_in, built_in_names};
 pub use covered::Covered;
 pub use merge::{Direction, Merge};
-pub use resolve::{Flow, Resolve};
+pub use resolve::{Flow, Newest, Resolve};
 pub use retain::{Retain, Visit};
 pub use retention::Retention;
 pub use run::{RunCursor, TableBounds};

@@ -3,7 +3,7 @@
 use crate::effect::{Effect, effect_of};
 use crate::operands::{Met, Operands};
 use crate::view::ReadView;
-use siltstone_base::{Entry, Result, Seq};
+use siltstone_base::{Entry, Result, Seq, UnixMillis};
 
 /// What a look-up does after an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,18 @@ pub struct Resolve<'a> {
     folded: Option<Vec<u8>>,
     /// The newest range delete met that the view sees: what is older is hidden.
     deleted: Seq,
+    /// The newest entry that the value is made of, once it was met; noted where it is asked for.
+    newest: Option<Newest>,
+    notes_newest: bool,
+}
+
+/// Of the newest entry that a value is made of: its number, and when it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Newest {
+    /// Its number; 0 where a compaction has found that nobody needs it.
+    pub seq: Seq,
+    /// When it ends, and with it the value.
+    pub expires_at: Option<UnixMillis>,
 }
 
 impl<'a> Resolve<'a> {
@@ -36,7 +48,20 @@ impl<'a> Resolve<'a> {
     #[must_use]
     pub fn new(key: &'a [u8], view: &'a ReadView) -> Self {
         let operands = Operands::default();
-        Resolve { key, view, operands, folded: None, deleted: Seq::NONE }
+        let (folded, deleted, newest) = (None, Seq::NONE, None);
+        Resolve { key, view, operands, folded, deleted, newest, notes_newest: false }
+    }
+
+    /// The same, which notes the newest entry that the value is made of.
+    #[must_use]
+    pub fn noting_newest(self) -> Self {
+        Resolve { notes_newest: true, ..self }
+    }
+
+    /// The newest entry that the value is made of, where there is a value, and it was to be noted.
+    #[must_use]
+    pub fn newest(&self) -> Option<Newest> {
+        self.newest
     }
 
     /// A range delete at `seq`, which the view sees, deletes the key. Told before the entries of
@@ -67,6 +92,9 @@ impl<'a> Resolve<'a> {
         } else {
             effect_of(&entry, self.view.now)?
         };
+        if self.notes_newest && self.newest.is_none() && effect != Effect::Absent {
+            self.newest = Some(Newest { seq: entry.seq, expires_at: entry.expires_at });
+        }
         match effect {
             Effect::Operand => {
                 self.view.operator()?;
@@ -80,12 +108,15 @@ impl<'a> Resolve<'a> {
         }
     }
 
-    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, and
-    /// no range delete.
+    /// Whether a value that the view sees is the answer as it lies: no newer operand was met, no
+    /// range delete, and nobody asks for more than the value.
     #[must_use]
     #[inline]
     pub fn takes_value(&self) -> bool {
-        self.operands.is_empty() && self.folded.is_none() && self.deleted.is_none()
+        self.operands.is_empty()
+            && self.folded.is_none()
+            && self.deleted.is_none()
+            && !self.notes_newest
     }
 
     fn fold(&mut self, base: Option<&[u8]>) -> Result<Flow> {
@@ -100,10 +131,10 @@ impl<'a> Resolve<'a> {
     ///
     /// # Errors
     /// What the operator answers.
-    pub fn finish(mut self) -> Result<Option<Vec<u8>>> {
+    pub fn finish(&mut self) -> Result<Option<Vec<u8>>> {
         if !self.operands.is_empty() {
             self.fold(None)?;
         }
-        Ok(self.folded)
+        Ok(self.folded.take())
     }
 }

@@ -302,7 +302,7 @@ impl Database {
     }
 }
 
-unbuilt!(Database: transaction, load, ingest);
+unbuilt!(Database: load, ingest);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

@@ -11,11 +11,13 @@
 //! | `lines` | what the engine says, on its way to `logging` |
 //! | `error` | engine errors to Python exceptions |
 //! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
-//! | `source` | the reads that Database, Reader and Snapshot share |
+//! | `source` | the reads that Database, Reader, Snapshot and Transaction share |
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
 //! | `operator` | merge operators of Python's |
 //! | `parts` | a long scan read by several threads |
+//! | `transaction` | a transaction, and its savepoints |
 //! | `open`, `get`, `get_many`, `put`, `write`, `admin`, `checkpoint` | one verb each |
+//! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
@@ -33,8 +35,10 @@ mod checkpoint;
 mod column;
 mod commit;
 mod compactor;
+mod conditional;
 mod database;
 mod duration;
+mod entry;
 mod error;
 mod exit;
 mod gc;
@@ -58,6 +62,7 @@ mod snapshot;
 mod source;
 mod stats;
 mod stream;
+mod transaction;
 mod unbuilt;
 mod wait;
 mod write;
@@ -83,6 +88,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scan::Scan>()?;
     module.add_class::<snapshot::Snapshot>()?;
     module.add_class::<stream::ArrowStream>()?;
+    module.add_class::<transaction::Savepoint>()?;
+    module.add_class::<transaction::Transaction>()?;
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
     module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;

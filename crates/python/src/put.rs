@@ -4,9 +4,9 @@
 use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
+use crate::conditional::condition;
 use crate::database::Database;
 use crate::error::Raise;
-use crate::unbuilt::unsupported;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::Accept;
@@ -17,11 +17,13 @@ impl Database {
     /// or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
     ///
     /// :param ttl: the key is gone after this long, rounded up to milliseconds.
-    /// :param if_absent: not built yet.
-    /// :param if_seq: not built yet.
+    /// :param if_absent: only where the key is absent.
+    /// :param if_value: only where the key has this value.
+    /// :raises Conflict: it is not so; `context["key"]` names the key.
     /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
     /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
-    #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_seq=None))]
+    #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_value=None))]
+    #[expect(clippy::too_many_arguments, reason = "a write, its time and its conditions")]
     fn put(
         &self,
         py: Python<'_>,
@@ -29,20 +31,31 @@ impl Database {
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
         if_absent: bool,
-        if_seq: Option<Bound<'_, PyAny>>,
+        if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        if if_absent {
-            return Err(unsupported(py, "Database.put(if_absent=True)"));
-        }
-        if if_seq.is_some() {
-            return Err(unsupported(py, "Database.put(if_seq=…)"));
-        }
         let life = time_to_live(ttl)?;
+        if let Some(condition) = condition(py, if_absent, if_value)? {
+            return self.on_condition(py, |database| {
+                database.put_if(key.as_ref(), value.as_ref(), life, condition)
+            });
+        }
         self.accept(py, |database| database.put(key.as_ref(), value.as_ref(), life))
     }
 
     /// Deletes `key`; that it was absent is no error.
-    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<Commit> {
+    ///
+    /// :param if_value: only where the key has this value.
+    /// :raises Conflict: it has not; `context["key"]` names the key.
+    #[pyo3(signature = (key, *, if_value=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        if_value: Option<BytesArg<'_>>,
+    ) -> PyResult<Commit> {
+        if let Some(condition) = condition(py, false, if_value)? {
+            return self.on_condition(py, |database| database.delete_if(key.as_ref(), condition));
+        }
         self.accept(py, |database| database.delete(key.as_ref()))
     }
 

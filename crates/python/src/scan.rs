@@ -61,6 +61,11 @@ impl Pull {
         }
     }
 
+    /// Whether what is read counts for a transaction: then little is read ahead.
+    fn is_noted(&self) -> bool {
+        matches!(self, Pull::Scan(scan) if scan.is_noted())
+    }
+
     /// Appends rows, as far as memory has them.
     pub(crate) fn fill(
         &mut self,
@@ -130,6 +135,7 @@ pub(crate) fn open<S: Source>(
 impl Scan {
     pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
         let refill_rows = match scan.rows_left() {
+            _ if scan.is_noted() => 1,
             u64::MAX => FIRST_ROWS,
             limit => (limit as usize).clamp(FIRST_ROWS, ROWS_WITH_LOCK),
         };

@@ -1,11 +1,12 @@
-//! The reads that Database, Reader and Snapshot share. Each read method exists once, here.
+//! The reads that Database, Reader, Snapshot and Transaction share. Each read method exists once,
+//! here.
 
 use crate::held::Held;
 use pyo3::prelude::*;
 use siltstone::{Answer, Keys, Result, ScanRange, Value};
 use std::ops::Deref;
 
-/// What the engine's three readable handles have in common.
+/// What the engine's readable handles have in common.
 pub(crate) trait Readable: Send + Sync + 'static {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>>;
@@ -27,7 +28,7 @@ macro_rules! readable {
     )+};
 }
 
-readable!(Database, Reader, Snapshot);
+readable!(Database, Reader, Snapshot, Transaction);
 
 /// A Python class that reads.
 pub(crate) trait Source {

@@ -24,9 +24,11 @@ since `db[key]` cannot be awaited; a forked child opens its own.
 from __future__ import annotations
 
 from siltstone._native import AsyncCommit as Commit
+from siltstone._native import Savepoint
 from siltstone.aio.batch import WriteBatch
-from siltstone.aio.handles import Database, Reader, Snapshot
+from siltstone.aio.handles import Database, Reader, Snapshot, Transaction
 from siltstone.aio.opening import clone, destroy, open, open_reader
+from siltstone.aio.retrying import retry
 from siltstone.aio.scan import RecordBatches, Scan
 from siltstone.aio.soon import Opening
 
@@ -36,11 +38,14 @@ __all__ = [
     "Opening",
     "Reader",
     "RecordBatches",
+    "Savepoint",
     "Scan",
     "Snapshot",
+    "Transaction",
     "WriteBatch",
     "clone",
     "destroy",
     "open",
     "open_reader",
+    "retry",
 ]

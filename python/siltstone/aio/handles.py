@@ -1,11 +1,11 @@
-"""The handles: Database, Reader, Snapshot. Each call begins in the compiled part, which answers or
-gives a `Pending` to await."""
+"""The handles: Database, Reader, Snapshot, Transaction. Each call begins in the compiled part,
+which answers or gives a `Pending` to await."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar, final, overload
 
 from siltstone import _native
 from siltstone._native import AsyncCommit as Commit
@@ -14,18 +14,29 @@ from siltstone.aio.batch import WriteBatch
 from siltstone.aio.scan import Scan
 from siltstone.aio.soon import Opening
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
+from siltstone.entries import Entry
 from siltstone.stats import Stats
 
 if TYPE_CHECKING:
-    from siltstone._native import _Array, _ArrowData, _ArrowStreamLike, _Bytes, _Seconds
+    from siltstone._native import (
+        Savepoint,
+        _Array,
+        _ArrowData,
+        _ArrowStreamLike,
+        _Bytes,
+        _Seconds,
+    )
 
-__all__ = ["Database", "Reader", "Snapshot"]
+__all__ = ["Database", "Reader", "Snapshot", "Transaction"]
 
 _T = TypeVar("_T")
 
+# What `pop` gives where a key is absent and nothing else was asked for.
+_ABSENT: Final = object()
+
 
 class _Reads:
-    """What Database, Reader and Snapshot have in common. From any event loop."""
+    """What Database, Reader, Snapshot and Transaction have in common. From any event loop."""
 
     __slots__ = ("__weakref__", "_handle")
 
@@ -172,19 +183,20 @@ class Database(_Reads):
         *,
         ttl: _Seconds | None = None,
         if_absent: bool = False,
-        if_seq: int | None = None,
+        if_value: _Bytes | None = None,
     ) -> Commit:
         """Sets `key` to `value`: accepted, and visible to this handle, when it returns. Durable
         when the Commit has been awaited. Waits only while `max_memtable_bytes` are unflushed; one
         that is cancelled in that wait may have been accepted or not.
 
         :param ttl: the key is gone after this long, rounded up to milliseconds.
-        :param if_absent: not built yet.
-        :param if_seq: not built yet.
+        :param if_absent: only where the key is absent.
+        :param if_value: only where the key has this value.
+        :raises Conflict: it is not so; `context["key"]` names the key.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
-        answer = self._handle._begin_put(key, value, ttl, if_absent, if_seq)
+        answer = self._handle._begin_put(key, value, ttl, if_absent, if_value)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
@@ -200,11 +212,45 @@ class Database(_Reads):
             answer = await answer
         return answer
 
-    async def delete(self, key: _Bytes) -> Commit:
-        """Deletes `key`; that it was absent is no error."""
-        answer = self._handle._begin_delete(key)
+    async def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
+        """Deletes `key`; that it was absent is no error.
+
+        :param if_value: only where the key has this value.
+        :raises Conflict: it has not; `context["key"]` names the key.
+        """
+        answer = self._handle._begin_delete(key, if_value)
         if isinstance(answer, Pending):
             answer = await answer
+        return answer
+
+    async def get_entry(self, key: _Bytes) -> Entry | None:
+        """The value of `key`, when it ends, and the sequence number of its write where that is
+        still known; None where the key is absent.
+
+        :raises Invalid: an empty or oversized key.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+        """
+        answer = self._handle._begin_get_entry(key)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    @overload
+    async def pop(self, key: _Bytes) -> bytes: ...
+    @overload
+    async def pop(self, key: _Bytes, default: _T) -> bytes | _T: ...
+    async def pop(self, key: _Bytes, default: Any = _ABSENT) -> Any:
+        """Deletes `key` and gives what was there: of several callers at once one gets it. One that
+        is cancelled while it waits may have deleted it or not.
+
+        :param default: for a key that is absent; without one that is a KeyError.
+        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        """
+        answer = self._handle._begin_pop(key, default)
+        if isinstance(answer, Pending):
+            answer = await answer
+        if answer is _ABSENT:
+            raise KeyError(bytes(key))
         return answer
 
     async def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
@@ -286,9 +332,20 @@ class Database(_Reads):
         fine. It goes on when the wait is cancelled."""
         await self._handle._begin_close()
 
-    async def transaction(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.transaction(*arguments, **named)
+    def transaction(
+        self, isolation: Literal["serializable", "snapshot"] = "serializable"
+    ) -> Opening[Transaction]:
+        """Begins a transaction: ``async with db.transaction() as tx``, which commits when the block
+        ends well.
+
+        :param isolation: as for `siltstone.Database.transaction`.
+        :raises Invalid: another isolation.
+        """
+
+        async def begin() -> Transaction:
+            return Transaction(self._handle.transaction(isolation))
+
+        return Opening(begin)
 
     async def checkpoint(
         self,
@@ -368,3 +425,113 @@ class Snapshot(_Reads):
     async def close(self) -> None:
         """Lets go of what it holds. Scans that it made go on."""
         self._handle.close()
+
+
+@final
+class Transaction(_Reads):
+    """A transaction, from `Database.transaction`: ``async with db.transaction() as tx``. It commits
+    when the block ends well, and rolls back on an exception, a cancelled task's among them."""
+
+    __slots__ = ("_commit",)
+
+    _handle: _native.Transaction
+
+    def __init__(self, handle: _native.Transaction) -> None:
+        self._handle = handle
+        self._commit: Commit | None = None
+
+    @property
+    def seq(self) -> int:
+        """The last sequence number of others that it sees."""
+        return self._handle.seq
+
+    @property
+    def isolation(self) -> str:
+        """What its commit depends on: "serializable" or "snapshot"."""
+        return self._handle.isolation
+
+    @property
+    def committed(self) -> Commit | None:
+        """The Commit, once it was committed and had written something."""
+        return self._commit
+
+    async def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Sets `key` to `value`.
+
+        :param ttl: the key is gone after this long, counted from now.
+        :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
+        :raises Closed: the transaction is over.
+        """
+        self._handle.put(key, value, ttl=ttl)
+
+    async def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+        """Adds a merge operand to `key`.
+
+        :param ttl: as for `put`.
+        :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
+        """
+        self._handle.merge(key, operand, ttl=ttl)
+
+    async def delete(self, key: _Bytes) -> None:
+        """Deletes `key`; that it was absent is no error."""
+        self._handle.delete(key)
+
+    async def delete_range(self, start: _Bytes, end: _Bytes) -> None:
+        """Deletes every key of `[start, end)`; what the transaction does after it stays.
+
+        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        """
+        self._handle.delete_range(start, end)
+
+    async def savepoint(self) -> Savepoint:
+        """A moment that `rollback_to` can go back to.
+
+        :raises Closed: the transaction is over.
+        """
+        return self._handle.savepoint()
+
+    async def rollback_to(self, savepoint: Savepoint) -> None:
+        """Forgets what was written since the savepoint. What was read since still counts. The
+        savepoint stays, later ones go.
+
+        :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
+        """
+        self._handle.rollback_to(savepoint)
+
+    async def commit(self) -> Commit | None:
+        """Commits: everything that was written becomes visible at once; durable when the Commit has
+        been awaited. None where nothing was written. Waits only while `max_memtable_bytes` are
+        unflushed; one that is cancelled in that wait has committed all of it, or nothing.
+
+        :raises Conflict: another commit changed what it depends on; `context["key"]` names the key.
+            The transaction is over: run it again, or have `siltstone.aio.retry` do it.
+        :raises Invalid: more than `max_batch_bytes` were written.
+        :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+        """
+        answer = self._handle._begin_commit()
+        if isinstance(answer, Pending):
+            answer = await answer
+        self._commit = answer
+        return answer
+
+    async def rollback(self) -> None:
+        """Forgets everything that was written, and ends the transaction. Doing it twice, or after a
+        commit, changes nothing."""
+        self._handle.rollback()
+
+    async def close(self) -> None:
+        """As `rollback`."""
+        self._handle.rollback()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self._handle._ended is None:
+                await self.commit()
+        finally:
+            # Changes nothing after a commit.
+            self._handle.rollback()

@@ -9,17 +9,22 @@ from typing import Any, Generic, Protocol, TypeVar, final
 __all__ = ["Opening"]
 
 
-class _Closes(Protocol):
-    async def close(self) -> None: ...
+class _Ends(Protocol):
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
 
 
-_Handle = TypeVar("_Handle", bound=_Closes)
+_Handle = TypeVar("_Handle", bound=_Ends)
 
 
 @final
 class Opening(Generic[_Handle]):
-    """A handle that is being opened: ``db = await …``, or ``async with … as db``, which closes it
-    at the end."""
+    """A handle that is being opened: ``db = await …``, or ``async with … as db``, which ends it as
+    its own block would."""
 
     __slots__ = ("_begin", "_handle")
 
@@ -41,4 +46,4 @@ class Opening(Generic[_Handle]):
         trace: TracebackType | None,
     ) -> None:
         if self._handle is not None:
-            await self._handle.close()
+            await self._handle.__aexit__(kind, error, trace)

@@ -8,7 +8,7 @@ use crate::io::env::Env;
 use crate::io::store::presence::Occupancy;
 use crate::options::Options;
 use crate::read::answer::Answer;
-use crate::read::value::Value;
+use crate::read::value::{KeyEntry, Value};
 use crate::read::{self, Keys, Scan, ScanRange};
 use crate::writer::accept::Accept;
 use crate::writer::close;
@@ -108,6 +108,15 @@ impl Database {
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         let writer = self.writer()?;
         read::get(&writer.context, writer.pin(), key)
+    }
+
+    /// The value of `key`, when it ends, and the number of its write, as far as that is known.
+    ///
+    /// # Errors
+    /// As [`Database::get`].
+    pub fn get_entry(&self, key: &[u8]) -> Result<Answer<Option<KeyEntry>>> {
+        let writer = self.writer()?;
+        read::get_entry(&writer.context, writer.pin(), key)
     }
 
     /// The values of `keys`, in their order, all of one moment.

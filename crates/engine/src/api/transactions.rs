@@ -4,7 +4,7 @@ use super::db::Database;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
 use crate::writer::commit::Commit;
-use crate::writer::transaction::conditional::{Condition, Conditional, Outcome};
+use crate::writer::transaction::conditional::{Condition, ConditionOutcome, Conditional};
 use crate::writer::transaction::{Isolation, Transaction};
 use futures::future::BoxFuture;
 use siltstone_base::batch::encode_one;
@@ -72,7 +72,10 @@ fn no_commit() -> Error {
     Error::internal("a write whose condition held was not made")
 }
 
-fn mapped<T: Send + 'static>(answer: Answer<Outcome>, map: fn(Outcome) -> Result<T>) -> Answer<T> {
+fn mapped<T: Send + 'static>(
+    answer: Answer<ConditionOutcome>,
+    map: fn(ConditionOutcome) -> Result<T>,
+) -> Answer<T> {
     match answer {
         Answer::Ready(outcome) => match map(outcome) {
             Ok(value) => Answer::Ready(value),

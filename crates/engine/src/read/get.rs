@@ -3,7 +3,7 @@
 use super::Pin;
 use super::answer::Answer;
 use super::missing::KEPT_TABLES_BYTES;
-use super::value::Value;
+use super::value::{KeyEntry, Value};
 use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::cache::filters::RUNS_AT_ONCE;
 use crate::cache::metadata::{OpenTable, TableHandle};
@@ -137,8 +137,62 @@ async fn rounds(
     }
 }
 
-/// Walks memtables and tables, newest first, with what memory and `fetched` have. `hash` is the
-/// key's ([`key_hash`]).
+/// `get` of one key, with what is known of the value beside it.
+pub(crate) fn get_entry(
+    context: &ReadContext,
+    pin: Pin,
+    key: &[u8],
+) -> Result<Answer<Option<KeyEntry>>> {
+    check_key(key)?;
+    context.asked.gets.add(1);
+    let mut lacking = match look_up_entry(context, &pin, key, &Fetched::default())? {
+        EntryLookup::Done(entry) => return Ok(Answer::Ready(entry)),
+        EntryLookup::Lacking(lacking) => lacking,
+    };
+    let (context, key) = (context.clone(), key.to_vec());
+    Ok(Answer::Pending(Box::pin(async move {
+        let rounds = async {
+            let mut fetched = Fetched::default();
+            loop {
+                fetched.fetch(&context, lacking).await?;
+                match look_up_entry(&context, &pin, &key, &fetched)? {
+                    EntryLookup::Done(entry) => return Ok(entry),
+                    EntryLookup::Lacking(more) => lacking = more,
+                }
+            }
+        };
+        context.deadline(context.deadline, "get entry", rounds).await
+    })))
+}
+
+/// What a walk for an entry found.
+enum EntryLookup {
+    Done(Option<KeyEntry>),
+    Lacking(Vec<Lack>),
+}
+
+fn look_up_entry(
+    context: &ReadContext,
+    pin: &Pin,
+    key: &[u8],
+    fetched: &Fetched,
+) -> Result<EntryLookup> {
+    let view = pin.view(context);
+    let mut resolve = Resolve::new(key, &view).noting_newest();
+    let found = walk(context, pin, (key, key_hash(key)), fetched, &mut resolve)?;
+    let newest = resolve.newest();
+    Ok(match found {
+        Lookup::Lacking(lacking) => EntryLookup::Lacking(lacking),
+        Lookup::Done(value) => EntryLookup::Done(value.map(|value| KeyEntry {
+            value,
+            expires_at: newest.and_then(|newest| newest.expires_at),
+            seq: newest.map(|newest| newest.seq).filter(|seq| !seq.is_none()),
+        })),
+    })
+}
+
+/// Walks memtables and tables, newest first, with what memory and `fetched` have. `hash` is the key's
+/// ([`key_hash`]).
 pub(crate) fn lookup(
     context: &ReadContext,
     pin: &Pin,
@@ -147,10 +201,20 @@ pub(crate) fn lookup(
     fetched: &Fetched,
 ) -> Result<Lookup> {
     let view = pin.view(context);
-    let mut resolve = Resolve::new(key, &view);
+    walk(context, pin, (key, hash), hand, &mut Resolve::new(key, &view))
+}
+
+/// As [`lookup`], through `resolve`, which may note more than the value.
+fn walk(
+    context: &ReadContext,
+    pin: &Pin,
+    (key, hash): (&[u8], u64),
+    fetched: &Fetched,
+    resolve: &mut Resolve<'_>,
+) -> Result<Lookup> {
     for (memtable, mut seq) in pin.tree.memtables_at(pin.seq) {
         if memtable.has_range_deletes() {
-            delete_in_memtable(memtable, (pin, seq), key, &mut resolve);
+            delete_in_memtable(memtable, (pin, seq), key, resolve);
         }
         while let Some(found) = memtable.get_hashed(key, hash, seq) {
             if found.entry().seq <= pin.tree.flushed_seq {
@@ -179,14 +243,14 @@ pub(crate) fn lookup(
 }
 
 /// Goes on with the tables that the filters let the key into.
-fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, mut resolve: Resolve<'_>) -> Result<Lookup> {
+fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, resolve: &mut Resolve<'_>) -> Result<Lookup> {
     let filters = &*pin.tree.levels.filters;
     let mut marks = Marks::new(tables.hash);
     let Some(sought) = filters.bounds().seek(tables.key) else { return folded(resolve) };
     'older: for from in (0..filters.bounds().runs()).step_by(RUNS_AT_ONCE) {
         for (at, known) in filters.ask(from, &sought, &mut marks).tables() {
             let Some(handle) = filters.table(at) else { continue };
-            match tables.visit(handle, known, &mut resolve)? {
+            match tables.visit(handle, known, resolve)? {
                 Some(Decided::Value(value)) => return Ok(Lookup::Done(Some(value))),
                 Some(Decided::Absent) => return Ok(Lookup::Done(None)),
                 Some(Decided::Folded) => return folded(resolve),
@@ -217,7 +281,7 @@ fn delete_in_memtable(
 }
 
 /// The answer where operands had a say, or nothing was found at all.
-fn folded(resolve: Resolve<'_>) -> Result<Lookup> {
+fn folded(resolve: &mut Resolve<'_>) -> Result<Lookup> {
     Ok(Lookup::Done(resolve.finish()?.map(|value| Value::of_bytes(&value))))
 }
 

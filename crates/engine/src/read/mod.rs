@@ -19,7 +19,7 @@ pub(crate) mod tree;
 pub(crate) mod value;
 
 pub(crate) use batch_get::get_many;
-pub(crate) use get::get;
+pub(crate) use get::{get, get_entry};
 pub use keys::Keys;
 pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};

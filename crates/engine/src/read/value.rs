@@ -1,5 +1,6 @@
 //! A value handed out without a copy: a view into the memtable's buffer or into a cached block.
 
+use siltstone_base::{Seq, UnixMillis};
 use siltstone_memtable::MemEntry;
 use siltstone_sst::Block;
 use std::fmt;
@@ -9,6 +10,18 @@ use std::sync::Arc;
 /// A value. Keeps what it lies in alive; copy it out (`to_vec`) to keep it for long.
 #[derive(Clone)]
 pub struct Value(ValuePlace);
+
+/// A value, and what is known of it.
+#[derive(Clone, Debug)]
+pub struct KeyEntry {
+    /// The value.
+    pub value: Value,
+    /// When it ends.
+    pub expires_at: Option<UnixMillis>,
+    /// The number of the write that it is of, of several operands of the newest one; `None` where a
+    /// compaction has found that nobody needs it any more.
+    pub seq: Option<Seq>,
+}
 
 #[derive(Clone)]
 enum ValuePlace {

@@ -7,7 +7,7 @@ use super::durability::Durability;
 use super::pressure::Hold;
 use super::state::Writer;
 use super::transaction::footprint::touched;
-use super::transaction::window::Window;
+use super::transaction::window::CommitWindow;
 use crate::io::env::Env;
 use crate::io::store::counting::Requests;
 use crate::io::store::troubles::explained;
@@ -31,7 +31,7 @@ pub(crate) struct Tail {
     /// Bytes of frozen memtables not yet in tables.
     pub(crate) frozen_bytes: usize,
     /// What was committed while transactions are open.
-    pub(crate) window: Window,
+    pub(crate) window: CommitWindow,
     /// When what was accepted under pressure is paid for.
     pub(crate) paid_by: Duration,
     /// Set once the handle takes no more writes: why.
@@ -42,7 +42,7 @@ impl Tail {
     pub(crate) fn new(
         next_seq: Seq,
         wal: WalBuffer,
-        window: Window,
+        window: CommitWindow,
         (active, frozen_bytes): (Arc<Memtable>, usize),
     ) -> Self {
         let (paid_by, ended) = (Duration::ZERO, None);
@@ -135,7 +135,7 @@ impl Writer {
         self: &Arc<Self>,
         bytes: Arc<[u8]>,
         ops: u32,
-        holds: impl FnOnce(&Window) -> Result<()>,
+        holds: impl FnOnce(&CommitWindow) -> Result<()>,
     ) -> Result<Accept> {
         if bytes.len() > self.options.max_batch_bytes {
             return Err(Error::invalid(

@@ -14,7 +14,7 @@ use super::life::{Phase, WriterLife};
 use super::log::{DurableLog, UnflushedWal};
 use super::nudges::Nudges;
 use super::pressure::Pressure;
-use super::transaction::window::Window;
+use super::transaction::window::CommitWindow;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::compact::Compactor;
@@ -116,7 +116,7 @@ impl Writer {
             deadline: start.options.deadline,
         });
         let buffer = WalBuffer::new(start.options.flush_bytes);
-        let window = Window::new(start.options.transaction_window_bytes);
+        let window = CommitWindow::new(start.options.transaction_window_bytes);
         let last = start.last_seq;
         Arc::new(Writer {
             env: start.env,

@@ -6,15 +6,16 @@
 //! | `port` | how an event loop hears of what completed: a socket and a table, one a loop |
 //! | `pending` | a call that waits, as an awaitable |
 //! | `commit` | a write that was accepted |
-//! | `reads`, `writes`, `open` | the verbs |
+//! | `reads`, `writes`, `transaction`, `open` | the verbs |
 //! | `scan` | batches of a scan's rows |
 
 mod commit;
 mod open;
-mod pending;
+pub(crate) mod pending;
 mod port;
 mod reads;
 mod scan;
+mod transaction;
 mod writes;
 
 use pyo3::prelude::*;

@@ -1,4 +1,5 @@
-//! The reads of Database, Reader and Snapshot, begun: answered inline as long as memory has it.
+//! The reads of Database, Reader, Snapshot and Transaction, begun: answered inline as long as memory
+//! has it.
 
 use crate::aio::pending::Pending;
 use crate::aio::scan::AsyncScan;
@@ -11,6 +12,7 @@ use crate::reader::Reader;
 use crate::scan::Yields;
 use crate::snapshot::Snapshot;
 use crate::source::{Readable, Source};
+use crate::transaction::Transaction;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use siltstone::{Answer, ScanRange, Value};
@@ -146,3 +148,4 @@ macro_rules! begun_reads {
 begun_reads!(Database);
 begun_reads!(Reader);
 begun_reads!(Snapshot);
+begun_reads!(Transaction);

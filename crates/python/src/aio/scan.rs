@@ -122,7 +122,9 @@ async fn fill(shared: Arc<Mutex<Shared>>, size: Size) -> Result<()> {
 
 impl AsyncScan {
     pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: Yields) -> Self {
-        let shared = Shared { scan: Some(scan), rows: Rows::new(), refill_rows: FIRST_ROWS };
+        // What a transaction reads counts: little is read ahead.
+        let refill_rows = if scan.is_noted() { 1 } else { FIRST_ROWS };
+        let shared = Shared { scan: Some(scan), rows: Rows::new(), refill_rows };
         let shared = Held::new(process, Arc::new(Mutex::new(shared)));
         AsyncScan { process, yields, shared }
     }

@@ -5,9 +5,9 @@ use crate::aio::pending::{Finish, First, Pending, Waits};
 use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
 use crate::checkpoint;
+use crate::conditional::condition;
 use crate::database::Database;
 use crate::error::{Raise, closed};
-use crate::unbuilt::unsupported;
 use crate::write::{BYTES_WITH_LOCK, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
@@ -69,6 +69,7 @@ impl Database {
 #[pymethods]
 impl Database {
     /// `put`: the commit, or a Pending.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of put")]
     fn _begin_put<'py>(
         &self,
         py: Python<'py>,
@@ -76,16 +77,14 @@ impl Database {
         value: BytesArg<'_>,
         ttl: Option<Bound<'py, PyAny>>,
         if_absent: bool,
-        if_seq: Option<Bound<'py, PyAny>>,
+        if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if if_absent {
-            return Err(unsupported(py, "Database.put(if_absent=True)"));
-        }
-        if if_seq.is_some() {
-            return Err(unsupported(py, "Database.put(if_seq=…)"));
-        }
         let life = time_to_live(ttl)?;
         let (key, value) = (key.as_ref(), value.as_ref());
+        if let Some(condition) = condition(py, if_absent, if_value)? {
+            let answer = self.held().get(py)?.put_if(key, value, life, condition);
+            return self.begin_on_condition(py, answer);
+        }
         let first = self.held().get(py)?.put(key, value, life);
         self.begin_accept(py, first, || {
             let (key, value) = (key.to_vec(), value.to_vec());
@@ -115,8 +114,13 @@ impl Database {
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
+        if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let key = key.as_ref();
+        if let Some(condition) = condition(py, false, if_value)? {
+            let answer = self.held().get(py)?.delete_if(key, condition);
+            return self.begin_on_condition(py, answer);
+        }
         let first = self.held().get(py)?.delete(key);
         self.begin_accept(py, first, || {
             let key = key.to_vec();

@@ -1,7 +1,7 @@
 //! Writes on a condition: one key is read, and written where it is what it should be and nobody was
 //! quicker (RFC 0025, O6).
 
-use super::Registered;
+use super::Registration;
 use super::footprint::Footprint;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
@@ -26,7 +26,7 @@ pub enum Condition {
 
 /// What became of it: the value that was there, and the commit; no commit where a key that was to
 /// be there is not.
-pub(crate) type Outcome = (Option<Value>, Option<Commit>);
+pub(crate) type ConditionOutcome = (Option<Value>, Option<Commit>);
 
 /// One write.
 pub(crate) struct Conditional {
@@ -39,13 +39,13 @@ pub(crate) struct Conditional {
 }
 
 /// A moment at which the key is read.
-struct Moment {
+struct ReadMoment {
     pin: Pin,
-    registered: Registered,
+    registered: Registration,
 }
 
-enum Settled {
-    Done(Outcome),
+enum ConditionSettled {
+    Done(ConditionOutcome),
     /// Somebody wrote the key meanwhile.
     Overtaken,
     /// There is no room: await, then read again.
@@ -67,14 +67,14 @@ impl Conditional {
     ///
     /// # Errors
     /// Conflict where the condition does not hold; those of a read and of a write.
-    pub(crate) fn run(self) -> Result<Answer<Outcome>> {
+    pub(crate) fn run(self) -> Result<Answer<ConditionOutcome>> {
         loop {
             let moment = self.moment()?;
             match self.read(&moment)? {
                 Answer::Ready(found) => match self.settle(&moment, found)? {
-                    Settled::Done(outcome) => return Ok(Answer::Ready(outcome)),
-                    Settled::Overtaken => {}
-                    Settled::Waits(room) => {
+                    ConditionSettled::Done(outcome) => return Ok(Answer::Ready(outcome)),
+                    ConditionSettled::Overtaken => {}
+                    ConditionSettled::Waits(room) => {
                         drop(moment);
                         return Ok(Answer::Pending(Box::pin(async move {
                             room.await?;
@@ -88,9 +88,9 @@ impl Conditional {
                         let settled = self.settle(&moment, found)?;
                         drop(moment);
                         match settled {
-                            Settled::Done(outcome) => return Ok(outcome),
-                            Settled::Overtaken => {}
-                            Settled::Waits(room) => room.await?,
+                            ConditionSettled::Done(outcome) => return Ok(outcome),
+                            ConditionSettled::Overtaken => {}
+                            ConditionSettled::Waits(room) => room.await?,
                         }
                         self.again().await
                     })));
@@ -99,32 +99,32 @@ impl Conditional {
         }
     }
 
-    async fn again(self) -> Result<Outcome> {
+    async fn again(self) -> Result<ConditionOutcome> {
         loop {
             let moment = self.moment()?;
             let found = self.read(&moment)?.wait().await?;
             let settled = self.settle(&moment, found)?;
             drop(moment);
             match settled {
-                Settled::Done(outcome) => return Ok(outcome),
-                Settled::Overtaken => {}
-                Settled::Waits(room) => room.await?,
+                ConditionSettled::Done(outcome) => return Ok(outcome),
+                ConditionSettled::Overtaken => {}
+                ConditionSettled::Waits(room) => room.await?,
             }
         }
     }
 
-    fn moment(&self) -> Result<Moment> {
+    fn moment(&self) -> Result<ReadMoment> {
         let (pin, registered) = self.writer.register(|writer| writer.pin_accepted())?;
-        Ok(Moment { pin, registered })
+        Ok(ReadMoment { pin, registered })
     }
 
-    fn read(&self, moment: &Moment) -> Result<Answer<Option<Value>>> {
+    fn read(&self, moment: &ReadMoment) -> Result<Answer<Option<Value>>> {
         get(&self.writer.context, moment.pin.clone(), &self.key)
     }
 
-    fn settle(&self, moment: &Moment, found: Option<Value>) -> Result<Settled> {
+    fn settle(&self, moment: &ReadMoment, found: Option<Value>) -> Result<ConditionSettled> {
         if self.condition == Condition::Present && found.is_none() {
-            return Ok(Settled::Done((None, None)));
+            return Ok(ConditionSettled::Done((None, None)));
         }
         self.holds(found.as_deref())?;
         let seq = moment.registered.seq;
@@ -132,9 +132,9 @@ impl Conditional {
             .writer
             .accept_if(Arc::clone(&self.bytes), 1, |window| window.check(seq, &self.footprint));
         match accepted {
-            Ok(Accept::Accepted(commit)) => Ok(Settled::Done((found, Some(commit)))),
-            Ok(Accept::Pressure(room)) => Ok(Settled::Waits(room)),
-            Err(error) if error.kind() == ErrorKind::Conflict => Ok(Settled::Overtaken),
+            Ok(Accept::Accepted(commit)) => Ok(ConditionSettled::Done((found, Some(commit)))),
+            Ok(Accept::Pressure(room)) => Ok(ConditionSettled::Waits(room)),
+            Err(error) if error.kind() == ErrorKind::Conflict => Ok(ConditionSettled::Overtaken),
             Err(error) => Err(error),
         }
     }

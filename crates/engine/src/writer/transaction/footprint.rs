@@ -10,14 +10,14 @@ pub(crate) enum Touched<'a> {
     /// A key.
     Key(&'a [u8]),
     /// Every key of `[start, end)`.
-    Range(&'a [u8], &'a [u8]),
+    Span(&'a [u8], &'a [u8]),
 }
 
 /// What the operations of an encoded batch touch.
 pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<Touched<'_>>> {
     BatchOps::new(bytes).map(|op| {
         op.map(|op| match op.kind {
-            Kind::RangeDelete => Touched::Range(op.key, op.value),
+            Kind::RangeDelete => Touched::Span(op.key, op.value),
             _ => Touched::Key(op.key),
         })
     })
@@ -26,12 +26,12 @@ pub(crate) fn touched(bytes: &[u8]) -> impl Iterator<Item = Result<Touched<'_>>>
 /// A range of keys: from `start`, below `end`; `None` to the end of all keys. From the empty key:
 /// from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Range {
+pub(crate) struct KeySpan {
     pub(crate) start: Vec<u8>,
     pub(crate) end: Option<Vec<u8>>,
 }
 
-impl Range {
+impl KeySpan {
     fn holds(&self, key: &[u8]) -> bool {
         self.start.as_slice() <= key && self.is_below_end(key)
     }
@@ -73,12 +73,12 @@ pub(crate) struct Footprint {
     /// Ascending, each once.
     keys: Keys,
     /// Ascending and disjoint.
-    ranges: Vec<Range>,
+    ranges: Vec<KeySpan>,
 }
 
 impl Footprint {
     /// Of keys and ranges in any order.
-    pub(crate) fn new(keys: &Keys, ranges: Vec<Range>) -> Footprint {
+    pub(crate) fn new(keys: &Keys, ranges: Vec<KeySpan>) -> Footprint {
         Footprint { keys: sorted(keys), ranges: joined(ranges) }
     }
 
@@ -96,8 +96,8 @@ impl Footprint {
         for one in touched(batch.as_bytes()) {
             match one? {
                 Touched::Key(key) => keys.push(key),
-                Touched::Range(start, end) => {
-                    ranges.push(Range { start: start.to_vec(), end: Some(end.to_vec()) });
+                Touched::Span(start, end) => {
+                    ranges.push(KeySpan { start: start.to_vec(), end: Some(end.to_vec()) });
                 }
             }
         }
@@ -115,7 +115,7 @@ impl Footprint {
                 let range = self.reaching(key).first().filter(|range| range.holds(key));
                 range.map(|_| Clash { key: key.to_vec(), in_range: true })
             }
-            Touched::Range(start, end) => {
+            Touched::Span(start, end) => {
                 let at = self.first_key(start);
                 if at < self.keys.len() && self.keys.key(at) < end {
                     return Some(Clash { key: self.keys.key(at).to_vec(), in_range: false });
@@ -143,7 +143,7 @@ impl Footprint {
     }
 
     /// The ranges that reach beyond `key`.
-    fn reaching(&self, key: &[u8]) -> &[Range] {
+    fn reaching(&self, key: &[u8]) -> &[KeySpan] {
         let at = self.ranges.partition_point(|range| !range.is_below_end(key));
         self.ranges.get(at..).unwrap_or_default()
     }
@@ -158,10 +158,10 @@ pub(crate) fn sorted(keys: &Keys) -> Keys {
 }
 
 /// Ranges that cover the same keys, in order and disjoint.
-pub(crate) fn joined(mut ranges: Vec<Range>) -> Vec<Range> {
+pub(crate) fn joined(mut ranges: Vec<KeySpan>) -> Vec<KeySpan> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_unstable();
-    let mut joined: Vec<Range> = Vec::with_capacity(ranges.len());
+    let mut joined: Vec<KeySpan> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match joined.last_mut() {
             Some(last) if last.end.as_ref().is_none_or(|end| *end >= range.start) => {

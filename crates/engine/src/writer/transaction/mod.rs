@@ -14,9 +14,9 @@ use crate::read::answer::Answer;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, ReadRange, Scan, ScanRange};
 use footprint::Footprint;
-use own::{Own, OwnSays};
+use own::{OwnSays, OwnWrites};
 use parking_lot::Mutex;
-use reads::Reads;
+use reads::TrackedReads;
 use siltstone_base::entry::check_key;
 use siltstone_base::{Batch, BatchMark, Error, ErrorKind, Result, Seq, UnixMillis};
 use std::fmt;
@@ -41,31 +41,31 @@ pub enum Isolation {
 /// A transaction of the one writer. It waits for nobody: its commit is accepted, or is Conflict. All
 /// clones are one transaction; dropping the last one rolls it back.
 #[derive(Clone)]
-pub struct Transaction(Arc<Inner>);
+pub struct Transaction(Arc<TransactionInner>);
 
-struct Inner {
+struct TransactionInner {
     isolation: Isolation,
     seq: Seq,
     writer: Arc<Writer>,
-    state: Mutex<State>,
+    state: Mutex<TransactionState>,
 }
 
-enum State {
-    Open(Box<Open>),
+enum TransactionState {
+    Open(Box<OpenTransaction>),
     /// What became of it.
     Ended(&'static str),
 }
 
 /// What an open transaction holds.
-struct Open {
+struct OpenTransaction {
     base: Snapshot,
     batch: Batch,
-    own: Option<Own>,
-    reads: Reads,
+    own: Option<OwnWrites>,
+    reads: TrackedReads,
     savepoints: Vec<(Savepoint, BatchMark)>,
     /// Nothing up to here touched what it depends on.
     validated: Seq,
-    _registered: Registered,
+    _registered: Registration,
 }
 
 /// A moment of a transaction that it can go back to.
@@ -73,12 +73,12 @@ struct Open {
 pub struct Savepoint(Arc<()>);
 
 /// A number that the window knows somebody to read at.
-pub(super) struct Registered {
+pub(super) struct Registration {
     writer: Arc<Writer>,
     seq: Seq,
 }
 
-impl Drop for Registered {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.writer.tail.lock().window.let_go(self.seq);
     }
@@ -92,7 +92,7 @@ impl Writer {
     fn register<T>(
         self: &Arc<Self>,
         take: impl FnOnce(&Arc<Writer>) -> T,
-    ) -> Result<(T, Registered)> {
+    ) -> Result<(T, Registration)> {
         let mut tail = self.tail.lock();
         if let Some(ended) = &tail.ended {
             return Err(ended.clone());
@@ -102,12 +102,12 @@ impl Writer {
             drop(tail);
             let taken = take(self);
             self.tail.lock().window.register(self.visible());
-            return Ok((taken, Registered { writer: Arc::clone(self), seq: self.visible() }));
+            return Ok((taken, Registration { writer: Arc::clone(self), seq: self.visible() }));
         }
         tail.window.register(seq);
         let taken = take(self);
         drop(tail);
-        Ok((taken, Registered { writer: Arc::clone(self), seq }))
+        Ok((taken, Registration { writer: Arc::clone(self), seq }))
     }
 }
 
@@ -115,17 +115,18 @@ impl Transaction {
     pub(crate) fn begin(writer: &Arc<Writer>, isolation: Isolation) -> Result<Transaction> {
         let (base, registered) = writer.register(Snapshot::of_accepted)?;
         let seq = base.seq();
-        let open = Open {
+        let open = OpenTransaction {
             base,
             batch: Batch::new(),
             own: None,
-            reads: Reads::default(),
+            reads: TrackedReads::default(),
             savepoints: Vec::new(),
             validated: registered.seq,
             _registered: registered,
         };
-        let (writer, state) = (Arc::clone(writer), Mutex::new(State::Open(Box::new(open))));
-        Ok(Transaction(Arc::new(Inner { isolation, seq, writer, state })))
+        let (writer, state) =
+            (Arc::clone(writer), Mutex::new(TransactionState::Open(Box::new(open))));
+        Ok(Transaction(Arc::new(TransactionInner { isolation, seq, writer, state })))
     }
 
     /// The last sequence number of others that it sees.
@@ -144,15 +145,15 @@ impl Transaction {
     #[must_use]
     pub fn ended(&self) -> Option<&'static str> {
         match &*self.0.state.lock() {
-            State::Open(_) => None,
-            State::Ended(how) => Some(how),
+            TransactionState::Open(_) => None,
+            TransactionState::Ended(how) => Some(how),
         }
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Open) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, work: impl FnOnce(&mut OpenTransaction) -> Result<T>) -> Result<T> {
         match &mut *self.0.state.lock() {
-            State::Open(open) => work(open),
-            State::Ended(how) => {
+            TransactionState::Open(open) => work(open),
+            TransactionState::Ended(how) => {
                 let text = format!("the transaction is over: it was {how}; begin another one");
                 Err(Error::new(ErrorKind::Closed, text))
             }
@@ -323,12 +324,12 @@ impl Transaction {
     #[must_use]
     pub fn is_light(&self, most_bytes: usize) -> bool {
         match &*self.0.state.lock() {
-            State::Open(open) => {
+            TransactionState::Open(open) => {
                 open.batch.as_bytes().len() <= most_bytes
                     && open.reads.is_few()
                     && self.0.writer.tail.lock().window.is_little_above(open.validated)
             }
-            State::Ended(_) => true,
+            TransactionState::Ended(_) => true,
         }
     }
 
@@ -340,13 +341,13 @@ impl Transaction {
     }
 
     fn end(&self, how: &'static str) {
-        let held = std::mem::replace(&mut *self.0.state.lock(), State::Ended(how));
+        let held = std::mem::replace(&mut *self.0.state.lock(), TransactionState::Ended(how));
         // Outside of the lock.
         drop(held);
     }
 }
 
-impl Open {
+impl OpenTransaction {
     /// What the transaction's own writes say about a key.
     fn own_says(&mut self, key: &[u8]) -> Result<OwnSays> {
         if self.batch.is_empty() {
@@ -359,9 +360,9 @@ impl Open {
     }
 
     /// The own writes, in order.
-    fn own(&mut self) -> Result<&Own> {
+    fn own(&mut self) -> Result<&OwnWrites> {
         let base = self.base.pin();
-        let own = self.own.get_or_insert_with(|| Own::over(base));
+        let own = self.own.get_or_insert_with(|| OwnWrites::over(base));
         own.take(base.seq, &self.batch)?;
         Ok(own)
     }

@@ -40,7 +40,7 @@ pub(super) fn of_few(batch: &Batch, key: &[u8]) -> Result<Option<OwnSays>> {
 }
 
 /// The writes as a memtable, numbered from the one after the base on, and the tree under it.
-pub(super) struct Own {
+pub(super) struct OwnWrites {
     memtable: Arc<Memtable>,
     tree: Arc<Tree>,
     /// How much of the batch it has: bytes, operations.
@@ -48,12 +48,12 @@ pub(super) struct Own {
     ops: u32,
 }
 
-impl Own {
+impl OwnWrites {
     /// None yet, over `base`.
-    pub(super) fn over(base: &Pin) -> Own {
+    pub(super) fn over(base: &Pin) -> OwnWrites {
         let memtable = Arc::new(Memtable::new());
         let tree = Arc::new(base.tree.under(Arc::clone(&memtable), base.seq));
-        Own { memtable, tree, bytes: 0, ops: 0 }
+        OwnWrites { memtable, tree, bytes: 0, ops: 0 }
     }
 
     /// Takes up what was added to `batch`, whose first operation has the number after `base`.

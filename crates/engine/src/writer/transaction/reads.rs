@@ -1,6 +1,6 @@
 //! What a serializable transaction has read: keys, and ranges as far as rows were handed out.
 
-use super::footprint::{Footprint, Range, joined, sorted};
+use super::footprint::{Footprint, KeySpan, joined, sorted};
 use crate::read::{Keys, ReadRange};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ const KEPT_AS_THEY_COME: usize = 1024;
 
 /// Keys and ranges read, in the order of reading.
 #[derive(Debug)]
-pub(super) struct Reads {
+pub(super) struct TrackedReads {
     keys: Keys,
     /// Of scans that are over.
-    ranges: Vec<Range>,
+    ranges: Vec<KeySpan>,
     /// Of scans that may go on.
     scans: Vec<Arc<Mutex<ReadRange>>>,
     sort_keys_at: usize,
     join_ranges_at: usize,
 }
 
-impl Default for Reads {
+impl Default for TrackedReads {
     fn default() -> Self {
-        Reads {
+        TrackedReads {
             keys: Keys::default(),
             ranges: Vec::new(),
             scans: Vec::new(),
@@ -33,7 +33,7 @@ impl Default for Reads {
     }
 }
 
-impl Reads {
+impl TrackedReads {
     /// `key` is asked for.
     pub(super) fn key(&mut self, key: &[u8]) {
         self.keys.push(key);
@@ -73,6 +73,6 @@ impl Reads {
 }
 
 /// The range that a scan has read.
-fn read_of(scan: &Arc<Mutex<ReadRange>>) -> Option<Range> {
-    scan.lock().read().map(|(start, end)| Range { start, end })
+fn read_of(scan: &Arc<Mutex<ReadRange>>) -> Option<KeySpan> {
+    scan.lock().read().map(|(start, end)| KeySpan { start, end })
 }

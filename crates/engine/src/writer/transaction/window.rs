@@ -20,14 +20,14 @@ const LITTLE_BYTES: usize = 4 << 10;
 
 /// What was touched, in the order of commits.
 #[derive(Clone, Debug, Default)]
-struct Chunk {
-    places: Vec<Place>,
+struct WindowChunk {
+    places: Vec<TouchedAt>,
     bytes: Vec<u8>,
 }
 
 /// One key or range.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct TouchedAt {
     /// The last number of the commit.
     seq: Seq,
     /// Where its bytes begin.
@@ -37,9 +37,9 @@ struct Place {
     end_len: u16,
 }
 
-impl Chunk {
+impl WindowChunk {
     fn len_bytes(&self) -> usize {
-        self.places.len() * size_of::<Place>() + self.bytes.len()
+        self.places.len() * size_of::<TouchedAt>() + self.bytes.len()
     }
 
     fn last(&self) -> Option<Seq> {
@@ -49,11 +49,11 @@ impl Chunk {
     fn push(&mut self, seq: Seq, touched: Touched<'_>) {
         let (key, end) = match touched {
             Touched::Key(key) => (key, &[][..]),
-            Touched::Range(start, end) => (start, end),
+            Touched::Span(start, end) => (start, end),
         };
         // Keys have at most 65,535 bytes, and a chunk little more than CHUNK_BYTES.
         let (key_len, end_len) = (key.len() as u16, end.len() as u16);
-        self.places.push(Place { seq, at: self.bytes.len() as u32, key_len, end_len });
+        self.places.push(TouchedAt { seq, at: self.bytes.len() as u32, key_len, end_len });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(end);
     }
@@ -63,13 +63,13 @@ impl Chunk {
         self.places.partition_point(|place| place.seq <= seq)
     }
 
-    fn touched(&self, place: &Place) -> Option<Touched<'_>> {
+    fn touched(&self, place: &TouchedAt) -> Option<Touched<'_>> {
         let at = place.at as usize;
         let middle = at + usize::from(place.key_len);
         let key = self.bytes.get(at..middle)?;
         match usize::from(place.end_len) {
             0 => Some(Touched::Key(key)),
-            end => Some(Touched::Range(key, self.bytes.get(middle..middle + end)?)),
+            end => Some(Touched::Span(key, self.bytes.get(middle..middle + end)?)),
         }
     }
 
@@ -80,8 +80,8 @@ impl Chunk {
     }
 
     /// What is above `seq`.
-    fn above(&self, seq: Seq) -> Chunk {
-        let mut above = Chunk::default();
+    fn above(&self, seq: Seq) -> WindowChunk {
+        let mut above = WindowChunk::default();
         for place in self.places.get(self.first_above(seq)..).unwrap_or_default() {
             if let Some(touched) = self.touched(place) {
                 above.push(place.seq, touched);
@@ -93,13 +93,13 @@ impl Chunk {
 
 /// A part of the window, to be checked outside of the lock.
 #[derive(Debug)]
-pub(crate) struct Stretch {
-    chunks: Vec<Arc<Chunk>>,
+pub(crate) struct WindowStretch {
+    chunks: Vec<Arc<WindowChunk>>,
     /// Everything up to here is in it.
     pub(crate) until: Seq,
 }
 
-impl Stretch {
+impl WindowStretch {
     /// The first thing above `seq` that the footprint minds.
     pub(crate) fn clash(&self, seq: Seq, footprint: &Footprint) -> Option<Clash> {
         self.chunks.iter().find_map(|chunk| chunk.clash(seq, footprint))
@@ -108,25 +108,25 @@ impl Stretch {
 
 /// The window.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct CommitWindow {
     most_bytes: usize,
     /// The numbers that open transactions read at, and how many each.
     open: BTreeMap<Seq, usize>,
-    closed: VecDeque<Arc<Chunk>>,
-    filling: Chunk,
+    closed: VecDeque<Arc<WindowChunk>>,
+    filling: WindowChunk,
     bytes: usize,
     /// What was committed up to here may be missing.
     floor: Seq,
 }
 
-impl Window {
+impl CommitWindow {
     /// An empty one, of so many bytes at most.
-    pub(crate) fn new(most_bytes: usize) -> Window {
-        Window {
+    pub(crate) fn new(most_bytes: usize) -> CommitWindow {
+        CommitWindow {
             most_bytes,
             open: BTreeMap::new(),
             closed: VecDeque::new(),
-            filling: Chunk::default(),
+            filling: WindowChunk::default(),
             bytes: 0,
             floor: Seq::NONE,
         }
@@ -156,7 +156,7 @@ impl Window {
         }
         let Some(oldest) = self.open.keys().next().copied() else {
             self.closed = VecDeque::new();
-            self.filling = Chunk::default();
+            self.filling = WindowChunk::default();
             self.bytes = 0;
             return;
         };
@@ -193,12 +193,12 @@ impl Window {
         none_closed && (little || self.filling.last() <= Some(seq))
     }
 
-    /// What was committed above `seq`; `None` where it is little enough for [`Window::check`]. For
+    /// What was committed above `seq`; `None` where it is little enough for [`CommitWindow::check`]. For
     /// whoever checks it outside of the lock.
     ///
     /// # Errors
     /// Conflict when some of it was forgotten.
-    pub(crate) fn above(&self, seq: Seq) -> Result<Option<Stretch>> {
+    pub(crate) fn above(&self, seq: Seq) -> Result<Option<WindowStretch>> {
         self.remembers(seq)?;
         if self.is_little_above(seq) {
             return Ok(None);
@@ -207,7 +207,7 @@ impl Window {
         let mut chunks: Vec<_> = self.closed.iter().skip(first).cloned().collect();
         let until = self.filling.last().or(self.closed.back().and_then(|chunk| chunk.last()));
         chunks.push(Arc::new(self.filling.above(seq)));
-        Ok(Some(Stretch { chunks, until: until.unwrap_or(seq) }))
+        Ok(Some(WindowStretch { chunks, until: until.unwrap_or(seq) }))
     }
 
     /// Whether nothing that was committed above `seq` touched the footprint.

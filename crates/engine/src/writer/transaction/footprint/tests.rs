@@ -9,17 +9,17 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     vec(prop::sample::select(b"\0ab".to_vec()), 1..4)
 }
 
-fn range() -> impl Strategy<Value = Range> {
+fn range() -> impl Strategy<Value = KeySpan> {
     let start = prop_oneof![1 => Just(Vec::new()), 8 => key()];
-    (start, prop::option::of(key())).prop_map(|(start, end)| Range { start, end })
+    (start, prop::option::of(key())).prop_map(|(start, end)| KeySpan { start, end })
 }
 
-fn inside(range: &Range, key: &[u8]) -> bool {
+fn inside(range: &KeySpan, key: &[u8]) -> bool {
     range.start.as_slice() <= key && range.end.as_deref().is_none_or(|end| key < end)
 }
 
 /// The smallest keys of both ranges: where they share any key they share one of these.
-fn share(range: &Range, start: &[u8], end: &[u8]) -> bool {
+fn share(range: &KeySpan, start: &[u8], end: &[u8]) -> bool {
     let first = start.max(range.start.as_slice());
     first < end && inside(range, first)
 }
@@ -47,7 +47,7 @@ proptest! {
         if start < end {
             let some_key = keys.iter().any(|key| start <= key.as_slice() && key.as_slice() < end);
             let some_range = ranges.iter().any(|range| share(range, start, end));
-            let clash = footprint.clash(Touched::Range(start, end));
+            let clash = footprint.clash(Touched::Span(start, end));
             prop_assert_eq!(clash.is_some(), some_key || some_range);
             if let Some(clash) = clash {
                 // The key that is named lies in both.

@@ -1,7 +1,7 @@
 //! Against a list of everything that was committed.
 
 use super::*;
-use crate::writer::transaction::footprint::Range;
+use crate::writer::transaction::footprint::KeySpan;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -41,13 +41,13 @@ fn key(letter: u8) -> Vec<u8> {
 }
 
 fn footprint(one: u8, (from, to): (u8, u8)) -> Footprint {
-    let range = Range { start: key(from), end: Some(key(to)) };
+    let range = KeySpan { start: key(from), end: Some(key(to)) };
     Footprint::new(&[key(one)].into_iter().collect(), vec![range])
 }
 
 /// A window, and everything that was committed.
 struct World {
-    window: Window,
+    window: CommitWindow,
     all: Vec<(Seq, u8, Option<u8>)>,
     open: Vec<Seq>,
     newest: Seq,
@@ -55,7 +55,7 @@ struct World {
 
 impl World {
     fn new(most_bytes: usize) -> World {
-        World { window: Window::new(most_bytes), all: vec![], open: vec![], newest: Seq(7) }
+        World { window: CommitWindow::new(most_bytes), all: vec![], open: vec![], newest: Seq(7) }
     }
 
     fn apply(&mut self, event: &Event) {
@@ -68,7 +68,7 @@ impl World {
                     if self.window.is_on() {
                         let (start, end) = (key(*one), end.map(key));
                         let touched = match &end {
-                            Some(end) => Touched::Range(&start, end),
+                            Some(end) => Touched::Span(&start, end),
                             None => Touched::Key(&start),
                         };
                         self.window.note(self.newest, touched);
@@ -143,7 +143,7 @@ proptest! {
 
 #[test]
 fn with_nobody_open_nothing_is_held() {
-    let mut window = Window::new(1 << 20);
+    let mut window = CommitWindow::new(1 << 20);
     assert!(!window.is_on());
     window.register(Seq(5));
     window.register(Seq(5));
@@ -161,7 +161,7 @@ fn with_nobody_open_nothing_is_held() {
 
 #[test]
 fn what_nobody_needs_goes() {
-    let mut window = Window::new(usize::MAX);
+    let mut window = CommitWindow::new(usize::MAX);
     window.register(Seq(5));
     for seq in 6..100 {
         window.note(Seq(seq), Touched::Key(&key(1)));
@@ -175,7 +175,7 @@ fn what_nobody_needs_goes() {
 
 #[test]
 fn over_its_bytes_the_oldest_go_and_who_needs_them_is_told() {
-    let mut window = Window::new(CHUNK_BYTES * 3);
+    let mut window = CommitWindow::new(CHUNK_BYTES * 3);
     window.register(Seq(5));
     window.register(Seq(50));
     for seq in 51..100 {

@@ -1,0 +1,105 @@
+//! What of transactions may wait, begun: commits, writes on a condition, `pop`.
+
+use crate::aio::commit::AsyncCommit;
+use crate::aio::pending::Pending;
+use crate::bytes::BytesArg;
+use crate::database::Database;
+use crate::error::Raise;
+use crate::process::Process;
+use crate::transaction::{Transaction, try_commit};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use siltstone::{Accept, Answer};
+
+fn commit_object(
+    py: Python<'_>,
+    process: &'static Process,
+    commit: siltstone::Commit,
+) -> PyResult<Py<PyAny>> {
+    Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
+}
+
+impl Database {
+    /// Makes a write whose condition is to hold: the commit, or a Pending for it.
+    pub(crate) fn begin_on_condition<'py>(
+        &self,
+        py: Python<'py>,
+        answer: siltstone::Result<Answer<siltstone::Commit>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let process = self.held().process();
+        match answer.raise(py)? {
+            Answer::Ready(commit) => Ok(commit_object(py, process, commit)?.into_bound(py)),
+            Answer::Pending(answer) => {
+                let finish = move |py: Python<'_>, commit| commit_object(py, process, commit);
+                Ok(Bound::new(py, Pending::running(process, answer, finish))?.into_any())
+            }
+        }
+    }
+}
+
+/// Not public: `siltstone.aio` calls it.
+#[pymethods]
+impl Database {
+    /// `pop`: the value or `default`, or a Pending for it.
+    fn _begin_pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+        default: Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let held = self.held();
+        match held.get(py)?.pop(key.as_ref()).raise(py)? {
+            Answer::Ready(Some((value, _))) => Ok(PyBytes::new(py, &value).into_any()),
+            Answer::Ready(None) => Ok(default),
+            Answer::Pending(answer) => {
+                let default = default.unbind();
+                let finish = move |py: Python<'_>, popped: Option<(siltstone::Value, _)>| {
+                    Ok(match popped {
+                        Some((value, _)) => PyBytes::new(py, &value).into_any().unbind(),
+                        None => default,
+                    })
+                };
+                Ok(Bound::new(py, Pending::running(held.process(), answer, finish))?.into_any())
+            }
+        }
+    }
+}
+
+/// Not public: `siltstone.aio` calls it.
+#[pymethods]
+impl Transaction {
+    /// `commit`: the commit or None, or a Pending for it. A wait that is cancelled has committed
+    /// nothing, or all of it.
+    fn _begin_commit<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (engine, process) = self.engine(py)?;
+        let mut room = match try_commit(py, engine)? {
+            None => return Ok(py.None().into_bound(py)),
+            Some(Accept::Accepted(commit)) => {
+                return Ok(commit_object(py, process, commit)?.into_bound(py));
+            }
+            Some(Accept::Pressure(room)) => room,
+        };
+        let engine = engine.clone();
+        let committed = async move {
+            loop {
+                room.await?;
+                match engine.commit()? {
+                    None => return Ok(None),
+                    Some(Accept::Accepted(commit)) => return Ok(Some(commit)),
+                    Some(Accept::Pressure(again)) => room = again,
+                }
+            }
+        };
+        let finish = move |py: Python<'_>, commit: Option<siltstone::Commit>| match commit {
+            Some(commit) => commit_object(py, process, commit),
+            None => Ok(py.None()),
+        };
+        Ok(Bound::new(py, Pending::running(process, committed, finish))?.into_any())
+    }
+
+    /// In a word what became of it; None while it is open.
+    #[getter]
+    fn _ended(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
+        Ok(self.engine(py)?.0.ended())
+    }
+}

@@ -1,0 +1,90 @@
+//! `put` and `delete` on a condition, and `pop`: one key, read and written at once.
+
+use crate::bytes::BytesArg;
+use crate::commit::Commit;
+use crate::database::Database;
+use crate::error::{self, Raise};
+use crate::get::absent;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use siltstone::{Answer, Condition};
+
+/// What `pop` answers for a key that is absent.
+pub(crate) enum Otherwise<'py> {
+    /// KeyError.
+    Raises,
+    Gives(Bound<'py, PyAny>),
+}
+
+impl<'py> FromPyObject<'_, 'py> for Otherwise<'py> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        Ok(Otherwise::Gives(object.to_owned()))
+    }
+}
+
+/// The condition that the arguments say; `None` where they say none.
+///
+/// # Errors
+/// Invalid for two of them.
+pub(crate) fn condition(
+    py: Python<'_>,
+    if_absent: bool,
+    if_value: Option<BytesArg<'_>>,
+) -> PyResult<Option<Condition>> {
+    match (if_absent, if_value) {
+        (true, Some(_)) => {
+            Err(error::invalid(py, "a key is absent or has a value: if_absent or if_value"))
+        }
+        (true, None) => Ok(Some(Condition::Absent)),
+        (false, Some(value)) => Ok(Some(Condition::Value(value.as_ref().to_vec()))),
+        (false, None) => Ok(None),
+    }
+}
+
+impl Database {
+    /// Makes a write whose condition is to hold; waits where it must.
+    pub(crate) fn on_condition(
+        &self,
+        py: Python<'_>,
+        write: impl FnOnce(&siltstone::Database) -> siltstone::Result<Answer<siltstone::Commit>>,
+    ) -> PyResult<Commit> {
+        let held = self.held();
+        let commit = match write(held.get(py)?).raise(py)? {
+            Answer::Ready(commit) => commit,
+            Answer::Pending(commit) => wait(py, held.process(), commit)?,
+        };
+        Ok(Commit::new(held.process(), commit))
+    }
+}
+
+#[pymethods]
+impl Database {
+    /// Deletes `key` and gives what was there: of several callers at once one gets it.
+    ///
+    /// :param default: for a key that is absent; without one that is a KeyError.
+    /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
+    #[pyo3(
+        signature = (key, default=Otherwise::Raises),
+        text_signature = "($self, key, default=...)"
+    )]
+    fn pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+        default: Otherwise<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let held = self.held();
+        let popped = match held.get(py)?.pop(key.as_ref()).raise(py)? {
+            Answer::Ready(popped) => popped,
+            Answer::Pending(popped) => wait(py, held.process(), popped)?,
+        };
+        match (popped, default) {
+            (Some((value, _)), _) => Ok(PyBytes::new(py, &value).into_any()),
+            (None, Otherwise::Gives(default)) => Ok(default),
+            (None, Otherwise::Raises) => Err(absent(py, key.as_ref())),
+        }
+    }
+}

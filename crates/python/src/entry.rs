@@ -1,0 +1,60 @@
+//! `get_entry`: a value, when it ends, and the number of its write.
+
+use crate::aio::pending::Pending;
+use crate::bytes::BytesArg;
+use crate::database::Database;
+use crate::error::Raise;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use siltstone::{Answer, KeyEntry};
+
+#[pymethods]
+impl Database {
+    /// The value of `key`, when it ends, and the sequence number of its write where that is still
+    /// known; None where the key is absent.
+    ///
+    /// :raises Invalid: an empty or oversized key.
+    /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
+    fn get_entry<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let held = self.held();
+        let entry = match held.get(py)?.get_entry(key.as_ref()).raise(py)? {
+            Answer::Ready(entry) => entry,
+            Answer::Pending(entry) => wait(py, held.process(), entry)?,
+        };
+        entry.map(|entry| object(py, key.as_ref(), &entry)).transpose()
+    }
+
+    /// `get_entry`: the entry, or a Pending for it. Not public: `siltstone.aio` calls it.
+    fn _begin_get_entry<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesArg<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let held = self.held();
+        match held.get(py)?.get_entry(key.as_ref()).raise(py)? {
+            Answer::Ready(Some(entry)) => object(py, key.as_ref(), &entry),
+            Answer::Ready(None) => Ok(py.None().into_bound(py)),
+            Answer::Pending(answer) => {
+                let key = key.as_ref().to_vec();
+                let finish = move |py: Python<'_>, entry: Option<KeyEntry>| match entry {
+                    Some(entry) => object(py, &key, &entry).map(Bound::unbind),
+                    None => Ok(py.None()),
+                };
+                Ok(Bound::new(py, Pending::running(held.process(), answer, finish))?.into_any())
+            }
+        }
+    }
+}
+
+/// `siltstone.Entry`.
+fn object<'py>(py: Python<'py>, key: &[u8], entry: &KeyEntry) -> PyResult<Bound<'py, PyAny>> {
+    let made = py.import("siltstone.entries")?.getattr("made")?;
+    let (key, value) = (PyBytes::new(py, key), PyBytes::new(py, &entry.value));
+    let expires_millis = entry.expires_at.map(|at| at.0);
+    made.call1((key, value, expires_millis, entry.seq.map(|seq| seq.get())))
+}
