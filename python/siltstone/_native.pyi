@@ -265,15 +265,12 @@ class Database(_Reads):
         :raises Invalid: an empty or oversized key.
         :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
         """
-    @overload
-    def pop(self, key: _Bytes) -> bytes:
+    def pop(self, key: _Bytes, default: _T = ...) -> bytes | _T:
         """Deletes `key` and gives what was there: of several callers at once one gets it.
 
         :param default: for a key that is absent; without one that is a KeyError.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
-    @overload
-    def pop(self, key: _Bytes, default: _T) -> bytes | _T: ...
     def __delitem__(self, key: _Bytes, /) -> None:
         """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
     def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
@@ -343,7 +340,9 @@ class Database(_Reads):
     ) -> None: ...
     def _repr_html_(self) -> str:
         """What a notebook shows: where it is, in which state, and its first figures."""
-    def transaction(self, isolation: Literal["serializable", "snapshot"] = ...) -> Transaction:
+    def transaction(
+        self, isolation: Literal["serializable", "snapshot"] = "serializable"
+    ) -> Transaction:
         """Begins a transaction: for a `with` block, which commits it when it ends well.
 
         :param isolation: "serializable": its commit is Conflict where anything that it has read was

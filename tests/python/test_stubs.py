@@ -89,6 +89,11 @@ def waited(db: siltstone.Database) -> None:
     assert_type(db.get(b"k"), bytes | None)
     assert_type(db.get(b"k", 7), bytes | int)
     assert_type(db.get_many([b"k"]), list[bytes | None])
+    assert_type(db.pop(b"k"), bytes)
+    assert_type(db.pop(b"k", None), bytes | None)
+    with db.transaction() as tx:
+        assert_type(tx.get(b"k"), bytes | None)
+        assert_type(siltstone.retry(db, lambda tx: tx.get(b"k", b"")), bytes)
 """
 
 

@@ -11,8 +11,8 @@ use siltstone::{Answer, KeyEntry};
 
 #[pymethods]
 impl Database {
-    /// The value of `key`, when it ends, and the sequence number of its write where that is still
-    /// known; None where the key is absent.
+    /// The value of `key`, when it ends, and the sequence number of its write where that is
+    /// still known; None where the key is absent.
     ///
     /// :raises Invalid: an empty or oversized key.
     /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.

@@ -23,7 +23,6 @@ impl Database {
     /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
     /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
     #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_value=None))]
-    #[expect(clippy::too_many_arguments, reason = "a write, its time and its conditions")]
     fn put(
         &self,
         py: Python<'_>,

@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use siltstone::{Accept, Isolation, Result, ScanRange};
 
-/// A transaction, from `Database.transaction`. Its reads see the database as it was when it began,
-/// under its own writes; nobody else sees these until it commits, all at once. It waits for nobody:
-/// where another commit came between it raises Conflict, and is over. As a context manager it
-/// commits when the block ends well, and rolls back on an exception.
+/// A transaction, from `Database.transaction`. Its reads see the database as it was when it
+/// began, under its own writes; nobody else sees these until it commits, all at once. It waits for
+/// nobody: where another commit came between it raises Conflict, and is over. As a context manager
+/// it commits when the block ends well, and rolls back on an exception.
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Transaction {
     held: Held<siltstone::Transaction>,
@@ -154,8 +154,8 @@ impl Transaction {
         self.held.get(py)?.savepoint().raise(py).map(Savepoint)
     }
 
-    /// Forgets what was written since the savepoint. What was read since still counts: it may have
-    /// decided what is written now. The savepoint stays, later ones go.
+    /// Forgets what was written since the savepoint. What was read since still counts: it may
+    /// have decided what is written now. The savepoint stays, later ones go.
     ///
     /// :raises Invalid: a savepoint of another transaction, or one that went with an earlier one.
     fn rollback_to(&self, py: Python<'_>, savepoint: &Savepoint) -> PyResult<()> {
@@ -268,7 +268,7 @@ impl Database {
         let py = slf.py();
         let wanted = [Isolation::Serializable, Isolation::Snapshot];
         let wanted = wanted.into_iter().find(|one| name(*one) == isolation).ok_or_else(|| {
-            let text = format!("isolation is \"serializable\" or \"snapshot\", not {isolation:?}");
+            let text = format!("isolation is 'serializable' or 'snapshot', not '{isolation}'");
             error::invalid(py, text)
         })?;
         let held = slf.get().held();

@@ -69,7 +69,6 @@ impl Database {
 #[pymethods]
 impl Database {
     /// `put`: the commit, or a Pending.
-    #[expect(clippy::too_many_arguments, reason = "the arguments of put")]
     fn _begin_put<'py>(
         &self,
         py: Python<'py>,
