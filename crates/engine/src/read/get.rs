@@ -191,8 +191,8 @@ fn look_up_entry(
     })
 }
 
-/// Walks memtables and tables, newest first, with what memory and `fetched` have. `hash` is the key's
-/// ([`key_hash`]).
+/// Walks memtables and tables, newest first, with what memory and `fetched` have. `hash` is the
+/// key's ([`key_hash`]).
 pub(crate) fn lookup(
     context: &ReadContext,
     pin: &Pin,
@@ -201,7 +201,7 @@ pub(crate) fn lookup(
     fetched: &Fetched,
 ) -> Result<Lookup> {
     let view = pin.view(context);
-    walk(context, pin, (key, hash), hand, &mut Resolve::new(key, &view))
+    walk(context, pin, (key, hash), fetched, &mut Resolve::new(key, &view))
 }
 
 /// As [`lookup`], through `resolve`, which may note more than the value.

@@ -15,6 +15,11 @@ impl Keys {
         Keys { bytes: Vec::new(), ends: Vec::with_capacity(keys) }
     }
 
+    /// No keys, with room for so many of so many bytes.
+    pub(crate) fn with_room(keys: usize, bytes: usize) -> Self {
+        Keys { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(keys) }
+    }
+
     /// Appends a key.
     pub fn push(&mut self, key: &[u8]) {
         self.bytes.extend_from_slice(key);

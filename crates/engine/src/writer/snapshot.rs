@@ -31,7 +31,7 @@ impl Snapshot {
 
     /// Of everything accepted, whatever `read_durable_only` says.
     pub(crate) fn of_accepted(writer: &Arc<Writer>) -> Snapshot {
-        Snapshot(Arc::new(Held { writer: Arc::clone(writer), pin: writer.hold_accepted() }))
+        Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold_accepted() }))
     }
 
     pub(crate) fn pin(&self) -> &Pin {

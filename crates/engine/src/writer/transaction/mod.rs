@@ -50,10 +50,11 @@ struct TransactionInner {
     state: Mutex<TransactionState>,
 }
 
-enum TransactionState {
-    Open(Box<OpenTransaction>),
+struct TransactionState {
+    /// `None` once it is over.
+    open: Option<OpenTransaction>,
     /// What became of it.
-    Ended(&'static str),
+    ended: &'static str,
 }
 
 /// What an open transaction holds.
@@ -124,8 +125,8 @@ impl Transaction {
             validated: registered.seq,
             _registered: registered,
         };
-        let (writer, state) =
-            (Arc::clone(writer), Mutex::new(TransactionState::Open(Box::new(open))));
+        let state = Mutex::new(TransactionState { open: Some(open), ended: "" });
+        let writer = Arc::clone(writer);
         Ok(Transaction(Arc::new(TransactionInner { isolation, seq, writer, state })))
     }
 
@@ -144,20 +145,17 @@ impl Transaction {
     /// What became of it: `None` while it is open.
     #[must_use]
     pub fn ended(&self) -> Option<&'static str> {
-        match &*self.0.state.lock() {
-            TransactionState::Open(_) => None,
-            TransactionState::Ended(how) => Some(how),
-        }
+        let state = self.0.state.lock();
+        if state.open.is_some() { None } else { Some(state.ended) }
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut OpenTransaction) -> Result<T>) -> Result<T> {
-        match &mut *self.0.state.lock() {
-            TransactionState::Open(open) => work(open),
-            TransactionState::Ended(how) => {
-                let text = format!("the transaction is over: it was {how}; begin another one");
-                Err(Error::new(ErrorKind::Closed, text))
-            }
+        let mut state = self.0.state.lock();
+        if let Some(open) = &mut state.open {
+            return work(open);
         }
+        let text = format!("the transaction is over: it was {}; begin another one", state.ended);
+        Err(Error::new(ErrorKind::Closed, text))
     }
 
     fn tracks(&self) -> bool {
@@ -323,25 +321,26 @@ impl Transaction {
     /// Whether a commit takes no longer than a put: little was written, and little by others since.
     #[must_use]
     pub fn is_light(&self, most_bytes: usize) -> bool {
-        match &*self.0.state.lock() {
-            TransactionState::Open(open) => {
-                open.batch.as_bytes().len() <= most_bytes
-                    && open.reads.is_few()
-                    && self.0.writer.tail.lock().window.is_little_above(open.validated)
-            }
-            TransactionState::Ended(_) => true,
-        }
+        self.0.state.lock().open.as_ref().is_none_or(|open| {
+            open.batch.as_bytes().len() <= most_bytes
+                && open.reads.is_few()
+                && (open.batch.is_empty()
+                    || self.0.writer.tail.lock().window.is_little_above(open.validated))
+        })
     }
 
     /// Forgets what was written and ends the transaction. One that is over stays what it is.
     pub fn rollback(&self) {
-        if self.ended().is_none() {
-            self.end("rolled back");
-        }
+        self.end("rolled back");
     }
 
     fn end(&self, how: &'static str) {
-        let held = std::mem::replace(&mut *self.0.state.lock(), TransactionState::Ended(how));
+        let mut state = self.0.state.lock();
+        let held = state.open.take();
+        if held.is_some() {
+            state.ended = how;
+        }
+        drop(state);
         // Outside of the lock.
         drop(held);
     }

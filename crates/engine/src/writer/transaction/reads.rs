@@ -9,6 +9,11 @@ use std::sync::Arc;
 /// there are twice as many as were left. So reading one key for ever takes no more memory.
 const KEPT_AS_THEY_COME: usize = 1024;
 
+/// Room that is made for the first key: most transactions read no more, and growing by doubling
+/// would cost each of them a handful of allocations.
+const FIRST_KEYS: usize = 16;
+const FIRST_KEY_BYTES: usize = 24;
+
 /// Keys and ranges read, in the order of reading.
 #[derive(Debug)]
 pub(super) struct TrackedReads {
@@ -36,6 +41,9 @@ impl Default for TrackedReads {
 impl TrackedReads {
     /// `key` is asked for.
     pub(super) fn key(&mut self, key: &[u8]) {
+        if self.keys.is_empty() {
+            self.keys = Keys::with_room(FIRST_KEYS, FIRST_KEYS * FIRST_KEY_BYTES);
+        }
         self.keys.push(key);
         if self.keys.len() >= self.sort_keys_at {
             self.keys = sorted(&self.keys);
