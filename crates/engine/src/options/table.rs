@@ -129,9 +129,9 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bytes,
         262_144.0,
         64.0 * GIB,
-        "Memory for the keys that were written since the oldest open transaction began; none is \
-         open, none is taken. Over it the oldest are forgotten, and a transaction that began before \
-         them gets Conflict if it commits writes.",
+        "Memory for the keys that were written since the oldest open transaction began; where none \
+         is open, none is taken. Over it the oldest are forgotten, and a transaction that began \
+         before them gets Conflict if it commits writes.",
     ),
     info(
         "block_bytes",

@@ -32,8 +32,9 @@ impl Scan {
     /// stored data in tables; rows that are only in memtables fall where they belong and do not
     /// count.
     ///
-    /// A scan that was begun, goes backward, belongs to a transaction, or is short stays whole. Of one with a limit
-    /// ([`Scan::rows_left`]) the parts have none of their own: who takes their rows stops there.
+    /// A scan that was begun, goes backward, belongs to a transaction, or is short stays whole. Of
+    /// one with a limit ([`Scan::rows_left`]) the parts have none of their own: who takes their rows
+    /// stops there.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.

@@ -1,5 +1,5 @@
-//! The reads of Database, Reader, Snapshot and Transaction, begun: answered inline as long as memory
-//! has it.
+//! The reads of Database, Reader, Snapshot and Transaction, begun: answered inline as long as
+//! memory has it.
 
 use crate::aio::pending::Pending;
 use crate::aio::scan::AsyncScan;

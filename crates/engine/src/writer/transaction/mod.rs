@@ -38,8 +38,8 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// A transaction of the one writer. It waits for nobody: its commit is accepted, or is Conflict. All
-/// clones are one transaction; dropping the last one rolls it back.
+/// A transaction of the one writer. It waits for nobody: its commit is accepted, or is Conflict.
+/// All clones are one transaction; dropping the last one rolls it back.
 #[derive(Clone)]
 pub struct Transaction(Arc<TransactionInner>);
 

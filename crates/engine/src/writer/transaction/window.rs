@@ -193,8 +193,8 @@ impl CommitWindow {
         none_closed && (little || self.filling.last() <= Some(seq))
     }
 
-    /// What was committed above `seq`; `None` where it is little enough for [`CommitWindow::check`]. For
-    /// whoever checks it outside of the lock.
+    /// What was committed above `seq`; `None` where it is little enough for
+    /// [`CommitWindow::check`]. For whoever checks it outside of the lock.
     ///
     /// # Errors
     /// Conflict when some of it was forgotten.
