@@ -239,9 +239,11 @@ impl Travelling {
     /// `None` for what no reader has sent.
     fn known(self) -> Option<KnownCheckpoint> {
         let source = self.source.map(|id| CheckpointId::parse(&id).ok_or(())).transpose();
+        let attempt = AttemptId::parse(&self.attempt)?;
         let checkpoint = Checkpoint {
             id: CheckpointId::parse(&self.id)?,
             manifest_id: ManifestId(self.manifest_id),
+            manifest_attempt: attempt,
             replay_from: WalId(self.replay_from),
             wal_id_last_seen: WalId(self.wal_id_last_seen),
             created_at: UnixMillis(self.created_at_ms),
@@ -251,7 +253,7 @@ impl Travelling {
             name: self.name,
             metadata: self.metadata,
         };
-        Some(KnownCheckpoint { checkpoint, attempt: AttemptId::parse(&self.attempt)? })
+        Some(KnownCheckpoint { checkpoint, attempt })
     }
 }
 
