@@ -358,7 +358,7 @@ def wrong_calls(db: siltstone.Database) -> list[Callable[[], object]]:
         lambda: db.write(pa.table({"key": [b"a", None], "value": [b"", b""]})),
         lambda: db.put_many([b"a"], []),
         lambda: db.transaction("none"),
-        lambda: db.checkpoint(),
+        lambda: db.checkpoint(scope="none"),
         lambda: siltstone.WriteBatch().__enter__(),
         lambda: table.add(b"a", b""),
         lambda: lsm.SstWriter(io.BytesIO()).finish(),

@@ -110,25 +110,6 @@ pub trait Cursor {
     fn pass(&mut self, ahead: usize) {
         let _ = ahead;
     }
-
-    /// Hands keys and values of plain entries to `take`, from the one at hand on and below `end`,
-    /// each key once and newest first, until one comes that may be otherwise or `take` answers that
-    /// it wants no more. Stands on the last that was taken; where none was, on the same as before.
-    ///
-    /// # Errors
-    /// What `take` answers; the cursor may not be used afterwards.
-    fn each_plain(
-        &mut self,
-        seq: Seq,
-        end: Option<&[u8]>,
-        take: &mut impl FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<Plain>
-    where
-        Self: Sized,
-    {
-        let _ = (seq, end, take);
-        Ok(Plain { taken: 0, more: true })
-    }
 }
 
 /// Keys of one length and values of one length, each side by side.
@@ -160,13 +141,4 @@ impl<'a> Columns<'a> {
         let start = row * self.value_len;
         self.values.get(start..start + self.value_len).unwrap_or_default()
     }
-}
-
-/// What [`Cursor::each_plain`] came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plain {
-    /// Entries taken.
-    pub taken: usize,
-    /// Whether the last call wanted more.
-    pub more: bool,
 }

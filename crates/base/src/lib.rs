@@ -44,7 +44,7 @@ pub mod range_delete;
 pub mod sst;
 
 pub use batch::{Batch, BatchMark, BatchOp, BatchOps};
-pub use cursor::{BlockAddr, Columns, Cursor, Plain, Step};
+pub use cursor::{BlockAddr, Columns, Cursor, Step};
 pub use entry::{Entry, Kind, UnixMillis, compare_internal};
 pub use envelope::{Envelope, ObjectKind};
 pub use error::{Error, ErrorKind, Result};

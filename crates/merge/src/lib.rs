@@ -36,6 +36,7 @@ mod resolve;
 mod retain;
 mod retention;
 mod run;
+mod stretches;
 mod view;
 mod visible;
 
@@ -51,5 +52,6 @@ pub use resolve::{Flow, Newest, Resolve};
 pub use retain::{Retain, Visit};
 pub use retention::Retention;
 pub use run::{RunCursor, TableBounds};
+pub use stretches::{Plain, Stretches};
 pub use view::ReadView;
 pub use visible::Visible;

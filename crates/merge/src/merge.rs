@@ -16,8 +16,9 @@
 
 mod plain;
 
+use crate::stretches::{Plain, Stretches};
 use siltstone_base::prefix::head;
-use siltstone_base::{BlockAddr, Cursor, Entry, Error, Plain, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Cursor, Entry, Error, Result, Seq, Step};
 use std::cmp::Ordering;
 
 /// Which way a merge moves. Fixed for its life.
@@ -369,7 +370,9 @@ impl<C: Cursor> Cursor for Merge<C> {
         }
         self.winner().and_then(C::user_key)
     }
+}
 
+impl<C: Cursor> Stretches for Merge<C> {
     #[inline]
     fn each_plain(
         &mut self,

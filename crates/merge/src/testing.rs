@@ -1,7 +1,7 @@
 //! What the tests share: a cursor over rows that lacks blocks at random, a naive model of a read,
 //! an operator that shows order and ground, and generated histories.
 
-use crate::{Direction, ReadView, Visible};
+use crate::{Covered, Direction, ReadView, Stretches, Visible};
 use proptest::prelude::*;
 use siltstone_base::{
     BlockAddr, Cursor, Entry, Kind, MergeOperator, Result, Seq, SstId, Step, UnixMillis,
@@ -127,6 +127,10 @@ impl Rows {
         Ok(if self.at.is_some() { Step::Ready } else { Step::End })
     }
 }
+
+impl Stretches for Rows {}
+
+impl<C: Cursor> Stretches for Covered<C> {}
 
 impl Cursor for Rows {
     fn seek_first(&mut self) -> Result<Step> {
@@ -256,7 +260,7 @@ pub(crate) fn model_scan(history: &[Row], seq: u64, now: u64) -> Vec<Pair> {
 }
 
 /// All that `visible` shows, in the order it shows it.
-pub(crate) fn collect<C: Cursor>(mut visible: Visible<C>) -> Result<Vec<Pair>> {
+pub(crate) fn collect<C: Stretches>(mut visible: Visible<C>) -> Result<Vec<Pair>> {
     let mut pairs = Vec::new();
     while driven(|| visible.advance())? == Step::Ready {
         let (key, value) = visible.item().expect("ready has an item");
@@ -267,7 +271,7 @@ pub(crate) fn collect<C: Cursor>(mut visible: Visible<C>) -> Result<Vec<Pair>> {
 }
 
 /// A scan of `cursor` in ascending order, made in either direction.
-pub(crate) fn scan<C: Cursor>(cursor: C, view: ReadView, direction: Direction) -> Vec<Pair> {
+pub(crate) fn scan<C: Stretches>(cursor: C, view: ReadView, direction: Direction) -> Vec<Pair> {
     let mut pairs = collect(Visible::new(cursor, view, direction, None, None)).unwrap();
     if direction == Direction::Backward {
         pairs.reverse();

@@ -3,8 +3,9 @@
 use crate::group::{Group, GroupVerdict};
 use crate::merge::Direction;
 use crate::range::KeyRange;
+use crate::stretches::{Plain, Stretches};
 use crate::view::ReadView;
-use siltstone_base::{Cursor, Error, Plain, Result, Seq, Step};
+use siltstone_base::{Error, Result, Seq, Step};
 
 /// Entries without an item that are passed over between two looks whether all of them are of one
 /// key: then the cursor is asked to seek past the rest of its versions. A seek costs some ten moves
@@ -56,7 +57,7 @@ pub struct Visible<C> {
     failed: Option<Error>,
 }
 
-impl<C: Cursor> Visible<C> {
+impl<C: Stretches> Visible<C> {
     /// Over the keys of `[start, end)` (`None`: no bound), standing nowhere. The cursor must be
     /// able to move in `direction`; the first [`Visible::advance`] places it.
     #[must_use]

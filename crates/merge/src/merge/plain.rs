@@ -11,9 +11,10 @@
 //! differ. Where two are equal, or an entry is not plain, the merge goes on one by one.
 
 use super::{Direction, Merge, Stand, State};
+use crate::stretches::Plain;
 use siltstone_base::prefetch::prefetch;
 use siltstone_base::prefix::{head, shared_prefix};
-use siltstone_base::{Columns, Cursor, Plain, Result, Seq};
+use siltstone_base::{Columns, Cursor, Result, Seq};
 use std::hint::black_box;
 
 /// Sources whose next entries are compared one with all: with more, a tournament is cheaper.
@@ -96,7 +97,7 @@ fn lowest(ranks: &[u64]) -> (usize, u64, u64) {
 }
 
 impl<C: Cursor> Merge<C> {
-    /// [`Cursor::each_plain`] of a merge that stands.
+    /// [`Stretches::each_plain`](crate::Stretches::each_plain) of a merge that stands.
     #[inline]
     pub(super) fn take_plain(
         &mut self,
