@@ -56,6 +56,7 @@ class OptionValues(TypedDict, total=False):
     reader_checkpoint: bool
     checkpoint_lifetime: Seconds
     max_batch_bytes: Bytes
+    transaction_window_bytes: Bytes
     block_bytes: Bytes
     compression: Literal["none", "lz4", "zstd"]
     filter_bits_per_key: int

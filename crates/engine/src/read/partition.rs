@@ -33,8 +33,8 @@ impl Scan {
     /// count.
     ///
     /// A scan that was begun, goes backward, belongs to a transaction, or is short stays whole. Of
-    /// one with a limit ([`Scan::rows_left`]) the parts have none of their own: who takes their rows
-    /// stops there.
+    /// one with a limit ([`Scan::rows_left`]) the parts have none of their own: who takes their
+    /// rows stops there.
     ///
     /// # Errors
     /// As [`Scan::fetch`], while metadata is loaded.
