@@ -507,6 +507,18 @@ mod tests {
     }
 
     #[test]
+    fn who_brings_no_key_schema_is_let_in() {
+        let typed = Settings { key_schema: Some("(str)".to_owned()), ..Settings::default() };
+        assert!(typed.check(&Settings::default()).is_ok());
+        assert!(typed.check(&typed).is_ok());
+        let other = Settings { key_schema: Some("(int)".to_owned()), ..Settings::default() };
+        for (recorded, brought) in [(&typed, &other), (&Settings::default(), &typed)] {
+            let refused = recorded.check(brought).unwrap_err().to_string();
+            assert!(refused.contains("key_schema"), "{refused}");
+        }
+    }
+
+    #[test]
     fn another_codec_is_no_reason_to_refuse() {
         let lz4 = Settings { codec: "lz4".to_owned(), ..Settings::default() };
         assert!(lz4.check(&Settings::default()).is_ok());

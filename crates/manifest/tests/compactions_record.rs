@@ -130,6 +130,33 @@ fn a_damaged_body_under_a_right_checksum_never_panics() {
     });
 }
 
+/// What a newer version says in the head outlives a change by this one.
+#[test]
+fn unknown_compatible_bits_are_written_again() {
+    let bytes = encode(&full());
+    let plain = Envelope::new(ObjectKind::Compactions, DATABASE, OBJECT, ATTEMPT);
+    let hinted = framed_as(&Envelope { compatible: 1 << 12, ..plain }, &bytes[80..bytes.len() - 4]);
+    let (_, read) = Compactions::decode(&hinted).unwrap();
+    assert_eq!(encode(&Compactions { number: 10, ..read.clone() })[12..16], [0, 16, 0, 0]);
+    assert_eq!(encode(&read), hinted);
+}
+
+/// A field that would be lost keeps whoever does not know it from writing.
+#[test]
+fn an_unknown_field_of_a_record_is_not_lost() {
+    let mut builder = flatbuffers::FlatBufferBuilder::new();
+    let root = builder.start_table();
+    builder.push_slot_always(flatbuffers::field_index_to_field_offset(0), 9u64);
+    builder.push_slot_always(flatbuffers::field_index_to_field_offset(1), 2u64);
+    builder.push_slot_always(flatbuffers::field_index_to_field_offset(3), 5u64);
+    let root = builder.end_table(root);
+    builder.finish(flatbuffers::WIPOffset::<()>::new(root.value()), None);
+    let (_, read) = Compactions::decode(&framed(builder.finished_data())).unwrap();
+    let error = read.encode(OBJECT, ATTEMPT).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("table of the schema: Compactions"), "{error}");
+}
+
 #[test]
 fn a_record_is_no_manifest() {
     assert!(Manifest::decode(&encode(&full())).is_err());

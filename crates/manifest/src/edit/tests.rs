@@ -127,6 +127,71 @@ fn the_window_recorded_is_the_widest_ever_even_when_records_go() {
     assert_eq!(state.widest_window, 7);
 }
 
+/// L1: what a lease of an older version still covers is told by this number.
+#[test]
+fn the_commit_that_changes_tables_is_recorded() {
+    let base = manifest();
+    let nothing = Edit::FlushL0(FlushL0::nothing(Epoch(2), &base)).apply(&base).unwrap();
+    assert_eq!(nothing.tables_since, base.tables_since);
+    let flushed = Edit::FlushL0(flush(&base)).apply(&base).unwrap();
+    assert_eq!(flushed.tables_since, flushed.id);
+    let compacted = Edit::FinishCompaction(finish(&[13], 7)).apply(&flushed).unwrap();
+    assert_eq!(compacted.tables_since, compacted.id);
+    let given_up = FinishCompaction { add: vec![], ..finish(&[], 6) };
+    let given_up = Edit::FinishCompaction(given_up).apply(&base).unwrap();
+    assert_eq!(given_up.tables_since, base.tables_since);
+}
+
+/// W2: whatever a writer's clock says.
+#[test]
+fn the_commit_time_never_falls() {
+    let base = Manifest { commit_time: UnixMillis(50), ..manifest() };
+    for (said, then) in [(40, 50), (60, 60)] {
+        let said = FlushL0 { commit_time: UnixMillis(said), ..flush(&base) };
+        assert_eq!(Edit::FlushL0(said).apply(&base).unwrap().commit_time, UnixMillis(then));
+    }
+}
+
+/// What pins a manifest says which attempt wrote it; of the one that is planned nobody knows yet.
+#[test]
+fn a_checkpoint_says_which_attempt_wrote_what_it_pins() {
+    let new = |id, source| {
+        let id = CheckpointId(id);
+        Edit::AddCheckpoint(NewCheckpoint { id, source, ..NewCheckpoint::default() })
+    };
+    let planned = new(8, None).apply(&manifest()).unwrap();
+    let attempt =
+        |state: &Manifest, id| state.checkpoint(CheckpointId(id)).unwrap().manifest_attempt;
+    assert!(planned.attempt.is_none() && attempt(&planned, 8).is_none());
+    let written = planned.written_as(AttemptId(77));
+    assert_eq!((written.attempt, attempt(&written, 8)), (AttemptId(77), AttemptId(77)));
+    assert_eq!(attempt(&written, 1), AttemptId(30), "another manifest's");
+    let copied = new(9, Some(CheckpointId(8))).apply(&written).unwrap();
+    let copied = copied.written_as(AttemptId(78));
+    assert_eq!((attempt(&copied, 8), attempt(&copied, 9)), (AttemptId(77), AttemptId(77)));
+}
+
+/// What a newer version keeps is left alone, but for its expiry.
+#[test]
+fn a_checkpoint_of_an_unknown_kind_is_kept() {
+    let mut base = manifest();
+    let owner = CheckpointOwner::Other { kind: 99, epoch: None, database: None };
+    base.checkpoints[0].owner = owner;
+    let id = base.checkpoints[0].id;
+    let removed = Edit::RemoveCheckpoint { id }.apply(&base);
+    let refreshed = Edit::RefreshCheckpoint { id, expires_at: None }.apply(&base);
+    let release = vec![Release { checkpoint: id, needed: vec![] }];
+    let update = UpdateCheckpoints { release, ..UpdateCheckpoints::default() };
+    let released = Edit::UpdateCheckpoints(update).apply(&base);
+    for refused in [removed, refreshed, released] {
+        assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+    }
+    let claimed = Edit::ClaimWriter(claim(2, 9)).apply(&base).unwrap();
+    assert_eq!(claimed.checkpoint(id).unwrap().owner, owner);
+    let expired = Edit::RevokeExpired { ids: vec![id], now: UnixMillis(900) };
+    assert!(expired.apply(&base).unwrap().checkpoint(id).is_none());
+}
+
 #[test]
 fn a_flush_of_a_superseded_writer_is_fenced() {
     let taken = Edit::ClaimWriter(claim(2, 9)).apply(&manifest()).unwrap();
