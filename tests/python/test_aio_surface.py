@@ -49,12 +49,10 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:
             for call in (
-                lambda: db.checkpoint(name="x"),
                 lambda: db.load([]),
                 lambda: db.ingest(1),
                 lambda: aio.clone("x", parent="y"),
                 lambda: aio.destroy("x"),
-                lambda: aio.open_reader("x", version=1),
             ):
                 with pytest.raises(siltstone.Unsupported):
                     await call()
