@@ -88,7 +88,7 @@ pub(crate) fn how(asked: &Bound<'_, PyDict>) -> PyResult<CheckpointOptions> {
         "all" => CheckpointScope::All { force_flush: asked.force_flush },
         "durable" => CheckpointScope::Durable,
         other => {
-            let text = format!("scope is \"all\" or \"durable\", not {other:?}");
+            let text = format!("scope is 'all' or 'durable', not '{other}'");
             return Err(Error::invalid(text)).raise(py);
         }
     };
