@@ -230,6 +230,10 @@ impl World {
                     if start < end {
                         batch.delete_range(&start, &end).unwrap();
                         self.map.retain(|key, _| *key < start || *key >= end);
+                    } else {
+                        // Out of order, the first alone: to the last key.
+                        batch.delete_from(&start).unwrap();
+                        self.map.retain(|key, _| *key < start);
                     }
                 }
             }

@@ -118,6 +118,7 @@ pub struct BatchMark {
     bytes: usize,
     ops: u32,
     operands: u32,
+    open_ends: u32,
 }
 
 /// Operations collected for one atomic commit.
@@ -126,6 +127,8 @@ pub struct Batch {
     bytes: Vec<u8>,
     ops: u32,
     operands: u32,
+    /// Range deletes that go on to the last key.
+    pub(crate) open_ends: u32,
 }
 
 impl Batch {
@@ -228,7 +231,12 @@ impl Batch {
     /// The place behind the last operation.
     #[must_use]
     pub fn mark(&self) -> BatchMark {
-        BatchMark { bytes: self.bytes.len(), ops: self.ops, operands: self.operands }
+        BatchMark {
+            bytes: self.bytes.len(),
+            ops: self.ops,
+            operands: self.operands,
+            open_ends: self.open_ends,
+        }
     }
 
     /// Forgets what came after `mark`, which must be a mark of this batch, and keeps the memory.
@@ -238,6 +246,7 @@ impl Batch {
             self.bytes.truncate(mark.bytes);
             self.ops = mark.ops;
             self.operands = mark.operands;
+            self.open_ends = mark.open_ends;
         }
     }
 

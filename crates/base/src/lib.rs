@@ -11,7 +11,7 @@
 //! | [`batch`] | the one encoding of a write batch, shared by WAL body and memtable |
 //! | [`cursor`] | the one iteration trait, which says which block it lacks |
 //! | [`operator`] | the merge operator's trait |
-//! | [`range_delete`] | range deletes, and the search in many of them |
+//! | [`range_delete`], [`open_end`] | range deletes, and the search in many of them; without end |
 //! | [`sst`] | the descriptor of a table, as the manifest stores it |
 //! | [`envelope`] | the head that every stored object carries |
 //! | [`name`] | every object name that exists, parsed and formatted |
@@ -36,6 +36,7 @@ pub mod id;
 pub mod limits;
 pub mod name;
 pub mod near;
+pub mod open_end;
 pub mod operator;
 pub mod outcome;
 pub mod prefetch;

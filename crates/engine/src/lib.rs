@@ -54,7 +54,8 @@ pub use io::{env, store, task};
 pub use options::{Compactors, Gc, OptionInfo, OptionKind, OptionValue, Options};
 pub use read::answer::Answer;
 pub use read::value::{KeyEntry, Value};
-pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange};
+pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Size};
+pub use siltstone_base::open_end::LEAST_KEY;
 pub use siltstone_base::{
     AttemptId, Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
     UnixMillis, WalId,

@@ -19,6 +19,7 @@
 //! | `stretch` | 256 entries of a sorted array, laid together once they are read often |
 //! | `window` | which eight bytes of a key are compared as a number first |
 //! | `order` | skip list and sorted arrays together: when they are sealed and merged |
+//! | `extent` | how much of a table lies in a range |
 //! | `ranges` | range deletes, beside the entries |
 //! | `heads` | the merge of an order's parts |
 //! | [`MemCursor`] (`cursor`) | ordered movement, both ways, a little ahead of its reader |
@@ -31,6 +32,7 @@
 
 mod chunked;
 mod cursor;
+mod extent;
 mod heads;
 mod index;
 mod log;

@@ -100,6 +100,13 @@ impl Order {
         arrays
     }
 
+    /// The greatest key of all its entries.
+    pub(crate) fn greatest_key<'l>(&self, log: &'l Log) -> Option<&'l [u8]> {
+        let arrays = self.arrays.iter().map(|array| array.ends().1);
+        let records = arrays.chain([self.skip_list.record(self.skip_list.last())]);
+        records.filter(|record| *record != NONE).map(|record| log.key(record)).max()
+    }
+
     /// Loads what a search for `target` loads in the sorted arrays, of all of them side by side.
     pub(crate) fn prefetch(&self, target: &Target<'_>) {
         let arrays = self.arrays.iter();

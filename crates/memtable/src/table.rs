@@ -287,6 +287,12 @@ impl Memtable {
         self.ranges.list()
     }
 
+    /// The greatest key of its entries; `None` where there are none. Range deletes are no entries.
+    #[must_use]
+    pub fn greatest_key(&self) -> Option<Vec<u8>> {
+        self.order().greatest_key(&self.log).map(<[u8]>::to_vec)
+    }
+
     /// Bytes of memory in use: the batches' buffers, the records, and what points at them.
     #[must_use]
     pub fn bytes(&self) -> usize {

@@ -260,6 +260,17 @@ impl Index {
         anchors
     }
 
+    /// Stored bytes from the first block that may hold a key at or above `start` to the last one
+    /// that may hold one below `end`.
+    pub(crate) fn bytes_between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> u64 {
+        let offset = |block: usize| self.offsets.get(block).copied().unwrap_or_default();
+        // Before every version of the key.
+        let found = |key| self.find(key, Seq::MAX).map(|block| block as usize);
+        let Some(first) = start.map_or(Some(0), found) else { return 0 };
+        let last = end.and_then(found).unwrap_or(self.len().saturating_sub(1));
+        offset(last + 1).saturating_sub(offset(first))
+    }
+
     /// The last block's separator, put together.
     pub(crate) fn last_key(&self) -> Vec<u8> {
         let mut key = self.prefix.clone();

@@ -8,6 +8,7 @@ use crate::properties::Properties;
 use crate::ranges;
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
+use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{Cover, Envelope, Error, ObjectId, RangeDelete, Result, Seq, SstDescriptor};
 use siltstone_bloom::{Bloom, DecodeError};
 use std::ops::Range;
@@ -191,6 +192,19 @@ impl Table {
     #[must_use]
     pub fn anchors(&self, every: u64) -> Vec<(Vec<u8>, u64)> {
         self.index.anchors(every)
+    }
+
+    /// Stored bytes of the blocks that may hold keys of `[start, end)` (`None`: no bound): never
+    /// too few, and too many by less than a block at each bound.
+    #[must_use]
+    pub fn bytes_between(&self, start: Option<&[u8]>, end: Option<&[u8]>) -> u64 {
+        self.index.bytes_between(start, end)
+    }
+
+    /// Stored bytes of all blocks of a table.
+    #[must_use]
+    pub fn bytes_of_blocks(descriptor: &SstDescriptor) -> u64 {
+        descriptor.tail_offset.saturating_sub(ENVELOPE_BYTES as u64)
     }
 
     /// The one block that can hold the first entry at or after `(key, seq)`, or `None` when every

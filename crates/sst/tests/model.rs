@@ -200,6 +200,37 @@ proptest! {
         check_moves(bytes, table, &entries, &probes);
     }
 
+    /// Never too few bytes, and at most a block too many at each bound.
+    #[test]
+    fn the_bytes_of_a_range_are_those_of_its_blocks(
+        options in options(),
+        mut entries in prop::collection::vec(entry(), 1..80),
+        bounds in prop::collection::vec((prop::option::of(key()), prop::option::of(key())), 1..20),
+    ) {
+        sort(&mut entries);
+        let (bytes, descriptor) = build(options, 77, 0, &entries);
+        let table = open(&bytes, &descriptor).unwrap();
+        let size = |block: u32| table.block_range(block).map_or(0, |range| range.end - range.start);
+        let largest = (0..table.block_count()).map(size).max().unwrap();
+        prop_assert_eq!(table.bytes_between(None, None), Table::bytes_of_blocks(&descriptor));
+        for (start, end) in bounds {
+            let (start, end) = (start.as_deref(), end.as_deref());
+            let inside = entries.iter().filter(|entry| {
+                start.is_none_or(|start| start <= entry.key.as_slice())
+                    && end.is_none_or(|end| entry.key.as_slice() < end)
+            });
+            let mut blocks: Vec<_> =
+                inside.map(|entry| table.find_block(&entry.key, entry.seq).unwrap()).collect();
+            blocks.dedup();
+            let exact: u64 = blocks.iter().copied().map(size).sum();
+            let said = table.bytes_between(start, end);
+            if start.zip(end).is_none_or(|(start, end)| start < end) {
+                prop_assert!(exact <= said, "{} of {}", said, exact);
+            }
+            prop_assert!(said <= exact + 2 * largest, "{} of {}", said, exact);
+        }
+    }
+
     /// An ingested table counts as written at the manifest's sequence number.
     #[test]
     fn the_manifest_overrides_sequence_numbers(

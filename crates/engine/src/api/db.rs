@@ -9,7 +9,7 @@ use crate::io::store::presence::Occupancy;
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::value::{KeyEntry, Value};
-use crate::read::{self, Keys, Scan, ScanRange};
+use crate::read::{self, Keys, Scan, ScanRange, Size};
 use crate::writer::accept::Accept;
 use crate::writer::close;
 use crate::writer::collector;
@@ -139,12 +139,36 @@ impl Database {
         Ok(Scan::new(context, pin, range, Some(Arc::new(guard))))
     }
 
+    /// About how much a range holds, by metadata alone: no block is read.
+    ///
+    /// # Errors
+    /// Closed, Fenced; and what the awaited part of the answer gives, where indexes of the tables
+    /// at the edges are not in memory.
+    pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
+        let writer = self.writer()?;
+        Ok(read::approximate_size(&writer.context, &writer.pin(), range))
+    }
+
     /// Sets `key` to `value`, for `expires_in` where given (rounded up to milliseconds).
     ///
     /// # Errors
     /// Invalid for a bad key or value, and as [`Database::expiry`]; Closed, Fenced.
     pub fn put(&self, key: &[u8], value: &[u8], expires_in: Option<Duration>) -> Result<Accept> {
-        let bytes = encode_one(Kind::Put, key, value, self.expiry(expires_in)?)?;
+        self.put_until(key, value, self.expiry(expires_in)?)
+    }
+
+    /// Sets `key` to `value`, until `expires_at` where given. A moment that has passed is no
+    /// mistake: the value has ended from the start, and hides what the key had.
+    ///
+    /// # Errors
+    /// Invalid for a bad key or value; Closed, Fenced.
+    pub fn put_until(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<Accept> {
+        let bytes = encode_one(Kind::Put, key, value, expires_at)?;
         self.writer()?.accept(bytes, 1)
     }
 
@@ -166,6 +190,16 @@ impl Database {
         self.writer()?.accept(bytes, 1)
     }
 
+    /// Deletes every key from `start` on, whatever is there.
+    ///
+    /// # Errors
+    /// Invalid when `start` is no key; Closed, Fenced.
+    pub fn delete_from(&self, start: &[u8]) -> Result<Accept> {
+        let mut batch = Batch::new();
+        batch.delete_from(start)?;
+        self.writer()?.accept_open_ended(&batch)
+    }
+
     /// Adds a merge operand to `key`, for `expires_in` where given: a read folds it into what the
     /// key had.
     ///
@@ -177,8 +211,21 @@ impl Database {
         operand: &[u8],
         expires_in: Option<Duration>,
     ) -> Result<Accept> {
+        self.merge_until(key, operand, self.expiry(expires_in)?)
+    }
+
+    /// As [`Database::merge`], until `expires_at` where given.
+    ///
+    /// # Errors
+    /// As [`Database::merge`].
+    pub fn merge_until(
+        &self,
+        key: &[u8],
+        operand: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<Accept> {
         self.inner.writer.context.operator_or_invalid()?.check(operand)?;
-        let bytes = encode_one(Kind::Merge, key, operand, self.expiry(expires_in)?)?;
+        let bytes = encode_one(Kind::Merge, key, operand, expires_at)?;
         self.writer()?.accept(bytes, 1)
     }
 
@@ -196,6 +243,9 @@ impl Database {
                     operator.check(op.value)?;
                 }
             }
+        }
+        if batch.has_open_ends() {
+            return self.writer()?.accept_open_ended(batch);
         }
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }

@@ -14,7 +14,7 @@ use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
-use crate::read::{self, Keys, Pin, Scan, ScanRange};
+use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use std::fmt;
@@ -223,6 +223,26 @@ impl Reader {
     #[must_use]
     pub fn checkpoint(&self) -> Option<&KnownCheckpoint> {
         self.inner.shared.known.as_ref()
+    }
+
+    /// About how much a range holds, by metadata alone: no block is read.
+    ///
+    /// # Errors
+    /// As [`Reader::get`].
+    pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
+        let shared = Arc::clone(self.shared()?);
+        let sized = read::approximate_size(&shared.context, &shared.pin(), range.clone());
+        let Answer::Pending(pending) = sized else { return Ok(sized) };
+        Ok(Answer::Pending(Box::pin(async move {
+            match pending.await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    shared.reposition().await?;
+                    let again = read::approximate_size(&shared.context, &shared.pin(), range);
+                    again.wait().await.map_err(dangling)
+                }
+                answer => answer,
+            }
+        })))
     }
 
     /// The last sequence number that reads see.

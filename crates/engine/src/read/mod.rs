@@ -15,6 +15,7 @@ pub(crate) mod scan;
 mod scan_source;
 mod scan_table;
 pub(crate) mod settings;
+mod size;
 pub(crate) mod tree;
 pub(crate) mod value;
 
@@ -24,6 +25,8 @@ pub use keys::Keys;
 pub(crate) use read_range::ReadRange;
 pub use rows::{Column, Rows};
 pub use scan::{Fill, Scan, ScanRange};
+pub use size::Size;
+pub(crate) use size::approximate_size;
 
 use crate::cache::fetch::ReadContext;
 use siltstone_base::{Seq, UnixMillis};

@@ -22,7 +22,9 @@ impl Column {
         self.offsets.push(self.bytes.len() as i32);
     }
 
-    fn get(&self, row: usize) -> Option<&[u8]> {
+    /// Row `row`.
+    #[must_use]
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
         let (from, to) = (*self.offsets.get(row)?, *self.offsets.get(row + 1)?);
         self.bytes.get(from as usize..to as usize)
     }
@@ -36,6 +38,15 @@ impl Column {
     fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows + 1);
         self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
+    }
+
+    /// Forgets the first `rows`.
+    fn pass(&mut self, rows: usize) {
+        let rows = rows.min(self.offsets.len() - 1);
+        let Some(gone) = self.offsets.get(rows).copied() else { return };
+        self.offsets.drain(..rows);
+        self.offsets.iter_mut().for_each(|offset| *offset -= gone);
+        self.bytes.drain(..gone as usize);
     }
 
     fn clear(&mut self) {
@@ -78,6 +89,12 @@ impl Rows {
     pub fn truncate(&mut self, rows: usize) {
         self.keys.truncate(rows);
         self.values.truncate(rows);
+    }
+
+    /// Forgets the first `rows`.
+    pub fn pass(&mut self, rows: usize) {
+        self.keys.pass(rows);
+        self.values.pass(rows);
     }
 
     /// How many rows.

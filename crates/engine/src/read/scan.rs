@@ -44,6 +44,11 @@ impl ScanRange {
         ScanRange { start: Some(prefix.to_vec()), end: prefix_end(prefix), ..ScanRange::default() }
     }
 
+    /// Whether no key lies in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.start.as_ref().zip(self.end.as_ref()).is_some_and(|(start, end)| start >= end)
+    }
+
     /// The bound that a scan begins at.
     fn edge(&self) -> Option<&[u8]> {
         if self.reverse { self.end.as_deref() } else { self.start.as_deref() }
@@ -94,7 +99,7 @@ impl Scan {
     ) -> Scan {
         context.asked.scans.add(1);
         let blocks = Arc::new(ScanBlocks::new(&context));
-        let empty = matches!((&range.start, &range.end), (Some(start), Some(end)) if start >= end);
+        let empty = range.is_empty();
         #[cfg(mutation = "empty_range")]
         assert!(!empty, "planted: a range holds something");
         let state = if empty { ScanState::Ended } else { ScanState::Opening };
@@ -207,6 +212,27 @@ impl Scan {
             };
             context.deadline(deadline, "scan", work).await.map_err(expired)
         })
+    }
+
+    /// Goes on at `key`: the next row is the first of the range at or behind it, in the scan's
+    /// direction. The scan is opened anew there, on the same pin; nothing is read yet. With a `key`
+    /// that lies before what was given, rows may come again: who wants none compares.
+    pub fn seek(&mut self, key: &[u8]) {
+        let range = &mut self.range;
+        // The least end behind the key itself.
+        let bound = if range.reverse { [key, &[0]].concat() } else { key.to_vec() };
+        let edge = if range.reverse { &mut range.end } else { &mut range.start };
+        let onward = match edge {
+            None => true,
+            Some(edge) if range.reverse => bound < *edge,
+            Some(edge) => *edge < bound,
+        };
+        if !onward || matches!(self.state, ScanState::Ended) {
+            return;
+        }
+        *edge = Some(bound);
+        self.blocks = Arc::new(ScanBlocks::new(&self.context));
+        self.state = if range.is_empty() { ScanState::Ended } else { ScanState::Opening };
     }
 
     /// How many more rows it gives at most: what is left of its limit, 2^64 - 1 without one.

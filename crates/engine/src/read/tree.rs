@@ -48,6 +48,16 @@ impl Tree {
         let (levels, flushed_seq) = (Arc::clone(&self.levels), self.flushed_seq);
         Tree { active: own, frozen, levels, flushed_seq, frozen_until: seq }
     }
+
+    /// A key at or above every one that is there; `None` where none is.
+    pub(crate) fn greatest_key(&self) -> Option<Vec<u8>> {
+        let last = self.levels.runs.iter().filter_map(|run| run.tables.last());
+        let tables = last.map(|table| table.descriptor.last_key.to_vec());
+        if cfg!(mutation = "open_end_of_tables") {
+            return tables.max();
+        }
+        tables.chain(self.memtables().filter_map(|memtable| memtable.greatest_key())).max()
+    }
 }
 
 /// The tables: entries of L0, then sorted runs, newest first.

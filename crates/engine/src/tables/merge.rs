@@ -262,6 +262,12 @@ impl Merged {
         Ok(Fill::End)
     }
 
+    /// How many more rows it gives at most.
+    #[must_use]
+    pub fn rows_left(&self) -> u64 {
+        self.left
+    }
+
     fn advance(&mut self) -> Result<Step> {
         let step = match (self.state, &self.start) {
             (MergeState::Taken, _) => self.merge.advance()?,

@@ -13,7 +13,8 @@ use crate::io::store::counting::Requests;
 use crate::io::store::troubles::explained;
 use crate::io::supervise::{caught_now, ends_the_handle};
 use futures::future::BoxFuture;
-use siltstone_base::{Error, Result, Seq};
+use parking_lot::MutexGuard;
+use siltstone_base::{Batch, Error, Result, Seq};
 use siltstone_memtable::Memtable;
 use std::fmt;
 use std::sync::Arc;
@@ -137,15 +138,41 @@ impl Writer {
         ops: u32,
         holds: impl FnOnce(&CommitWindow) -> Result<()>,
     ) -> Result<Accept> {
-        if bytes.len() > self.options.max_batch_bytes {
-            return Err(Error::invalid(
-                "the batch is over max_batch_bytes; split it, or raise the option \
-                 (a bulk load is not one batch)",
-            )
-            .with("bytes", bytes.len())
-            .with("max_batch_bytes", self.options.max_batch_bytes));
+        self.check_size(&bytes)?;
+        self.accept_under(self.tail.lock(), bytes, ops, holds)
+    }
+
+    /// As [`Writer::accept`], of a batch with range deletes that go on to the last key. Under the
+    /// commit lock the greatest key is known of all that they can delete: they end behind it.
+    ///
+    /// # Errors
+    /// As [`Writer::accept`].
+    pub(crate) fn accept_open_ended(self: &Arc<Self>, batch: &Batch) -> Result<Accept> {
+        let tail = self.tail.lock();
+        let batch = batch.ended(self.tree().greatest_key().as_deref())?;
+        self.check_size(batch.as_bytes())?;
+        self.accept_under(tail, Arc::from(batch.as_bytes()), batch.ops(), |_| Ok(()))
+    }
+
+    fn check_size(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() <= self.options.max_batch_bytes {
+            return Ok(());
         }
-        let mut tail = self.tail.lock();
+        Err(Error::invalid(
+            "the batch is over max_batch_bytes; split it, or raise the option \
+             (a bulk load is not one batch)",
+        )
+        .with("bytes", bytes.len())
+        .with("max_batch_bytes", self.options.max_batch_bytes))
+    }
+
+    fn accept_under(
+        self: &Arc<Self>,
+        mut tail: MutexGuard<'_, Tail>,
+        bytes: Arc<[u8]>,
+        ops: u32,
+        holds: impl FnOnce(&CommitWindow) -> Result<()>,
+    ) -> Result<Accept> {
         if let Some(ended) = &tail.ended {
             return Err(ended.clone());
         }

@@ -3,7 +3,7 @@
 use super::state::Writer;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
-use crate::read::{Keys, Pin, Scan, ScanRange, get, get_many};
+use crate::read::{Keys, Pin, Scan, ScanRange, Size, approximate_size, get, get_many};
 use siltstone_base::{Result, Seq};
 use std::fmt;
 use std::sync::Arc;
@@ -58,6 +58,14 @@ impl Snapshot {
     /// Those of the awaited part.
     pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
         get_many(&self.0.writer.context, self.0.pin.clone(), Arc::new(keys.into()))
+    }
+
+    /// About how much a range holds, by metadata alone.
+    ///
+    /// # Errors
+    /// Those of the awaited part.
+    pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
+        Ok(approximate_size(&self.0.writer.context, &self.0.pin, range))
     }
 
     /// Iterates over a range.

@@ -50,6 +50,14 @@ impl StoreOptions {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// The name of the first option that `other` has not, or has otherwise.
+    #[must_use]
+    pub fn first_unlike(&self, other: &StoreOptions) -> Option<&str> {
+        self.iter()
+            .find(|(name, value)| other.values.get(*name).is_none_or(|has| has != value))
+            .map(|(name, _)| name)
+    }
+
     /// Refuses every option: for stores that have none.
     pub(super) fn expect_none(&self, scheme: &str) -> Result<()> {
         match self.values.keys().next() {

@@ -1,0 +1,150 @@
+//! Range deletes that go on to the last key (RFC 0026). The entry ends before a key, and behind the
+//! greatest possible one there is none. So a batch says it by two operations, which are exact for
+//! every key there can be; whoever knows the greatest key that there is says the same by one.
+
+use crate::batch::{Batch, BatchOp, BatchOps};
+use crate::entry::Kind;
+use crate::error::Result;
+use crate::limits::MAX_KEY_BYTES;
+
+/// The least key.
+pub const LEAST_KEY: &[u8] = &[0];
+/// The greatest key.
+pub static GREATEST_KEY: [u8; MAX_KEY_BYTES] = [u8::MAX; MAX_KEY_BYTES];
+
+impl Batch {
+    /// Deletes every key from `start` on. It counts as two operations, of 128 KiB, which are fewer
+    /// once they are written ([`Batch::ended`]).
+    ///
+    /// # Errors
+    /// Invalid when `start` is no key.
+    pub fn delete_from(&mut self, start: &[u8]) -> Result<()> {
+        if start != GREATEST_KEY {
+            self.delete_range(start, &GREATEST_KEY)?;
+        }
+        self.open_ends += 1;
+        self.delete(&GREATEST_KEY)
+    }
+
+    /// Whether [`Batch::ended`] may say it shorter.
+    #[must_use]
+    pub fn has_open_ends(&self) -> bool {
+        self.open_ends > 0
+    }
+
+    /// The batch that does the same where nothing written before it has a key above `greatest`
+    /// (`None`: nothing was written). What goes on to the last key ends right behind the greatest
+    /// one then: so does what a table says of its bounds, and 64 KiB stand nowhere.
+    ///
+    /// # Errors
+    /// None for a batch; Corruption for what is none.
+    pub fn ended(&self, greatest: Option<&[u8]>) -> Result<Batch> {
+        let mut ended = Batch::with_capacity(self.as_bytes().len());
+        let mut greatest = greatest.map(<[u8]>::to_vec);
+        let mut ops = BatchOps::new(self.as_bytes()).peekable();
+        while let Some(op) = ops.next() {
+            let op = op?;
+            if goes_on(&op)
+                && ops.next_if(|next| matches!(next, Ok(next) if is_last(next))).is_some()
+            {
+                // Behind the greatest there is nothing to delete.
+                let reached = greatest.as_deref().filter(|greatest| op.key <= *greatest);
+                match reached {
+                    None => {}
+                    Some(key) if key.len() < MAX_KEY_BYTES => {
+                        ended.delete_range(op.key, &[key, &[0]].concat())?;
+                    }
+                    Some(_) => ended.delete_from(op.key)?,
+                }
+                continue;
+            }
+            if op.kind != Kind::RangeDelete && greatest.as_deref().is_none_or(|key| key < op.key) {
+                greatest = Some(op.key.to_vec());
+            }
+            ended.push(op.kind, op.key, op.value, op.expires_at)?;
+        }
+        Ok(ended)
+    }
+}
+
+/// Whether it ends before the greatest key.
+fn goes_on(op: &BatchOp<'_>) -> bool {
+    op.kind == Kind::RangeDelete && op.value == GREATEST_KEY
+}
+
+/// Whether it deletes the greatest key.
+fn is_last(op: &BatchOp<'_>) -> bool {
+    op.kind == Kind::Delete && op.key == GREATEST_KEY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Said = (Kind, Vec<u8>, Vec<u8>);
+
+    fn said(batch: &Batch) -> Vec<Said> {
+        let ops = BatchOps::new(batch.as_bytes()).map(Result::unwrap);
+        ops.map(|op| (op.kind, op.key.to_vec(), op.value.to_vec())).collect()
+    }
+
+    fn whole(start: &[u8]) -> [Said; 2] {
+        [
+            (Kind::RangeDelete, start.to_vec(), GREATEST_KEY.to_vec()),
+            (Kind::Delete, GREATEST_KEY.to_vec(), Vec::new()),
+        ]
+    }
+
+    #[test]
+    fn it_is_said_for_every_key_there_can_be() {
+        let mut batch = Batch::new();
+        batch.delete_from(b"m").unwrap();
+        assert_eq!(said(&batch), whole(b"m"));
+        assert!(batch.has_open_ends());
+        assert!(batch.delete_from(b"").is_err());
+        assert!(batch.delete_from(&[0; MAX_KEY_BYTES + 1]).is_err());
+        assert_eq!(batch.ops(), 2);
+        batch.clear();
+        assert!(!batch.has_open_ends());
+        batch.delete_from(&GREATEST_KEY).unwrap();
+        assert_eq!(said(&batch), whole(b"m")[1..]);
+        assert_eq!(said(&batch.ended(Some(b"z")).unwrap()), whole(b"m")[1..]);
+    }
+
+    #[test]
+    fn it_ends_right_behind_the_greatest_key() {
+        let mut batch = Batch::new();
+        batch.delete_from(b"m").unwrap();
+        let to = |end: &[u8]| vec![(Kind::RangeDelete, b"m".to_vec(), end.to_vec())];
+        let ended = |greatest| said(&batch.ended(greatest).unwrap());
+        assert_eq!(ended(Some(b"q")), to(b"q\0"));
+        assert_eq!(ended(Some(b"m")), to(b"m\0"));
+        assert_eq!(ended(Some(b"l\xff")), []);
+        assert_eq!(ended(None), []);
+        // No key lies between a key as long as one can be and what it would end with.
+        let long = vec![b'm'; MAX_KEY_BYTES];
+        assert_eq!(ended(Some(&long)), whole(b"m"));
+        assert_eq!(ended(Some(&GREATEST_KEY)), whole(b"m"));
+        assert_eq!(ended(Some(&long[1..])), to(&[&long[1..], &[0]].concat()));
+    }
+
+    #[test]
+    fn what_the_batch_writes_before_counts_and_what_comes_after_stays() {
+        let mut batch = Batch::new();
+        batch.put(b"x", b"1", None).unwrap();
+        batch.delete_from(b"m").unwrap();
+        batch.merge(b"z", b"2", None).unwrap();
+        batch.delete_from(b"n").unwrap();
+        let range = |start: &[u8], end: &[u8]| (Kind::RangeDelete, start.to_vec(), end.to_vec());
+        assert_eq!(
+            said(&batch.ended(Some(b"b")).unwrap()),
+            [
+                (Kind::Put, b"x".to_vec(), b"1".to_vec()),
+                range(b"m", b"x\0"),
+                (Kind::Merge, b"z".to_vec(), b"2".to_vec()),
+                range(b"n", b"z\0"),
+            ]
+        );
+        assert_eq!(batch.ended(Some(b"b")).unwrap().operands(), 1);
+    }
+}

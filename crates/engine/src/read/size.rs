@@ -1,0 +1,97 @@
+//! About how much a range holds, by metadata alone: what the manifest says of tables, the indexes
+//! of those at the edges, and the memtables (RFC 0026).
+
+use super::Pin;
+use super::answer::Answer;
+use super::scan::ScanRange;
+use crate::cache::fetch::ReadContext;
+use crate::cache::metadata::{OpenTable, TableHandle};
+use futures::future::try_join_all;
+use siltstone_base::SstDescriptor;
+use siltstone_sst::Table;
+use std::sync::Arc;
+
+/// About how much a range holds, as it is stored: older versions and tombstones count until a
+/// compaction drops them, and what they hide with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// Bytes of the blocks in tables that may hold keys of the range, and of memtables: at most two
+    /// blocks a layer too many.
+    pub bytes: u64,
+    /// Entries. Of a table at an edge of the range they are taken as spread evenly over its bytes.
+    pub rows: u64,
+}
+
+impl Size {
+    fn add(&mut self, bytes: u64, rows: u64) {
+        self.bytes += bytes;
+        self.rows += rows;
+    }
+
+    /// Adds what of a table lies in `[start, end)`.
+    fn add_part(&mut self, table: &Table, start: Option<&[u8]>, end: Option<&[u8]>) {
+        let descriptor = table.descriptor();
+        // What is not visible is not there.
+        let start = start.max(descriptor.visible_start.as_deref());
+        let end = match (end, descriptor.visible_end.as_deref()) {
+            (Some(end), Some(visible)) => Some(end.min(visible)),
+            (end, visible) => end.or(visible),
+        };
+        let all = Table::bytes_of_blocks(descriptor).max(1);
+        let bytes = table.bytes_between(start, end).min(all);
+        let rows = (u128::from(descriptor.entries) * u128::from(bytes)).div_ceil(u128::from(all));
+        self.add(bytes, u64::try_from(rows).unwrap_or(descriptor.entries));
+    }
+}
+
+/// Whether all of a table lies in the range.
+fn is_inside(descriptor: &SstDescriptor, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
+    descriptor.visible_start.is_none()
+        && descriptor.visible_end.is_none()
+        && start.is_none_or(|start| start <= descriptor.first_key.as_ref())
+        && end.is_none_or(|end| descriptor.last_key.as_ref() < end)
+}
+
+/// About how much `range` holds; its direction and limit mean nothing. No block is read.
+pub(crate) fn approximate_size(context: &ReadContext, pin: &Pin, range: ScanRange) -> Answer<Size> {
+    let mut size = Size::default();
+    let (start, end) = (range.start.as_deref(), range.end.as_deref());
+    if range.is_empty() {
+        return Answer::Ready(size);
+    }
+    let tree = &pin.tree;
+    for memtable in tree.memtables() {
+        // What is in tables too counts there; what came after the moment not at all.
+        let in_tables = memtable.last_seq().is_none_or(|last| last <= tree.flushed_seq);
+        if !in_tables && memtable.first_seq().is_some_and(|first| first <= pin.seq) {
+            let (rows, bytes) = memtable.extent(start, end);
+            size.add(bytes, rows);
+        }
+    }
+    let mut missing: Vec<Arc<TableHandle>> = Vec::new();
+    for handle in tree.levels.runs.iter().flat_map(|run| run.overlapping(start, end)) {
+        let descriptor = &handle.descriptor;
+        if is_inside(descriptor, start, end) {
+            size.add(Table::bytes_of_blocks(descriptor), descriptor.entries);
+        } else if let Some(table) = handle.table() {
+            size.add_part(&table, start, end);
+        } else {
+            missing.push(Arc::clone(handle));
+        }
+    }
+    if missing.is_empty() {
+        return Answer::Ready(size);
+    }
+    // What keeps the tables from a collector.
+    let (context, tree) = (context.clone(), Arc::clone(tree));
+    Answer::Pending(Box::pin(async move {
+        let _kept = tree;
+        let load = try_join_all(missing.iter().map(|handle| context.table(handle)));
+        let tables: Vec<Arc<OpenTable>> =
+            context.deadline(context.deadline, "approximate size", load).await?;
+        for table in tables {
+            size.add_part(&table, range.start.as_deref(), range.end.as_deref());
+        }
+        Ok(size)
+    }))
+}

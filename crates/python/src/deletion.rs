@@ -1,0 +1,74 @@
+//! What `delete_range` deletes, by its arguments.
+
+use crate::bytes::BytesArg;
+use crate::error;
+use pyo3::prelude::*;
+use siltstone::{Accept, Batch, LEAST_KEY, Result, ScanRange};
+
+/// Keys to delete.
+pub(crate) enum Deletion {
+    /// `[start, end)`.
+    Between(Vec<u8>, Vec<u8>),
+    /// From a key on.
+    From(Vec<u8>),
+}
+
+impl Deletion {
+    /// What the arguments say.
+    ///
+    /// # Errors
+    /// Invalid for none of them, for a prefix together with a bound, and for an empty prefix.
+    pub(crate) fn of(
+        py: Python<'_>,
+        start: Option<BytesArg<'_>>,
+        end: Option<BytesArg<'_>>,
+        prefix: Option<BytesArg<'_>>,
+    ) -> PyResult<Deletion> {
+        let bytes = |bound: BytesArg<'_>| bound.as_ref().to_vec();
+        let (start, end) = match (start, end, prefix) {
+            (None, None, None) => {
+                let text = "delete_range takes a start, an end or a prefix: without any of them it \
+                            would delete every key, which delete_range(start=b'\\x00') says";
+                return Err(error::invalid(py, text));
+            }
+            (start, end, None) => (start.map(bytes), end.map(bytes)),
+            (None, None, Some(prefix)) if prefix.as_ref().is_empty() => {
+                let text = "every key has the empty prefix: to delete every key, say \
+                            delete_range(start=b'\\x00')";
+                return Err(error::invalid(py, text));
+            }
+            (None, None, Some(prefix)) => {
+                let ScanRange { start, end, .. } = ScanRange::prefix(prefix.as_ref());
+                (start, end)
+            }
+            _ => return Err(error::invalid(py, "give either prefix, or start and end")),
+        };
+        let start = start.unwrap_or_else(|| LEAST_KEY.to_vec());
+        Ok(match end {
+            Some(end) => Deletion::Between(start, end),
+            None => Deletion::From(start),
+        })
+    }
+
+    /// Makes it in a database.
+    ///
+    /// # Errors
+    /// Invalid for bounds that are no keys, or out of order; Closed, Fenced.
+    pub(crate) fn write(&self, database: &siltstone::Database) -> Result<Accept> {
+        match self {
+            Deletion::Between(start, end) => database.delete_range(start, end),
+            Deletion::From(start) => database.delete_from(start),
+        }
+    }
+
+    /// Adds it to a batch.
+    ///
+    /// # Errors
+    /// Invalid for bounds that are no keys, or out of order.
+    pub(crate) fn add(&self, batch: &mut Batch) -> Result<()> {
+        match self {
+            Deletion::Between(start, end) => batch.delete_range(start, end),
+            Deletion::From(start) => batch.delete_from(start),
+        }
+    }
+}

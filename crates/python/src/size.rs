@@ -1,0 +1,99 @@
+//! `approximate_size`: about how much a range holds, by metadata alone.
+
+use crate::aio::pending::Pending;
+use crate::database::Database;
+use crate::error::Raise;
+use crate::reader::Reader;
+use crate::snapshot::Snapshot;
+use crate::source::Source;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use siltstone::{Answer, Result, ScanRange, Size};
+
+/// What knows about how much it holds.
+trait Measured {
+    /// About how much `range` holds.
+    fn size(&self, range: ScanRange) -> Result<Answer<Size>>;
+}
+
+/// `siltstone.Size`.
+fn object(py: Python<'_>, size: Size) -> PyResult<Py<PyAny>> {
+    let class = py.import("siltstone.stats")?.getattr("Size")?;
+    Ok(class.call1((size.bytes, size.rows))?.unbind())
+}
+
+fn measure<S: Source<Engine: Measured>>(
+    py: Python<'_>,
+    source: &S,
+    range: ScanRange,
+) -> PyResult<Py<PyAny>> {
+    let held = source.held(py)?;
+    let size = match held.get(py)?.size(range).raise(py)? {
+        Answer::Ready(size) => size,
+        Answer::Pending(size) => wait(py, held.process(), size)?,
+    };
+    object(py, size)
+}
+
+fn begin_measure<S: Source<Engine: Measured>>(
+    py: Python<'_>,
+    source: &S,
+    range: ScanRange,
+) -> PyResult<Py<PyAny>> {
+    let held = source.held(py)?;
+    match held.get(py)?.size(range).raise(py)? {
+        Answer::Ready(size) => object(py, size),
+        Answer::Pending(size) => {
+            Ok(Py::new(py, Pending::running(held.process(), size, object))?.into_any())
+        }
+    }
+}
+
+macro_rules! measured {
+    ($($class:ident),+) => {$(
+        impl Measured for siltstone::$class {
+            fn size(&self, range: ScanRange) -> Result<Answer<Size>> {
+                self.approximate_size(range)
+            }
+        }
+
+        #[pymethods]
+        impl $class {
+            /// About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
+            /// block is read. A table at an edge of the range costs one request where its index is
+            /// not in memory.
+            ///
+            /// It is what is stored that counts: older versions, and what was deleted or has
+            /// expired, until a compaction drops them. Bytes are those of blocks, as they are
+            /// compressed, and of memtables: at most two blocks a layer (`read_amplification` of
+            /// `stats()` counts layers) too many, never too few. Rows of a table at an edge are
+            /// taken as spread evenly over its bytes; all others are exact.
+            ///
+            /// :raises Invalid: `prefix` together with a bound.
+            /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+            #[pyo3(signature = (start=None, end=None, *, prefix=None))]
+            fn approximate_size(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+            ) -> PyResult<Py<PyAny>> {
+                measure(py, self, $crate::range::range(py, start, end, prefix, false, None)?)
+            }
+
+            /// `approximate_size`: the size, or a Pending.
+            fn _begin_size(
+                &self,
+                py: Python<'_>,
+                start: Option<$crate::bytes::BytesArg<'_>>,
+                end: Option<$crate::bytes::BytesArg<'_>>,
+                prefix: Option<$crate::bytes::BytesArg<'_>>,
+            ) -> PyResult<Py<PyAny>> {
+                begin_measure(py, self, $crate::range::range(py, start, end, prefix, false, None)?)
+            }
+        }
+    )+};
+}
+
+measured!(Database, Reader, Snapshot);
