@@ -13,6 +13,9 @@ One writer, any number of readers, in processes of their own; there is no server
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from siltstone import admin
 from siltstone._native import (
     ArrowArray,
@@ -48,7 +51,10 @@ from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Compactors, Gc, Options, Windows
 from siltstone.retrying import retry
-from siltstone.stats import Stats
+from siltstone.stats import Size, Stats
+
+if TYPE_CHECKING:
+    from siltstone import aio, lsm
 
 __all__ = [
     "ArrowArray",
@@ -74,6 +80,7 @@ __all__ = [
     "Reader",
     "Savepoint",
     "Scan",
+    "Size",
     "Snapshot",
     "Stats",
     "Timeout",
@@ -84,9 +91,25 @@ __all__ = [
     "WriteBatch",
     "__version__",
     "admin",
+    "aio",
     "clone",
     "destroy",
+    "lsm",
     "open",
     "open_reader",
     "retry",
 ]
+
+_LATER = ("aio", "lsm")
+"""Modules that are bound here and imported when they are first named: a program that uses neither
+does not wait for them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -17,7 +17,7 @@ from collections.abc import (
     Iterator,
     Mapping,
 )
-from datetime import timedelta
+from datetime import datetime, timedelta
 from os import PathLike
 from types import TracebackType
 from typing import (
@@ -35,11 +35,13 @@ from typing import (
 
 from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.entries import Entry
+from siltstone.exceptions import Error
 from siltstone.lsm import SstInfo
+from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
-from siltstone.stats import Stats
+from siltstone.stats import Size, Stats
 
 __all__ = [
     "ArrowArray",
@@ -110,6 +112,8 @@ _Seconds: TypeAlias = timedelta | float
 _Described: TypeAlias = str | tuple[str, Any, Any] | None
 _ArrowData: TypeAlias = _ArrowArrayLike | _ArrowStreamLike
 _T = TypeVar("_T")
+_V = TypeVar("_V")
+_Codec: TypeAlias = tuple[Callable[[_T], bytes], Callable[[bytes], _T]]
 _Array = TypeVar("_Array", bound=_ArrowArrayLike)
 _Row = TypeVar("_Row", bytes, tuple[bytes, bytes], tuple[bytes, bytes | None])
 
@@ -202,8 +206,33 @@ class _Reads(_Lookups):
 
     def __len__(self) -> NoReturn:
         """TypeError: counting would mean reading every key."""
+    def approximate_size(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> Size:
+        """About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
+        block is read. A table at an edge of the range costs one request where its index is
+        not in memory.
+
+        It is what is stored that counts: older versions, what was deleted or has expired,
+        until a compaction drops them, and in memory what came after a snapshot. Bytes are
+        those of blocks, as they are compressed, and of memtables: at most two blocks a
+        layer (`read_amplification` of `stats()` counts layers) too many, never too few.
+        Rows of a table at an edge are taken as spread evenly over its bytes; all others are
+        exact.
+
+        :raises Invalid: `prefix` together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+        """
     # What siltstone.aio calls: an answer, or a Pending where it must wait.
+    def _begin_size(
+        self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
+    ) -> Size | Pending[Size]: ...
     def _begin_get(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
+    def _begin_contains(self, key: _Bytes) -> bool | Pending[bool]: ...
     def _begin_get_many(self, keys: Any) -> Any: ...
     def _begin_scan(
         self,
@@ -230,6 +259,7 @@ class Database(_Reads):
         value: _Bytes,
         *,
         ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
         if_absent: bool = False,
         if_value: _Bytes | None = None,
     ) -> Commit:
@@ -237,6 +267,8 @@ class Database(_Reads):
         or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
 
         :param ttl: the key is gone after this long, rounded up to milliseconds.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :param if_absent: only where the key is absent.
         :param if_value: only where the key has this value.
         :raises Conflict: it is not so; `context["key"]` names the key.
@@ -245,11 +277,19 @@ class Database(_Reads):
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None:
         """As `put`, without the Commit."""
-    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> Commit:
+    def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> Commit:
         """Adds a merge operand to `key`: reads fold it into the value by the merge operator that
         the database was opened with.
 
         :param ttl: after this long the operand is gone, and with it what it was added to.
+        :param expire_at: as for `put`.
         :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
         """
     def delete(self, key: _Bytes, *, if_value: _Bytes | None = None) -> Commit:
@@ -273,26 +313,45 @@ class Database(_Reads):
         """
     def __delitem__(self, key: _Bytes, /) -> None:
         """As `delete`: that `key` was absent is no error, since finding out would mean a read."""
-    def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
-        """Deletes every key of `[start, end)` by one entry, however many there are: what is written
-        later stays. Compactions leave tables that it covers unread.
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> Commit:
+        """Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
+        many there are: what is written later stays. Without a start it begins with the first key,
+        without an end it goes on to the last. Compactions leave tables that it covers unread.
 
-        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+            prefix, a start that is not below the end.
         """
     @overload
     def put_many(
-        self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
+        self,
+        keys: Iterable[_Bytes],
+        values: Iterable[_Bytes],
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
     ) -> Commit:
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
         :param ttl: as for `put`, of all of them.
+        :param expire_at: as for `put`.
         :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
         :raises TypeError: one key or value in place of a list; what is none, naming its row.
         """
     @overload
     def put_many(
-        self, keys: _ArrowData, values: _ArrowData, *, ttl: _Seconds | None = None
+        self,
+        keys: _ArrowData,
+        values: _ArrowData,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
     ) -> Commit: ...
     def write(self, batch: WriteBatch | _ArrowData) -> Commit:
         """Commits a batch, or an Arrow table or record batch with the columns `key` and `value`, as
@@ -303,8 +362,14 @@ class Database(_Reads):
     def batch(self) -> WriteBatch:
         """A batch for a `with` block: committed when the block ends well, discarded on an
         exception. Then `batch.commit` is the Commit."""
-    def flush(self) -> None:
-        """Returns when every write issued before it is durable."""
+    def flush(self, *, memtable: bool = False) -> None:
+        """Returns when every write issued before it is durable.
+
+        :param memtable: also in tables, so that the next opening has nothing to replay.
+        """
+    @property
+    def closed_by(self) -> Error | None:
+        """Why the handle is closed: the exception that its calls raise. None while it is open."""
     def compact(self) -> None:
         """Merges everything into one sorted run, and returns when that is done: a major compaction.
         What was overwritten, deleted or has expired is gone from the new tables, unless a snapshot
@@ -314,6 +379,42 @@ class Database(_Reads):
         """
     def snapshot(self) -> Snapshot:
         """A fixed view of the database as it is now."""
+    @overload
+    def mapping(
+        self, *, key: type[bytes] | None = None, value: type[bytes] | None = None
+    ) -> _Mapping[bytes, bytes]:
+        """The database as a `MutableMapping`, for whatever takes a `dict`: `shelve.Shelf` does. Its
+        `len` counts, by a scan of all keys.
+
+        :param key: what keys are: `bytes`, `str` (UTF-8), or two functions, to bytes and back. The
+            order of iteration is that of the bytes.
+        :param value: what values are, likewise.
+        :raises TypeError: what is no codec.
+        """
+    @overload
+    def mapping(
+        self, *, key: type[str], value: type[bytes] | None = None
+    ) -> _Mapping[str, bytes]: ...
+    @overload
+    def mapping(self, *, key: type[str], value: type[str]) -> _Mapping[str, str]: ...
+    @overload
+    def mapping(
+        self, *, key: type[bytes] | None = None, value: type[str]
+    ) -> _Mapping[bytes, str]: ...
+    @overload
+    def mapping(
+        self, *, key: _Codec[_T], value: type[bytes] | None = None
+    ) -> _Mapping[_T, bytes]: ...
+    @overload
+    def mapping(self, *, key: _Codec[_T], value: type[str]) -> _Mapping[_T, str]: ...
+    @overload
+    def mapping(
+        self, *, key: type[bytes] | None = None, value: _Codec[_V]
+    ) -> _Mapping[bytes, _V]: ...
+    @overload
+    def mapping(self, *, key: type[str], value: _Codec[_V]) -> _Mapping[str, _V]: ...
+    @overload
+    def mapping(self, *, key: _Codec[_T], value: _Codec[_V]) -> _Mapping[_T, _V]: ...
     def stats(self) -> Stats:
         """What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
         store; cheap enough for every second.
@@ -391,6 +492,7 @@ class Database(_Reads):
         key: _Bytes,
         value: _Bytes,
         ttl: _Seconds | None,
+        expire_at: datetime | None,
         if_absent: bool,
         if_value: _Bytes | None,
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
@@ -400,16 +502,16 @@ class Database(_Reads):
     def _begin_get_entry(self, key: _Bytes) -> Entry | Pending[Entry | None] | None: ...
     def _begin_pop(self, key: _Bytes, default: _T) -> bytes | _T | Pending[bytes | _T]: ...
     def _begin_merge(
-        self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None
+        self, key: _Bytes, operand: _Bytes, ttl: _Seconds | None, expire_at: datetime | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_delete_range(
-        self, start: _Bytes, end: _Bytes
+        self, start: _Bytes | None, end: _Bytes | None, prefix: _Bytes | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_put_many(
-        self, keys: Any, values: Any, ttl: _Seconds | None
+        self, keys: Any, values: Any, ttl: _Seconds | None, expire_at: datetime | None
     ) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
-    def _begin_flush(self) -> Pending[None]: ...
+    def _begin_flush(self, memtable: bool) -> Pending[None]: ...
     def _begin_compact(self) -> Pending[None]: ...
     def _begin_checkpoint(self, asked: dict[str, Any]) -> Pending[Checkpoint]: ...
     def _begin_close(self) -> Pending[None]: ...
@@ -564,6 +666,14 @@ class Scan(Iterator[_Row], Generic[_Row]):
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> _Row: ...
+    def seek(self, key: _Bytes) -> None:
+        """Passes over the rows that come before `key` in the scan's direction: the next row is the
+        first at or behind it that was not given yet. A scan never goes back, so a key that it has
+        passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
+        but for what was read ahead.
+
+        :raises Invalid: a scan with a limit.
+        """
     def to_arrow(self, batch_rows: int | None = None) -> ArrowStream:
         """The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.
 
@@ -621,23 +731,49 @@ class WriteBatch:
     """Operations for one atomic commit, in their order. One thread at a time."""
 
     def __new__(cls) -> Self: ...
-    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         """
-    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
 
         :param ttl: as for `put`.
+        :param expire_at: as for `put`.
         """
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
-    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
-        """Deletes every key of `[start, end)`; what the batch does after it stays.
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> None:
+        """Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
+        after it stays. Without a start it begins with the first key, without an end it goes on to
+        the last, and counts as two operations.
 
-        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+            prefix, a start that is not below the end.
         """
     def clear(self) -> None:
         """Forgets every operation."""
@@ -704,6 +840,8 @@ class AsyncCommit(Awaitable[None]):
 class AsyncScan(Generic[_Row]):
     """Batches of the rows of a `siltstone.aio.Scan`."""
 
+    def begin_seek(self, key: _Bytes, unread: int) -> int | Pending[int]:
+        """Passes over rows; answers how many of the `unread` last given rows are left."""
     def begin_rows(self) -> list[_Row] | Pending[list[_Row]]:
         """The next rows, none at the end."""
     def batch_rows(self, wanted: int | None) -> int:
@@ -716,8 +854,7 @@ class AsyncScan(Generic[_Row]):
 
 def begin_open(
     url: str,
-    create: bool,
-    take_over: bool | None,
+    manner: tuple[bool, bool | None, bool],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -744,10 +881,19 @@ class MemTable(_Lookups):
     """
 
     def __new__(cls) -> Self: ...
-    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> int:
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> int:
         """Sets `key` to `value`, and answers the sequence number.
 
         :param ttl: the key is gone after this long, counted from now.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
         """
     def delete(self, key: _Bytes) -> int:
@@ -820,10 +966,19 @@ class SstWriter:
         sort_memory_bytes: int | None = None,
         scratch: str | PathLike[str] | None = None,
     ) -> Self: ...
-    def add(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def add(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Adds a row.
 
         :param ttl: the row is gone after this long, counted from now.
+        :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
             naming both rows, counted from 0. The writer is as before then.
         :raises Denied, Unavailable: as their texts say. The writer is of no use then.
@@ -836,6 +991,7 @@ class SstWriter:
         values: Iterable[_Bytes] | _ArrowData,
         *,
         ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
     ) -> None:
         """Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
 
@@ -989,8 +1145,7 @@ def merge_sorted(
 ) -> Scan[tuple[bytes, bytes | None]]: ...
 def open(
     url: str,
-    create: bool,
-    take_over: bool | None,
+    manner: tuple[bool, bool | None, bool],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,

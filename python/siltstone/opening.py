@@ -34,6 +34,7 @@ def open(
     *,
     create: bool = True,
     take_over: bool | None = None,
+    shared: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -45,19 +46,24 @@ def open(
         says who it is) while it is known to be alive: a handle of this process or, in a local
         folder, any process; otherwise it is ended (`Fenced`), as one that died must be. True ends
         it, whoever it is. False refuses also wherever it did not close cleanly.
+    :param shared: openers in this process that share have one handle together: the first opens,
+        others join, each closes its own, and the last close closes. What an opener names (options,
+        store options, merge operator) has to be as the handle has it; what it leaves out it takes
+        as it is, and `create` and `take_over` are the first one's.
     :param options: `Options`, or a dict of the same names.
     :param store_options: what the store is reached with, or the function that gives it.
     :param merge_operator: folds what `merge` adds; its name is recorded by the first opening that
         brings one. A built-in one that is recorded needs not be brought.
     :raises NotFound: there is no database and `create` is off.
     :raises Conflict: the writer before is alive, or may be and `take_over` is False.
-    :raises Invalid: the URL, an option, or a setting that the database was made with.
+    :raises Invalid: the URL, an option, or a setting that the database was made with, or is shared
+        with.
     :raises Denied, Unavailable, Corruption, Unsupported: as their texts say.
     """
     operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
-    database = _native.open(_text(url), create, take_over, named, store, operator)
+    database = _native.open(_text(url), (create, take_over, shared), named, store, operator)
     _close_in_workers()
     return database
 

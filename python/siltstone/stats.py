@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 from siltstone import _native, showing
 
-__all__ = ["Compaction", "Figure", "Stats"]
+__all__ = ["Compaction", "Figure", "Size", "Stats"]
+
+
+class Size(NamedTuple):
+    """About how much a range holds, as it is stored: what `approximate_size` answers."""
+
+    bytes: int
+    """Bytes of blocks in tables, as they are compressed, and of memtables."""
+    rows: int
+    """Rows, older versions and tombstones included."""
 
 
 class Figure(NamedTuple):

@@ -6,8 +6,10 @@ import asyncio
 import uuid
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
 
 import siltstone
 import siltstone.aio
@@ -219,3 +221,197 @@ def test_the_parts_hide_what_it_deletes_and_do_not_merge_it() -> None:
     assert list(memtable.scan()) == [(b"c", b"2")]
     with pytest.raises(siltstone.Unsupported, match="range deletes"):
         list(siltstone.lsm.merge_sorted([memtable]))
+
+
+LONGEST = b"\xff" * 65_535
+"""The greatest key that there can be."""
+
+
+def bounds(manifest: dict) -> list[bytes]:
+    """The last keys of all tables."""
+    layers = [*manifest["l0"], *manifest["runs"]]
+    return [table["last_key"] for layer in layers for table in layer["tables"]]
+
+
+@pytest.mark.parametrize("where", ["memory", "frozen", "tables", "run", "reopened"])
+def test_an_open_end_deletes_to_the_last_key(url: str, where: str) -> None:
+    there = [b"\x00", b"a", b"m", b"m\x00", b"z" * 100, b"\xff", b"\xff" * 300]
+    for case, longest in enumerate(((), (LONGEST,), (b"n" * 65_535,))):
+        place = f"{url}-{case}"
+        db = siltstone.open(place, options=SMALL)
+        db.put_many([*there, *longest], [b"v"] * (len(there) + len(longest)))
+        if where == "frozen":
+            fill(db, range(100))
+            db.delete_range(prefix=b"key")
+        if where == "tables":
+            db.flush(memtable=True)
+        if where == "run":
+            db.compact()
+        if where == "reopened":
+            db.close()
+            db = siltstone.open(place, options=SMALL)
+        snapshot = db.snapshot()
+        commit = db.delete_range(b"m")
+        db[b"p"] = b"later"
+        assert commit.seq > snapshot.seq
+        left = {b"\x00": b"v", b"a": b"v", b"p": b"later"}
+        assert dict(db) == left
+        assert set(snapshot) == {*there, *longest}
+        snapshot.close()
+        db.close()
+        with siltstone.open(place, options=SMALL) as db:
+            assert dict(db) == left
+            db.compact()
+            assert dict(db) == left
+            assert db.stats().table_rows == len(left)
+        assert siltstone.admin.verify(place).problems == ()
+
+
+def test_open_starts_and_prefixes(url: str) -> None:
+    there = [b"\x00", b"\x00\x00", b"a", b"ab", b"ac", b"b", b"\xfe", b"\xff", b"\xff\xff\x07"]
+    cases = {
+        (("end", b"ab"),): lambda key: key < b"ab",
+        (("start", b"ab"),): lambda key: key >= b"ab",
+        (("start", b"\x00"),): lambda _: True,
+        (("end", LONGEST),): lambda key: key < LONGEST,
+        (("prefix", b"a"),): lambda key: key.startswith(b"a"),
+        (("prefix", b"\xff"),): lambda key: key.startswith(b"\xff"),
+        (("prefix", b"\xff\xff"),): lambda key: key.startswith(b"\xff\xff"),
+        (("prefix", b"\x00"),): lambda key: key.startswith(b"\x00"),
+        (("prefix", b"nothing"),): lambda _: False,
+    }
+    with siltstone.open(url, options=SMALL) as db:
+        for arguments, gone in cases.items():
+            db.put_many(there, [b"v"] * len(there))
+            with db.snapshot() as before:
+                db.delete_range(**dict(arguments))
+                assert list(db) == [key for key in there if not gone(key)]
+                batch = siltstone.WriteBatch()
+                batch.delete_range(**dict(arguments))
+                batch.put(b"after", b"v")
+                db.put_many(there, [b"v"] * len(there))
+                db.write(batch)
+                left = {key for key in there if not gone(key)} | {b"after"}
+                assert set(db) == left
+                assert set(before) >= set(there)
+            db.delete(b"after")
+        db.delete_range(start=b"\x00")
+        assert list(db) == []
+    with siltstone.open(f"{url}-new") as db:
+        # Nothing is there: nothing is written.
+        seq = db.put(b"a", b"v").seq
+        assert db.delete_range(start=b"b").seq == seq
+
+
+def test_what_deletes_everything_has_to_say_so(url: str) -> None:
+    with siltstone.open(url) as db:
+        db[b"a"] = b"v"
+        for delete in (db.delete_range, siltstone.WriteBatch().delete_range):
+            with pytest.raises(siltstone.Invalid, match=r"start=b'\\x00'"):
+                delete()
+            with pytest.raises(siltstone.Invalid, match=r"start=b'\\x00'"):
+                delete(prefix=b"")
+            for bound in ({"start": b"a"}, {"end": b"b"}):
+                with pytest.raises(siltstone.Invalid, match="either prefix"):
+                    delete(**bound, prefix=b"a")
+            for wrong in ({"start": b""}, {"end": b""}, {"prefix": b"x" * 65_536}):
+                with pytest.raises(siltstone.Invalid):
+                    delete(**wrong)
+            with pytest.raises(TypeError):
+                delete(prefix="a")
+        assert list(db) == [b"a"]
+
+
+def test_an_open_end_leaves_bounds_as_narrow_as_they_are(url: str) -> None:
+    with siltstone.open(url, options={**SMALL, "embedded_compactor": False}) as db:
+        fill(db, range(10))
+        batch = siltstone.WriteBatch()
+        batch.put(b"last", b"v")
+        batch.delete_range(start=key(5))
+        db.write(batch)
+        db.delete_range(start=b"key")
+        db.flush(memtable=True)
+        last = bounds(siltstone.admin.manifest(url))
+        assert last
+        assert max(last) <= b"last\x00"
+        assert list(db) == []
+
+
+def test_open_ends_are_awaited(url: str) -> None:
+    async def work() -> None:
+        async with siltstone.aio.open(url) as db:
+            await db.put_many([b"a", b"b", b"c"], [b"1", b"2", b"3"])
+            await (await db.delete_range(b"c"))
+            await (await db.delete_range(end=b"b"))
+            async with db.batch() as batch:
+                batch.delete_range(prefix=b"b")
+                batch.put(b"z", b"4")
+            assert [row async for row in db.scan()] == [(b"z", b"4")]
+            with pytest.raises(siltstone.Invalid):
+                await db.delete_range()
+
+    asyncio.run(work())
+
+
+def test_a_memtable_alone_takes_an_open_end() -> None:
+    memtable = siltstone.lsm.MemTable()
+    batch = siltstone.WriteBatch()
+    batch.put(b"a", b"1")
+    batch.put(b"b", b"1")
+    batch.delete_range(start=b"b")
+    memtable.write(batch)
+    assert list(memtable) == [b"a"]
+
+
+BYTES = st.sampled_from([b"\x00", b"a", b"ab", b"b", b"\xff", b"\xff\xff", LONGEST]) | st.binary(
+    min_size=1, max_size=3
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), BYTES),
+            st.tuples(st.just("from"), BYTES),
+            st.tuples(st.just("below"), BYTES.filter(lambda key: key > b"\x00")),
+            st.tuples(st.just("prefix"), BYTES),
+            st.tuples(st.just("batch"), BYTES),
+            st.tuples(st.sampled_from(["tables", "compact", "reopen"]), st.none()),
+        ),
+        max_size=30,
+    )
+)
+def test_open_ends_against_a_model(steps: list) -> None:
+    url = f"memory://{uuid.uuid4().hex}"
+    db = siltstone.open(url, options=SMALL)
+    model: set[bytes] = set()
+    for what, key in steps:
+        if what == "put":
+            db[key] = b"v"
+            model.add(key)
+        elif what == "from":
+            db.delete_range(key)
+            model = {one for one in model if one < key}
+        elif what == "below":
+            db.delete_range(end=key)
+            model = {one for one in model if one >= key}
+        elif what == "prefix":
+            db.delete_range(prefix=key)
+            model = {one for one in model if not one.startswith(key)}
+        elif what == "batch":
+            with db.batch() as batch:
+                batch.put(key + b"\x01" if len(key) < 9 else key, b"v")
+                batch.delete_range(key)
+                batch.put(b"c", b"v")
+            model = {one for one in model if one < key} | {b"c"}
+        elif what == "tables":
+            db.flush(memtable=True)
+        elif what == "compact":
+            db.compact()
+        else:
+            db.close()
+            db = siltstone.open(url, options=SMALL)
+        assert set(db) == model
+    db.close()
+    assert siltstone.admin.verify(url).problems == ()

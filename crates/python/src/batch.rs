@@ -3,8 +3,10 @@
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::database::Database;
+use crate::deletion::Deletion;
 use crate::duration::{duration, seconds};
 use crate::error::{self, Raise};
+use crate::expiry::expires_at;
 use crate::write::accept_batch;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
@@ -74,31 +76,36 @@ impl WriteBatch {
     /// Sets `key` to `value`.
     ///
     /// :param ttl: the key is gone after this long, counted from now.
+    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+    ///     One that has passed hides what was there.
     /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
-    #[pyo3(signature = (key, value, *, ttl=None))]
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let expires_at = expires_at(py, ttl)?;
+        let expires_at = expires_at(py, ttl, expire_at)?;
         self.add(py, |batch| batch.put(key.as_ref(), value.as_ref(), expires_at))
     }
 
     /// Adds a merge operand to `key`. The commit is Invalid without a merge operator.
     ///
     /// :param ttl: as for `put`.
-    #[pyo3(signature = (key, operand, *, ttl=None))]
+    /// :param expire_at: as for `put`.
+    #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         operand: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let expires_at = expires_at(py, ttl)?;
+        let expires_at = expires_at(py, ttl, expire_at)?;
         self.add(py, |batch| batch.merge(key.as_ref(), operand.as_ref(), expires_at))
     }
 
@@ -107,11 +114,22 @@ impl WriteBatch {
         self.add(py, |batch| batch.delete(key.as_ref()))
     }
 
-    /// Deletes every key of `[start, end)`; what the batch does after it stays.
+    /// Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
+    /// after it stays. Without a start it begins with the first key, without an end it goes on to
+    /// the last, and counts as two operations.
     ///
-    /// :raises Invalid: an empty or oversized bound, a start that is not below the end.
-    fn delete_range(&self, py: Python<'_>, start: BytesArg<'_>, end: BytesArg<'_>) -> PyResult<()> {
-        self.add(py, |batch| batch.delete_range(start.as_ref(), end.as_ref()))
+    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+    ///     prefix, a start that is not below the end.
+    #[pyo3(signature = (start=None, end=None, *, prefix=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<BytesArg<'_>>,
+        end: Option<BytesArg<'_>>,
+        prefix: Option<BytesArg<'_>>,
+    ) -> PyResult<()> {
+        let deletion = Deletion::of(py, start, end, prefix)?;
+        self.add(py, |batch| deletion.add(batch))
     }
 
     /// Forgets every operation.
@@ -206,21 +224,13 @@ pub(crate) fn time_to_live(ttl: Option<Bound<'_, PyAny>>) -> PyResult<Option<Dur
     }
 }
 
-/// When something with this time to live expires that is written now, outside of any database.
+/// When something with this time to live ends that is written now, outside of any database: the
+/// time is taken here.
 ///
 /// # Errors
-/// As [`time_to_live`]; Invalid for an end that is too far.
-pub(crate) fn expires_at(
-    py: Python<'_>,
-    ttl: Option<Bound<'_, PyAny>>,
-) -> PyResult<Option<UnixMillis>> {
-    time_to_live(ttl)?.map(expiry).transpose().raise(py)
-}
-
-/// When something written now expires. A batch belongs to no database yet, so the time is taken
-/// here.
+/// Invalid for an end that is too far.
 #[expect(clippy::disallowed_methods, reason = "no engine handle whose clock could be asked")]
-fn expiry(life: Duration) -> siltstone::Result<UnixMillis> {
+pub(crate) fn ending(life: Duration) -> siltstone::Result<UnixMillis> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     UnixMillis(now.as_millis() as u64).after(life)
 }

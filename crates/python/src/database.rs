@@ -1,17 +1,21 @@
 //! `Database`: the one writer's handle.
 
 use crate::batch::WriteBatch;
-use crate::error::{Raise, closed};
+use crate::error::{Raise, closed, exception};
 use crate::held::Held;
 use crate::process::Process;
+use crate::shared::Share;
 use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
 use crate::unbuilt::unbuilt;
 use crate::wait::wait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use log::Level;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use siltstone::{Error, ErrorKind, Result, ScanRange};
 use std::future::Future;
 use std::sync::Arc;
@@ -39,6 +43,19 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Noted, so that the interpreter's end closes it.
+    pub(crate) fn new(
+        process: &'static Process,
+        engine: siltstone::Database,
+        place: String,
+    ) -> Arc<Opened> {
+        let database = Held::new(process, engine);
+        let closing = AtomicBool::new(false);
+        let opened = Arc::new(Opened { database, place, closing, told: Arc::default() });
+        process.note_open(Arc::downgrade(&opened));
+        opened
+    }
+
     /// The engine's handle.
     ///
     /// # Errors
@@ -145,6 +162,8 @@ impl Drop for Opened {
 #[pyclass(frozen, weakref, module = "siltstone")]
 pub(crate) struct Database {
     opened: Arc<Opened>,
+    /// Set where others have the same handle.
+    share: Option<Share>,
 }
 
 impl Database {
@@ -153,24 +172,34 @@ impl Database {
         engine: siltstone::Database,
         place: String,
     ) -> Self {
-        let database = Held::new(process, engine);
-        let closing = AtomicBool::new(false);
-        let opened = Arc::new(Opened { database, place, closing, told: Arc::default() });
-        process.note_open(Arc::downgrade(&opened));
-        Database { opened }
+        Database { opened: Opened::new(process, engine, place), share: None }
+    }
+
+    /// One that has the handle together with others.
+    pub(crate) fn shared(opened: Arc<Opened>, share: Share) -> Self {
+        Database { opened, share: Some(share) }
     }
 
     pub(crate) fn held(&self) -> &Held<siltstone::Database> {
-        self.opened.held()
+        match &self.share {
+            None => self.opened.held(),
+            Some(share) => share.held(),
+        }
     }
 
-    /// As [`Opened::closed`].
+    /// As [`Opened::closed`]; of a share, how giving it back ended.
     pub(crate) fn closed(&self) -> Option<Result<()>> {
-        self.opened.closed()
+        match &self.share {
+            None => self.opened.closed(),
+            Some(share) => share.closed(),
+        }
     }
 
     /// In a word: whether it can be used.
     fn state(&self) -> &'static str {
+        if self.share.as_ref().is_some_and(Share::is_over) {
+            return "closed";
+        }
         let Some(engine) = self.held().peek() else { return "of the process before a fork" };
         match engine.ended().map(|why| why.kind()) {
             None => "open",
@@ -180,9 +209,12 @@ impl Database {
         }
     }
 
-    /// Begins to close, as [`Opened::close`].
-    pub(crate) fn close_begun(&self) -> impl Future<Output = Result<()>> + Send + use<> {
-        self.opened.close()
+    /// Begins to close, as [`Opened::close`]; a share is given back.
+    pub(crate) fn close_begun(&self) -> BoxFuture<'static, Result<()>> {
+        match &self.share {
+            None => self.opened.close().boxed(),
+            Some(share) => share.close().boxed(),
+        }
     }
 }
 
@@ -191,7 +223,7 @@ impl Source for Database {
     type Guard<'a> = &'a Held<siltstone::Database>;
 
     fn held(&self, _py: Python<'_>) -> PyResult<Self::Guard<'_>> {
-        Ok(self.opened.held())
+        Ok(Database::held(self))
     }
 
     fn open_scan(engine: &siltstone::Database, range: ScanRange) -> Result<siltstone::Scan> {
@@ -204,9 +236,27 @@ reads!(Database);
 #[pymethods]
 impl Database {
     /// Returns when every write issued before it is durable.
-    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+    ///
+    /// :param memtable: also in tables, so that the next opening has nothing to replay.
+    #[pyo3(signature = (*, memtable=false))]
+    fn flush(&self, py: Python<'_>, memtable: bool) -> PyResult<()> {
         let held = self.held();
-        wait(py, held.process(), held.get(py)?.flush())
+        let engine = held.get(py)?;
+        if memtable {
+            return wait(py, held.process(), engine.flush_memtable());
+        }
+        wait(py, held.process(), engine.flush())
+    }
+
+    /// Why the handle is closed: the exception that its calls raise. None while it is open.
+    #[getter]
+    fn closed_by(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let held = self.held();
+        let why = match held.get(py) {
+            Ok(engine) => engine.ended().map(|why| exception(py, &why)),
+            Err(stale) => Some(stale),
+        };
+        why.map(|why| why.into_value(py).into_any())
     }
 
     /// Merges everything into one sorted run, and returns when that is done: a major compaction.
@@ -232,6 +282,26 @@ impl Database {
     fn batch(slf: Bound<'_, Self>) -> PyResult<WriteBatch> {
         slf.get().held().get(slf.py())?;
         Ok(WriteBatch::bound_to(slf.unbind()))
+    }
+
+    /// The database as a `MutableMapping`, for whatever takes a `dict`: `shelve.Shelf` does. Its
+    /// `len` counts, by a scan of all keys.
+    ///
+    /// :param key: what keys are: `bytes`, `str` (UTF-8), or two functions, to bytes and back. The
+    ///     order of iteration is that of the bytes.
+    /// :param value: what values are, likewise.
+    /// :raises TypeError: what is no codec.
+    #[pyo3(signature = (*, key=None, value=None))]
+    fn mapping<'py>(
+        slf: Bound<'py, Self>,
+        key: Option<Bound<'py, PyAny>>,
+        value: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        slf.get().held().get(py)?;
+        let plain = py.get_type::<PyBytes>().into_any();
+        let (key, value) = (key.unwrap_or_else(|| plain.clone()), value.unwrap_or(plain));
+        py.import("siltstone.mapping")?.getattr("Mapping")?.call1((slf, key, value))
     }
 
     /// What the handle holds and has done since it was opened: `Stats`. Asks nothing of the
@@ -264,7 +334,7 @@ impl Database {
         if let Some(ended) = self.closed() {
             return ended.raise(py);
         }
-        wait(py, self.held().process(), self.opened.close())
+        wait(py, self.held().process(), self.close_begun())
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {

@@ -18,6 +18,11 @@ impl<T> Held<T> {
         Held { value: Some(value), process }
     }
 
+    /// Holds nothing: what its user had was closed.
+    pub(crate) fn empty(process: &'static Process) -> Self {
+        Held { value: None, process }
+    }
+
     /// Whether it was made before a fork.
     pub(crate) fn is_stale(&self) -> bool {
         self.process.is_stale()
@@ -35,6 +40,7 @@ impl<T> Held<T> {
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
         match &self.value {
             Some(value) if !self.is_stale() => Ok(value),
+            None if !self.is_stale() => Err(error::closed(py, "the handle was closed")),
             _ => Err(stale(py)),
         }
     }

@@ -4,19 +4,22 @@
 //! | file | holds |
 //! | --- | --- |
 //! | `process` | the runtime of this process, forks, subinterpreters, what is open |
+//! | `shared` | one handle for many openers |
 //! | `held` | engine handles that a forked child leaks instead of touching |
 //! | `wait` | waiting without the interpreter, looking for signals |
 //! | `exit` | what happens before the interpreter goes |
 //! | `memory` | the allocator, which asks for huge pages |
 //! | `lines` | what the engine says, on its way to `logging` |
 //! | `error` | engine errors to Python exceptions |
-//! | `bytes`, `duration`, `column` | arguments: byte strings, times, Arrow columns |
+//! | `bytes`, `duration`, `expiry`, `column` | arguments: byte strings, times, Arrow columns |
+//! | `deletion`, `range` | arguments: what to delete, what to scan |
 //! | `source` | the reads that Database, Reader, Snapshot and Transaction share |
 //! | `database`, `reader`, `snapshot`, `scan`, `stream`, `commit`, `batch` | one type each |
 //! | `operator` | merge operators of Python's |
+//! | `reached` | how far a scan has come |
 //! | `parts` | a long scan read by several threads |
 //! | `transaction` | a transaction, and its savepoints |
-//! | `open`, `get`, `get_many`, `put`, `write`, `admin`, `checkpoint` | one verb each |
+//! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one verb each |
 //! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
@@ -37,10 +40,12 @@ mod commit;
 mod compactor;
 mod conditional;
 mod database;
+mod deletion;
 mod duration;
 mod entry;
 mod error;
 mod exit;
+mod expiry;
 mod gc;
 mod get;
 mod get_many;
@@ -55,9 +60,12 @@ mod parts;
 mod process;
 mod put;
 mod range;
+mod reached;
 mod reader;
 mod scan;
+mod shared;
 mod shown;
+mod size;
 mod snapshot;
 mod source;
 mod stats;

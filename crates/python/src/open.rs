@@ -7,33 +7,90 @@ use crate::operator::operator;
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
+use crate::shared::{self, Meeting, Opening};
 use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::StoreOptions;
 use siltstone::store::url;
-use siltstone::{Env, OpenOptions, task};
+use siltstone::{Env, Occupancy, OpenOptions, Result, task};
+use std::sync::Arc;
+
+/// What opening for writing takes, from Python's arguments.
+pub(crate) struct Arguments {
+    pub(crate) process: &'static Process,
+    pub(crate) env: Env,
+    pub(crate) opening: Opening,
+    /// Where those meet who share the handle.
+    pub(crate) meeting: Option<Arc<Meeting>>,
+    pub(crate) place: String,
+}
+
+/// What may be done about a database that is there, or not, and who opens it with whom.
+#[derive(FromPyObject)]
+pub(crate) struct Manner(bool, Option<bool>, bool);
+
+impl Arguments {
+    /// # Errors
+    /// TypeError, Invalid, Unsupported, as opening; nothing was opened then.
+    pub(crate) fn new(
+        py: Python<'_>,
+        url: &str,
+        Manner(create, take_over, shared): Manner,
+        named: &Bound<'_, PyDict>,
+        store_options: &Bound<'_, PyDict>,
+        merge_operator: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Arguments> {
+        let options = options(named)?;
+        let merge_operator = operator(merge_operator)?;
+        let process = Process::current(py)?;
+        let store_options = text_of(store_options)?;
+        let env = env(py, process, url, &store_options)?;
+        let meeting = match shared {
+            true => Some(process.meeting(shared::place(py, &env)?)),
+            false => None,
+        };
+        let how = OpenOptions { create, take_over, options, merge_operator };
+        let named = named.keys().extract()?;
+        let opening = Opening { how, named, store_options };
+        Ok(Arguments { process, env, opening, meeting, place: shown(url) })
+    }
+
+    /// Whether others may have the same handle.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.meeting.is_some()
+    }
+
+    /// Opens it; `occupancy` ends an opening that nobody waits for, where nobody shares it.
+    ///
+    /// # Errors
+    /// As the engine's opening; Invalid where a shared one was opened otherwise.
+    pub(crate) async fn open(self, occupancy: Occupancy) -> Result<Database> {
+        let Arguments { process, env, opening, meeting, place } = self;
+        match meeting {
+            Some(meeting) => shared::open(process, meeting, env, opening, place).await,
+            None => {
+                let engine = siltstone::Database::open_as(env, opening.how, occupancy).await?;
+                Ok(Database::new(process, engine, place))
+            }
+        }
+    }
+}
 
 /// Opens a database for writing.
 #[pyfunction]
-#[pyo3(signature = (url, create, take_over, named, store_options, merge_operator))]
+#[pyo3(signature = (url, manner, named, store_options, merge_operator))]
 pub(crate) fn open(
     py: Python<'_>,
     url: &str,
-    create: bool,
-    take_over: Option<bool>,
+    manner: Manner,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Database> {
-    let options = options(named)?;
-    let merge_operator = operator(merge_operator)?;
-    let process = Process::current(py)?;
-    let env = env(py, process, url, &text_of(store_options)?)?;
-    let how = OpenOptions { create, take_over, options, merge_operator };
-    let engine = wait(py, process, siltstone::Database::open(env, how))?;
-    Ok(Database::new(process, engine, shown(url)))
+    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    wait(py, arguments.process, arguments.open(Occupancy::default()))
 }
 
 /// Opens a reader. `provider` names the function that `store_options` came from; it travels with

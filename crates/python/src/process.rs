@@ -8,15 +8,17 @@
 use crate::database::Opened;
 use crate::error;
 use crate::lines;
+use crate::shared::Meeting;
 use crate::stats;
 use parking_lot::{Mutex, RwLock};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::{Error, ErrorKind};
+use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -51,6 +53,8 @@ pub(crate) struct Process {
     over: RwLock<bool>,
     open: Mutex<Vec<Weak<Opened>>>,
     closing: Mutex<Vec<JoinHandle<()>>>,
+    /// Handles that openers share, by place. Taken as [`CURRENT`] is.
+    shared: Mutex<HashMap<String, Weak<Meeting>>>,
 }
 
 impl Process {
@@ -99,6 +103,7 @@ impl Process {
             over: RwLock::new(false),
             open: Mutex::default(),
             closing: Mutex::default(),
+            shared: Mutex::default(),
         })
     }
 
@@ -154,6 +159,18 @@ impl Process {
         let mut open = self.open.lock();
         open.retain(|other| other.strong_count() > 0);
         open.push(opened);
+    }
+
+    /// Where the openers of `place` meet that share its handle.
+    pub(crate) fn meeting(&self, place: String) -> Arc<Meeting> {
+        let mut shared = self.shared.lock();
+        if let Some(meeting) = shared.get(&place).and_then(Weak::upgrade) {
+            return meeting;
+        }
+        shared.retain(|_, meeting| meeting.strong_count() > 0);
+        let meeting = Arc::new(Meeting::default());
+        shared.insert(place, Arc::downgrade(&meeting));
+        meeting
     }
 
     /// Notes a close that runs in the background.

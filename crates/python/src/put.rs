@@ -1,12 +1,13 @@
 //! `put`, `merge`, `delete`, `delete_range` and the item operators: small writes, accepted with the
 //! interpreter lock held.
 
-use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::conditional::condition;
 use crate::database::Database;
+use crate::deletion::Deletion;
 use crate::error::Raise;
+use crate::expiry::Life;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::Accept;
@@ -17,28 +18,34 @@ impl Database {
     /// or when somebody waits for the Commit. Waits only while `max_memtable_bytes` are unflushed.
     ///
     /// :param ttl: the key is gone after this long, rounded up to milliseconds.
+    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+    ///     One that has passed hides what was there.
     /// :param if_absent: only where the key is absent.
     /// :param if_value: only where the key has this value.
     /// :raises Conflict: it is not so; `context["key"]` names the key.
     /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
     /// :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
-    #[pyo3(signature = (key, value, *, ttl=None, if_absent=false, if_value=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None, if_absent=false, if_value=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        let life = time_to_live(ttl)?;
+        let life = Life::of(ttl, expire_at)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
             return self.on_condition(py, |database| {
-                database.put_if(key.as_ref(), value.as_ref(), life, condition)
+                database.put_if(key.as_ref(), value.as_ref(), life.end(database)?, condition)
             });
         }
-        self.accept(py, |database| database.put(key.as_ref(), value.as_ref(), life))
+        self.accept(py, |database| {
+            database.put_until(key.as_ref(), value.as_ref(), life.end(database)?)
+        })
     }
 
     /// Deletes `key`; that it was absent is no error.
@@ -62,30 +69,39 @@ impl Database {
     /// the database was opened with.
     ///
     /// :param ttl: after this long the operand is gone, and with it what it was added to.
+    /// :param expire_at: as for `put`.
     /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
-    #[pyo3(signature = (key, operand, *, ttl=None))]
+    #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         operand: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        let life = time_to_live(ttl)?;
-        self.accept(py, |database| database.merge(key.as_ref(), operand.as_ref(), life))
+        let life = Life::of(ttl, expire_at)?;
+        self.accept(py, |database| {
+            database.merge_until(key.as_ref(), operand.as_ref(), life.end(database)?)
+        })
     }
 
-    /// Deletes every key of `[start, end)` by one entry, however many there are: what is written
-    /// later stays. Compactions leave tables that it covers unread.
+    /// Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
+    /// many there are: what is written later stays. Without a start it begins with the first key,
+    /// without an end it goes on to the last. Compactions leave tables that it covers unread.
     ///
-    /// :raises Invalid: an empty or oversized bound, a start that is not below the end.
+    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+    ///     prefix, a start that is not below the end.
+    #[pyo3(signature = (start=None, end=None, *, prefix=None))]
     fn delete_range(
         &self,
         py: Python<'_>,
-        start: BytesArg<'_>,
-        end: BytesArg<'_>,
+        start: Option<BytesArg<'_>>,
+        end: Option<BytesArg<'_>>,
+        prefix: Option<BytesArg<'_>>,
     ) -> PyResult<Commit> {
-        self.accept(py, |database| database.delete_range(start.as_ref(), end.as_ref()))
+        let deletion = Deletion::of(py, start, end, prefix)?;
+        self.accept(py, |database| deletion.write(database))
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {

@@ -54,10 +54,7 @@ impl Reached {
     ) -> Option<&'a [u8]> {
         match yields {
             Yields::Keys => Some(made.cast::<PyBytes>().ok()?.as_bytes()),
-            Yields::Items => {
-                let key = made.cast::<PyTuple>().ok()?.get_borrowed_item(0).ok()?;
-                Some(key.cast::<PyBytes>().ok()?.as_bytes())
-            }
+            Yields::Items => made.cast::<PyTuple>().ok()?.get_borrowed_item(0).ok()?.extract().ok(),
             Yields::Values => {
                 let row = self.ends.len().checked_sub(after + 1)?;
                 let start = row.checked_sub(1).and_then(|before| self.ends.get(before));

@@ -1,9 +1,11 @@
 //! `Scan`: a one-shot iteration over a range, refilled in batches of growing size.
 
+use crate::bytes::BytesArg;
 use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
+use crate::reached::Reached;
 use crate::shown;
 use crate::source::Source;
 use crate::stream::{ArrowStream, DEFAULT_BATCH_ROWS};
@@ -24,6 +26,11 @@ const MAX_ROWS: usize = 1024;
 const MAX_BYTES: usize = 1 << 20;
 /// Refills up to this many rows keep the interpreter lock.
 const ROWS_WITH_LOCK: usize = 64;
+
+/// Why a scan with a limit does not seek. What is read ahead counts for the limit, and once its
+/// last rows are at hand it holds nothing to read others from.
+pub(crate) const NO_SEEK: &str =
+    "a scan with a limit cannot seek: begin one without, and take as many rows as are wanted";
 
 /// What iterating gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,7 +64,7 @@ impl Pull {
     fn rows_left(&self) -> u64 {
         match self {
             Pull::Scan(scan) => scan.rows_left(),
-            Pull::Merged(_) => u64::MAX,
+            Pull::Merged(merged) => merged.rows_left(),
         }
     }
 
@@ -118,6 +125,9 @@ struct ScanState {
     deleted: Vec<bool>,
     next: usize,
     refill_rows: usize,
+    reached: Reached,
+    /// Whether it has a limit.
+    limited: bool,
 }
 
 /// Begins a scan of `source`.
@@ -134,6 +144,9 @@ pub(crate) fn open<S: Source>(
 
 impl Scan {
     pub(crate) fn new(process: &'static Process, scan: Pull, yields: Yields) -> Self {
+        let reverse = matches!(&scan, Pull::Scan(scan) if scan.range().reverse);
+        let reached = Reached::new(reverse);
+        let limited = scan.rows_left() != u64::MAX;
         let refill_rows = match scan.rows_left() {
             _ if scan.is_noted() => 1,
             u64::MAX => FIRST_ROWS,
@@ -141,7 +154,17 @@ impl Scan {
         };
         let scan = Some(Held::new(process, scan));
         let (made, rows, deleted) = (VecDeque::new(), None, Vec::new());
-        let state = ScanState { scan, was: None, made, rows, deleted, next: 0, refill_rows };
+        let state = ScanState {
+            scan,
+            was: None,
+            made,
+            rows,
+            deleted,
+            next: 0,
+            refill_rows,
+            reached,
+            limited,
+        };
         Scan { yields, state: Mutex::new(state) }
     }
 
@@ -221,7 +244,8 @@ impl ScanState {
         let filled = loop {
             let (filled, none) = match pull {
                 Pull::Scan(scan) if wanted <= ROWS_WITH_LOCK => {
-                    (make(py, scan, made, wanted, yields)?, made.is_empty())
+                    let reached = &mut self.reached;
+                    (make(py, scan, made, (wanted, yields), reached)?, made.is_empty())
                 }
                 Pull::Scan(_) | Pull::Merged(_) => {
                     let rows = self.rows.get_or_insert_default();
@@ -237,11 +261,55 @@ impl ScanState {
             wait(py, process, pull.fetch())?;
         };
         self.deleted = pull.take_deleted();
+        match (self.made.back(), &self.rows) {
+            (Some(last), _) => self.reached.come_to_made(last.bind(py), yields),
+            (None, Some(rows)) => self.reached.come_to_row(rows),
+            (None, None) => {}
+        }
         if filled == Fill::End {
             // What it reads is let go of; the rows at hand are copies.
             self.let_go();
         }
         Ok(self.has_rows())
+    }
+
+    /// Passes over the rows that come before `key`.
+    fn seek(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) -> PyResult<()> {
+        if self.limited {
+            return Err(error::invalid(py, NO_SEEK));
+        }
+        loop {
+            self.pass(py, yields, key);
+            if self.has_rows() || !self.reached.has_not_reached(key) {
+                return Ok(());
+            }
+            let Some(held) = &mut self.scan else { return Ok(()) };
+            if let Pull::Scan(scan) = held.get_mut(py)? {
+                scan.seek(key);
+                // Who seeks may seek again.
+                self.refill_rows = FIRST_ROWS;
+                return Ok(());
+            }
+            // The inputs of a merge are read forward, once.
+            if !self.refill(py, yields)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Passes over the rows at hand that come before `key`.
+    fn pass(&mut self, py: Python<'_>, yields: Yields, key: &[u8]) {
+        let (reached, made) = (&self.reached, &self.made);
+        let passed = made.iter().enumerate().take_while(|(at, row)| {
+            let row = reached.key_of(row.bind(py), yields, made.len() - at - 1);
+            row.is_some_and(|row| reached.is_before(row, key))
+        });
+        let passed = passed.count();
+        self.made.drain(..passed);
+        let Some(rows) = &self.rows else { return };
+        while rows.row(self.next).is_some_and(|(row, _)| self.reached.is_before(row, key)) {
+            self.next += 1;
+        }
     }
 
     /// The row at hand, taken.
@@ -266,14 +334,18 @@ fn make(
     py: Python<'_>,
     scan: &mut siltstone::Scan,
     made: &mut VecDeque<Py<PyAny>>,
-    wanted: usize,
-    yields: Yields,
+    (wanted, yields): (usize, Yields),
+    reached: &mut Reached,
 ) -> PyResult<Fill> {
     let (mut bytes, mut failed) = (0, None);
     made.reserve(wanted);
+    reached.forget_keys();
     let filled = scan.each(|key, value| match object(py, key, Some(value), yields) {
         Ok(object) => {
             made.push_back(object.unbind());
+            if yields == Yields::Values {
+                reached.note_key(key);
+            }
             bytes += key.len() + value.len();
             Ok(made.len() < wanted && bytes < MAX_BYTES)
         }
@@ -317,6 +389,16 @@ impl Scan {
             return Ok(None);
         }
         state.take(py, self.yields)
+    }
+
+    /// Passes over the rows that come before `key` in the scan's direction: the next row is the
+    /// first at or behind it that was not given yet. A scan never goes back, so a key that it has
+    /// passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
+    /// but for what was read ahead.
+    ///
+    /// :raises Invalid: a scan with a limit.
+    fn seek(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.lock(py)?.seek(py, self.yields, key.as_ref())
     }
 
     /// The rows not yet iterated, as Arrow record batches with the columns `key` and `value`.

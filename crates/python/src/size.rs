@@ -63,11 +63,12 @@ macro_rules! measured {
             /// block is read. A table at an edge of the range costs one request where its index is
             /// not in memory.
             ///
-            /// It is what is stored that counts: older versions, and what was deleted or has
-            /// expired, until a compaction drops them. Bytes are those of blocks, as they are
-            /// compressed, and of memtables: at most two blocks a layer (`read_amplification` of
-            /// `stats()` counts layers) too many, never too few. Rows of a table at an edge are
-            /// taken as spread evenly over its bytes; all others are exact.
+            /// It is what is stored that counts: older versions, what was deleted or has expired,
+            /// until a compaction drops them, and in memory what came after a snapshot. Bytes are
+            /// those of blocks, as they are compressed, and of memtables: at most two blocks a
+            /// layer (`read_amplification` of `stats()` counts layers) too many, never too few.
+            /// Rows of a table at an edge are taken as spread evenly over its bytes; all others are
+            /// exact.
             ///
             /// :raises Invalid: `prefix` together with a bound.
             /// :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.

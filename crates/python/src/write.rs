@@ -1,11 +1,12 @@
 //! `write` and `put_many`: many operations as one atomic batch.
 
-use crate::batch::{WriteBatch, time_to_live};
+use crate::batch::WriteBatch;
 use crate::bytes::{Elements, HOLD, elements, hold, refuse_one, row};
 use crate::column::{Column, each_row, is_arrow, null};
 use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
+use crate::expiry::Life;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use siltstone::{Batch, UnixMillis};
@@ -27,17 +28,20 @@ impl Database {
     /// Arrow arrays of binary or text.
     ///
     /// :param ttl: as for `put`, of all of them.
+    /// :param expire_at: as for `put`.
     /// :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
     /// :raises TypeError: one key or value in place of a list; what is none, naming its row.
-    #[pyo3(signature = (keys, values, *, ttl=None))]
+    #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn put_many(
         &self,
         py: Python<'_>,
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Commit> {
-        accept_batch(py, self, &beside(py, self, (keys, values), ttl)?)
+        let life = Life::of(ttl, expire_at)?;
+        accept_batch(py, self, &beside(py, self, (keys, values), life)?)
     }
 }
 
@@ -60,12 +64,12 @@ pub(crate) fn with_rows<T>(
             "batch: expected a WriteBatch or Arrow data with the columns key and value, not {name}"
         )));
     }
-    let mut growing = Growing::for_database(py, database, None)?;
+    let mut growing = Growing::for_database(py, database, Life::Endless)?;
     each_row(data, |position, row| growing.put(py, position, row))?;
     work(&growing.batch)
 }
 
-/// A batch that sets every key to the value beside it, for `ttl` where given.
+/// A batch that sets every key to the value beside it, for `life`.
 ///
 /// # Errors
 /// TypeError for what is neither two Arrow arrays nor two sequences of bytes; Invalid for lengths
@@ -74,9 +78,9 @@ pub(crate) fn beside(
     py: Python<'_>,
     database: &Database,
     (keys, values): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
-    ttl: Option<Bound<'_, PyAny>>,
+    life: Life,
 ) -> PyResult<Batch> {
-    let mut growing = Growing::for_database(py, database, ttl)?;
+    let mut growing = Growing::for_database(py, database, life)?;
     match (is_arrow(keys)?, is_arrow(values)?) {
         (true, true) => {
             let keys = Column::from_python(keys, "keys")?;
@@ -101,14 +105,9 @@ struct Growing {
 }
 
 impl Growing {
-    fn for_database(
-        py: Python<'_>,
-        database: &Database,
-        ttl: Option<Bound<'_, PyAny>>,
-    ) -> PyResult<Growing> {
-        let life = time_to_live(ttl)?;
+    fn for_database(py: Python<'_>, database: &Database, life: Life) -> PyResult<Growing> {
         let engine = database.held().get(py)?;
-        let expires_at = engine.expiry(life).raise(py)?;
+        let expires_at = life.end(engine).raise(py)?;
         let max_bytes = engine.options().max_batch_bytes;
         Ok(Growing { batch: Batch::new(), max_bytes, expires_at })
     }

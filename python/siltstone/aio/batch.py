@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, final
 
@@ -29,31 +30,57 @@ class WriteBatch:
         self._commit: Commit | None = None
         self._ended = False
 
-    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         """
-        self._open().put(key, value, ttl=ttl)
+        self._open().put(key, value, ttl=ttl, expire_at=expire_at)
 
-    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Adds a merge operand to `key`. The commit is Invalid without a merge operator.
 
         :param ttl: as for `put`.
+        :param expire_at: as for `put`.
         """
-        self._open().merge(key, operand, ttl=ttl)
+        self._open().merge(key, operand, ttl=ttl, expire_at=expire_at)
 
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
         self._open().delete(key)
 
-    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
-        """Deletes every key of `[start, end)`; what the batch does after it stays.
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> None:
+        """Deletes every key of `[start, end)`, or every key with `prefix`; what the batch does
+        after it stays. Without a start it begins with the first key, without an end it goes on to
+        the last, and counts as two operations.
 
-        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+            prefix, a start that is not below the end.
         """
-        self._open().delete_range(start, end)
+        self._open().delete_range(start, end, prefix=prefix)
 
     def clear(self) -> None:
         """Forgets every operation."""

@@ -4,6 +4,7 @@ which answers or gives a `Pending` to await."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self, TypeVar, final, overload
 
@@ -15,7 +16,8 @@ from siltstone.aio.scan import Scan
 from siltstone.aio.soon import Opening
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
 from siltstone.entries import Entry
-from siltstone.stats import Stats
+from siltstone.exceptions import Error
+from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
     from siltstone._native import (
@@ -53,6 +55,16 @@ class _Reads:
         :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as their texts say.
         """
         answer = self._handle._begin_get(key, default)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
+    async def contains(self, key: _Bytes) -> bool:
+        """Whether `key` is there: `key in db`, which cannot be awaited. Its value is not copied.
+
+        :raises Invalid: an empty or oversized key.
+        """
+        answer: bool | Pending[bool] = self._handle._begin_contains(key)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
@@ -128,6 +140,32 @@ class _Reads:
         """As `scan`, of the values alone."""
         return Scan(self._handle, "values", start, end, prefix, reverse, limit)
 
+    async def approximate_size(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> Size:
+        """About how much `[start, end)` holds, or what has `prefix`, by metadata alone: no
+        block is read. A table at an edge of the range costs one request where its index is
+        not in memory.
+
+        It is what is stored that counts: older versions, what was deleted or has expired,
+        until a compaction drops them, and in memory what came after a snapshot. Bytes are
+        those of blocks, as they are compressed, and of memtables: at most two blocks a
+        layer (`read_amplification` of `stats()` counts layers) too many, never too few.
+        Rows of a table at an edge are taken as spread evenly over its bytes; all others are
+        exact.
+
+        :raises Invalid: `prefix` together with a bound.
+        :raises Closed, Fenced, Unavailable, Timeout, Denied, Corruption: as `get`.
+        """
+        answer: Size | Pending[Size] = self._handle._begin_size(start, end, prefix)
+        if isinstance(answer, Pending):
+            answer = await answer
+        return answer
+
     async def close(self) -> None:
         """Ends the handle. Doing it twice is fine."""
         pending = self._handle._begin_close()
@@ -182,6 +220,7 @@ class Database(_Reads):
         value: _Bytes,
         *,
         ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
         if_absent: bool = False,
         if_value: _Bytes | None = None,
     ) -> Commit:
@@ -190,24 +229,34 @@ class Database(_Reads):
         that is cancelled in that wait may have been accepted or not.
 
         :param ttl: the key is gone after this long, rounded up to milliseconds.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :param if_absent: only where the key is absent.
         :param if_value: only where the key has this value.
         :raises Conflict: it is not so; `context["key"]` names the key.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed, Fenced, Timeout, Unavailable: as their texts say.
         """
-        answer = self._handle._begin_put(key, value, ttl, if_absent, if_value)
+        answer = self._handle._begin_put(key, value, ttl, expire_at, if_absent, if_value)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
 
-    async def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> Commit:
+    async def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> Commit:
         """Adds a merge operand to `key`: reads fold it into the value by the merge operator.
 
         :param ttl: after this long the operand is gone, and with it what it was added to.
+        :param expire_at: as for `put`.
         :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
         """
-        answer = self._handle._begin_merge(key, operand, ttl)
+        answer = self._handle._begin_merge(key, operand, ttl, expire_at)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
@@ -253,33 +302,60 @@ class Database(_Reads):
             raise KeyError(bytes(key))
         return answer
 
-    async def delete_range(self, start: _Bytes, end: _Bytes) -> Commit:
-        """Deletes every key of `[start, end)` by one entry, however many there are.
+    async def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> Commit:
+        """Deletes every key of `[start, end)`, or every key with `prefix`, by one entry, however
+        many there are: what is written later stays. Without a start it begins with the first key,
+        without an end it goes on to the last. Compactions leave tables that it covers unread.
 
-        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+            prefix, a start that is not below the end.
         """
-        answer = self._handle._begin_delete_range(start, end)
+        answer = self._handle._begin_delete_range(start, end, prefix)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
 
     @overload
     async def put_many(
-        self, keys: Iterable[_Bytes], values: Iterable[_Bytes], *, ttl: _Seconds | None = None
+        self,
+        keys: Iterable[_Bytes],
+        values: Iterable[_Bytes],
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
     ) -> Commit: ...
     @overload
     async def put_many(
-        self, keys: _ArrowData, values: _ArrowData, *, ttl: _Seconds | None = None
+        self,
+        keys: _ArrowData,
+        values: _ArrowData,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
     ) -> Commit: ...
-    async def put_many(self, keys: Any, values: Any, *, ttl: _Seconds | None = None) -> Commit:
+    async def put_many(
+        self,
+        keys: Any,
+        values: Any,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> Commit:
         """Sets every key to the value beside it, as one atomic batch: sequences of bytes, or two
         Arrow arrays of binary or text.
 
         :param ttl: as for `put`, of all of them.
+        :param expire_at: as for `put`.
         :raises Invalid: lengths that differ, nulls, more than `max_batch_bytes`; as `put`.
         :raises TypeError: one key or value in place of a list; what is none, naming its row.
         """
-        answer = self._handle._begin_put_many(keys, values, ttl)
+        answer = self._handle._begin_put_many(keys, values, ttl, expire_at)
         if isinstance(answer, Pending):
             answer = await answer
         return answer
@@ -303,9 +379,17 @@ class Database(_Reads):
         batch._database = self
         return batch
 
-    async def flush(self) -> None:
-        """Returns when every write issued before it is durable."""
-        await self._handle._begin_flush()
+    async def flush(self, *, memtable: bool = False) -> None:
+        """Returns when every write issued before it is durable.
+
+        :param memtable: also in tables, so that the next opening has nothing to replay.
+        """
+        await self._handle._begin_flush(memtable)
+
+    @property
+    def closed_by(self) -> Error | None:
+        """Why the handle is closed: the exception that its calls raise. None while it is open."""
+        return self._handle.closed_by
 
     async def compact(self) -> None:
         """As `siltstone.Database.compact`. Cancelling the wait does not stop it."""

@@ -28,6 +28,7 @@ def open(
     *,
     create: bool = True,
     take_over: bool | None = None,
+    shared: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -41,8 +42,7 @@ def open(
     async def begin() -> Database:
         pending = _native.begin_open(
             _text(url),
-            create,
-            take_over,
+            (create, take_over, shared),
             named_options(options),
             _store(store_options),
             described(merge_operator),

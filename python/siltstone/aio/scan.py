@@ -72,6 +72,22 @@ class Scan(AsyncIterator[_Row]):
             return row
         raise StopAsyncIteration
 
+    async def seek(self, key: _Bytes) -> None:
+        """Passes over the rows that come before `key` in the scan's direction: the next row is the
+        first at or behind it that was not given yet. A scan never goes back, so a key that it has
+        passed changes nothing; one beyond its range ends it. Nothing that is passed over is read,
+        but for what was read ahead.
+
+        :raises Invalid: a scan with a limit.
+        """
+        with _Alone(self):
+            rows = list(self._rows)
+            self._rows = iter(rows)
+            left = self._scan.begin_seek(key, len(rows))
+            if isinstance(left, Pending):
+                left = await left
+        self._rows = iter(rows[len(rows) - left :])
+
     def to_arrow(self, batch_rows: int | None = None) -> RecordBatches:
         """The rows not yet iterated, as Arrow record batches with the columns `key` and `value`,
         one by one (``async for``).

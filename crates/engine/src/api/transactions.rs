@@ -8,9 +8,8 @@ use crate::writer::transaction::conditional::{Condition, ConditionOutcome, Condi
 use crate::writer::transaction::{Isolation, Transaction};
 use futures::future::BoxFuture;
 use siltstone_base::batch::encode_one;
-use siltstone_base::{Error, Kind, Result};
+use siltstone_base::{Error, Kind, Result, UnixMillis};
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Database {
     /// Begins a transaction: it reads the database as it is now, under its own writes.
@@ -21,7 +20,7 @@ impl Database {
         Transaction::begin(self.writer()?, isolation)
     }
 
-    /// Sets `key` to `value` where the condition holds.
+    /// Sets `key` to `value`, until `expires_at` where given, where the condition holds.
     ///
     /// # Errors
     /// Conflict where it does not; as [`Database::put`] and [`Database::get`].
@@ -29,10 +28,10 @@ impl Database {
         &self,
         key: &[u8],
         value: &[u8],
-        expires_in: Option<Duration>,
+        expires_at: Option<UnixMillis>,
         condition: Condition,
     ) -> Result<Answer<Commit>> {
-        let bytes = encode_one(Kind::Put, key, value, self.expiry(expires_in)?)?;
+        let bytes = encode_one(Kind::Put, key, value, expires_at)?;
         self.on_condition(key, bytes, condition)
     }
 

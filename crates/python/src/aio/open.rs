@@ -4,48 +4,40 @@ use crate::aio::pending::{First, Pending, Waits};
 use crate::checkpoint::{read_at, settled};
 use crate::database::Database;
 use crate::held::Held;
-use crate::open::{env, shown, text_of};
-use crate::operator::operator;
+use crate::open::{Arguments, Manner, env, text_of};
 use crate::options::options;
 use crate::process::Process;
 use crate::reader::{Place, Reader};
 use crate::source::Source;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use siltstone::{Error, Occupancy, OpenOptions};
+use siltstone::{Error, Occupancy};
 use std::sync::Arc;
 
 /// `open`. A database that nobody takes, since the wait was cancelled, is closed.
 #[pyfunction]
-#[pyo3(signature = (url, create, take_over, named, store_options, merge_operator))]
+#[pyo3(signature = (url, manner, named, store_options, merge_operator))]
 pub(crate) fn begin_open(
     py: Python<'_>,
     url: &str,
-    create: bool,
-    take_over: Option<bool>,
+    manner: Manner,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Pending> {
-    let options = options(named)?;
-    let merge_operator = operator(merge_operator)?;
-    let process = Process::current(py)?;
-    let env = env(py, process, url, &text_of(store_options)?)?;
-    let how = OpenOptions { create, take_over, options, merge_operator };
-    let place = shown(url);
+    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    let (process, alone) = (arguments.process, !arguments.is_shared());
     let occupancy = Occupancy::default();
-    let open = {
-        let occupancy = occupancy.clone();
-        async move {
-            let engine = siltstone::Database::open_as(env, how, occupancy).await?;
-            Ok(Database::new(process, engine, place))
-        }
-    };
+    let open = arguments.open(occupancy.clone());
     let pending = Pending::running(process, open, |py, database: Database| {
         Ok(Py::new(py, database)?.into_any())
     });
-    // Whoever opens next must not meet what nobody waits for.
-    Ok(pending.or_given_up(move || occupancy.end()))
+    if alone {
+        // Whoever opens next must not meet what nobody waits for.
+        return Ok(pending.or_given_up(move || occupancy.end()));
+    }
+    // Others may have joined it.
+    Ok(pending)
 }
 
 /// `open_reader`.

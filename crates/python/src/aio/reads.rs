@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 use crate::source::{Readable, Source};
 use crate::transaction::Transaction;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList};
+use pyo3::types::{PyBool, PyBytes, PyList};
 use siltstone::{Answer, ScanRange, Value};
 
 /// The value of `key`, or a Pending for it.
@@ -35,6 +35,25 @@ fn begin_get<'py, S: Source>(
                 None => Ok(default.unwrap_or_else(|| py.None())),
             };
             let pending = Pending::running(held.process(), answer, finish);
+            Ok(Bound::new(py, pending)?.into_any())
+        }
+    }
+}
+
+/// Whether `key` is there, or a Pending for it.
+fn begin_contains<'py, S: Source>(
+    py: Python<'py>,
+    source: &S,
+    key: &[u8],
+) -> PyResult<Bound<'py, PyAny>> {
+    let truth = |py: Python<'_>, value: Option<Value>| {
+        Ok(PyBool::new(py, value.is_some()).to_owned().into_any().unbind())
+    };
+    let held = source.held(py)?;
+    match held.get(py)?.get(key).raise(py)? {
+        Answer::Ready(value) => Ok(truth(py, value)?.into_bound(py)),
+        Answer::Pending(answer) => {
+            let pending = Pending::running(held.process(), answer, truth);
             Ok(Bound::new(py, pending)?.into_any())
         }
     }
@@ -115,6 +134,15 @@ macro_rules! begun_reads {
                 default: Option<Bound<'py, PyAny>>,
             ) -> PyResult<Bound<'py, PyAny>> {
                 begin_get(py, self, key.as_ref(), default)
+            }
+
+            /// `contains`: the answer, or a Pending.
+            fn _begin_contains<'py>(
+                &self,
+                py: Python<'py>,
+                key: $crate::bytes::BytesArg<'_>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                begin_contains(py, self, key.as_ref())
             }
 
             /// `get_many`: the values, or a Pending.

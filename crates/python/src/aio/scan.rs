@@ -5,17 +5,18 @@
 
 use crate::aio::pending::{First, Pending, Waits};
 use crate::array::ArrowArray;
-use crate::error::Raise;
+use crate::bytes::BytesArg;
+use crate::error::{self, Raise};
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
-use crate::scan::Yields;
+use crate::scan::{NO_SEEK, Yields};
 use crate::shown::range;
 use crate::stream::{BATCH_BYTES, DEFAULT_BATCH_ROWS, into_array};
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple, PyType};
-use siltstone::{Error, Fill, Result, Rows};
+use siltstone::{Column, Error, Fill, Result, Rows};
 use std::sync::Arc;
 
 /// Rows of the first refill, and of any: as for the scan that waits (`crate::scan`).
@@ -31,15 +32,22 @@ const ROWS_WITH_LOCK: usize = 64;
 pub(crate) struct AsyncScan {
     process: &'static Process,
     yields: Yields,
+    /// Whether it has a limit.
+    limited: bool,
     shared: Held<Arc<Mutex<Shared>>>,
 }
 
 struct Shared {
+    reverse: bool,
     /// `None` once it is over.
     scan: Option<siltstone::Scan>,
     /// Filled and not yet taken.
     rows: Rows,
     refill_rows: usize,
+    /// Keys of the rows that were given last, as far as whoever asked may not have read them yet.
+    given: Column,
+    /// The key of the last row that was given.
+    last: Option<Vec<u8>>,
 }
 
 /// How large a batch may be.
@@ -88,7 +96,7 @@ impl Shared {
     }
 
     fn take_list(&mut self, py: Python<'_>, yields: Yields) -> PyResult<Py<PyAny>> {
-        let rows = std::mem::take(&mut self.rows);
+        let rows = self.take_rows();
         let made: PyResult<Vec<_>> = (0..rows.len())
             .filter_map(|row| rows.row(row))
             .map(|(key, value)| {
@@ -102,12 +110,51 @@ impl Shared {
                 })
             })
             .collect();
-        Ok(PyList::new(py, made?)?.into_any().unbind())
+        let list = PyList::new(py, made?)?.into_any().unbind();
+        self.given = rows.keys;
+        Ok(list)
+    }
+
+    /// The rows that are there.
+    fn take_rows(&mut self) -> Rows {
+        self.given = Column::default();
+        let rows = std::mem::take(&mut self.rows);
+        if let Some((key, _)) = rows.len().checked_sub(1).and_then(|last| rows.row(last)) {
+            self.last = Some(key.to_vec());
+        }
+        rows
+    }
+
+    /// Passes over the rows before `key`, of which the `unread` last ones that were given have not
+    /// been read; answers how many of these are left.
+    fn seek(&mut self, key: &[u8], unread: usize) -> usize {
+        let reverse = self.reverse;
+        let before = |row: &[u8]| if reverse { row > key } else { row < key };
+        let given = self.given.offsets.len() - 1;
+        let at_hand = given.saturating_sub(unread)..given;
+        let passed = at_hand.take_while(|row| self.given.get(*row).is_some_and(before)).count();
+        let left = unread - passed;
+        if left > 0 {
+            return left;
+        }
+        let rows = &self.rows;
+        let key_at = |row: usize| rows.row(row).map(|row| row.0);
+        let passed = (0..rows.len()).take_while(|row| key_at(*row).is_some_and(before)).count();
+        let last = rows.len().checked_sub(1).and_then(key_at).or(self.last.as_deref());
+        let onward = last.is_none_or(before);
+        self.rows.pass(passed);
+        if let Some(scan) = self.scan.as_mut().filter(|_| onward) {
+            scan.seek(key);
+            // Who seeks may seek again.
+            self.refill_rows = FIRST_ROWS;
+        }
+        left
     }
 
     fn end(&mut self) {
         self.scan = None;
         self.rows = Rows::new();
+        self.given = Column::default();
     }
 }
 
@@ -124,9 +171,17 @@ impl AsyncScan {
     pub(crate) fn new(process: &'static Process, scan: siltstone::Scan, yields: Yields) -> Self {
         // What a transaction reads counts: little is read ahead.
         let refill_rows = if scan.is_noted() { 1 } else { FIRST_ROWS };
-        let shared = Shared { scan: Some(scan), rows: Rows::new(), refill_rows };
+        let limited = scan.rows_left() != u64::MAX;
+        let shared = Shared {
+            reverse: scan.range().reverse,
+            scan: Some(scan),
+            rows: Rows::new(),
+            refill_rows,
+            given: Column::default(),
+            last: None,
+        };
         let shared = Held::new(process, Arc::new(Mutex::new(shared)));
-        AsyncScan { process, yields, shared }
+        AsyncScan { process, yields, limited, shared }
     }
 
     /// Fills on the runtime, then makes the object from what was filled.
@@ -169,6 +224,24 @@ impl AsyncScan {
         Ok(Py::new(py, pending)?.into_any())
     }
 
+    /// Passes over the rows before `key`; answers how many of the `unread` rows that were given
+    /// last are left, or a Pending for that.
+    fn begin_seek(&self, py: Python<'_>, key: BytesArg<'_>, unread: usize) -> PyResult<Py<PyAny>> {
+        let shared = self.shared.get(py)?;
+        if self.limited {
+            return Err(error::invalid(py, NO_SEEK));
+        }
+        let key = key.as_ref();
+        // Taken: a refill that was cancelled a moment ago has not let go of it yet.
+        if let Some(mut state) = shared.try_lock() {
+            return Ok(state.seek(key, unread).into_pyobject(py)?.into_any().unbind());
+        }
+        let (shared, key) = (Arc::clone(shared), key.to_vec());
+        let seek = async move { Ok(shared.lock().await.seek(&key, unread)) };
+        let left = |py: Python<'_>, left: usize| Ok(left.into_pyobject(py)?.into_any().unbind());
+        Ok(Py::new(py, Pending::running(self.process, seek, left))?.into_any())
+    }
+
     /// Rows of a record batch, where the caller asks for `wanted`.
     #[pyo3(signature = (wanted))]
     fn batch_rows(&self, wanted: Option<Bound<'_, PyAny>>) -> PyResult<u64> {
@@ -180,7 +253,7 @@ impl AsyncScan {
         let rows = usize::try_from(rows).unwrap_or(usize::MAX);
         let size = Size { rows, bytes: BATCH_BYTES, whole: true };
         Ok(self.pending(self.shared.get(py)?, size, |py, state| {
-            let rows = std::mem::take(&mut state.rows);
+            let rows = state.take_rows();
             if rows.is_empty() {
                 return Ok(py.None());
             }

@@ -2,12 +2,13 @@
 
 use crate::aio::commit::AsyncCommit;
 use crate::aio::pending::{Finish, First, Pending, Waits};
-use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
 use crate::checkpoint;
 use crate::conditional::condition;
 use crate::database::Database;
+use crate::deletion::Deletion;
 use crate::error::{Raise, closed};
+use crate::expiry::Life;
 use crate::write::{BYTES_WITH_LOCK, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
@@ -69,25 +70,29 @@ impl Database {
 #[pymethods]
 impl Database {
     /// `put`: the commit, or a Pending.
+    #[expect(clippy::too_many_arguments, reason = "the arguments of put")]
     fn _begin_put<'py>(
         &self,
         py: Python<'py>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'py, PyAny>>,
+        expire_at: Option<Bound<'py, PyAny>>,
         if_absent: bool,
         if_value: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = time_to_live(ttl)?;
+        let life = Life::of(ttl, expire_at)?;
         let (key, value) = (key.as_ref(), value.as_ref());
+        let engine = self.held().get(py)?;
         if let Some(condition) = condition(py, if_absent, if_value)? {
-            let answer = self.held().get(py)?.put_if(key, value, life, condition);
+            let ended = life.end(engine);
+            let answer = ended.and_then(|end| engine.put_if(key, value, end, condition));
             return self.begin_on_condition(py, answer);
         }
-        let first = self.held().get(py)?.put(key, value, life);
+        let first = life.end(engine).and_then(|end| engine.put_until(key, value, end));
         self.begin_accept(py, first, || {
             let (key, value) = (key.to_vec(), value.to_vec());
-            move |engine: &siltstone::Database| engine.put(&key, &value, life)
+            move |engine: &siltstone::Database| engine.put_until(&key, &value, life.end(engine)?)
         })
     }
 
@@ -98,13 +103,17 @@ impl Database {
         key: BytesArg<'_>,
         operand: BytesArg<'_>,
         ttl: Option<Bound<'py, PyAny>>,
+        expire_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let life = time_to_live(ttl)?;
+        let life = Life::of(ttl, expire_at)?;
         let (key, operand) = (key.as_ref(), operand.as_ref());
-        let first = self.held().get(py)?.merge(key, operand, life);
+        let engine = self.held().get(py)?;
+        let first = life.end(engine).and_then(|end| engine.merge_until(key, operand, end));
         self.begin_accept(py, first, || {
             let (key, operand) = (key.to_vec(), operand.to_vec());
-            move |engine: &siltstone::Database| engine.merge(&key, &operand, life)
+            move |engine: &siltstone::Database| {
+                engine.merge_until(&key, &operand, life.end(engine)?)
+            }
         })
     }
 
@@ -131,15 +140,13 @@ impl Database {
     fn _begin_delete_range<'py>(
         &self,
         py: Python<'py>,
-        start: BytesArg<'_>,
-        end: BytesArg<'_>,
+        start: Option<BytesArg<'_>>,
+        end: Option<BytesArg<'_>>,
+        prefix: Option<BytesArg<'_>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let (start, end) = (start.as_ref(), end.as_ref());
-        let first = self.held().get(py)?.delete_range(start, end);
-        self.begin_accept(py, first, || {
-            let (start, end) = (start.to_vec(), end.to_vec());
-            move |engine: &siltstone::Database| engine.delete_range(&start, &end)
-        })
+        let deletion = Deletion::of(py, start, end, prefix)?;
+        let first = deletion.write(self.held().get(py)?);
+        self.begin_accept(py, first, || move |engine: &siltstone::Database| deletion.write(engine))
     }
 
     /// `put_many`: the commit, or a Pending.
@@ -149,8 +156,9 @@ impl Database {
         keys: &Bound<'_, PyAny>,
         values: &Bound<'_, PyAny>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.begin_batch(py, &beside(py, self, (keys, values), ttl)?)
+        self.begin_batch(py, &beside(py, self, (keys, values), Life::of(ttl, expire_at)?)?)
     }
 
     /// `write`: the commit, or a Pending.
@@ -163,8 +171,12 @@ impl Database {
     }
 
     /// `flush`: ends at once where everything is durable.
-    fn _begin_flush(&self, py: Python<'_>) -> PyResult<Pending> {
+    fn _begin_flush(&self, py: Python<'_>, memtable: bool) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
+        if memtable {
+            let work = async move { engine.flush_memtable().await };
+            return Ok(Pending::running(process, work, nothing));
+        }
         Ok(Pending::later(process, move || {
             let mut flush = async move { engine.flush().await }.boxed();
             let _entered = process.handle().enter();

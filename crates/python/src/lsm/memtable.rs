@@ -2,9 +2,10 @@
 
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::effects;
-use crate::batch::{WriteBatch, expires_at};
+use crate::batch::WriteBatch;
 use crate::bytes::BytesArg;
 use crate::error::Raise;
+use crate::expiry::expires_at;
 use crate::held::Held;
 use crate::process::Process;
 use crate::range::count;
@@ -81,16 +82,19 @@ impl MemTable {
     /// Sets `key` to `value`, and answers the sequence number.
     ///
     /// :param ttl: the key is gone after this long, counted from now.
+    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+    ///     One that has passed hides what was there.
     /// :raises Invalid: an empty or oversized key or value; a ttl that is not above 0, or endless.
-    #[pyo3(signature = (key, value, *, ttl=None))]
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<u64> {
-        let expires_at = expires_at(py, ttl)?;
+        let expires_at = expires_at(py, ttl, expire_at)?;
         self.put_until(py, key.as_ref(), value.as_ref(), expires_at)
     }
 

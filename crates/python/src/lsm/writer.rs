@@ -3,10 +3,10 @@
 use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::{FileObject, FileRaised, TableSource, access, effects, options, path_of};
-use crate::batch::expires_at;
 use crate::bytes::BytesArg;
 use crate::column::Column;
 use crate::error::{self, Raise, closed};
+use crate::expiry::expires_at;
 use crate::held::{Held, stale};
 use crate::process::Process;
 use crate::range::count;
@@ -192,18 +192,21 @@ impl SstWriter {
     /// Adds a row.
     ///
     /// :param ttl: the row is gone after this long, counted from now.
+    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
+    ///     One that has passed hides what was there.
     /// :raises Invalid: an empty or oversized key or value; a row out of order where `sort` is off,
     ///     naming both rows, counted from 0. The writer is as before then.
     /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
-    #[pyo3(signature = (key, value, *, ttl=None))]
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn add(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let expires_at = expires_at(py, ttl)?;
+        let expires_at = expires_at(py, ttl, expire_at)?;
         self.push(py, Kind::Put, key.as_ref(), value.as_ref(), expires_at)
     }
 
@@ -216,15 +219,16 @@ impl SstWriter {
     ///
     /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
     ///     some of the rows added the table can only be discarded.
-    #[pyo3(signature = (keys, values, *, ttl=None))]
+    #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
     fn add_many<'py>(
         &self,
         py: Python<'py>,
         keys: Bound<'py, PyAny>,
         values: Bound<'py, PyAny>,
         ttl: Option<Bound<'py, PyAny>>,
+        expire_at: Option<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let expires_at = expires_at(py, ttl)?;
+        let expires_at = expires_at(py, ttl, expire_at)?;
         let pairs = Pairs::of(keys, values)?;
         self.with_writer(py, |process, writer| {
             let added = match &pairs {

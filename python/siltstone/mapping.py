@@ -1,0 +1,161 @@
+"""A database as a `dict`-like mapping, with codecs for keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterator,
+    KeysView,
+    MutableMapping,
+    ValuesView,
+)
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, final
+
+if TYPE_CHECKING:
+    from siltstone._native import Database
+
+__all__ = ["Mapping"]
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+Codec = type[bytes] | type[str] | tuple[Callable[[Any], bytes], Callable[[bytes], Any]]
+"""`bytes`: as they are; `str`: in UTF-8; or two functions, to bytes and back."""
+
+
+@final
+class Mapping(MutableMapping[_Key, _Value], Generic[_Key, _Value]):
+    """A database as a mutable mapping, from `Database.mapping`: what takes a `dict` takes it, as
+    `shelve.Shelf` does. Keys come in the order of their bytes.
+
+    It holds no data and no position: it is used from any thread, and several of one database see
+    the same. Whoever opened the database closes it.
+
+    - `len` counts, by a scan of all keys; so does the `len` of a view.
+    - `del` of an absent key is KeyError, as of any mapping, and reads to find out.
+    - `pop`, `popitem` and `setdefault` read, then write: another thread may come between them.
+    - `clear` is one write; the views iterate one moment of the database each.
+    """
+
+    __slots__ = ("__weakref__", "_database", "_key", "_value")
+
+    def __init__(self, database: Database, key: Codec, value: Codec) -> None:
+        self._database = database
+        self._key = _functions(key, "key")
+        self._value = _functions(value, "value")
+
+    def __getitem__(self, key: _Key) -> _Value:
+        found = self._database.get(self._key[0](key))
+        if found is None:
+            raise KeyError(key)
+        return cast("_Value", self._value[1](found))
+
+    def __setitem__(self, key: _Key, value: _Value) -> None:
+        self._database[self._key[0](key)] = self._value[0](value)
+
+    def __delitem__(self, key: _Key) -> None:
+        encoded = self._key[0](key)
+        if encoded not in self._database:
+            raise KeyError(key)
+        del self._database[encoded]
+
+    def __contains__(self, key: object) -> bool:
+        return self._key[0](key) in self._database
+
+    def __iter__(self) -> Iterator[_Key]:
+        decode = self._key[1]
+        return (decode(key) for key in self._database)
+
+    def __reversed__(self) -> Iterator[_Key]:
+        decode = self._key[1]
+        return (decode(key) for key in self._database.keys(reverse=True))
+
+    def __len__(self) -> int:
+        """Counts: every key is read."""
+        return sum(1 for _ in self._database)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self._database.keys(limit=1))
+
+    def keys(self) -> KeysView[_Key]:
+        """A view of the keys."""
+        return KeysView(self)
+
+    def items(self) -> ItemsView[_Key, _Value]:
+        """A view of keys and values, which are read together."""
+
+        def read() -> Iterator[tuple[_Key, _Value]]:
+            key, value = self._key[1], self._value[1]
+            return ((key(one), value(other)) for one, other in self._database.items())
+
+        return _Items(self, read)
+
+    def values(self) -> ValuesView[_Value]:
+        """A view of the values."""
+
+        def read() -> Iterator[_Value]:
+            decode = self._value[1]
+            return (decode(value) for value in self._database.values())
+
+        return _Values(self, read)
+
+    def clear(self) -> None:
+        """Deletes every key, by one write."""
+        self._database.delete_range(start=b"\x00")
+
+    def sync(self) -> None:
+        """Returns when everything that was written is durable: what `shelve` calls."""
+        self._database.flush()
+
+    def __repr__(self) -> str:
+        return f"<siltstone.Mapping of {self._database!r}>"
+
+
+class _Items(ItemsView[_Key, _Value]):
+    """Keys and values, read together."""
+
+    def __init__(
+        self,
+        mapping: Mapping[_Key, _Value],
+        read: Callable[[], Iterator[tuple[_Key, _Value]]],
+    ) -> None:
+        super().__init__(mapping)
+        self._read = read
+
+    def __iter__(self) -> Iterator[tuple[_Key, _Value]]:
+        return self._read()
+
+
+class _Values(ValuesView[_Value]):
+    """Values, read without a look-up each."""
+
+    def __init__(self, mapping: Mapping[Any, _Value], read: Callable[[], Iterator[_Value]]) -> None:
+        super().__init__(mapping)
+        self._read = read
+
+    def __iter__(self) -> Iterator[_Value]:
+        return self._read()
+
+
+def _same(given: bytes) -> bytes:
+    return given
+
+
+def _encoded(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"expected str, not {type(text).__name__}: the mapping was made for text")
+    return text.encode()
+
+
+def _functions(codec: Codec, name: str) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
+    """To bytes and back."""
+    if codec is bytes:
+        return _same, _same
+    if codec is str:
+        return _encoded, bytes.decode
+    if isinstance(codec, tuple):
+        both = 2
+        if len(codec) == both and callable(codec[0]) and callable(codec[1]):
+            return codec
+    raise TypeError(f"{name} is bytes, str, or two functions: (encode, decode)")
