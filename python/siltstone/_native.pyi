@@ -591,25 +591,51 @@ class Transaction(_Reads):
     @property
     def committed(self) -> Commit | None:
         """The Commit, once it was committed and had written something."""
-    def put(self, key: _Bytes, value: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def put(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Sets `key` to `value`.
 
         :param ttl: the key is gone after this long, counted from now.
+        :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+            One that has passed hides what was there.
         :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
         :raises Closed: the transaction is over.
         """
-    def merge(self, key: _Bytes, operand: _Bytes, *, ttl: _Seconds | None = None) -> None:
+    def merge(
+        self,
+        key: _Bytes,
+        operand: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
         """Adds a merge operand to `key`.
 
         :param ttl: as for `put`.
+        :param expire_at: as for `put`.
         :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
         """
     def delete(self, key: _Bytes) -> None:
         """Deletes `key`; that it was absent is no error."""
-    def delete_range(self, start: _Bytes, end: _Bytes) -> None:
-        """Deletes every key of `[start, end)`; what the transaction does after it stays.
+    def delete_range(
+        self,
+        start: _Bytes | None = None,
+        end: _Bytes | None = None,
+        *,
+        prefix: _Bytes | None = None,
+    ) -> None:
+        """Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
+        does after it stays. Without a start it begins with the first key, without an end it goes
+        on to the last, and counts as two operations.
 
-        :raises Invalid: an empty or oversized bound, a start that is not below the end.
+        :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+            prefix, a start that is not below the end.
         """
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
     def __delitem__(self, key: _Bytes, /) -> None: ...

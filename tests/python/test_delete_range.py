@@ -415,3 +415,27 @@ def test_open_ends_against_a_model(steps: list) -> None:
         assert set(db) == model
     db.close()
     assert siltstone.admin.verify(url).problems == ()
+
+
+def test_transactions_have_open_ends_too(url: str) -> None:
+    async def asynchronous() -> None:
+        async with siltstone.aio.open(url) as db, db.transaction() as tx:
+            await tx.delete_range(prefix=b"b")
+            assert [key async for key in tx] == []
+
+    with siltstone.open(url) as db:
+        db.put_many([b"a1", b"b1", b"b2", b"c1", b"d1"], [b"v"] * 5)
+        with db.transaction() as tx:
+            tx.delete_range(prefix=b"a")
+            tx.delete_range(start=b"c")
+            tx.put(b"d2", b"v")
+            assert list(tx) == [b"b1", b"b2", b"d2"]
+            with pytest.raises(siltstone.Invalid, match="start, an end or a prefix"):
+                tx.delete_range()
+        assert list(db) == [b"b1", b"b2", b"d2"]
+        with pytest.raises(siltstone.Conflict), db.transaction() as tx:
+            assert tx.get(b"z") is None
+            tx.put(b"a", b"v")
+            db.delete_range(start=b"c")
+        assert list(db) == [b"b1", b"b2"]
+    asyncio.run(asynchronous())

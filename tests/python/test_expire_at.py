@@ -74,6 +74,20 @@ def test_it_is_awaited_too(url: str) -> None:
     asyncio.run(work())
 
 
+def test_transactions_take_it(url: str) -> None:
+    with siltstone.open(url, merge_operator="append") as db:
+        db.put_many([b"a", b"b"], [b"old"] * 2)
+        with db.transaction() as tx:
+            tx.put(b"a", b"new", expire_at=PASSED)
+            tx.merge(b"b", b"+new", expire_at=AHEAD)
+            tx.put(b"c", b"new", expire_at=AHEAD)
+            assert list(tx.items()) == [(b"b", b"old+new"), (b"c", b"new")]
+        assert list(db.items()) == [(b"b", b"old+new"), (b"c", b"new")]
+        entry = db.get_entry(b"c")
+        assert entry is not None
+        assert entry.expires == AHEAD
+
+
 def test_parts_take_it(tmp_path: Path) -> None:
     table = siltstone.lsm.MemTable()
     table.put(b"a", b"1", expire_at=PASSED)
@@ -96,15 +110,18 @@ def test_a_datetime_without_a_zone_is_refused_with_the_fix(url: str) -> None:
             lambda at: db.put_many([b"k"], [b"v"], expire_at=at),
             lambda at: batch.put(b"k", b"v", expire_at=at),
             lambda at: batch.merge(b"k", b"v", expire_at=at),
+            lambda at: db.transaction().put(b"k", b"v", expire_at=at),
         ):
             with pytest.raises(TypeError, match=r"timezone\.utc"):
                 call(NAIVE)
             for wrong in (AHEAD.timestamp(), AHEAD.date(), timedelta(1), "2999-01-01"):
                 with pytest.raises(TypeError, match="aware datetime"):
                     call(wrong)
-        for call in (db.put, db.merge, batch.put, batch.merge):
+        tx = db.transaction()
+        for call in (db.put, db.merge, batch.put, batch.merge, tx.put, tx.merge):
             with pytest.raises(siltstone.Invalid, match="either ttl or expire_at"):
                 call(b"k", b"v", ttl=1, expire_at=AHEAD)
+        tx.rollback()
         assert len(batch) == 0
         assert list(db) == []
 

@@ -155,3 +155,24 @@ def test_it_is_awaited(url: str) -> None:
                 await reader.approximate_size(b"a", prefix=b"b")
 
     asyncio.run(work())
+
+
+def test_a_transaction_measures_what_was_there_when_it_began(url: str) -> None:
+    async def asynchronous() -> Size:
+        async with siltstone.aio.open(url) as db, db.transaction() as tx:
+            return await tx.approximate_size()
+
+    with siltstone.open(url, options=OPTIONS) as db:
+        fill(db, range(1000))
+        db.flush(memtable=True)
+        with db.transaction() as tx:
+            before = tx.approximate_size()
+            assert before == db.approximate_size()
+            tx.delete_range(start=b"a")
+            fill(db, range(1000, 2000))
+            db.flush(memtable=True)
+            assert tx.approximate_size() == before
+            assert db.approximate_size() != before
+            tx.rollback()
+        after = db.approximate_size()
+    assert asyncio.run(asynchronous()) == after

@@ -61,6 +61,17 @@ impl Deletion {
         }
     }
 
+    /// Makes it in a transaction.
+    ///
+    /// # Errors
+    /// As [`Deletion::add`]; Closed once it is over.
+    pub(crate) fn write_in(&self, transaction: &siltstone::Transaction) -> Result<()> {
+        match self {
+            Deletion::Between(start, end) => transaction.delete_range(start, end),
+            Deletion::From(start) => transaction.delete_from(start),
+        }
+    }
+
     /// Adds it to a batch.
     ///
     /// # Errors

@@ -41,9 +41,24 @@ impl Life {
     /// # Errors
     /// Invalid for an end that is too far.
     pub(crate) fn end(self, database: &siltstone::Database) -> Result<Option<UnixMillis>> {
+        self.end_by(|life| database.expiry(Some(life)))
+    }
+
+    /// The end of what `transaction` is given now.
+    ///
+    /// # Errors
+    /// As [`Life::end`].
+    pub(crate) fn end_in(self, transaction: &siltstone::Transaction) -> Result<Option<UnixMillis>> {
+        self.end_by(|life| transaction.expiry(Some(life)))
+    }
+
+    fn end_by(
+        self,
+        expiry: impl FnOnce(Duration) -> Result<Option<UnixMillis>>,
+    ) -> Result<Option<UnixMillis>> {
         match self {
             Life::Endless => Ok(None),
-            Life::For(life) => database.expiry(Some(life)),
+            Life::For(life) => expiry(life),
             Life::Until(at) => Ok(Some(at)),
         }
     }

@@ -6,6 +6,7 @@ use crate::error::Raise;
 use crate::reader::Reader;
 use crate::snapshot::Snapshot;
 use crate::source::Source;
+use crate::transaction::Transaction;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use siltstone::{Answer, Result, ScanRange, Size};
@@ -97,4 +98,4 @@ macro_rules! measured {
     )+};
 }
 
-measured!(Database, Reader, Snapshot);
+measured!(Database, Reader, Snapshot, Transaction);

@@ -1,10 +1,11 @@
 //! `Transaction`: reads at one moment and writes of one batch, committed together or not at all.
 
-use crate::batch::time_to_live;
 use crate::bytes::BytesArg;
 use crate::commit::Commit;
 use crate::database::Database;
+use crate::deletion::Deletion;
 use crate::error::{self, Raise};
+use crate::expiry::Life;
 use crate::held::Held;
 use crate::process::Process;
 use crate::source::{Source, reads};
@@ -95,35 +96,40 @@ impl Transaction {
     /// Sets `key` to `value`.
     ///
     /// :param ttl: the key is gone after this long, counted from now.
+    /// :param expire_at: the key is gone from then on: an aware datetime, in place of `ttl`.
+    ///     One that has passed hides what was there.
     /// :raises Invalid: an empty or oversized key or value, a ttl that is not above 0, or endless.
     /// :raises Closed: the transaction is over.
-    #[pyo3(signature = (key, value, *, ttl=None))]
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
     fn put(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         value: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, time_to_live(ttl)?);
-        let expires_at = engine.expiry(life).raise(py)?;
+        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let expires_at = life.end_in(engine).raise(py)?;
         engine.put(key.as_ref(), value.as_ref(), expires_at).raise(py)
     }
 
     /// Adds a merge operand to `key`.
     ///
     /// :param ttl: as for `put`.
+    /// :param expire_at: as for `put`.
     /// :raises Invalid: no merge operator was brought; an operand that it does not take; as `put`.
-    #[pyo3(signature = (key, operand, *, ttl=None))]
+    #[pyo3(signature = (key, operand, *, ttl=None, expire_at=None))]
     fn merge(
         &self,
         py: Python<'_>,
         key: BytesArg<'_>,
         operand: BytesArg<'_>,
         ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let (engine, life) = (self.held.get(py)?, time_to_live(ttl)?);
-        let expires_at = engine.expiry(life).raise(py)?;
+        let (engine, life) = (self.held.get(py)?, Life::of(ttl, expire_at)?);
+        let expires_at = life.end_in(engine).raise(py)?;
         engine.merge(key.as_ref(), operand.as_ref(), expires_at).raise(py)
     }
 
@@ -132,15 +138,26 @@ impl Transaction {
         self.held.get(py)?.delete(key.as_ref()).raise(py)
     }
 
-    /// Deletes every key of `[start, end)`; what the transaction does after it stays.
+    /// Deletes every key of `[start, end)`, or every key with `prefix`; what the transaction
+    /// does after it stays. Without a start it begins with the first key, without an end it goes
+    /// on to the last, and counts as two operations.
     ///
-    /// :raises Invalid: an empty or oversized bound, a start that is not below the end.
-    fn delete_range(&self, py: Python<'_>, start: BytesArg<'_>, end: BytesArg<'_>) -> PyResult<()> {
-        self.held.get(py)?.delete_range(start.as_ref(), end.as_ref()).raise(py)
+    /// :raises Invalid: no argument, `prefix` together with a bound; an empty or oversized bound or
+    ///     prefix, a start that is not below the end.
+    #[pyo3(signature = (start=None, end=None, *, prefix=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        start: Option<BytesArg<'_>>,
+        end: Option<BytesArg<'_>>,
+        prefix: Option<BytesArg<'_>>,
+    ) -> PyResult<()> {
+        let deletion = Deletion::of(py, start, end, prefix)?;
+        deletion.write_in(self.held.get(py)?).raise(py)
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesArg<'_>, value: BytesArg<'_>) -> PyResult<()> {
-        self.put(py, key, value, None)
+        self.put(py, key, value, None, None)
     }
 
     fn __delitem__(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {

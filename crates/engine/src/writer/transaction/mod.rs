@@ -12,7 +12,7 @@ use super::snapshot::Snapshot;
 use super::state::Writer;
 use crate::read::answer::Answer;
 use crate::read::value::Value;
-use crate::read::{self, Keys, Pin, ReadRange, Scan, ScanRange};
+use crate::read::{self, Keys, Pin, ReadRange, Scan, ScanRange, Size};
 use footprint::Footprint;
 use own::{OwnSays, OwnWrites};
 use parking_lot::Mutex;
@@ -198,6 +198,16 @@ impl Transaction {
         read::get_many(&self.0.writer.context, pin, keys)
     }
 
+    /// About how much a range holds, by metadata alone: as it was when the transaction began, without
+    /// what it wrote. It is an estimate, so a commit does not depend on it.
+    ///
+    /// # Errors
+    /// Closed once it is over; those of the awaited part.
+    pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
+        let pin = self.with(|open| Ok(open.base.pin().clone()))?;
+        Ok(read::approximate_size(&self.0.writer.context, &pin, range))
+    }
+
     /// Iterates over a range as it is now for the transaction; what it writes later does not show.
     /// The range counts as read as far as rows are handed out, gaps included.
     ///
@@ -240,6 +250,14 @@ impl Transaction {
     /// As [`Transaction::put`]; Invalid when `start` is not below `end`.
     pub fn delete_range(&self, start: &[u8], end: &[u8]) -> Result<()> {
         self.with(|open| open.batch.delete_range(start, end))
+    }
+
+    /// Deletes every key from `start` on.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn delete_from(&self, start: &[u8]) -> Result<()> {
+        self.with(|open| open.batch.delete_from(start))
     }
 
     /// Adds a merge operand to `key`.
