@@ -81,7 +81,7 @@ pub(crate) async fn view(
             Some(manifest) => {
                 check_settings(&manifest, context)?;
                 let rows = match known.checkpoint.pins_any_wal() {
-                    true => walk(&objects, &known.checkpoint, manifest.database).await?,
+                    true => pinned_log(&objects, &known.checkpoint, manifest.database).await?,
                     false => Vec::new(),
                 };
                 let view = assemble(&manifest, &rows, budget)?;
@@ -109,7 +109,7 @@ async fn at_name(
     let found = name.find(&newest)?;
     let manifest = objects.manifest_and_attempt(found.manifest_id).await?;
     let (attempt, manifest) = manifest.ok_or_else(|| expired(found.id))?;
-    let rows = walk(objects, found, newest.database).await?;
+    let rows = pinned_log(objects, found, newest.database).await?;
     let known = KnownCheckpoint { checkpoint: found.clone(), attempt };
     Ok((assemble(&manifest, &rows, budget)?, Some(known)))
 }
@@ -142,7 +142,10 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
 }
 
 /// The WAL objects of `checkpoint`, in order.
-async fn walk(
+///
+/// # Errors
+/// Expired when the checkpoint is gone; Corruption for a hole; the store's.
+pub(crate) async fn pinned_log(
     objects: &Objects,
     checkpoint: &Checkpoint,
     database: DatabaseId,

@@ -6,23 +6,18 @@
 use super::life::Phase;
 use super::state::Writer;
 use crate::io::env::Env;
-use crate::io::store::Upload;
-use bytes::Bytes;
+use crate::tables::of_memtable::TableInProgress;
 use siltstone_base::{
-    AttemptId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor,
-    SstId, Step, UnixMillis,
+    AttemptId, Envelope, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor, SstId,
+    UnixMillis,
 };
 use siltstone_manifest::compaction::filter_bits_of_flush;
 use siltstone_manifest::{Edit, FlushL0, Refusal};
-use siltstone_memtable::{MemCursor, Memtable};
-use siltstone_merge::{Retain, Retention};
-use siltstone_sst::{TableBuilder, TableOptions};
+use siltstone_memtable::Memtable;
+use siltstone_sst::TableOptions;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that are built between two chances for other tasks, and the size of an upload's chunk:
-/// some 10 ms of one core.
-const SLICE_BYTES: usize = 4 << 20;
 /// Table names that stay reserved ahead: a flush never waits for a name.
 pub(crate) const RESERVED_NAMES: usize = 4;
 /// Pause after a failed flush; it doubles up to the second: what fails may be a table's last byte,
@@ -233,85 +228,17 @@ async fn build(writer: &Arc<Writer>, plan: &Plan) -> Result<SstDescriptor> {
     let env = &writer.env;
     let open = env.store.upload(ObjectName::Compacted(plan.name));
     let upload = env.deadline(writer.options.deadline, "begin upload", open).await?;
-    TableInProgress::new(writer, plan)?.stream(env, upload).await
-}
-
-/// A table under construction: what survives of the memtable goes into the builder.
-struct TableInProgress {
-    rows: Retain<MemCursor>,
-    builder: Option<TableBuilder>,
-}
-
-impl TableInProgress {
-    fn new(writer: &Writer, plan: &Plan) -> Result<Self> {
-        let database = writer.manifests.database();
-        let object = ObjectId(plan.name.get());
-        let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
-        // An upload that is repeated must be the same bytes.
-        let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
-        // Reads that are under way hold the memtable itself; nobody else can ask for an older
-        // version, so only the newest of each key goes on.
-        let retention = Retention {
-            now: plan.now,
-            operator: operator.cloned(),
-            range_deletes: plan.memtable.range_deletes(),
-            ..Retention::default()
-        };
-        let rows = Retain::new(plan.memtable.cursor().passing_once(), retention);
-        let options = TableOptions {
-            filter_bits_per_key: plan.filter_bits_per_key,
-            ..writer.options.table_options()
-        };
-        let mut builder = TableBuilder::new(options, envelope).expecting(plan.memtable.len());
-        builder.add_range_deletes(&rows.range_deletes())?;
-        Ok(TableInProgress { rows, builder: Some(builder) })
-    }
-
-    /// Adds rows until about [`SLICE_BYTES`] are ready; `None` once there are no more.
-    fn slice(&mut self) -> Result<Option<Bytes>> {
-        let Some(builder) = self.builder.as_mut() else { return Ok(None) };
-        loop {
-            if let Some(chunk) = builder.take_chunk(SLICE_BYTES) {
-                return Ok(Some(chunk));
-            }
-            match self.rows.advance()? {
-                Step::Ready => {}
-                Step::End => return Ok(None),
-                Step::NeedBlock(_) => return Err(Error::internal("a memtable has no blocks")),
-            }
-            match self.rows.entry() {
-                Some(entry) => builder.add(&entry)?,
-                None => return Err(Error::internal("retention stands on no entry")),
-            }
-        }
-    }
-
-    /// Builds the table and uploads it. What was sent of an upload that fails is freed: a store
-    /// bills parts that nobody sees, and a folder holds them. An end that fails is the upload's
-    /// own to free: only it knows what of it may stand.
-    async fn stream(mut self, env: &Env, mut upload: Box<dyn Upload>) -> Result<SstDescriptor> {
-        match self.send(env, &mut *upload).await {
-            Ok(descriptor) => upload.finish().await.map(|()| descriptor),
-            Err(error) => {
-                // What failed first is what the caller must know.
-                let _ = upload.abort().await;
-                Err(error)
-            }
-        }
-    }
-
-    async fn send(&mut self, env: &Env, upload: &mut dyn Upload) -> Result<SstDescriptor> {
-        while let Some(chunk) = self.slice()? {
-            upload.write(chunk).await?;
-            // A chance for others between two slices.
-            env.clock.sleep(Duration::ZERO).await;
-        }
-        let builder = self.builder.take();
-        let builder = builder.ok_or_else(|| Error::internal("a table is finished once"))?;
-        let (rest, descriptor) = builder.finish()?;
-        upload.write(rest).await?;
-        Ok(descriptor)
-    }
+    let object = ObjectId(plan.name.get());
+    let database = writer.manifests.database();
+    let envelope = Envelope::new(ObjectKind::Table, database, object, plan.attempt);
+    // An upload that is repeated must be the same bytes.
+    let operator = writer.context.operator().filter(|operator| operator.is_repeatable());
+    let options = TableOptions {
+        filter_bits_per_key: plan.filter_bits_per_key,
+        ..writer.options.table_options()
+    };
+    let table = TableInProgress::new(&plan.memtable, envelope, options, plan.now, operator)?;
+    table.stream(env, upload).await
 }
 
 /// Freezes the memtable and waits until everything up to now is in tables.

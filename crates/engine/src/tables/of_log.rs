@@ -1,0 +1,98 @@
+//! Rows of a pinned range of the log as tables (rules K2, S1): what a clone, or a restored state,
+//! begins with beside the tables that it names.
+//!
+//! ```text
+//! objects, in order ─► memtable ─► table, as soon as it is full ─► table … ─► descriptors
+//! ```
+//! Numbers are kept: a row counts as having the one that it had in the log.
+
+use super::of_memtable::TableInProgress;
+use crate::io::env::Env;
+use crate::manifests::replay::insert_rows;
+use crate::options::Options;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq,
+    SstDescriptor, SstId, UnixMillis,
+};
+use siltstone_memtable::Memtable;
+use siltstone_sst::TableOptions;
+use siltstone_sst::wal::WalObject;
+use std::sync::Arc;
+
+/// Where tables go, and how they are built.
+pub(crate) struct TableTarget<'a> {
+    /// Their place.
+    pub(crate) env: &'a Env,
+    /// The database that they belong to, which their envelopes name.
+    pub(crate) database: DatabaseId,
+    /// How they are built, and how large they get.
+    pub(crate) options: &'a Options,
+}
+
+/// What rows of a log came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TablesOfLog {
+    /// Each a layer of L0 by itself, the oldest first; their numbers ascend.
+    pub(crate) tables: Vec<SstDescriptor>,
+    /// The largest number met: that of the tables before, where no row was above it.
+    pub(crate) last_seq: Seq,
+    /// The latest commit time of the objects; 0 where there are none.
+    pub(crate) commit_time: UnixMillis,
+}
+
+/// Writes the rows of `objects`, neighbours of one log in its order, into tables named by `names`
+/// in the order given. Rows up to `flushed` are in tables already and are left out; the others must
+/// follow it without a gap.
+///
+/// Nothing names the tables yet: a commit must, under names that its database reserved, or that
+/// nobody collects. Names are used up as they come, also those of a call that fails.
+///
+/// # Errors
+/// Corruption where the numbers do not follow; Internal where names run out; the store's.
+pub(crate) async fn tables_of_log(
+    objects: &[WalObject],
+    flushed: Seq,
+    target: &TableTarget<'_>,
+    names: &mut dyn Iterator<Item = SstId>,
+) -> Result<TablesOfLog> {
+    let mut done = TablesOfLog { last_seq: flushed, ..TablesOfLog::default() };
+    let mut memtable = Arc::new(Memtable::new());
+    for object in objects {
+        if let Some(last) = insert_rows(&memtable, object, flushed, done.last_seq)? {
+            done.last_seq = last;
+        }
+        done.commit_time = done.commit_time.max(object.sent.at);
+        if memtable.bytes() >= target.options.l0_sst_size_bytes {
+            let full = std::mem::replace(&mut memtable, Arc::new(Memtable::new()));
+            done.tables.push(write(&full, target, names).await?);
+        }
+    }
+    if memtable.first_seq().is_some() {
+        done.tables.push(write(&memtable, target, names).await?);
+    }
+    Ok(done)
+}
+
+async fn write(
+    memtable: &Arc<Memtable>,
+    target: &TableTarget<'_>,
+    names: &mut dyn Iterator<Item = SstId>,
+) -> Result<SstDescriptor> {
+    let (env, options) = (target.env, target.options);
+    let name = names.next().ok_or_else(|| Error::internal("names of tables ran out"))?;
+    let attempt = AttemptId(env.random_u128());
+    let object = ObjectId(name.get());
+    let envelope = Envelope::new(ObjectKind::Table, target.database, object, attempt);
+    let built = TableOptions {
+        filter_bits_per_key: options.filter_bits_per_key,
+        ..options.table_options()
+    };
+    // Operands stay what they are: whoever reads them has the operator.
+    let table = TableInProgress::new(memtable, envelope, built, env.clock.now(), None)?;
+    let open = env.store.upload(ObjectName::Compacted(name));
+    let upload = env.deadline(options.deadline, "begin upload", open).await?;
+    table.stream(env, upload).await
+}
+
+#[cfg(test)]
+mod tests;
