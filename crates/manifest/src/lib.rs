@@ -11,6 +11,7 @@
 //! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
+//! | [`clone`] | what a clone begins with, and the edits of its making and its pins |
 //! | [`naming`] | how checkpoints are asked for |
 //! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod clone;
 pub mod codec;
 pub mod compaction;
 pub mod edit;
@@ -36,6 +38,7 @@ pub mod state;
 #[cfg(test)]
 mod testing;
 
+pub use clone::{CloneEdit, CloneStep, PinEdit};
 pub use edit::{
     ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, Release,
     UpdateCheckpoints, replay_point,

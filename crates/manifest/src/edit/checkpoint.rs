@@ -225,21 +225,27 @@ pub(super) fn remove(next: &mut Manifest, id: CheckpointId) -> Result<(), Refusa
     Ok(())
 }
 
-/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. What
-/// a newer version of Siltstone keeps for its own ends is not to be judged here.
+/// A writer's checkpoint is the writer's: the tree in its hands hangs on it, without a clock. A
+/// clone's is the clone's: without it the clone has holes (rule K4). What a newer version of
+/// Siltstone keeps for its own ends is not to be judged here.
 fn check_owner(state: &Manifest, id: CheckpointId) -> Result<(), Refusal> {
     match state.checkpoint(id).map(|one| one.owner) {
         Some(CheckpointOwner::Writer(epoch)) => Err(Conflict::OfTheWriter { epoch }.into()),
+        Some(CheckpointOwner::Clone(clone)) => Err(Conflict::OfAClone { clone }.into()),
         Some(CheckpointOwner::Other { .. }) => Err(Refusal::Invalid(OF_A_NEWER_VERSION)),
         _ => Ok(()),
     }
 }
 
 /// A reader may vanish without a word, so its checkpoint expires; a writer's ends by commits alone.
+/// A clone's begins with an expiry: its maker may die before anybody knows of it (rule K1).
 fn check_expiry(owner: CheckpointOwner, expires_at: Option<UnixMillis>) -> Result<(), Refusal> {
     match (owner, expires_at) {
         (CheckpointOwner::Reader, None) => {
             Err(Refusal::Invalid("a reader's checkpoint has an expiry"))
+        }
+        (CheckpointOwner::Clone(_), None) => {
+            Err(Refusal::Invalid("a clone's pin begins with an expiry"))
         }
         (CheckpointOwner::Writer(_), Some(_)) => {
             Err(Refusal::Invalid("a writer's checkpoint has no expiry"))

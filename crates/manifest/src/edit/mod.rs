@@ -11,6 +11,7 @@
 //! | finished compaction | its job among the finished ones |
 //! | reserved names, kept fences, checkpoints | present |
 //! | clean close, removed or refreshed checkpoints | the value they set |
+//! | a step of a clone's making | its timeline, its entries, that it is made |
 
 mod checkpoint;
 mod compaction;
@@ -23,6 +24,7 @@ pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
+use crate::clone::{CloneEdit, PinEdit};
 use crate::invariant::INVARIANTS;
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
@@ -97,6 +99,10 @@ pub enum Edit {
     },
     /// The compactor ends a job: tables go, tables come.
     FinishCompaction(FinishCompaction),
+    /// A step of a clone's making, or of its detaching (rules K1, K5).
+    Clone(CloneEdit),
+    /// A clone changes its pin in the database that it pins (rules K1, K4, K5).
+    Pin(PinEdit),
 }
 
 impl Edit {
@@ -116,7 +122,7 @@ impl Edit {
         if base.destroyed_at.is_some() && !self.is_clean_up() {
             return Err(Conflict::Destroyed.into());
         }
-        if !base.initialized {
+        if !base.initialized && !self.is_of_the_making() {
             return Err(Conflict::NotInitialized.into());
         }
         let mut next = base.clone();
@@ -150,6 +156,8 @@ impl Edit {
             }
             Edit::ReleaseCompactor { epoch } => compaction::release(&mut next, *epoch)?,
             Edit::FinishCompaction(finish) => finish.apply(&mut next, rules)?,
+            Edit::Clone(change) => change.apply(&mut next)?,
+            Edit::Pin(change) => change.apply(&mut next)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -193,7 +201,14 @@ impl Edit {
             Edit::FinishCompaction(finish) => {
                 state.finished_jobs.iter().any(|done| done.job == finish.job)
             }
+            Edit::Clone(change) => change.in_effect(state),
+            Edit::Pin(change) => change.in_effect(state),
         }
+    }
+
+    /// Whether a database that is being made takes it.
+    fn is_of_the_making(&self) -> bool {
+        matches!(self, Edit::Clone(change) if change.is_of_the_making())
     }
 
     /// Whether a destroyed database still takes it.
@@ -201,7 +216,9 @@ impl Edit {
         match self {
             Edit::RemoveCheckpoint { .. }
             | Edit::RevokeExpired { .. }
-            | Edit::CloseClean { .. } => true,
+            | Edit::CloseClean { .. }
+            | Edit::Clone(CloneEdit::Detach { .. })
+            | Edit::Pin(PinEdit::Release { .. }) => true,
             Edit::UpdateCheckpoints(update) => update.is_clean_up(),
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! Why an edit does not fit a state.
 
 use crate::naming::gone;
-use siltstone_base::{CheckpointId, Epoch, Error, ErrorKind, SstId};
+use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, SstId};
 use std::fmt;
 
 /// Why an edit was refused.
@@ -53,6 +53,30 @@ pub enum Conflict {
         /// Its epoch.
         epoch: Epoch,
     },
+    /// The checkpoint is a clone's, which reads tables of this database through it.
+    OfAClone {
+        /// Which clone.
+        clone: DatabaseId,
+    },
+    /// Another database stands in the place of the clone.
+    PlaceTaken {
+        /// Its identity.
+        database: DatabaseId,
+        /// Whether it is a clone that is being made, by another request.
+        being_made: bool,
+    },
+    /// The clone was made by the same request, and has been written to since.
+    CloneInUse {
+        /// Its identity.
+        database: DatabaseId,
+    },
+    /// Another maker of the same clone went on with other pins, or was quicker.
+    PinsMoved,
+    /// A table lies in the ancestor that is to be forgotten.
+    StillNamed {
+        /// Which table.
+        table: SstId,
+    },
     /// A table to remove is not there.
     TableGone {
         /// Which.
@@ -94,6 +118,28 @@ impl fmt::Display for Conflict {
                 "the checkpoint is that of the writer of epoch {epoch}; it goes when the writer \
                  closes or another one takes over"
             ),
+            Conflict::OfAClone { clone } => write!(
+                f,
+                "the checkpoint is the pin of the clone {clone}, which reads tables of this \
+                 database through it; it goes once the clone needs none of them any more, or is \
+                 destroyed"
+            ),
+            Conflict::PlaceTaken { database, being_made: false } => {
+                write!(f, "the database {database} stands there already; choose another place")
+            }
+            Conflict::PlaceTaken { database, being_made: true } => write!(
+                f,
+                "the clone {database} is being made there by another request; repeat that one, or \
+                 destroy what stands there"
+            ),
+            Conflict::CloneInUse { database } => write!(
+                f,
+                "this clone, {database}, was made already and has been written to since; open it"
+            ),
+            Conflict::PinsMoved => f.write_str("another maker of the same clone has gone on"),
+            Conflict::StillNamed { table } => {
+                write!(f, "table {table} lies in the ancestor that is to be forgotten")
+            }
             Conflict::TableGone { table } => write!(f, "table {table} is not there any more"),
             Conflict::Overlap { table } => {
                 write!(f, "table {table} lies between the inputs and shares keys with them")

@@ -1,0 +1,214 @@
+use super::*;
+use crate::edit::{Edit, NewCheckpoint, UpdateCheckpoints};
+use crate::invariant;
+use crate::state::CheckpointOwner;
+use crate::testing::{manifest, table};
+use siltstone_base::{Epoch, ManifestId, WalId};
+
+const CLONE: DatabaseId = DatabaseId(500);
+const REQUEST: RequestId = RequestId(9);
+
+fn entry(number: u32, database: u128, pin: u128) -> Ancestor {
+    let location = "memory://parent".to_owned();
+    Ancestor { number, database: DatabaseId(database), location, checkpoint: CheckpointId(pin) }
+}
+
+/// A parent, one of whose tables lies in its own ancestor 3.
+fn parent() -> Manifest {
+    let mut parent = manifest();
+    parent.runs[1].tables[0].location = SstLocation::Ancestor(3);
+    assert_eq!(invariant::broken(&parent), None);
+    parent
+}
+
+fn started() -> Manifest {
+    begun(CLONE, REQUEST, &parent(), vec![entry(1, 77, 31), entry(2, 78, 32)])
+}
+
+fn composed(parent: &Manifest, number: u32) -> Composed {
+    let log = [table(SstId(70), b"a", b"b", 61, 65), table(SstId(71), b"a", b"c", 66, 70)];
+    let source = CloneSource {
+        state: parent,
+        number,
+        log: &log,
+        last_seq: Seq(70),
+        commit_time: UnixMillis(5),
+        keys: (None, None),
+    };
+    compose(&[source]).unwrap()
+}
+
+fn filling(pins: &[u128], number: u32) -> CloneEdit {
+    CloneEdit::Fill {
+        pins: pins.iter().copied().map(CheckpointId).collect(),
+        timeline: TimelineId(40 + u128::from(number)),
+        began_at: UnixMillis(6),
+        tables: Box::new(composed(&parent(), number)),
+    }
+}
+
+fn apply(edit: &CloneEdit, base: &Manifest) -> Result<Manifest, Refusal> {
+    let edit = Edit::Clone(edit.clone());
+    assert!(!edit.in_effect(base));
+    let next = edit.apply(base)?;
+    assert!(edit.in_effect(&next));
+    Ok(next)
+}
+
+fn ids(pins: &[u128]) -> Vec<CheckpointId> {
+    pins.iter().copied().map(CheckpointId).collect()
+}
+
+/// K2: numbers, layers and places are the parent's; rows of its log are the newest layers.
+#[test]
+fn one_whole_source_stays_what_it_is_but_for_where_it_lies() {
+    let parent = parent();
+    let composed = composed(&parent, 1);
+    let orders: Vec<u64> = composed.l0.iter().map(|layer| layer.order).collect();
+    assert_eq!(orders, [6, 5, 4, 3]);
+    assert_eq!(composed.l0[0].tables[0].id, SstId(71));
+    assert_eq!(composed.l0[0].tables[0].location, SstLocation::Own);
+    let placed = |table: &SstDescriptor| (table.id, table.location);
+    assert_eq!(placed(&composed.l0[3].tables[0]), (SstId(13), SstLocation::Ancestor(1)));
+    assert_eq!(placed(&composed.runs[1].tables[0]), (SstId(9), SstLocation::Ancestor(2)));
+    assert_eq!((composed.flushed_seq, composed.last_l0_order), (Seq(70), 6));
+    let kept: Vec<u32> = composed.runs.iter().map(|run| run.id).collect();
+    assert_eq!(kept, [6, 0]);
+}
+
+#[test]
+fn parts_and_several_sources_are_refused() {
+    assert!(matches!(compose(&[]), Err(Refusal::Invalid(_))));
+    let parent = parent();
+    let part = CloneSource {
+        state: &parent,
+        number: 1,
+        log: &[],
+        last_seq: Seq(60),
+        commit_time: UnixMillis(5),
+        keys: (None, Some(b"m")),
+    };
+    assert!(matches!(compose(&[part]), Err(Refusal::Invalid(_))));
+}
+
+/// K1: begin, fill, finish; what the next maker does is what the state shows.
+#[test]
+fn the_steps_in_their_order() {
+    let started = started();
+    assert_eq!(invariant::broken(&started), None);
+    assert_eq!(next_step(&started, REQUEST), Ok(CloneStep::Fill));
+    let finish = CloneEdit::Finish { pins: ids(&[31, 32]) };
+    assert_eq!(apply(&finish, &started), Err(Conflict::PinsMoved.into()));
+
+    let filled = apply(&filling(&[31, 32], 1), &started).unwrap();
+    assert_eq!(next_step(&filled, REQUEST), Ok(CloneStep::Hold));
+    assert_eq!((filled.flushed_seq, filled.floor), (Seq(70), Seq(70)));
+    assert_eq!(filled.tables_since, filled.id);
+    assert_eq!(apply(&filling(&[31, 32], 2), &filled), Err(Conflict::PinsMoved.into()));
+
+    let made = apply(&finish, &filled).unwrap();
+    assert_eq!(next_step(&made, REQUEST), Ok(CloneStep::Done));
+    assert_eq!((made.tables().count(), made.ancestors.len()), (7, 2));
+    let late = apply(&filling(&[31, 32], 2), &made);
+    assert_eq!(late, Err(Conflict::CloneInUse { database: CLONE }.into()));
+}
+
+/// Nothing but its making is committed to a database that is being made.
+#[test]
+fn nobody_uses_what_is_being_made() {
+    let new = NewCheckpoint { id: CheckpointId(9), ..NewCheckpoint::default() };
+    let refused = Edit::AddCheckpoint(new).apply(&started());
+    assert_eq!(refused, Err(Conflict::NotInitialized.into()));
+}
+
+#[test]
+fn another_request_is_told_what_stands_there() {
+    let other = next_step(&started(), RequestId(10));
+    assert_eq!(other, Err(Conflict::PlaceTaken { database: CLONE, being_made: true }.into()));
+    let (database, being_made) = (DatabaseId(77), false);
+    let taken = next_step(&manifest(), REQUEST);
+    assert_eq!(taken, Err(Conflict::PlaceTaken { database, being_made }.into()));
+    let filled = apply(&filling(&[31, 32], 1), &started()).unwrap();
+    let mut used = apply(&CloneEdit::Finish { pins: ids(&[31, 32]) }, &filled).unwrap();
+    used.writer_epoch = Epoch(1);
+    let refused = next_step(&used, REQUEST);
+    assert_eq!(refused, Err(Conflict::CloneInUse { database: CLONE }.into()));
+    let gone = Manifest { destroyed_at: Some(UnixMillis(1)), ..started() };
+    assert_eq!(next_step(&gone, REQUEST), Err(Conflict::Destroyed.into()));
+}
+
+/// Pins that ran out: others in their place, and what was read under the old ones is void.
+#[test]
+fn pinned_anew_it_is_filled_anew() {
+    let filled = apply(&filling(&[31, 32], 1), &started()).unwrap();
+    let entries = vec![entry(3, 77, 41), entry(4, 78, 42)];
+    let repin = CloneEdit::Repin { recorded: ids(&[31, 32]), entries: entries.clone() };
+    let again = apply(&repin, &filled).unwrap();
+    assert_eq!(next_step(&again, REQUEST), Ok(CloneStep::Fill));
+    assert_eq!((super::entries(&again), pins(&again)), (entries.as_slice(), ids(&[41, 42])));
+    assert_eq!((again.tables().count(), again.ancestors.len()), (0, 4));
+    for late in [filling(&[31, 32], 5), CloneEdit::Finish { pins: ids(&[31, 32]) }] {
+        assert_eq!(apply(&late, &again), Err(Conflict::PinsMoved.into()));
+    }
+    let slept = CloneEdit::Repin { recorded: ids(&[31, 32]), entries: vec![entry(5, 77, 51)] };
+    assert_eq!(apply(&slept, &again), Err(Conflict::PinsMoved.into()));
+    let filled = apply(&filling(&[41, 42], 3), &again).unwrap();
+    let made = apply(&CloneEdit::Finish { pins: ids(&[41, 42]) }, &filled).unwrap();
+    let tables: Vec<_> = made.runs.iter().flat_map(|run| &run.tables).collect();
+    assert_eq!(tables[2].location, SstLocation::Ancestor(4));
+}
+
+/// K4: nobody but the clone ends its pin or moves its expiry; as long as it has one, the collector
+/// may revoke it.
+#[test]
+fn a_pin_is_the_clones() {
+    let (pin, owner) = (CheckpointId(31), CheckpointOwner::Clone(CLONE));
+    let new = NewCheckpoint {
+        id: pin,
+        owner,
+        expires_at: Some(UnixMillis(900)),
+        wal_id_last_seen: Some(WalId(7)),
+        ..NewCheckpoint::default()
+    };
+    let endless = NewCheckpoint { expires_at: None, ..new.clone() };
+    let refused = Edit::AddCheckpoint(endless).apply(&manifest());
+    assert!(matches!(refused, Err(Refusal::Invalid(_))));
+    let pinned = Edit::AddCheckpoint(new).apply(&manifest()).unwrap();
+    assert!(pinned.checkpoint(pin).unwrap().pins_wal(WalId(7)));
+
+    let expires_at = Some(UnixMillis(9));
+    let mine = Err(Conflict::OfAClone { clone: CLONE }.into());
+    assert_eq!(Edit::RemoveCheckpoint { id: pin }.apply(&pinned), mine);
+    assert_eq!(Edit::RefreshCheckpoint { id: pin, expires_at }.apply(&pinned), mine);
+    let update = UpdateCheckpoints { refresh: vec![pin], expires_at, ..Default::default() };
+    assert_eq!(Edit::UpdateCheckpoints(update).apply(&pinned), mine);
+    let revoke = Edit::RevokeExpired { ids: vec![pin], now: UnixMillis(1_000) };
+    assert!(revoke.apply(&pinned).unwrap().checkpoint(pin).is_none());
+
+    let hold = Edit::Pin(PinEdit::Hold { pin, clone: CLONE });
+    let held = hold.apply(&pinned).unwrap();
+    assert!(hold.in_effect(&held) && !hold.in_effect(&pinned));
+    assert!(revoke.apply(&held).unwrap().checkpoint(pin).is_some());
+    assert!(!held.checkpoint(pin).unwrap().pins_any_wal());
+    assert_eq!(hold.apply(&manifest()), Err(Refusal::Expired { checkpoint: pin }));
+    let destroyed = Manifest { destroyed_at: Some(UnixMillis(1)), ..pinned };
+    assert_eq!(hold.apply(&destroyed), Err(Conflict::Destroyed.into()));
+
+    let another = Edit::Pin(PinEdit::Release { pin, clone: DatabaseId(6) });
+    assert!(matches!(another.apply(&held), Err(Refusal::Invalid(_))));
+    let release = Edit::Pin(PinEdit::Release { pin, clone: CLONE });
+    let gone = release.apply(&held).unwrap();
+    assert!(release.in_effect(&gone) && gone.checkpoint(pin).is_none());
+    assert!(release.apply(&destroyed).is_ok());
+}
+
+/// K5: an ancestor goes once no table lies in it.
+#[test]
+fn an_ancestor_that_is_named_stays() {
+    let (mut named, number) = (parent(), 3);
+    let detach = CloneEdit::Detach { number };
+    assert_eq!(apply(&detach, &named), Err(Conflict::StillNamed { table: SstId(9) }.into()));
+    named.runs.truncate(1);
+    let alone = apply(&detach, &named).unwrap();
+    assert_eq!((alone.ancestors.len(), alone.last_ancestor, alone.id), (0, 3, ManifestId(6)));
+}
