@@ -11,7 +11,7 @@
 //! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
-//! | [`clone`] | what a clone begins with, and the edits of its making and its pins |
+//! | [`clone`] | what a clone begins with, and what its maker does next |
 //! | [`naming`] | how checkpoints are asked for |
 //! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
@@ -38,10 +38,10 @@ pub mod state;
 #[cfg(test)]
 mod testing;
 
-pub use clone::{CloneEdit, CloneStep, PinEdit};
+pub use clone::CloneStep;
 pub use edit::{
-    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, Refusal, Release,
-    UpdateCheckpoints, replay_point,
+    ClaimWriter, CloneEdit, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, PinEdit,
+    Refusal, Release, UpdateCheckpoints, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -15,6 +15,7 @@
 //! - nobody: `features`, which every edit carries on;
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 
+pub(crate) mod clone;
 mod ingest;
 mod shared;
 

@@ -1,9 +1,9 @@
 use super::*;
-use crate::edit::{Edit, NewCheckpoint, UpdateCheckpoints};
+use crate::edit::{CloneEdit, Edit, NewCheckpoint, PinEdit, UpdateCheckpoints};
 use crate::invariant;
 use crate::state::CheckpointOwner;
 use crate::testing::{manifest, table};
-use siltstone_base::{Epoch, ManifestId, WalId};
+use siltstone_base::{CheckpointId, Epoch, ManifestId, SstId, TimelineId, WalId};
 
 const CLONE: DatabaseId = DatabaseId(500);
 const REQUEST: RequestId = RequestId(9);

@@ -14,17 +14,18 @@
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 
 mod checkpoint;
+mod clone;
 mod compaction;
 mod refusal;
 mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
+pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
-use crate::clone::{CloneEdit, PinEdit};
 use crate::invariant::INVARIANTS;
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
