@@ -62,6 +62,14 @@ pub trait Cursor {
     /// # Errors
     /// See [`Cursor::seek_first`].
     fn next(&mut self) -> Result<Step>;
+    /// On to the next key: as [`Cursor::next`], but of the entries of the key that it stands on it
+    /// may pass over all or some.
+    ///
+    /// # Errors
+    /// See [`Cursor::seek_first`].
+    fn next_key(&mut self) -> Result<Step> {
+        self.next()
+    }
     /// One entry back.
     ///
     /// # Errors

@@ -204,6 +204,25 @@ impl Cursor for MemCursor {
         Ok(self.run_ahead())
     }
 
+    /// Past the entries ahead that are of the same key. Where all of them are it searches for the
+    /// key behind: one search costs less than it takes to touch a hundred versions, and a key that
+    /// is written all the time has any number of them.
+    fn next_key(&mut self) -> Result<Step> {
+        let rest = self.ahead.len() - self.at.min(self.ahead.len());
+        if rest < 2 || self.heads.way() == Way::Backward {
+            return self.next();
+        }
+        let key = self.bytes_of(0, Place::key_range);
+        if let Some(passed) = (1..rest).find(|&at| self.bytes_of(at, Place::key_range) != key) {
+            self.at += passed;
+            return Ok(Step::Ready);
+        }
+        // The least key above it.
+        let behind = [key, &[0]].concat();
+        self.first = self.reach.min(FIRST_REACH);
+        self.seek(&behind, Seq::MAX)
+    }
+
     fn prev(&mut self) -> Result<Step> {
         if self.ahead.is_empty() || self.heads.way() == Way::Forward {
             let (key, seq) = self.standing()?;

@@ -188,6 +188,46 @@ proptest! {
     }
 
     #[test]
+    fn the_next_key_is_never_passed_over(
+        shape in shapes(),
+        batches in prop::collection::vec(prop::collection::vec(ops(), 1..20), 1..12),
+        hot in 0..200u64,
+        from in keys(),
+        moves in prop::collection::vec(0..4u8, 1..60),
+    ) {
+        let mut batches = batches;
+        batches.extend((0..hot).map(|n| vec![put(b"a", &n.to_le_bytes())]));
+        let (table, model) = fill(&shape, &batches, 0);
+        let rows: Vec<Row> = model.iter().map(model_row).collect();
+        let mut at = model.range(..(from.clone(), Reverse(u64::MAX))).count();
+        let mut cursor = table.cursor().expecting(u64::from(moves[0]) * 5);
+        cursor.seek(&from, Seq::MAX).unwrap();
+        for how in moves {
+            prop_assert_eq!(cursor.entry().map(row), rows.get(at).cloned());
+            let Some(key) = rows.get(at).map(|row| row.0.clone()) else { break };
+            match how {
+                0 => {
+                    cursor.prev().unwrap();
+                    at = at.checked_sub(1).unwrap_or(usize::MAX);
+                }
+                1 => {
+                    cursor.next().unwrap();
+                    at += 1;
+                }
+                _ => {
+                    // At least one entry on, at most to the first of another key.
+                    cursor.next_key().unwrap();
+                    let found = cursor.entry().map(row);
+                    let most = at + rows[at..].iter().take_while(|row| row.0 == key).count();
+                    let stands = (at + 1..=most).find(|at| rows.get(*at).cloned() == found);
+                    prop_assert!(stands.is_some());
+                    at = stands.unwrap_or(most);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn bad_bytes_insert_nothing(
         batch in prop::collection::vec(ops(), 1..10),
         cut in any::<prop::sample::Index>(),
@@ -275,6 +315,22 @@ fn many_sizes_of_batches_keep_order_and_versions() {
         let found = table.get(key, Seq(*seq)).map(|found| found.entry().seq);
         assert_eq!(found, Some(Seq(*seq)));
     }
+}
+
+#[test]
+fn a_key_of_any_number_of_versions_is_passed_in_a_few_moves() {
+    let hot = (0..10_000u64).map(|n| vec![put(b"hot", &n.to_le_bytes())]);
+    let batches: Vec<_> = hot.chain([vec![put(b"later", b"")]]).collect();
+    let (table, _) = fill(&Shape::default(), &batches, 0);
+    let mut cursor = table.cursor();
+    cursor.seek(b"hot", Seq::MAX).unwrap();
+    let mut moves = 0;
+    while cursor.user_key() == Some(b"hot") {
+        cursor.next_key().unwrap();
+        moves += 1;
+    }
+    assert_eq!(cursor.user_key(), Some(b"later".as_slice()));
+    assert!(moves <= 3, "{moves} moves");
 }
 
 #[test]

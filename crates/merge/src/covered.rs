@@ -127,6 +127,10 @@ impl<C: Cursor> Cursor for Covered<C> {
         self.moved(CoveredSide::Right, C::next)
     }
 
+    fn next_key(&mut self) -> Result<Step> {
+        self.moved(CoveredSide::Right, C::next_key)
+    }
+
     fn prev(&mut self) -> Result<Step> {
         self.moved(CoveredSide::Left, C::prev)
     }

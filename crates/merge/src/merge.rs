@@ -140,19 +140,24 @@ impl<C: Cursor> Merge<C> {
     ///
     /// # Errors
     /// What a source answers; Internal when the merge stands nowhere. It stands nowhere afterwards.
-    #[expect(clippy::indexing_slicing, reason = "tree[0] is a source while the merge stands")]
     pub fn advance(&mut self) -> Result<Step> {
+        let direction = self.direction;
+        self.move_winner(|source| match direction {
+            Direction::Forward => source.next(),
+            Direction::Backward => source.prev(),
+        })
+    }
+
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "tree[0] is a source while the merge stands")]
+    fn move_winner(&mut self, to: impl FnOnce(&mut C) -> Result<Step>) -> Result<Step> {
         if !matches!(self.state, State::Standing | State::Moving) {
             return Err(Error::internal("a merge was moved from nowhere"));
         }
         self.state = State::Nowhere;
         self.needed.clear();
         let winner = self.tree[0].source;
-        let source = &mut self.sources[winner];
-        let step = match self.direction {
-            Direction::Forward => source.next()?,
-            Direction::Backward => source.prev()?,
-        };
+        let step = to(&mut self.sources[winner])?;
         if let Step::NeedBlock(block) = step {
             self.needed.push(block);
             self.state = State::Moving;
@@ -338,6 +343,13 @@ impl<C: Cursor> Cursor for Merge<C> {
             return Err(Error::internal("a backward merge has no next"));
         }
         self.advance()
+    }
+
+    fn next_key(&mut self) -> Result<Step> {
+        if self.direction == Direction::Backward {
+            return self.next();
+        }
+        self.move_winner(C::next_key)
     }
 
     fn prev(&mut self) -> Result<Step> {

@@ -54,6 +54,8 @@ pub struct Visible<C> {
     one_by_one: u32,
     /// What that begins at when the next stretch is short.
     patience: u32,
+    /// The entry at hand is hidden, and so is everything behind it of its key.
+    hidden: bool,
     failed: Option<Error>,
 }
 
@@ -84,6 +86,7 @@ impl<C: Stretches> Visible<C> {
             jump: None,
             one_by_one: 0,
             patience: 1,
+            hidden: false,
             failed: None,
         }
     }
@@ -144,9 +147,12 @@ impl<C: Stretches> Visible<C> {
                 GroupVerdict::Entry | GroupVerdict::EntryIsItem | GroupVerdict::EntryMadeItem
             );
             if took == GroupVerdict::Entry {
+                self.hidden =
+                    !self.group.is_open() && entry.is_some_and(|entry| self.group.is_of(entry.key));
                 self.pass();
                 continue;
             }
+            self.hidden = false;
             let (at, (key, value)) = match (took, entry) {
                 (GroupVerdict::Entry | GroupVerdict::NothingYet, _) => continue,
                 (GroupVerdict::End, _) => return Ok(Step::End),
@@ -237,6 +243,7 @@ impl<C: Stretches> Visible<C> {
             return Ok(step);
         }
         match (self.direction, self.placed) {
+            (Direction::Forward, true) if self.hidden => self.cursor.next_key(),
             (Direction::Forward, true) => self.cursor.next(),
             (Direction::Backward, true) => self.cursor.prev(),
             (Direction::Forward, false) => self.range.seek_start(&mut self.cursor),

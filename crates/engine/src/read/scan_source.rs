@@ -80,6 +80,11 @@ impl Cursor for MemtablePart {
         self.settle(step, true)
     }
 
+    fn next_key(&mut self) -> Result<Step> {
+        let step = self.cursor.next_key()?;
+        self.settle(step, true)
+    }
+
     fn prev(&mut self) -> Result<Step> {
         let step = self.cursor.prev()?;
         self.settle(step, false)
@@ -155,6 +160,10 @@ impl Cursor for ScanSource {
 
     fn next(&mut self) -> Result<Step> {
         each!(self, cursor => cursor.next())
+    }
+
+    fn next_key(&mut self) -> Result<Step> {
+        each!(self, cursor => cursor.next_key())
     }
 
     fn prev(&mut self) -> Result<Step> {
