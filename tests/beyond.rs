@@ -160,7 +160,7 @@ fn while_the_cache_has_room_nothing_is_lent() {
 fn compressed_blocks_are_copied_as_ever() {
     let runtime = Runtime::new().unwrap();
     let store = LendingStore::new();
-    let squeezed = Options { compression: Codec::Zstd, ..options() };
+    let squeezed = Options { compression: Some(Codec::Zstd), ..options() };
     let env = task::tokio_env(runtime.handle().clone(), Arc::clone(&store) as _);
     let how = OpenOptions { options: squeezed, ..OpenOptions::default() };
     let db = runtime.block_on(Database::open(env, how)).unwrap();

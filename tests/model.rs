@@ -121,7 +121,7 @@ fn options() -> impl Strategy<Value = Options> {
                 },
                 l0_sst_size_bytes: l0,
                 block_bytes: block,
-                compression: codec,
+                compression: Some(codec),
                 filter_bits_per_key: bits,
                 block_cache_bytes: cache,
                 metadata_cache_bytes: cache,

@@ -22,8 +22,12 @@ fn open(runtime: &Runtime, path: &Path, codec: Codec, ranges: u64) -> Database {
     let store = LocalStore::new(path, effects.clone()).unwrap();
     let compaction =
         CompactionOptions { compaction_ranges: Some(ranges), ..CompactionOptions::default() };
-    let options =
-        Options { embedded_compactor: false, compression: codec, compaction, ..Options::default() };
+    let options = Options {
+        embedded_compactor: false,
+        compression: Some(codec),
+        compaction,
+        ..Options::default()
+    };
     let how = OpenOptions { options, ..OpenOptions::default() };
     runtime.block_on(Database::open(effects.with_store(store), how)).unwrap()
 }

@@ -35,7 +35,8 @@ def _named_options(
         try:
             options[name] = json.loads(text)
         except ValueError:
-            options[name] = None if text == "none" else text
+            # A codec may be called none; any other option that is none has no value.
+            options[name] = None if text == "none" and name != "compression" else text
     return options
 
 

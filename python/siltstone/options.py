@@ -58,7 +58,7 @@ class OptionValues(TypedDict, total=False):
     max_batch_bytes: Bytes
     transaction_window_bytes: Bytes
     block_bytes: Bytes
-    compression: Literal["none", "lz4", "zstd"]
+    compression: Literal["none", "lz4", "zstd"] | None
     filter_bits_per_key: int
     block_cache_bytes: Bytes
     metadata_cache_bytes: Bytes

@@ -420,6 +420,9 @@ def test_create_makes_one_and_refuses_another(tmp_path: Path) -> None:
     state = siltstone.admin.manifest(path)
     assert state["closed_cleanly"]
     assert state["settings"]["codec"] == "zstd"
+    plain = ["--path", str(tmp_path / "plain"), "create", "--option", "compression=none"]
+    assert CliRunner().invoke(main, plain).exit_code == 0
+    assert siltstone.admin.manifest(tmp_path / "plain")["settings"]["codec"] == "none"
     done = CliRunner().invoke(main, ["--path", path, "create", "--json"])
     assert done.exit_code == 1
     assert done.stderr.startswith("Error: Conflict: there is a database at ")

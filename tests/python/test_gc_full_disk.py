@@ -79,6 +79,21 @@ with siltstone.open(database, options=small) as db:
 assert admin.verify(database).problem_count == 0
 """
 
+AT_CLOSE = """
+with siltstone.open(database, options={**small, "flush_interval": 60, "deadline": 20}) as db:
+    for round in range(12):
+        overwrite(db, round, 1500)
+    assert db.stats().compactions > 0
+    for number in range(300):
+        db.put(b"last%06d" % number, os.urandom(1000))
+    fill()
+    os.truncate(filler, os.path.getsize(filler) - 65536)
+os.remove(filler)
+with siltstone.open(database, options=small) as db:
+    assert db[b"round"] == b"11" and len(list(db.scan(prefix=b"last"))) == 300
+assert admin.verify(database).problem_count == 0
+"""
+
 
 def run(folder: Path, program: str) -> None:
     mounts = [*MOUNT, "mount", "-t", "tmpfs", "tmpfs", folder]
@@ -99,3 +114,9 @@ def test_a_round_frees_a_disk_without_a_free_block(tmp_path: Path) -> None:
 def test_writing_goes_on_where_garbage_has_filled_the_disk(tmp_path: Path) -> None:
     """150 MB of overwrites on 48 MB, all within the grace period."""
     run(tmp_path, BY_ITSELF)
+
+
+def test_a_close_finds_room_for_what_it_writes(tmp_path: Path) -> None:
+    """The disk fills up behind the last write that was accepted: there is room for a boundary, none
+    for the log, and all there is to free is garbage within the grace period."""
+    run(tmp_path, AT_CLOSE)

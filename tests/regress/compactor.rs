@@ -479,7 +479,7 @@ fn peer_49_a_worker_writes_as_the_job_says() {
     let mut other = eager();
     other.block_bytes = 64 << 10;
     other.filter_bits_per_key = 0;
-    other.compression = Codec::Zstd;
+    other.compression = Some(Codec::Zstd);
     assert_eq!(bytes(eager()), bytes(other));
 }
 

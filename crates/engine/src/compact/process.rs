@@ -39,8 +39,8 @@ const LOOKS_BY_READ: u32 = 15;
 /// How to run a compactor in a process of its own.
 #[derive(Clone, Default)]
 pub struct CompactorOptions {
-    /// Options; those about reading and writing rows have no effect. With `compression` at none,
-    /// new tables have the codec that the database was made with.
+    /// Options; those about reading and writing rows have no effect. Where they say nothing of
+    /// `compression`, new tables have the codec that the database was made with.
     pub options: Options,
     /// The merge operator, by whose name the database was made.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
@@ -77,6 +77,8 @@ type Listener = Box<dyn Fn(CompactorEvent) + Send + Sync>;
 /// What its tasks share.
 pub(super) struct Process {
     pub(super) env: Env,
+    /// What new tables are packed with where it was said.
+    codec: Option<Codec>,
     pub(super) options: Options,
     workers: usize,
     pub(super) manifests: ManifestClient,
@@ -126,6 +128,7 @@ impl CompactorProcess {
         how: CompactorOptions,
         listener: impl Fn(CompactorEvent) + Send + Sync + 'static,
     ) -> Result<CompactorProcess> {
+        let codec = how.options.compression;
         let options = how.options.on(&*env.store);
         options.validate()?;
         let (env, requests) = count(env);
@@ -154,6 +157,7 @@ impl CompactorProcess {
             bytes,
             life,
             pace: Mutex::new(Pace { pause: options.compactors.poll_interval, looks: 0 }),
+            codec,
             options,
             listener: Box::new(listener),
         });
@@ -298,9 +302,9 @@ impl Host for Process {
     }
 
     fn codec(&self, state: &Manifest) -> String {
-        match self.options.compression {
-            Codec::None => state.settings.codec.clone(),
-            given => given.as_str().to_owned(),
+        match self.codec {
+            None => state.settings.codec.clone(),
+            Some(given) => given.as_str().to_owned(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! One round: the machine says what to ask the store for, this asks.
 
+use super::around;
 use super::due::LastRound;
 use super::report::GcReport;
 use crate::io::progress::Progress;
@@ -31,6 +32,11 @@ const READ_AHEAD: usize = 32;
 /// What a round lists. Staged ingests are not the collector's.
 const FOLDERS: [&str; 5] =
     [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
+
+/// How often a boundary is tried on a store that is full, and the pause between: what takes the last
+/// block while it is being written gives it back when it fails.
+const TRIES_FOR_ROOM: u32 = 8;
+const PAUSE_FOR_ROOM: Duration = Duration::from_millis(25);
 
 /// Cut-offs of rounds that go by no clock: nothing is old, everything is.
 const NEVER: UnixMillis = UnixMillis(0);
@@ -391,13 +397,21 @@ impl<'a> Round<'a> {
             let bytes = codec::encode_boundary(id, self.database, object, attempt);
             self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
         }
-        match &mut self.creating {
-            Some((_, creating)) => {
-                let outcome = creating.once(self.objects, name).await?;
-                let full = creating.trouble().filter(|trouble| is_full(trouble));
-                full.map_or(Ok(outcome), |full| Err(full.clone().with("object", name)))
+        let Some((_, creating)) = &mut self.creating else {
+            return Err(Error::internal("a boundary is made from nothing"));
+        };
+        let mut tries = 1;
+        loop {
+            let outcome = creating.once(self.objects, name).await?;
+            let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) else {
+                return Ok(outcome);
+            };
+            if tries == TRIES_FOR_ROOM {
+                return Err(full.clone().with("object", name));
             }
-            None => Err(Error::internal("a boundary is made from nothing")),
+            tries += 1;
+            let clock = &self.objects.env.clock;
+            clock.sleep(around(&self.objects.env, PAUSE_FOR_ROOM)).await;
         }
     }
 

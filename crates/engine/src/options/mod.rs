@@ -50,8 +50,8 @@ pub struct Options {
     pub transaction_window_bytes: usize,
     /// Target size of a block of a table.
     pub block_bytes: usize,
-    /// Codec of the blocks.
-    pub compression: Codec,
+    /// Codec of the blocks; `None`: LZ4 in an object store, none in a folder and in memory.
+    pub compression: Option<Codec>,
     /// Bloom filter bits per key.
     pub filter_bits_per_key: u32,
     /// Memory for decoded blocks.
@@ -90,7 +90,7 @@ impl Default for Options {
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
-            compression: Codec::None,
+            compression: None,
             filter_bits_per_key: 10,
             block_cache_bytes: 512 << 20,
             metadata_cache_bytes: 64 << 20,
@@ -172,7 +172,10 @@ impl OptionInfo {
     /// Whether the option may be none, in this table.
     fn may_be_none(&self) -> bool {
         self.kind == OptionKind::Rate
-            || matches!(self.name, "gc.max_garbage_bytes" | "manifest_poll_interval")
+            || matches!(
+                self.name,
+                "compression" | "gc.max_garbage_bytes" | "manifest_poll_interval"
+            )
     }
 
     /// The range in words, for messages and documentation.
@@ -202,7 +205,9 @@ pub(crate) const NOT_BUILT: &[&str] = &["disk_cache_bytes", "disk_cache_path", "
 impl Options {
     /// These, with what the kind of store decides where nothing else was said.
     pub(crate) fn on(mut self, store: &dyn Store) -> Options {
-        self.compaction.own_space_amplification = store.profile().space_amplification;
+        let profile = store.profile();
+        self.compaction.own_space_amplification = profile.space_amplification;
+        self.compression = self.compression.or(Some(profile.codec));
         self
     }
 
@@ -334,7 +339,9 @@ impl Options {
             "max_batch_bytes" => int(self.max_batch_bytes),
             "transaction_window_bytes" => int(self.transaction_window_bytes),
             "block_bytes" => int(self.block_bytes),
-            "compression" => OptionValue::Text(self.compression.as_str().to_owned()),
+            "compression" => self
+                .compression
+                .map_or(OptionValue::Nothing, |codec| OptionValue::Text(codec.as_str().to_owned())),
             "filter_bits_per_key" => OptionValue::Int(u64::from(self.filter_bits_per_key)),
             "block_cache_bytes" => int(self.block_cache_bytes),
             "metadata_cache_bytes" => int(self.metadata_cache_bytes),
@@ -399,10 +406,15 @@ impl Options {
         Ok(())
     }
 
+    /// The codec of the blocks of new tables.
+    pub(crate) fn codec(&self) -> Codec {
+        self.compression.unwrap_or(Codec::None)
+    }
+
     pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
-            codec: self.compression,
+            codec: self.codec(),
             filter_bits_per_key: self.filter_bits_per_key,
         }
     }
@@ -417,11 +429,13 @@ fn known(group: &str) -> String {
     names.join(", ")
 }
 
-fn codec(value: &OptionValue) -> Result<Codec> {
+fn codec(value: &OptionValue) -> Result<Option<Codec>> {
     match value {
+        OptionValue::Nothing => return Ok(None),
         OptionValue::Text(name) => Codec::parse(name),
         _ => None,
     }
+    .map(Some)
     .ok_or_else(|| Error::invalid("compression takes none, lz4 or zstd"))
 }
 

@@ -2,6 +2,7 @@
 //! process knows, and asks the store nothing: an idle database is left alone. Between looks a round
 //! comes when there is more garbage than may stay, and when the store has no room left.
 
+use super::life::Phase;
 use super::state::Writer;
 use crate::gc::{Collector, Garbage, GcReport, around};
 use crate::io::supervise::caught;
@@ -105,7 +106,7 @@ struct RoundPacing {
     full_pause: Duration,
 }
 
-/// Runs until the handle begins to close or has ended.
+/// Runs until the handle has nothing more to write: what closing writes may need room too.
 pub(crate) async fn run(writer: Arc<Writer>) {
     let interval = writer.options.gc.interval;
     let mut turn =
@@ -116,10 +117,10 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         let done = {
             let collector = working.get_or_insert_with(|| at_open(&writer));
             let round = pin!(caught("collector", round_if_worth(&writer, collector, call)));
-            match select(round, pin!(ends(&writer))).await {
+            match select(round, pin!(stops(&writer, call))).await {
                 Either::Left((done, _)) => done,
                 // A round may stop anywhere.
-                Either::Right(_) => return,
+                Either::Right(_) => continue,
             }
         };
         let done = done.unwrap_or_else(|panicked| {
@@ -160,7 +161,7 @@ fn new_collector(writer: &Writer) -> Collector {
 const LONGEST: u32 = 8;
 /// Pauses between two rounds because the store is full: they double while nothing is freed.
 const FIRST_FULL_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(10);
+const LONGEST_FULL_PAUSE: Duration = Duration::from_secs(2);
 
 /// A round, if one is worth its requests. Answers how many objects it deleted.
 async fn round_if_worth(writer: &Writer, collector: &mut Collector, call: Call) -> Result<u64> {
@@ -217,7 +218,8 @@ pub(crate) async fn tidy(writer: &Writer, until: Duration) {
     }
 }
 
-/// Waits for the next reason to collect; `None` once the handle begins to close or has ended.
+/// Waits for the next reason to collect; `None` once nothing is written any more. Of a handle that
+/// closes only a full store is one.
 async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
     let clock = &writer.env.clock;
     let look = clock.sleep(around(&writer.env, turn.pause));
@@ -226,21 +228,32 @@ async fn called(writer: &Writer, turn: &RoundPacing) -> Option<Call> {
         clock.sleep(turn.full_from.saturating_sub(clock.monotonic())).await;
         writer.context.requests.full().await;
     });
-    let early = select(too_much, full);
-    match select(pin!(ends(writer)), select(look, early)).await {
+    let asked = async {
+        let asked = select(look, too_much);
+        match select(pin!(stops(writer, Call::Look)), asked).await {
+            Either::Left(_) => std::future::pending().await,
+            Either::Right((Either::Left(_), _)) => Call::Look,
+            Either::Right((Either::Right(_), _)) => Call::TooMuch,
+        }
+    };
+    match select(pin!(stops(writer, Call::Full)), select(pin!(asked), full)).await {
         Either::Left(_) => None,
-        Either::Right((Either::Left(_), _)) => Some(Call::Look),
-        Either::Right((Either::Right((Either::Left(_), _)), _)) => Some(Call::TooMuch),
-        Either::Right((Either::Right((Either::Right(_), _)), _)) => Some(Call::Full),
+        Either::Right((Either::Left((call, _)), _)) => Some(call),
+        Either::Right((Either::Right(_), _)) => Some(Call::Full),
     }
 }
 
-/// Completes when the handle begins to close or has ended.
-async fn ends(writer: &Writer) {
+/// Completes when a round for this reason is not wanted any more: as the handle begins to close,
+/// and where the store is full not before everything is written, or the handle has ended.
+async fn stops(writer: &Writer, call: Call) {
     loop {
         let mut changed = pin!(writer.life.changed.notified());
         changed.as_mut().enable();
-        if !writer.is_open() {
+        let wanted = match call {
+            Call::Look | Call::TooMuch => writer.is_open(),
+            Call::Full => writer.dead().is_none() && writer.life.phase() < Phase::Done,
+        };
+        if !wanted {
             return;
         }
         changed.await;

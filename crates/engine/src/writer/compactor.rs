@@ -50,7 +50,7 @@ impl Host for Writer {
     }
 
     fn codec(&self, _: &Manifest) -> String {
-        self.options.compression.as_str().to_owned()
+        self.options.codec().as_str().to_owned()
     }
 
     fn needs_compaction(&self) -> bool {

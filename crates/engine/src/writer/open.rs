@@ -175,7 +175,7 @@ async fn claimed_version(
 /// What this opener brings, to be recorded or checked.
 fn settings(how: &OpenOptions) -> Settings {
     Settings {
-        codec: how.options.compression.as_str().to_owned(),
+        codec: how.options.codec().as_str().to_owned(),
         filter: FILTER.to_owned(),
         merge_operator: how.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
         key_schema: None,
