@@ -57,4 +57,4 @@ pub use name::ObjectName;
 pub use operator::MergeOperator;
 pub use outcome::PutOutcome;
 pub use range_delete::{Cover, RangeDelete};
-pub use sst::SstDescriptor;
+pub use sst::{SstDescriptor, TablePart};

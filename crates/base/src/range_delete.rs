@@ -114,6 +114,15 @@ impl Cover {
         &self.spans
     }
 
+    /// Its part in `[start, end)` (`None`: no bound).
+    #[must_use]
+    pub fn within(self, start: Option<&[u8]>, end: Option<&[u8]>) -> Cover {
+        if start.is_none() && end.is_none() {
+            return self;
+        }
+        Cover::of(self.list.iter().filter_map(|one| one.within(start, end)).collect())
+    }
+
     /// Bytes of memory that it takes, about.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

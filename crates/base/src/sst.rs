@@ -70,7 +70,82 @@ pub struct SstDescriptor {
     pub sum: Option<EntrySum>,
 }
 
+/// What names a table in a state: an object may stand there more than once, each time with other
+/// keys in sight (RFC 0031).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TablePart {
+    /// The table.
+    pub id: SstId,
+    /// Where what is visible of it begins; `None`: with its first key.
+    pub visible_start: Option<Bytes>,
+}
+
+impl From<SstId> for TablePart {
+    /// A table of which no first keys are hidden.
+    fn from(id: SstId) -> TablePart {
+        TablePart { id, visible_start: None }
+    }
+}
+
 impl SstDescriptor {
+    /// What names it in a state.
+    #[must_use]
+    pub fn part(&self) -> TablePart {
+        TablePart { id: self.id, visible_start: self.visible_start.clone() }
+    }
+
+    /// Whether the two name the same part of the same object.
+    #[must_use]
+    pub fn is_part(&self, other: &SstDescriptor) -> bool {
+        self.id == other.id && self.visible_start == other.visible_start
+    }
+
+    /// Whether it has a visible range: some of its keys may be out of sight.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.visible_start.is_some() || self.visible_end.is_some()
+    }
+
+    /// The same object with all its keys in sight.
+    #[must_use]
+    pub fn whole(&self) -> SstDescriptor {
+        SstDescriptor { visible_start: None, visible_end: None, ..self.clone() }
+    }
+
+    /// The smallest key that may be visible.
+    #[must_use]
+    pub fn first_visible(&self) -> &Bytes {
+        self.visible_start.as_ref().map_or(&self.first_key, |start| start.max(&self.first_key))
+    }
+
+    /// A key at or above every visible one: it may be the end of the visible range, which is not.
+    #[must_use]
+    pub fn last_visible(&self) -> &Bytes {
+        self.visible_end.as_ref().map_or(&self.last_key, |end| end.min(&self.last_key))
+    }
+
+    /// Whether every visible key is below `key`.
+    #[must_use]
+    pub fn ends_below(&self, key: &[u8]) -> bool {
+        self.last_key.as_ref() < key
+            || self.visible_end.as_ref().is_some_and(|end| end.as_ref() <= key)
+    }
+
+    /// What of `[start, end)` is in sight (`None`: unbounded).
+    #[must_use]
+    pub fn in_sight<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+    ) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        let start = start.max(self.visible_start.as_deref());
+        let end = match (end, self.visible_end.as_deref()) {
+            (Some(end), Some(visible)) => Some(end.min(visible)),
+            (end, visible) => end.or(visible),
+        };
+        (start, end)
+    }
+
     /// Whether `key` may be in the table, by its bounds.
     #[must_use]
     pub fn covers(&self, key: &[u8]) -> bool {

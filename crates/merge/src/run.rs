@@ -3,18 +3,33 @@
 use bytes::Bytes;
 use siltstone_base::{Columns, Cursor, Entry, Error, Result, Seq, SstDescriptor, Step};
 
-/// Smallest and largest user key of a table, as the manifest names them.
+/// Smallest and largest visible user key of a table, as far as the manifest tells. Of two parts of
+/// one object only the visible range says which has a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableBounds {
     /// Smallest user key.
     pub first_key: Bytes,
     /// Largest user key.
     pub last_key: Bytes,
+    /// Whether the largest key is none of the table's: its visible range ends before it.
+    pub ends_before: bool,
 }
 
 impl From<&SstDescriptor> for TableBounds {
     fn from(table: &SstDescriptor) -> Self {
-        TableBounds { first_key: table.first_key.clone(), last_key: table.last_key.clone() }
+        TableBounds {
+            first_key: table.first_visible().clone(),
+            last_key: table.last_visible().clone(),
+            ends_before: table.visible_end.as_ref().is_some_and(|end| *end <= table.last_key),
+        }
+    }
+}
+
+impl TableBounds {
+    /// Whether all of the table is below `key`.
+    fn is_below(&self, key: &[u8]) -> bool {
+        let last = self.last_key.as_ref();
+        last < key || (self.ends_before && last == key)
     }
 }
 
@@ -46,8 +61,7 @@ fn enter<C: Cursor>(table: &mut C, side: RunSide) -> Result<Step> {
 /// Moves over tables in key order and touches only the one it stands in.
 ///
 /// The caller guarantees that tables come in key order and share no user key. Bounds may be wider
-/// than what a table shows (a clone by range hides part of it): a table that turns out to have
-/// nothing is passed over.
+/// than what a table shows: one that turns out to have nothing is passed over.
 pub struct RunCursor<C> {
     tables: Vec<(TableBounds, C)>,
     /// The table at hand; `tables.len()` when there is none.
@@ -131,7 +145,7 @@ impl<C: Cursor> Cursor for RunCursor<C> {
     }
 
     fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
-        let at = self.tables.partition_point(|(bounds, _)| bounds.last_key.as_ref() < key);
+        let at = self.tables.partition_point(|(bounds, _)| bounds.is_below(key));
         self.start(Some(at));
         self.drive(RunSide::Right, |table| table.seek(key, seq))
     }

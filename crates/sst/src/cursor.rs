@@ -3,7 +3,7 @@
 use crate::block::Block;
 use crate::table::Table;
 use bytes::Bytes;
-use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Result, Seq, Step};
+use siltstone_base::{BlockAddr, Columns, Cursor, Entry, Result, Seq, SstId, Step};
 use std::sync::Arc;
 
 /// Where a cursor finds decoded blocks: a cache, or what was fetched for it.
@@ -31,6 +31,8 @@ impl<S: BlockSource + ?Sized> BlockSource for &S {
 /// to the first one when it is repeated, even where the source remembers one block only.
 pub struct TableCursor<S: BlockSource> {
     table: Arc<Table>,
+    /// The table in the addresses of blocks that it needs.
+    name: SstId,
     blocks: S,
     /// The block that was used last.
     held: Option<(u32, Arc<Block>)>,
@@ -56,6 +58,7 @@ impl<S: BlockSource> TableCursor<S> {
         let visible_start = table.descriptor().visible_start.clone();
         let visible_end = table.descriptor().visible_end.clone();
         TableCursor {
+            name: table.descriptor().id,
             table,
             blocks,
             held: None,
@@ -72,6 +75,13 @@ impl<S: BlockSource> TableCursor<S> {
         TableCursor { held, ..TableCursor::new(table, blocks) }
     }
 
+    /// The same, which asks for its blocks as of table `name`: who has several parts of one table
+    /// tells by it which of them needs a block.
+    #[must_use]
+    pub fn named(self, name: SstId) -> Self {
+        TableCursor { name, ..self }
+    }
+
     /// The block it stands in and the position there, for whoever hands out a value as a slice of
     /// the block ([`Block::value_range`]). `None` exactly where [`Cursor::entry`] is.
     #[must_use]
@@ -84,6 +94,13 @@ impl<S: BlockSource> TableCursor<S> {
     #[must_use]
     pub fn table(&self) -> &Arc<Table> {
         &self.table
+    }
+
+    /// Whether all that stands behind a visible entry of `block` is visible too.
+    fn is_in_sight_onward(&self, block: &Block) -> bool {
+        self.visible_end.as_ref().is_none_or(|end| {
+            block.len().checked_sub(1).is_some_and(|last| block.key(last) < end.as_ref())
+        })
     }
 
     fn nowhere(&mut self) -> Step {
@@ -114,7 +131,7 @@ impl<S: BlockSource> TableCursor<S> {
         if self.held.as_ref().is_some_and(|(held, _)| *held == block) {
             return None;
         }
-        let addr = BlockAddr { sst: self.table.descriptor().id, block };
+        let addr = BlockAddr { sst: self.name, block };
         match self.blocks.block(addr) {
             Some(found) => {
                 self.held = Some((block, found));
@@ -262,9 +279,8 @@ impl<S: BlockSource> Cursor for TableCursor<S> {
     }
 
     fn plain(&self, seq: Seq, most: usize) -> usize {
-        let cut = self.visible_start.is_some() || self.visible_end.is_some();
         match self.standing() {
-            Some((block, position)) if !cut && block.is_plain(seq) => {
+            Some((block, position)) if block.is_plain(seq) && self.is_in_sight_onward(block) => {
                 most.min(block.len() - position)
             }
             _ => 0,

@@ -129,6 +129,12 @@ impl Table {
         if last_key != properties.last_key || !range_deletes.list().iter().all(starts_inside) {
             return Err(other_table("bounds"));
         }
+        // What is out of sight hides nothing: neither its own keys nor another table's.
+        #[cfg(not(mutation = "range_deletes_uncut"))]
+        let range_deletes = {
+            let (start, end) = descriptor.in_sight(None, None);
+            range_deletes.within(start, end)
+        };
         let envelope = footer.envelope;
         Ok(Table { descriptor, envelope, properties, filter, index, range_deletes })
     }
@@ -145,8 +151,8 @@ impl Table {
         &self.envelope
     }
 
-    /// Its range deletes. They hide entries that are older than they, here and in whatever is older
-    /// than the table.
+    /// Its range deletes, as far as they are visible. They hide entries that are older than they,
+    /// here and in whatever is older than the table.
     #[must_use]
     #[inline]
     pub fn range_deletes(&self) -> &Cover {
@@ -273,7 +279,9 @@ impl Table {
         let (position, last) = (block as usize, decoded.len() - 1);
         let starts_right = match position.checked_sub(1) {
             // Where there are range deletes, one of them may begin before.
-            None if self.range_deletes.is_empty() => decoded.key(0) == self.descriptor.first_key,
+            None if self.properties.range_deletes.is_none() => {
+                decoded.key(0) == self.descriptor.first_key
+            }
             None => decoded.key(0) >= self.descriptor.first_key.as_ref(),
             Some(before) => self.index.is_beyond(before, decoded.key(0), decoded.seq(0)),
         };

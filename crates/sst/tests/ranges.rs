@@ -94,6 +94,27 @@ fn numbers_that_the_manifest_overrules_are_its_own() {
     assert_eq!(table.range_deletes().at(b"a", Seq::MAX), Seq(40));
 }
 
+/// K7: the left half's delete of [a, z) must not hide the right half.
+#[test]
+fn what_is_out_of_sight_hides_nothing() {
+    let entries = [Owned::put(b"f", 5, b"v"), Owned::put(b"k", 9, b"v")];
+    let (bytes, descriptor) = built(&entries, &[range(b"b", b"g", 3), range(b"m", b"p", 12)]);
+    let cut = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| {
+        let [visible_start, visible_end] = [start, end].map(|key| key.map(Bytes::from_static));
+        open(&bytes, &SstDescriptor { visible_start, visible_end, ..descriptor.clone() }).unwrap()
+    };
+    assert_eq!(cut(Some(b"c"), Some(b"n")).range_deletes().list(), {
+        [range(b"m", b"n", 12), range(b"c", b"g", 3)]
+    });
+    assert_eq!(cut(None, Some(b"f")).range_deletes().list(), [range(b"b", b"f", 3)]);
+    // The first block begins behind a range delete, which is still the table's own.
+    let none = cut(Some(b"g"), Some(b"m"));
+    assert!(none.range_deletes().is_empty());
+    let block = none.block_range(0).unwrap();
+    let block = bytes.slice(block.start as usize..block.end as usize);
+    assert_eq!(none.decode_block(0, block).unwrap().entry(0).unwrap().key, b"f");
+}
+
 #[test]
 fn every_flipped_bit_of_the_tail_is_found() {
     let entries = [Owned::put(b"f", 5, b"v"), Owned::put(b"k", 9, b"v")];

@@ -75,6 +75,7 @@ fn tables(rows: &[Row], size: usize) -> Vec<(TableBounds, Vec<Row>)> {
     let bounds = |table: &[Row]| TableBounds {
         first_key: Bytes::copy_from_slice(&table[0].key),
         last_key: Bytes::copy_from_slice(&table[table.len() - 1].key),
+        ends_before: false,
     };
     for row in rows {
         if table.len() >= size && table[table.len() - 1].key != row.key {
@@ -82,7 +83,8 @@ fn tables(rows: &[Row], size: usize) -> Vec<(TableBounds, Vec<Row>)> {
             if tables.len().is_multiple_of(3) {
                 let hidden = [table_key(&tables), b"\x01".to_vec()].concat();
                 let hidden = Bytes::from(hidden);
-                let bounds = TableBounds { first_key: hidden.clone(), last_key: hidden };
+                let bounds =
+                    TableBounds { first_key: hidden.clone(), last_key: hidden, ends_before: false };
                 tables.push((bounds, Vec::new()));
             }
         }
@@ -123,6 +125,30 @@ proptest! {
                 (bounds, Rows::lacking(rows, seed, lacks))
             });
             agrees(&mut RunCursor::new(tables.collect()), direction, &expected);
+        }
+    }
+}
+
+/// Two parts of one object have its first and its last key. Each shows some of it.
+#[test]
+fn a_run_of_parts_of_one_table_finds_every_key_from_everywhere() {
+    let rows = [("b", 5), ("d", 4), ("d", 3), ("h", 2), ("k", 1)];
+    let rows = rows.map(|(key, n)| put(key, n, "v"));
+    for cut in ["a", "b", "c", "d", "e", "h", "i", "k", "l"] {
+        let (left, right): (Vec<Row>, Vec<Row>) =
+            rows.iter().cloned().partition(|row| row.key.as_slice() < cut.as_bytes());
+        let key = |key: &str| Bytes::copy_from_slice(key.as_bytes());
+        let bounds = |start: Option<&str>, end: Option<&str>| TableBounds {
+            first_key: key(start.map_or("b", |start| start.max("b"))),
+            last_key: key(end.map_or("k", |end| end.min("k"))),
+            ends_before: end.is_some_and(|end| end <= "k"),
+        };
+        let parts = [(bounds(None, Some(cut)), left), (bounds(Some(cut), None), right)];
+        for direction in [Direction::Forward, Direction::Backward] {
+            let parts = parts
+                .iter()
+                .map(|(bounds, rows)| (bounds.clone(), Rows::lacking(rows.clone(), 7, 0)));
+            agrees(&mut RunCursor::new(parts.collect()), direction, &rows);
         }
     }
 }
