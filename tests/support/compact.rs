@@ -6,7 +6,7 @@ use siltstone::store::conditional;
 use siltstone::{Env, Error};
 use siltstone_base::{
     AttemptId, BlockAddr, Envelope, JobId, ObjectId, ObjectKind, ObjectName, PutOutcome,
-    SstDescriptor, SstId, Step,
+    SstDescriptor, SstId, Step, TablePart,
 };
 use siltstone_manifest::{Edit, FinishCompaction, Manifest};
 use siltstone_merge::{Direction, Merge, Retain, Retention};
@@ -23,7 +23,7 @@ pub async fn everything(env: &Env) -> Result<usize, Error> {
     let claim = AttemptId(env.random_u128());
     let claimed = Edit::ClaimCompactor { writer: None, expected: known.compactor_epoch, claim };
     let state = commit(env, claimed, known).await?;
-    let remove: Vec<SstId> = state.tables().map(|table| table.id).collect();
+    let remove: Vec<TablePart> = state.tables().map(SstDescriptor::part).collect();
     if remove.is_empty() {
         return Ok(0);
     }

@@ -71,8 +71,7 @@ pub fn effective_seqs(table: &SstDescriptor) -> (Seq, Seq) {
 /// Whether every visible key of `left` sorts before every visible key of `right`.
 #[must_use]
 pub fn is_before(left: &SstDescriptor, right: &SstDescriptor) -> bool {
-    let start = right.visible_start.as_ref().map_or(&right.first_key, |v| v.max(&right.first_key));
-    left.last_key < *start || left.visible_end.as_ref().is_some_and(|end| end <= start)
+    left.ends_below(right.first_visible())
 }
 
 fn ascending<T>(items: &[T], in_order: impl Fn(&T, &T) -> bool) -> bool {
@@ -148,6 +147,7 @@ fn tables_well_formed(m: &Manifest) -> bool {
         located
             && table.job.is_none_or(|job| !job.is_none())
             && table.first_key <= table.last_key
+            && !Span::of(table).is_empty()
             && table.tail_offset < table.object_bytes
     })
 }
@@ -169,12 +169,14 @@ fn names_unique(m: &Manifest) -> bool {
         && names.all(|name| !name.is_none() && !seen.contains_key(name) && reserved.insert(*name))
 }
 
-/// Whether descriptors of one name are of one object, and show no key twice.
+/// Whether descriptors of one name are of one object, show no key twice, and can be told apart.
 fn are_parts_of_one(same: &mut [&SstDescriptor]) -> bool {
     same.sort_by(|left, right| left.visible_start.cmp(&right.visible_start));
     ascending(same, |left, right| {
         let object = |table: &SstDescriptor| (table.location, table.job, table.checksum);
-        object(left) == object(right) && !Span::of(left).meets(&Span::of(right))
+        object(left) == object(right)
+            && left.visible_start < right.visible_start
+            && !Span::of(left).meets(&Span::of(right))
     })
 }
 

@@ -12,6 +12,7 @@
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
 //! | [`clone`] | what a clone begins with, and what its maker does next |
+//! | [`compose`] | what clones are made of: tables cut to a range, databases side by side |
 //! | [`naming`] | how checkpoints are asked for |
 //! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
@@ -25,6 +26,7 @@
 pub mod clone;
 pub mod codec;
 pub mod compaction;
+pub mod compose;
 pub mod edit;
 pub mod features;
 pub mod gc;

@@ -7,7 +7,7 @@
 use crate::layer::Layer;
 use crate::state::Manifest;
 use bytes::Bytes;
-use siltstone_base::{Seq, SstDescriptor, SstId};
+use siltstone_base::{Seq, SstDescriptor, SstId, TablePart};
 use std::collections::{BTreeMap, HashSet};
 
 /// Where a span ends. `(key, true)` includes the key and `(key, false)` does not, so that the
@@ -26,10 +26,7 @@ impl Span {
     /// range leaves none.
     #[must_use]
     pub fn of(table: &SstDescriptor) -> Span {
-        let first = match &table.visible_start {
-            Some(start) => start.max(&table.first_key).clone(),
-            None => table.first_key.clone(),
-        };
+        let first = table.first_visible().clone();
         let last = (table.last_key.clone(), true);
         let end = match &table.visible_end {
             Some(end) => last.min((end.clone(), false)),
@@ -54,6 +51,12 @@ impl Span {
     #[must_use]
     pub fn end(&self) -> &Bytes {
         &self.end.0
+    }
+
+    /// Whether every key of it is below every key of `other`.
+    #[must_use]
+    pub fn is_before(&self, other: &Span) -> bool {
+        !self.reaches(&other.first)
     }
 
     /// The first key behind it.
@@ -158,13 +161,13 @@ impl Spans {
 /// is what will sink through it.
 pub(crate) fn first_passed(
     state: &Manifest,
-    going: &HashSet<SstId>,
+    going: &HashSet<TablePart>,
     destination: Layer,
 ) -> Option<(Layer, SstId)> {
     let mut sinking = Spans::default();
     for (layer, tables) in state.layers().filter(|(layer, _)| *layer >= destination) {
         let (go, stay): (Vec<_>, Vec<_>) =
-            tables.iter().partition(|table| going.contains(&table.id));
+            tables.iter().partition(|table| going.contains(&table.part()));
         if let Some(table) = stay.iter().find(|table| sinking.meets_table(table)) {
             return Some((layer, table.id));
         }

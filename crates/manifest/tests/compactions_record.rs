@@ -19,7 +19,7 @@ use siltstone_base::{
 use siltstone_manifest::compaction::{
     Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, Why,
 };
-use siltstone_manifest::{Conflict, Edit, Manifest, Refusal, SortedRun};
+use siltstone_manifest::{Conflict, Edit, L0Entry, Manifest, Refusal, SortedRun};
 use support::{ATTEMPT, DATABASE, OBJECT, damage, empty, framed_as, golden, table};
 
 const EPOCH: Epoch = Epoch(3);
@@ -168,13 +168,15 @@ fn a_record_is_no_manifest() {
 #[test]
 fn each_invariant_catches_its_breach() {
     type Breach = (&'static str, fn(&mut Compactions));
-    let breaches: [Breach; 16] = [
+    let breaches: [Breach; 17] = [
         ("records count from 1", |r| r.number = 0),
         ("records count from 1", |r| r.epoch = Epoch::NONE),
         ("jobs have identities", |r| r.jobs[1].id = r.jobs[0].id),
         ("inputs are named", |r| r.jobs[1].inputs.swap(0, 1)),
         ("inputs are named", |r| r.jobs[1].inputs[0].1.clear()),
-        ("inputs are named", |r| r.jobs[1].inputs[0].1 = vec![SstId(13)]),
+        ("inputs are named", |r| r.jobs[1].inputs[0].1 = vec![SstId(14); 2]),
+        // What is dropped is named without its layer.
+        ("inputs are named", |r| r.jobs[0].inputs[0].1 = vec![SstId(13)]),
         ("inputs are named", |r| r.jobs[1].destination = 7),
         ("inputs are named", |r| r.jobs[0].drops = vec![SstId(99)]),
         ("inputs are named", |r| r.jobs[0].drops = vec![SstId(11)]),
@@ -360,11 +362,14 @@ fn a_table_that_is_gone_is_told() {
     let gone = Err(Refusal::Conflict(Conflict::TableGone { table: SstId(14) }));
     assert_eq!(moved.merged(&empty()), gone);
     let mut state = empty();
-    let tables = [10, 11, 13, 14].map(|id| {
+    let [ten, eleven, thirteen, fourteen] = [10, 11, 13, 14].map(|id| {
         let key = [id as u8];
         table(id, [&key, &key], [1, 1])
     });
-    state.runs = vec![SortedRun { id: 6, tables: tables.to_vec() }];
+    // Each in the layer that the job has it from: elsewhere it would be another part of it.
+    let layer = |order, table| L0Entry { order, tables: vec![table] };
+    state.l0 = vec![layer(4, fourteen), layer(3, thirteen)];
+    state.runs = vec![SortedRun { id: 6, tables: vec![ten, eleven] }];
     let layers: Vec<Vec<u128>> = moved
         .merged(&state)
         .unwrap()

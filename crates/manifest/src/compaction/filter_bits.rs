@@ -25,8 +25,8 @@ pub fn filter_bits(state: &Manifest, work: &Work, bits: u32) -> u32 {
     for (layer, tables) in state.layers() {
         if layer == destination {
             let goes = |table: &&SstDescriptor| {
-                let inputs = work.inputs.iter().flat_map(|input| &input.tables);
-                inputs.map(|input| input.id).any(|id| id == table.id)
+                let inputs = work.inputs.iter().filter(|input| input.layer == layer);
+                inputs.flat_map(|input| &input.tables).any(|input| input.part() == table.part())
             };
             let stays = tables.iter().filter(|table| !goes(table));
             own += stays.map(|table| table.object_bytes).sum::<u64>();

@@ -8,12 +8,13 @@ use siltstone_base::{SstId, UnixMillis};
 use std::collections::HashSet;
 
 /// Everything into run 0, read wherever reading may free anything; `None` where nothing is to gain:
-/// no layer but one run, and no tombstones, range deletes or expired entries in it.
+/// no layer but one run, and no tombstones, range deletes or expired entries in it, and nothing out
+/// of sight.
 #[must_use]
 pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
     let garbage = state.tables().any(|table| {
         let expired = table.min_expiry.is_some_and(|at| at <= now);
-        table.tombstones > 0 || table.range_deletes.is_some() || expired
+        table.tombstones > 0 || table.range_deletes.is_some() || expired || table.is_cut()
     });
     let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
     let one_run = matches!(layers.as_slice(), [] | [Layer::Run(_)]);

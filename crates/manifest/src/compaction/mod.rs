@@ -39,4 +39,4 @@ pub use split::Anchor;
 pub use tiered::Tiered;
 pub use time_window::{TimeWindow, WindowBy};
 pub use valid::{Input, PlanRefusal, Running, validate};
-pub use work::{Facts, Group, KeyRange, Shaping, Work};
+pub use work::{Facts, Group, KeyRange, Shaping, Work, seen_output};

@@ -2,7 +2,7 @@
 
 use super::plan::{Pick, Plan, Source, Why};
 use super::valid::{Input, Running, validate};
-use super::work::{Facts, droppable};
+use super::work::{Facts, droppable, ids_of, repeated};
 use crate::invariant::effective_seqs;
 use crate::layer::Layer;
 use crate::span::Spans;
@@ -116,9 +116,7 @@ impl<'a> Draft<'a> {
             return false;
         }
         let Ok(inputs) = validate(self.view.state, &self.running, &plan) else { return false };
-        let names = |input: Input| {
-            (input.layer, input.tables.iter().map(|table| table.id).collect::<Vec<_>>())
-        };
+        let names = |input: Input| (input.layer, ids_of(&input.tables));
         self.running.push(Running {
             job: JobId::NONE,
             inputs: inputs.into_iter().map(names).collect(),
@@ -189,16 +187,19 @@ pub fn closed_over(state: &Manifest, seeds: &HashSet<SstId>, destination: u32) -
     let above = |layer: Layer| layer >= Layer::Run(destination);
     for (layer, tables) in state.layers().filter(|(layer, _)| above(*layer)) {
         let goes = |table: &&SstDescriptor| seeds.contains(&table.id) || sinking.meets_table(table);
-        let going: Vec<&SstDescriptor> = tables.iter().filter(goes).collect();
+        // A table is named with all its parts in the layer.
+        let names: HashSet<SstId> = tables.iter().filter(goes).map(|table| table.id).collect();
+        let of_names = |table: &&SstDescriptor| names.contains(&table.id);
+        let going: Vec<SstDescriptor> = tables.iter().filter(of_names).cloned().collect();
         if going.is_empty() {
             continue;
         }
         let pick = match going.len() == tables.len() {
             true => Pick::Whole,
-            false => Pick::Tables(going.iter().map(|table| table.id).collect()),
+            false => Pick::Tables(ids_of(&going)),
         };
         sources.push(Source { layer, pick });
-        sinking.add(going);
+        sinking.add(&going);
     }
     sources
 }
@@ -209,11 +210,15 @@ pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
     let state = draft.state();
     let taken = draft.running.iter().flat_map(|job| &job.inputs);
     let taken: HashSet<SstId> = taken.flat_map(|(_, tables)| tables.iter().copied()).collect();
-    let gone = droppable(state, |table| !taken.contains(&table.id), facts);
+    // A record could not say which part goes.
+    let repeated = repeated(state.tables());
+    let may_go =
+        |table: &SstDescriptor| !taken.contains(&table.id) && !repeated.contains(&table.id);
+    let gone = droppable(state, may_go, facts);
     let mut sources = Vec::new();
     for (layer, tables) in state.layers() {
-        let ids = tables.iter().map(|table| table.id);
-        let names: Vec<SstId> = ids.filter(|id| gone.contains(id)).collect();
+        let going = tables.iter().filter(|table| gone.contains(&table.part()));
+        let names: Vec<SstId> = going.map(|table| table.id).collect();
         if !names.is_empty() {
             sources.push(Source { layer, pick: Pick::Tables(names) });
         }

@@ -15,13 +15,14 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// What the bounds of tables tell: all of a table counts at its first key.
+    /// What the bounds of tables tell: all of a table counts at its first visible key.
     #[must_use]
     pub fn of_tables(tables: &[SstDescriptor]) -> Vec<Anchor> {
         Anchor::sum(
-            tables
-                .iter()
-                .map(|table| Anchor { key: table.first_key.clone(), bytes: table.object_bytes }),
+            tables.iter().map(|table| Anchor {
+                key: table.first_visible().clone(),
+                bytes: table.object_bytes,
+            }),
         )
     }
 

@@ -94,11 +94,15 @@ impl CompactionScheduler for TimeWindow {
 }
 
 /// Where the newest `keep` windows begin. Windows that only show inside a table count for nothing,
-/// so at least as many are kept.
+/// nor do those out of sight, so at least as many are kept.
 fn oldest_kept(view: &View<'_>, prefix_bytes: usize, keep: usize) -> Option<Bytes> {
     let tables = view.state.tables();
     let windows: BTreeSet<&[u8]> = tables
-        .flat_map(|table| [&table.first_key, &table.last_key])
+        .flat_map(|table| {
+            // Where the end is out of sight, nobody knows which key is the last before it.
+            let last = Some(&table.last_key).filter(|last| table.covers(last));
+            last.into_iter().chain([table.first_visible()])
+        })
         .map(|key| prefix(key, prefix_bytes))
         .collect();
     windows.iter().rev().nth(keep - 1).map(|window| Bytes::copy_from_slice(window))
@@ -133,14 +137,14 @@ impl TimeWindow {
         let mut windows: BTreeMap<&[u8], Vec<(Layer, Vec<&SstDescriptor>)>> = BTreeMap::new();
         for (layer, tables) in state.layers().filter(|(layer, _)| !layer.is_l0()) {
             for table in tables {
-                let window = windows.entry(prefix(&table.last_key, prefix_bytes)).or_default();
+                let window = windows.entry(prefix(table.last_visible(), prefix_bytes)).or_default();
                 match window.last_mut() {
                     Some((open, tables)) if *open == layer => tables.push(table),
                     _ => window.push((layer, vec![table])),
                 }
             }
         }
-        let newest = state.tables().map(|table| prefix(&table.last_key, prefix_bytes)).max();
+        let newest = state.tables().map(|table| prefix(table.last_visible(), prefix_bytes)).max();
         let bytes = |tables: &[&SstDescriptor]| -> u64 {
             tables.iter().fold(0, |sum, table| sum.saturating_add(table.object_bytes))
         };

@@ -11,7 +11,7 @@ use super::plan::{Pick, Plan, Source};
 use crate::layer::Layer;
 use crate::span::{Span, first_passed};
 use crate::state::Manifest;
-use siltstone_base::{Error, JobId, SstDescriptor, SstId};
+use siltstone_base::{Error, JobId, SstDescriptor, SstId, TablePart};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -20,7 +20,7 @@ use std::fmt;
 pub struct Running {
     /// The job; [`JobId::NONE`] for a plan that is to start.
     pub job: JobId,
-    /// The tables that it takes, layer by layer, newest first.
+    /// The tables that it takes, layer by layer, newest first: all parts of each in its layer.
     pub inputs: Vec<(Layer, Vec<SstId>)>,
     /// The run that its result comes to.
     pub destination: u32,
@@ -165,18 +165,18 @@ pub fn validate(
     }
     let inputs: Vec<Input> =
         plan.sources.iter().map(|source| find(state, source)).collect::<Result<_, _>>()?;
-    let going: HashSet<SstId> = ids(&inputs).collect();
+    let tables = inputs.iter().flat_map(|input| &input.tables);
+    let going: HashSet<TablePart> = tables.map(SstDescriptor::part).collect();
     if let Some((layer, table)) = first_passed(state, &going, destination) {
         return Err(PlanRefusal::Passed { layer, table });
     }
+    // By id alone: records of jobs name (layer, id), which must go on meaning the same parts of a
+    // table, so nobody else may take one, or bring one to that layer (rule K6).
+    let going: HashSet<SstId> = going.iter().map(|part| part.id).collect();
     for other in running {
         beside(state, plan.destination, &inputs, &going, other)?;
     }
     Ok(inputs)
-}
-
-fn ids(inputs: &[Input]) -> impl Iterator<Item = SstId> {
-    inputs.iter().flat_map(|input| &input.tables).map(|table| table.id)
 }
 
 fn in_order(sources: &[Source]) -> Result<(), PlanRefusal> {

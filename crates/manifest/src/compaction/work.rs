@@ -10,7 +10,7 @@ use crate::span::{Span, Spans};
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
-use siltstone_base::{Cover, Epoch, JobId, SstDescriptor, SstId, UnixMillis};
+use siltstone_base::{Cover, Epoch, JobId, SstDescriptor, SstId, TablePart, UnixMillis};
 use std::collections::{HashMap, HashSet};
 
 /// What decides which tables need not be read, fixed when a job starts.
@@ -26,10 +26,10 @@ pub struct Facts {
 
 impl Facts {
     /// Whether range deletes hide all of a table, for everybody: newer than it, without a gap from
-    /// its first key to its last.
+    /// its first visible key to its last.
     fn deletes(&self, table: &SstDescriptor) -> bool {
         let newest = table.seq_override.unwrap_or(table.max_seq);
-        let mut covered_to: &[u8] = &table.first_key;
+        let mut covered_to: &[u8] = table.first_visible();
         for span in self.deleted.spans() {
             if span.end.as_ref() <= covered_to {
                 continue;
@@ -38,7 +38,7 @@ impl Facts {
                 return false;
             }
             covered_to = &span.end;
-            if *covered_to > *table.last_key {
+            if table.ends_below(covered_to) {
                 return true;
             }
         }
@@ -140,9 +140,13 @@ impl Work {
         shaping: Shaping,
     ) -> Result<Work, PlanRefusal> {
         let inputs = validate(state, running, plan)?;
-        let going: HashSet<SstId> =
-            inputs.iter().flat_map(|input| &input.tables).map(|table| table.id).collect();
-        let drops = droppable(state, |table| going.contains(&table.id), facts);
+        let tables = || inputs.iter().flat_map(|input| &input.tables);
+        let going: HashSet<TablePart> = tables().map(SstDescriptor::part).collect();
+        // Records name what is dropped or moved by id alone (rule K6).
+        let repeated = repeated(tables());
+        let may_go =
+            |table: &SstDescriptor| going.contains(&table.part()) && !repeated.contains(&table.id);
+        let drops = droppable(state, may_go, facts);
         let mut work = Work {
             destination: plan.destination,
             inputs,
@@ -151,9 +155,9 @@ impl Work {
             groups: Vec::new(),
             cut_prefix_bytes: plan.cut_prefix_bytes,
         };
-        work.sort_out(state, &going, &drops, &PieceJudge { plan, facts, shaping });
-        work.leave_out_what_stays();
-        work.drops.extend(drops);
+        work.sort_out(state, &going, &drops, &PieceJudge { plan, facts, shaping, repeated });
+        work.leave_out_what_stays(&drops);
+        work.drops.extend(drops.into_iter().map(|part| part.id));
         work.drops.sort_unstable();
         Ok(work)
     }
@@ -179,7 +183,7 @@ impl Work {
     /// The job as other plans must mind it.
     #[must_use]
     pub fn running(&self, job: JobId) -> Running {
-        let names = |input: &Input| input.tables.iter().map(|table| table.id).collect();
+        let names = |input: &Input| ids_of(&input.tables);
         let inputs = self.inputs.iter().map(|input| (input.layer, names(input))).collect();
         Running { job, inputs, destination: self.destination }
     }
@@ -224,10 +228,10 @@ impl Work {
         outputs: Vec<SstDescriptor>,
         retire: Vec<JobId>,
     ) -> FinishCompaction {
-        let remove = self.inputs.iter().flat_map(|input| &input.tables).map(|table| table.id);
+        let remove = self.inputs.iter().flat_map(|input| &input.tables).map(SstDescriptor::part);
         let mut add = self.moves.clone();
         add.extend(outputs);
-        add.sort_by(|left, right| left.first_key.cmp(&right.first_key));
+        add.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
         let destination = self.destination;
         FinishCompaction { epoch, job, remove: remove.collect(), add, destination, retire }
     }
@@ -236,19 +240,20 @@ impl Work {
     fn sort_out(
         &mut self,
         state: &Manifest,
-        going: &HashSet<SstId>,
-        drops: &HashSet<SstId>,
+        going: &HashSet<TablePart>,
+        drops: &HashSet<TablePart>,
         judge: &PieceJudge<'_>,
     ) {
         let destination = Layer::Run(self.destination);
         let staying = |layer: Layer| {
             let tables = state.layers().filter(move |(each, _)| *each == layer);
-            tables.flat_map(|(_, tables)| tables).filter(|table| !going.contains(&table.id))
+            tables.flat_map(|(_, tables)| tables).filter(|table| !going.contains(&table.part()))
         };
         let older = state.layers().map(|(layer, _)| layer).filter(|layer| *layer < destination);
         let below = Spans::of(older.flat_map(staying));
         let kept = self.inputs.iter().flat_map(|input| &input.tables);
-        let kept: Vec<&SstDescriptor> = kept.filter(|table| !drops.contains(&table.id)).collect();
+        let kept: Vec<&SstDescriptor> =
+            kept.filter(|table| !drops.contains(&table.part())).collect();
         let separators = staying(destination).map(Span::of);
         let mut pieces = pieces(&kept, separators.collect(), &below, judge);
         join_small(&mut pieces, usize::from(judge.plan.cut_prefix_bytes));
@@ -267,24 +272,30 @@ impl Work {
         }
         // Within a piece tables stand by key; the merge wants the newest layer first.
         let layers = self.inputs.iter().enumerate();
-        let age: HashMap<SstId, usize> = layers
-            .flat_map(|(at, input)| input.tables.iter().map(move |table| (table.id, at)))
+        let age: HashMap<TablePart, usize> = layers
+            .flat_map(|(at, input)| input.tables.iter().map(move |table| (table.part(), at)))
             .collect();
         for group in &mut self.groups {
-            group.tables.sort_by_key(|table| age.get(&table.id).copied());
+            group.tables.sort_by_key(|table| age.get(&table.part()).copied());
         }
     }
 
-    /// A table that would move to where it is stays there.
-    fn leave_out_what_stays(&mut self) {
+    /// A table that would move to where it is stays there. Not beside one that is dropped above it
+    /// and shares keys with it: the commit knows what goes and what stays, and not that nothing of
+    /// what goes comes down; it would be refused for ever.
+    fn leave_out_what_stays(&mut self, drops: &HashSet<TablePart>) {
+        let inputs = self.inputs.iter().flat_map(|input| &input.tables);
+        let dropped = Spans::of(inputs.filter(|table| drops.contains(&table.part())));
         let destination = Layer::Run(self.destination);
         let there = self.inputs.iter().filter(|input| input.layer == destination);
-        let there: HashSet<SstId> = there.flat_map(|one| &one.tables).map(|one| one.id).collect();
-        let stays: HashSet<SstId> =
-            self.moves.iter().map(|table| table.id).filter(|id| there.contains(id)).collect();
-        self.moves.retain(|table| !stays.contains(&table.id));
+        let there: HashSet<TablePart> =
+            there.flat_map(|one| &one.tables).map(SstDescriptor::part).collect();
+        let stays = self.moves.iter().filter(|table| !dropped.meets_table(table));
+        let stays: HashSet<TablePart> = stays.map(SstDescriptor::part).collect();
+        let stays: HashSet<TablePart> = stays.intersection(&there).cloned().collect();
+        self.moves.retain(|table| !stays.contains(&table.part()));
         for input in &mut self.inputs {
-            input.tables.retain(|table| !stays.contains(&table.id));
+            input.tables.retain(|table| !stays.contains(&table.part()));
         }
         self.inputs.retain(|input| !input.tables.is_empty());
     }
@@ -300,7 +311,7 @@ pub fn droppable(
     state: &Manifest,
     candidates: impl Fn(&SstDescriptor) -> bool,
     facts: &Facts,
-) -> HashSet<SstId> {
+) -> HashSet<TablePart> {
     let mut below = Spans::default();
     let mut going = HashSet::new();
     let may_go = |table: &SstDescriptor| is_gone(table, facts) || facts.deletes(table);
@@ -313,7 +324,7 @@ pub fn droppable(
             candidates(table)
                 && (facts.deletes(table) || (is_gone(table, facts) && !below.meets_table(table)))
         });
-        going.extend(go.into_iter().map(|table| table.id));
+        going.extend(go.into_iter().map(SstDescriptor::part));
         below.add(stay);
     }
     going
@@ -322,7 +333,7 @@ pub fn droppable(
 fn is_gone(table: &SstDescriptor, facts: &Facts) -> bool {
     let expired = table.max_expiry.is_some_and(|at| at <= facts.now);
     let hides_only = table.tombstones == table.entries;
-    let below = facts.keep_from.as_ref().is_some_and(|from| table.last_key < *from);
+    let below = facts.keep_from.as_ref().is_some_and(|from| table.ends_below(from));
     (expired || hides_only || below) && table.range_deletes.is_none()
 }
 
@@ -331,6 +342,8 @@ struct PieceJudge<'a> {
     plan: &'a Plan,
     facts: &'a Facts,
     shaping: Shaping,
+    /// Tables that stand more than once among the inputs.
+    repeated: HashSet<SstId>,
 }
 
 impl PieceJudge<'_> {
@@ -340,7 +353,9 @@ impl PieceJudge<'_> {
         let garbage = table.tombstones > 0 || table.range_deletes.is_some() || expired;
         let tombstones = table.tombstones.saturating_mul(TOMBSTONES_WORTH_READING);
         let much = tombstones >= table.entries || table.range_deletes.is_some();
-        self.spans_a_cut(table) || (bottom && garbage && (self.plan.thorough || much))
+        let hides = table.is_cut() && self.plan.thorough;
+        let worth = hides || (bottom && garbage && (self.plan.thorough || much));
+        self.repeated.contains(&table.id) || self.spans_a_cut(table) || worth
     }
 
     /// Whether an output with its keys would have to end in between.
@@ -348,8 +363,41 @@ impl PieceJudge<'_> {
         let bytes = usize::from(self.plan.cut_prefix_bytes);
         // The bounds of range deletes are wider than what they hold: no output need end there.
         table.range_deletes.is_none()
-            && prefix(&table.first_key, bytes) != prefix(&table.last_key, bytes)
+            && prefix(table.first_visible(), bytes) != prefix(table.last_visible(), bytes)
     }
+}
+
+/// The names of `tables` in a plan or a record, where one says all parts of a table in its layer.
+pub(super) fn ids_of(tables: &[SstDescriptor]) -> Vec<SstId> {
+    let mut ids: Vec<SstId> = Vec::with_capacity(tables.len());
+    let mut seen = HashSet::with_capacity(tables.len());
+    ids.extend(tables.iter().map(|table| table.id).filter(|id| seen.insert(*id)));
+    ids
+}
+
+/// Those that stand more than once.
+pub(super) fn repeated<'a>(tables: impl Iterator<Item = &'a SstDescriptor>) -> HashSet<SstId> {
+    let mut seen = HashSet::new();
+    tables.map(|table| table.id).filter(|id| !seen.insert(*id)).collect()
+}
+
+/// `output` of a merge over `inputs`, whose last entry has the key `last`. A range delete that was
+/// cut where a visible range ends goes up to a key that it does not delete, and that is another
+/// table's, perhaps of the next range; no key below can be named as the table's last one. So the
+/// output ends, visibly, where that input did.
+#[must_use]
+pub fn seen_output<'a>(
+    output: SstDescriptor,
+    last: &[u8],
+    inputs: impl IntoIterator<Item = &'a SstDescriptor>,
+) -> SstDescriptor {
+    let reaches = |end: &Bytes| output.range_deletes.is_some() && *end == output.last_key;
+    if *last >= *output.last_key {
+        return output;
+    }
+    let mut ends = inputs.into_iter().filter_map(|table| table.visible_end.as_ref());
+    let visible_end = ends.find(|end| reaches(end)).cloned();
+    SstDescriptor { visible_end, ..output }
 }
 
 /// The first `bytes` bytes of a key, or all of a shorter one.

@@ -12,7 +12,7 @@ use crate::rules::{Rule, Rules};
 use crate::span::{Span, Spans, first_passed};
 use crate::state::RELEASED;
 use crate::state::{FinishedJob, Manifest, SortedRun};
-use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, SstId};
+use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, TablePart};
 use std::collections::HashSet;
 
 /// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the
@@ -23,8 +23,9 @@ pub struct FinishCompaction {
     pub epoch: Epoch,
     /// The job that ends.
     pub job: JobId,
-    /// Tables that go. All must be there (rule N3).
-    pub remove: Vec<SstId>,
+    /// Tables that go. All must be there (rule N3). Of an object that stands more than once only
+    /// the named parts go (rule K6): cousins share t, and "remove t" would take both halves.
+    pub remove: Vec<TablePart>,
     /// Tables that come, disjoint, key ascending. One that is also removed moves as it is.
     pub add: Vec<SstDescriptor>,
     /// The run they come to; no newer than any layer that a table leaves.
@@ -41,14 +42,14 @@ impl FinishCompaction {
         if next.finished_jobs.iter().any(|done| done.job == self.job) {
             return Err(Refusal::Invalid("a finished job is never finished again"));
         }
-        let going: HashSet<SstId> = self.remove.iter().copied().collect();
+        let going: HashSet<TablePart> = self.remove.iter().cloned().collect();
         if let Some((_, table)) = first_passed(next, &going, Layer::Run(self.destination)) {
             return Err(Conflict::Overlap { table }.into());
         }
         let (removed, oldest) = take_out(next, &going);
-        let taken: HashSet<SstId> = removed.iter().map(|table| table.id).collect();
+        let taken: HashSet<TablePart> = removed.iter().map(SstDescriptor::part).collect();
         if let Some(gone) = going.difference(&taken).min() {
-            return Err(Conflict::TableGone { table: *gone }.into());
+            return Err(Conflict::TableGone { table: gone.id }.into());
         }
         if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {
             return Err(Refusal::Invalid("rows sink: the destination is newer than an input"));
@@ -84,12 +85,15 @@ impl FinishCompaction {
 }
 
 /// Removes the tables in `going`; gives them and the oldest layer that one was in.
-fn take_out(next: &mut Manifest, going: &HashSet<SstId>) -> (Vec<SstDescriptor>, Option<Layer>) {
+fn take_out(
+    next: &mut Manifest,
+    going: &HashSet<TablePart>,
+) -> (Vec<SstDescriptor>, Option<Layer>) {
     let mut removed = Vec::new();
     let mut oldest = None;
     let mut take = |tables: &mut Vec<SstDescriptor>, layer: Layer| {
         let before = removed.len();
-        removed.extend(tables.extract_if(.., |table| going.contains(&table.id)));
+        removed.extend(tables.extract_if(.., |table| going.contains(&table.part())));
         let taken = removed.get(before).map(|table| table.id);
         if taken.is_some() {
             // Layers come newest first.
@@ -120,7 +124,7 @@ fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
     }
     if let Some(run) = next.runs.get_mut(place) {
         run.tables.extend_from_slice(add);
-        run.tables.sort_by(|left, right| left.first_key.cmp(&right.first_key));
+        run.tables.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
     }
 }
 

@@ -38,7 +38,7 @@ fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
     FinishCompaction {
         epoch: Epoch(1),
         job: JobId(301),
-        remove: remove.iter().map(|id| SstId(*id)).collect(),
+        remove: remove.iter().map(|id| SstId(*id).into()).collect(),
         add: vec![table(SstId(70), first, last, 1, 50)],
         destination,
         retire: vec![JobId(300)],

@@ -4,7 +4,7 @@
 use super::{Compactions, Job, JobRange};
 use crate::layer::Layer;
 use siltstone_base::SstId;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 type Predicate = (&'static str, fn(&Compactions) -> bool);
 
@@ -16,7 +16,7 @@ const INVARIANTS: [Predicate; 6] = [
         let mut seen = HashSet::new();
         record.jobs.iter().all(|job| !job.id.is_none() && seen.insert(job.id))
     }),
-    ("inputs are named newest first, each once", |record| record.jobs.iter().all(inputs)),
+    ("inputs are named newest first, each once a layer", |record| record.jobs.iter().all(inputs)),
     ("ranges ascend", |record| record.jobs.iter().all(ranges)),
     ("outputs ascend within their range", |record| {
         record.jobs.iter().flat_map(|job| &job.ranges).all(outputs)
@@ -35,11 +35,15 @@ impl Compactions {
 fn inputs(job: &Job) -> bool {
     let newest_first = job.inputs.is_sorted_by(|(newer, _), (older, _)| newer > older);
     let sinks = job.inputs.last().is_some_and(|(oldest, _)| *oldest >= Layer::Run(job.destination));
-    let mut seen = HashSet::new();
-    let once = job.inputs.iter().all(|(_, tables)| !tables.is_empty())
-        && job.input_ids().all(|id| !id.is_none() && seen.insert(id));
-    // Drops and moves are inputs, each one or the other.
-    newest_first && sinks && once && job.drops.iter().chain(&job.moves).all(|id| seen.remove(id))
+    let once = job.inputs.iter().all(|(_, tables)| {
+        let mut seen = HashSet::new();
+        !tables.is_empty() && tables.iter().all(|id| !id.is_none() && seen.insert(*id))
+    });
+    let mut layers_of: HashMap<SstId, usize> = HashMap::new();
+    job.input_ids().for_each(|id| *layers_of.entry(id).or_default() += 1);
+    // Drops and moves are inputs, each one or the other, and of one layer: no more is said of them.
+    let mut unread = job.drops.iter().chain(&job.moves);
+    newest_first && sinks && once && unread.all(|id| layers_of.remove(id) == Some(1))
 }
 
 fn ranges(job: &Job) -> bool {
@@ -58,8 +62,7 @@ fn ranges(job: &Job) -> bool {
 fn outputs(range: &JobRange) -> bool {
     let within = range.outputs.iter().all(|table| {
         table.first_key <= table.last_key
-            && range.holds(&table.first_key)
-            && range.holds(&table.last_key)
+            && range.holds(table)
             && table.tail_offset < table.object_bytes
     });
     within && range.outputs.is_sorted_by(|left, right| left.last_key < right.first_key)

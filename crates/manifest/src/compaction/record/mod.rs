@@ -27,9 +27,10 @@ use crate::span::Span;
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis,
+    AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, TablePart,
+    UnixMillis,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Names that a compaction job's record reserves (rule R1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +67,8 @@ pub struct Job {
     pub planned_on: ManifestId,
     /// When it was started; for people.
     pub started_at: UnixMillis,
-    /// What it takes, newest layer first. All other lists of inputs are parts of this.
+    /// What it takes, newest layer first. All other lists of inputs are parts of this. A table of a
+    /// layer means all its parts there; no other job may take one meanwhile (rule K6).
     pub inputs: Vec<(Layer, Vec<SstId>)>,
     /// The run that the result comes to.
     pub destination: u32,
@@ -145,9 +147,10 @@ impl JobRange {
         self.outputs.last().map(|table| &table.last_key)
     }
 
-    /// Whether `key` belongs to it.
-    fn holds(&self, key: &Bytes) -> bool {
-        self.keys.start <= *key && self.keys.end.as_ref().is_none_or(|end| key < end)
+    /// Whether every visible key of `table` belongs to it.
+    fn holds(&self, table: &SstDescriptor) -> bool {
+        let from = self.keys.start <= *table.first_visible();
+        from && self.keys.end.as_ref().is_none_or(|end| table.ends_below(end))
     }
 }
 
@@ -194,7 +197,7 @@ impl Job {
         Running { job: self.id, inputs: self.inputs.clone(), destination: self.destination }
     }
 
-    /// Every input.
+    /// Every input, once a layer.
     pub fn input_ids(&self) -> impl Iterator<Item = SstId> {
         self.inputs.iter().flat_map(|(_, tables)| tables.iter().copied())
     }
@@ -205,18 +208,15 @@ impl Job {
     /// `TableGone` when one is not there any more; then the job is to be given up.
     pub fn merged(&self, state: &Manifest) -> Result<Vec<Vec<SstDescriptor>>, Refusal> {
         let unread: HashSet<SstId> = self.drops.iter().chain(&self.moves).copied().collect();
-        let there: HashMap<SstId, &SstDescriptor> =
-            state.tables().map(|table| (table.id, table)).collect();
-        let find = |id: &SstId| match there.get(id) {
-            Some(table) => Ok((*table).clone()),
-            None => Err(Refusal::from(Conflict::TableGone { table: *id })),
-        };
-        let read = |tables: &Vec<SstId>| {
-            tables.iter().filter(|id| !unread.contains(id)).map(find).collect()
-        };
-        let layers: Vec<Vec<_>> =
-            self.inputs.iter().map(|(_, tables)| read(tables)).collect::<Result<_, _>>()?;
-        Ok(layers.into_iter().filter(|layer| !layer.is_empty()).collect())
+        let mut layers = Vec::with_capacity(self.inputs.len());
+        for (layer, names) in &self.inputs {
+            let read: Vec<SstId> =
+                names.iter().filter(|id| !unread.contains(id)).copied().collect();
+            if !read.is_empty() {
+                layers.push(parts_of(state, *layer, &read)?.into_iter().cloned().collect());
+            }
+        }
+        Ok(layers)
     }
 
     /// The commit that ends it on `state` under compactor `epoch`: with its outputs when it is
@@ -235,16 +235,20 @@ impl Job {
             let (remove, add) = (Vec::new(), Vec::new());
             return Ok(FinishCompaction { epoch, job, remove, add, destination, retire });
         }
-        let moves: HashSet<SstId> = self.moves.iter().copied().collect();
-        let mut add: Vec<SstDescriptor> =
-            state.tables().filter(|table| moves.contains(&table.id)).cloned().collect();
-        let there: HashSet<SstId> = add.iter().map(|table| table.id).collect();
-        if let Some(table) = moves.difference(&there).min() {
-            return Err(Conflict::TableGone { table: *table }.into());
+        let moved: HashSet<SstId> = self.moves.iter().copied().collect();
+        let mut add: Vec<SstDescriptor> = Vec::new();
+        let mut remove: Vec<TablePart> = Vec::new();
+        for (layer, names) in &self.inputs {
+            let moves: Vec<SstId> = names.iter().filter(|id| moved.contains(id)).copied().collect();
+            add.extend(parts_of(state, *layer, &moves)?.into_iter().cloned());
+            match parts_of(state, *layer, names) {
+                Ok(parts) => remove.extend(parts.into_iter().map(SstDescriptor::part)),
+                // The edit says which is gone, once it has looked at the epoch.
+                Err(_) => remove.extend(names.iter().copied().map(TablePart::from)),
+            }
         }
         add.extend(self.outputs().cloned());
-        add.sort_by(|left, right| left.first_key.cmp(&right.first_key));
-        let remove = self.input_ids().collect();
+        add.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
         Ok(FinishCompaction { epoch, job, remove, add, destination, retire })
     }
 
@@ -253,8 +257,10 @@ impl Job {
     /// has to be cut when the commit was not refused.
     #[must_use]
     pub fn recuts(&self, state: &Manifest) -> Vec<(SstId, Vec<Bytes>)> {
-        let inputs: HashSet<SstId> = self.input_ids().collect();
-        let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
+        let destination = Layer::Run(self.destination);
+        let inputs = self.inputs.iter().filter(|(layer, _)| *layer == destination);
+        let inputs: HashSet<SstId> = inputs.flat_map(|(_, names)| names.iter().copied()).collect();
+        let staying = state.layer(destination).unwrap_or_default();
         let staying: Vec<&SstDescriptor> =
             staying.iter().filter(|table| !inputs.contains(&table.id)).collect();
         let outputs = self.ranges.iter().flat_map(|range| &range.outputs);
@@ -266,6 +272,33 @@ impl Job {
             (!cuts.is_empty()).then_some((output.id, cuts))
         });
         over.collect()
+    }
+}
+
+/// All parts of the tables `names` in `layer`, key ascending.
+///
+/// # Errors
+/// `TableGone` where there is none of one.
+fn parts_of<'s>(
+    state: &'s Manifest,
+    layer: Layer,
+    names: &[SstId],
+) -> Result<Vec<&'s SstDescriptor>, Refusal> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut gone: HashSet<SstId> = names.iter().copied().collect();
+    let wanted = gone.clone();
+    let tables = state.layer(layer).unwrap_or_default().iter();
+    let parts: Vec<&SstDescriptor> = tables
+        .filter(|table| wanted.contains(&table.id))
+        .inspect(|table| {
+            gone.remove(&table.id);
+        })
+        .collect();
+    match gone.into_iter().min() {
+        None => Ok(parts),
+        Some(table) => Err(Conflict::TableGone { table }.into()),
     }
 }
 

@@ -109,7 +109,7 @@ proptest! {
         let finish = Edit::FinishCompaction(crate::FinishCompaction {
             epoch: Epoch(1),
             job: JobId(1),
-            remove: going,
+            remove: going.into_iter().map(Into::into).collect(),
             add: Vec::new(),
             destination,
             retire: Vec::new(),

@@ -1,6 +1,8 @@
 use super::*;
+use crate::edit::Edit;
 use crate::state::{L0Entry, SortedRun};
 use crate::testing::{empty, table};
+use siltstone_base::{AttemptId, RangeDelete, Seq};
 
 /// A table of 100 bytes and 10 entries over `[first, last]`.
 fn one(id: u128, first: &[u8], last: &[u8]) -> SstDescriptor {
@@ -55,7 +57,7 @@ fn what_meets_nothing_moves_and_the_rest_is_merged() {
     );
     // Tables 2 and 3 are where they would move to.
     let finish = work.finish(Epoch(1), JobId(1), vec![one(9, b"d", b"g")], vec![]);
-    assert_eq!(finish.remove, vec![SstId(22), SstId(11), SstId(1)]);
+    assert_eq!(finish.remove, [SstId(22), SstId(11), SstId(1)].map(TablePart::from));
     assert_eq!(ids(&finish.add), vec![22, 9]);
     assert_eq!(work.read_bytes(), 200);
 }
@@ -91,4 +93,23 @@ fn ranges_cover_each_group_and_no_more() {
     // Without anchors the bounds of the tables have to do: nothing to cut at here.
     assert_eq!(work.ranges(&[], 4, 100).len(), 2);
     assert_eq!(work.ranges(&anchors, 4, 100_000).len(), 2);
+}
+
+/// What is dropped comes down nowhere, and a commit cannot know that: it takes what the dropped
+/// would pass out and in again.
+#[test]
+fn what_stays_below_a_dropped_table_moves_to_where_it_is() {
+    let mut state = tree(&[(2, vec![one(22, b"b", b"c")])], &[(0, vec![one(1, b"a", b"z")])]);
+    (state.flushed_seq, state.last_l0_order) = (Seq(9), 2);
+    (state.compactor_epoch, state.compactor_claim) = (Epoch(1), AttemptId(1));
+    let deleted = Cover::of(vec![RangeDelete::new(b"b", b"d", Seq(9))]);
+    let facts = Facts { deleted, ..Facts::default() };
+    let plan = "L0:2, 0 -> 0".parse().unwrap();
+    let shaping = Shaping { target_sst_bytes: 1000, min_move_bytes: 10 };
+    let work = Work::of(&state, &[], &plan, &facts, shaping).unwrap();
+    assert_eq!((work.drops.clone(), ids(&work.moves)), (vec![SstId(22)], vec![1]));
+    assert!(work.is_metadata_only());
+    let finish = work.finish(Epoch(1), JobId(1), vec![], vec![]);
+    let next = Edit::FinishCompaction(finish).apply(&state).unwrap();
+    assert_eq!(next.tables().map(|table| table.id).collect::<Vec<_>>(), [SstId(1)]);
 }

@@ -155,7 +155,7 @@ impl World {
         let finish = FinishCompaction {
             epoch: Epoch(1),
             job: JobId(1),
-            remove: vec![SstId(remove)],
+            remove: vec![SstId(remove).into()],
             add: vec![table(SstId(add), b"a", b"z", 1, 1)],
             destination: 0,
             retire: vec![],

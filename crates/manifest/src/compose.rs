@@ -1,0 +1,300 @@
+//! What clones are made of: the tables of other databases, cut to a range of keys and laid side by
+//! side (rules K6 and K7, RFC 0031). Pure: who pins them, copies the rows of logs and commits is
+//! the clone's maker.
+//!
+//! ```text
+//! state ─ project ─► Composition ─ located ─► numbered ─ topped ─► with rows of its log ┐
+//! state ─ project ─► …                                                                 ├─ unite ─►
+//! ```
+
+use crate::span::Span;
+use crate::state::{L0Entry, Manifest, SortedRun};
+use bytes::Bytes;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{DatabaseId, Error, Result, Seq, SstDescriptor, SstId, UnixMillis};
+use std::collections::{HashMap, HashSet};
+use std::iter::repeat_with;
+
+/// Keys from `start` on, before `end`; `None`: no bound.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct VisibleRange {
+    /// The first key.
+    pub start: Option<Bytes>,
+    /// The key it ends before.
+    pub end: Option<Bytes>,
+}
+
+impl VisibleRange {
+    /// Whether it hides nothing.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        self.start.is_none() && self.end.is_none()
+    }
+
+    /// Whether it holds a key at all.
+    ///
+    /// # Errors
+    /// Invalid, when its start is not below its end.
+    pub fn check(&self) -> Result<()> {
+        match (&self.start, &self.end) {
+            (Some(start), Some(end)) if start >= end => {
+                Err(Error::invalid("a range of keys needs a start below its end")
+                    .with("start", start.escape_ascii())
+                    .with("end", end.escape_ascii()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The table as it is seen through the range; `None` where nothing of it is. A bound that hides
+    /// nothing more is not written: a table that lies inside whole stays what it was.
+    #[must_use]
+    pub fn cut(&self, table: &SstDescriptor) -> Option<SstDescriptor> {
+        let start = self.start.as_ref().filter(|start| *start > table.first_visible());
+        let end = self.end.as_ref().filter(|end| !table.ends_below(end));
+        let mut cut = table.clone();
+        if let Some(start) = start {
+            cut.visible_start = Some(start.clone());
+        }
+        if let Some(end) = end {
+            cut.visible_end = Some(end.clone());
+        }
+        (!Span::of(&cut).is_empty()).then_some(cut)
+    }
+
+    fn cut_all(&self, tables: &[SstDescriptor]) -> Vec<SstDescriptor> {
+        tables.iter().filter_map(|table| self.cut(table)).collect()
+    }
+}
+
+/// The tables of a state, and the numbers that go with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Composition {
+    /// L0, newest first.
+    pub l0: Vec<L0Entry>,
+    /// The largest order ever given there.
+    pub last_l0_order: u64,
+    /// Sorted runs, newest first.
+    pub runs: Vec<SortedRun>,
+    /// Every number of its history up to here was used.
+    pub flushed_seq: Seq,
+    /// The oldest number that somebody may read at.
+    pub floor: Seq,
+    /// The latest commit time of what is in its tables.
+    pub commit_time: UnixMillis,
+}
+
+/// What `state` shows through `range` (rule K7). All keys: all of it, as it is.
+#[must_use]
+pub fn project(state: &Manifest, range: &VisibleRange) -> Composition {
+    let whole = Composition {
+        l0: state.l0.clone(),
+        last_l0_order: state.last_l0_order,
+        runs: state.runs.clone(),
+        flushed_seq: state.flushed_seq,
+        floor: state.floor,
+        commit_time: state.commit_time,
+    };
+    whole.cut(range)
+}
+
+impl Composition {
+    /// What of it shows through `range`. Ranges only narrow.
+    #[must_use]
+    pub fn cut(mut self, range: &VisibleRange) -> Composition {
+        if range.is_all() {
+            return self;
+        }
+        self.l0.iter_mut().for_each(|entry| entry.tables = range.cut_all(&entry.tables));
+        self.runs.iter_mut().for_each(|run| run.tables = range.cut_all(&run.tables));
+        self.l0.retain(|entry| !entry.tables.is_empty());
+        self.runs.retain(|run| !run.tables.is_empty());
+        self
+    }
+
+    /// Every table, L0 newest first, then the runs.
+    pub fn tables(&self) -> impl Iterator<Item = &SstDescriptor> {
+        let l0 = self.l0.iter().flat_map(|entry| &entry.tables);
+        l0.chain(self.runs.iter().flat_map(|run| &run.tables))
+    }
+
+    fn tables_mut(&mut self) -> impl Iterator<Item = &mut SstDescriptor> {
+        let l0 = self.l0.iter_mut().flat_map(|entry| &mut entry.tables);
+        l0.chain(self.runs.iter_mut().flat_map(|run| &mut run.tables))
+    }
+
+    /// Where its tables lie, as the state it came from says it: what is to be pinned, and no more.
+    #[must_use]
+    pub fn places(&self) -> HashSet<SstLocation> {
+        self.tables().map(|table| table.location).collect()
+    }
+
+    /// The same for another database: `number_of` a place is that of its ancestor entry there.
+    ///
+    /// # Errors
+    /// Internal, where a place has none.
+    pub fn located(mut self, number_of: impl Fn(SstLocation) -> Option<u32>) -> Result<Self> {
+        for table in self.tables_mut() {
+            let number = number_of(table.location).ok_or_else(|| {
+                Error::internal("a table of a clone lies nowhere").with("table", table.id)
+            })?;
+            table.location = SstLocation::Ancestor(number);
+        }
+        Ok(self)
+    }
+
+    /// The same with a newest layer of disjoint `tables`, key ascending, which hold what is newer
+    /// up to `flushed_seq` (rule K2).
+    #[must_use]
+    pub fn topped(mut self, tables: Vec<SstDescriptor>, flushed_seq: Seq) -> Composition {
+        self.flushed_seq = self.flushed_seq.max(flushed_seq);
+        if !tables.is_empty() {
+            self.last_l0_order = self.last_l0_order.saturating_add(1);
+            self.l0.insert(0, L0Entry { order: self.last_l0_order, tables });
+        }
+        self
+    }
+
+    /// The smallest range that holds all that is visible; `None` where nothing is.
+    #[must_use]
+    pub fn hull(&self) -> Option<Span> {
+        Span::hull(self.tables().map(Span::of).filter(|span| !span.is_empty()))
+    }
+
+    /// Makes it the tables of `next`.
+    pub fn fill(self, next: &mut Manifest) {
+        next.l0 = self.l0;
+        next.last_l0_order = self.last_l0_order;
+        next.l0_last_compacted = None;
+        next.runs = self.runs;
+        next.flushed_seq = self.flushed_seq;
+        next.floor = self.floor;
+        next.commit_time = self.commit_time;
+        next.tables_since = next.id;
+    }
+}
+
+/// One of the databases that are to be united.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it is called in refusals: where it lives.
+    pub name: String,
+    /// Its tables, as the new database names them.
+    pub tables: Composition,
+}
+
+/// Databases of disjoint ranges as one (rule K6). Keys are never shared, so numbers of two parts
+/// are never compared, and all of them stay. `database_of` a place is the identity of what lies
+/// there.
+///
+/// # Errors
+/// Invalid, naming both parts and the keys, where their ranges meet; Corruption where one name
+/// stands for two tables.
+pub fn unite(
+    parts: Vec<Part>,
+    database_of: impl Fn(SstLocation) -> Option<DatabaseId>,
+) -> Result<Composition> {
+    let mut spanned: Vec<(Option<Span>, Part)> =
+        parts.into_iter().map(|part| (part.tables.hull(), part)).collect();
+    // Those that show nothing come first.
+    spanned.sort_by(|left, right| left.0.cmp(&right.0));
+    for ((left, left_part), (right, right_part)) in spanned.iter().zip(spanned.iter().skip(1)) {
+        if let (Some(left), Some(right)) = (left, right)
+            && !left.is_before(right)
+        {
+            return Err(meet((left, left_part), (right, right_part)));
+        }
+    }
+    let mut parts: Vec<Composition> = spanned.into_iter().map(|(_, part)| part.tables).collect();
+    if let [_] = parts.as_slice() {
+        return Ok(parts.pop().unwrap_or_default());
+    }
+    let mut united = side_by_side(parts);
+    one_place_each(&mut united, database_of)?;
+    Ok(united)
+}
+
+fn meet((left, left_part): (&Span, &Part), (right, right_part): (&Span, &Part)) -> Error {
+    Error::invalid(
+        "the databases overlap, and nobody can tell whose value of a key is newer; cut them to \
+         ranges that do not",
+    )
+    .with("one", &left_part.name)
+    .with("has keys to", left.end().escape_ascii())
+    .with("other", &right_part.name)
+    .with("has keys from", right.first().escape_ascii())
+}
+
+/// The k-th newest layers of L0 share one, and the k-th last runs do: as deep as the deepest part.
+/// Parts come by key.
+fn side_by_side(parts: Vec<Composition>) -> Composition {
+    let most = |count: fn(&Composition) -> usize| parts.iter().map(count).max().unwrap_or(0);
+    let (layers, runs) = (most(|part| part.l0.len()), most(|part| part.runs.len()));
+    let mut l0: Vec<Vec<SstDescriptor>> = repeat_with(Vec::new).take(layers).collect();
+    // The last one first.
+    let mut sorted: Vec<Vec<SstDescriptor>> = repeat_with(Vec::new).take(runs).collect();
+    let mut united = Composition::default();
+    for part in parts {
+        united.flushed_seq = united.flushed_seq.max(part.flushed_seq);
+        united.floor = united.floor.max(part.floor);
+        united.commit_time = united.commit_time.max(part.commit_time);
+        for (layer, entry) in l0.iter_mut().zip(part.l0) {
+            layer.extend(entry.tables);
+        }
+        for (run, of_part) in sorted.iter_mut().zip(part.runs.into_iter().rev()) {
+            run.extend(of_part.tables);
+        }
+    }
+    let orders = 1..=layers as u64;
+    united.last_l0_order = layers as u64;
+    let entries = orders.rev().zip(l0);
+    united.l0 = entries.map(|(order, tables)| L0Entry { order, tables }).collect();
+    let runs = (0u32..).zip(sorted).map(|(id, tables)| SortedRun { id, tables });
+    united.runs = runs.collect();
+    united.runs.reverse();
+    united
+}
+
+/// One object through two parts, each with a pin of its own in the database that has it: both name
+/// it where the first one does.
+fn one_place_each(
+    united: &mut Composition,
+    database_of: impl Fn(SstLocation) -> Option<DatabaseId>,
+) -> Result<()> {
+    let mut first: HashMap<SstId, SstDescriptor> = HashMap::new();
+    for table in united.tables_mut() {
+        let Some(known) = first.get(&table.id) else {
+            first.insert(table.id, table.clone());
+            continue;
+        };
+        let object = |table: &SstDescriptor| (database_of(table.location), table.job);
+        let same = object(known) == object(table) && known.checksum == table.checksum;
+        if !same {
+            return Err(
+                Error::corruption("two databases have tables of one name").with("table", table.id)
+            );
+        }
+        table.location = known.location;
+    }
+    Ok(())
+}
+
+/// Whether databases may become one: each process must agree on what is in the settings.
+///
+/// # Errors
+/// Invalid, naming the part and what differs.
+pub fn check_alike<'a>(states: impl IntoIterator<Item = (&'a str, &'a Manifest)>) -> Result<()> {
+    let mut states = states.into_iter();
+    let Some((one, first)) = states.next() else { return Ok(()) };
+    for (other, state) in states {
+        let named = |error: Error| error.with("one", one).with("other", other);
+        first.settings.check(&state.settings).map_err(named)?;
+        if first.settings.key_schema != state.settings.key_schema || first.schema != state.schema {
+            return Err(named(Error::invalid("the databases have different schemas")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
