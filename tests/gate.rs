@@ -190,8 +190,6 @@ fn tables_that_cannot_be_read_are_refused_before_anything_is_claimed() {
     });
     refused_by_all("ingested", 0, |next| next.l0[0].tables[0].job = Some(JobId(9)));
     refused_by_all("ingested", 0, |next| next.l0[0].tables[0].seq_override = Some(Seq(1)));
-    let end = Some(Bytes::from_static(b"tz"));
-    refused_by_all("visible range", 0, |next| next.l0[0].tables[0].visible_end = end.clone());
 }
 
 #[test]

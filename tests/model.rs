@@ -17,13 +17,15 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use siltstone::store::local::LocalStore;
 use siltstone::store::memory::MemoryStore;
+use siltstone::verify::verify;
 use siltstone::{
     Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis, built_in_operator,
-    task,
+    Progress, Reader, ReaderOptions, Rows, Scan, ScanRange, SchedulerName, UnixMillis,
+    built_in_operator, task,
 };
 use siltstone_tests::lending::LendingStore;
 use siltstone_tests::moto::Moto;
+use siltstone_tests::ranges;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
@@ -48,6 +50,10 @@ enum Op {
     Reopen,
     TakeOver,
     Reader,
+    /// Two parts of every table, cut at a key, stand side by side from now on (RFC 0031).
+    Halve(u8),
+    /// What lies outside of a range is out of sight from now on.
+    Cut(Option<u8>, Option<u8>),
 }
 
 /// One operation of a batch.
@@ -95,6 +101,11 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Reopen),
         1 => Just(Op::TakeOver),
         1 => Just(Op::Reader),
+        1 => any::<u8>().prop_map(|k| Op::Halve(k % 44)),
+        1 => (any::<u8>(), any::<u8>(), any::<bool>()).prop_map(|(a, b, both)| {
+            // Little is cut off, or little would be left of most histories.
+            Op::Cut((a % 3 == 0).then_some(a % 8), both.then_some(30 + b % 14))
+        }),
     ];
     vec(op, 1..80)
 }
@@ -304,7 +315,29 @@ impl World {
                 self.db = Database::open(self.env.clone(), how).await.unwrap();
             }
             Op::Reader => self.check_reader().await,
+            Op::Halve(k) => self.halve(&key(*k)).await,
+            Op::Cut(start, end) => self.cut(start.map(key), end.map(key)).await,
         }
+    }
+
+    async fn halve(&mut self, at: &[u8]) {
+        self.db.close().await.unwrap();
+        ranges::halve(&self.env, at).await.unwrap();
+        self.db = Database::open(self.env.clone(), World::how(&self.options)).await.unwrap();
+    }
+
+    async fn cut(&mut self, start: Option<Vec<u8>>, end: Option<Vec<u8>>) {
+        if start.as_ref().zip(end.as_ref()).is_some_and(|(start, end)| start >= end) {
+            return;
+        }
+        self.db.close().await.unwrap();
+        ranges::cut(&self.env, start.as_deref(), end.as_deref()).await.unwrap();
+        let seen = |key: &Vec<u8>| {
+            start.as_ref().is_none_or(|start| start <= key)
+                && end.as_ref().is_none_or(|end| key < end)
+        };
+        self.map.retain(|key, _| seen(key));
+        self.db = Database::open(self.env.clone(), World::how(&self.options)).await.unwrap();
     }
 
     async fn check_snapshots(&self) {
@@ -352,6 +385,8 @@ async fn check(env: Env, ops: &[Op], options: Options) {
     world.check_snapshots().await;
     world.check_reader().await;
     world.db.close().await.unwrap();
+    let report = verify(&world.env, Duration::from_secs(30), &Progress::default()).await.unwrap();
+    assert_eq!(report.problems, []);
 }
 
 fn runtime() -> Runtime {

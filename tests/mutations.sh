@@ -57,6 +57,7 @@ stall_end_is_told_to_nobodyregress  peer_47
 heartbeats_by_progress     regress  peer_48
 own_options_decide         regress  peer_49
 open_end_of_tables         model    the_engine_equals
+range_deletes_uncut        model    the_engine_equals
 lent_kept                  beyond   of_tables_that_are_gone
 lent_unchecked             beyond   a_damaged_table
 stops_at_a_denied_delete   gc       a_denied_delete_stops_no_other

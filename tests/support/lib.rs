@@ -12,6 +12,7 @@ pub mod lending;
 pub mod model;
 pub mod moto;
 mod passed_on;
+pub mod ranges;
 pub mod reachable;
 pub mod recording;
 pub mod sim;

@@ -105,7 +105,7 @@ impl Bounds {
         let key = sought.key;
         let ties = self.lasts.get(at..end)?.partition_point(|last| *last <= sought.head);
         let tables = self.tables.get(at..at + ties)?;
-        let at = at + tables.partition_point(|table| table.descriptor.last_key.as_ref() < key);
+        let at = at + tables.partition_point(|table| table.descriptor.ends_below(key));
         (at < end && self.tables.get(at)?.descriptor.covers(key)).then_some(at)
     }
 }
@@ -113,9 +113,7 @@ impl Bounds {
 /// The first key and the last that can be seen of a table, or somewhat beyond them. They ascend
 /// over the tables of a run.
 fn visible(descriptor: &SstDescriptor) -> (&[u8], &[u8]) {
-    let (first, last) = (&*descriptor.first_key, &*descriptor.last_key);
-    let first = descriptor.visible_start.as_ref().map_or(first, |start| first.max(start));
-    let last = descriptor.visible_end.as_ref().map_or(last, |end| last.min(end));
+    let (first, last) = (&**descriptor.first_visible(), &**descriptor.last_visible());
     (first, last.max(first))
 }
 

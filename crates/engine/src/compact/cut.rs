@@ -2,12 +2,11 @@
 //! say that the bytes are.
 
 use super::host::{Host, KnownTables};
-use crate::cache::metadata::{MetadataBudget, TableHandle};
+use crate::cache::metadata::MetadataBudget;
 use bytes::Bytes;
 use siltstone_base::{Result, SstDescriptor};
 use siltstone_manifest::compaction::{Anchor, KeyRange, Work};
 use std::cmp::Reverse;
-use std::sync::Arc;
 
 /// Anchors from the indexes for each range that may come of them: ranges differ by some percent at
 /// most, where keys are spread alike in all inputs.
@@ -64,18 +63,22 @@ async fn of_index(
     table: &SstDescriptor,
     every: u64,
 ) -> Result<Vec<Anchor>> {
-    let handle = match known.get(&table.id) {
-        Some(handle) => Arc::clone(handle),
-        None => TableHandle::new(table.clone(), &MetadataBudget::new(usize::MAX)),
-    };
-    let open = host.context().table(&handle).await?;
+    let budget = MetadataBudget::new(usize::MAX);
+    let open = host.context().table(&known.handle(table, &budget)).await?;
     let mut key = table.first_key.clone();
     let (mut anchors, mut left) = (Vec::new(), table.tail_offset);
     // The index tells what lies before a key.
     for (next, bytes) in open.table.anchors(every) {
-        anchors.push(Anchor { key, bytes });
-        (key, left) = (Bytes::from(next), left.saturating_sub(bytes));
+        let next = Bytes::from(next);
+        if next > *table.first_visible() {
+            let key = key.max(table.first_visible().clone());
+            anchors.push(Anchor { key, bytes });
+        }
+        (key, left) = (next, left.saturating_sub(bytes));
     }
+    let key = key.max(table.first_visible().clone());
     anchors.push(Anchor { key, bytes: left });
+    let ends = |key: &Bytes| table.visible_end.as_ref().is_some_and(|end| end <= key);
+    anchors.retain(|anchor| !ends(&anchor.key));
     Ok(anchors)
 }

@@ -1,11 +1,10 @@
 //! What range deletes say of tables that need not be read.
 
 use super::host::Host;
-use crate::cache::metadata::{MetadataBudget, TableHandle};
+use crate::cache::metadata::MetadataBudget;
 use siltstone_base::{Cover, Result, Seq, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Facts;
-use std::sync::Arc;
 
 /// `facts` with the range deletes of all tables of `state`, but for those below which somebody
 /// reads: what one of the others covers is hidden for everybody. Costs a request for each table
@@ -30,11 +29,8 @@ pub(super) async fn with_deleted(
     let known = host.known_tables();
     let mut deleted = Vec::new();
     for descriptor in state.tables().filter(ranged) {
-        let handle = match known.get(&descriptor.id) {
-            Some(handle) => Arc::clone(handle),
-            None => TableHandle::new(descriptor.clone(), &MetadataBudget::new(usize::MAX)),
-        };
-        let table = host.context().table(&handle).await?;
+        let budget = MetadataBudget::new(usize::MAX);
+        let table = host.context().table(&known.handle(descriptor, &budget)).await?;
         let list = table.range_deletes().list().iter();
         deleted.extend(list.filter(|one| one.seq <= oldest).cloned());
     }

@@ -3,19 +3,42 @@
 use super::Compactor;
 use super::event::CompactorEvent;
 use crate::cache::fetch::ReadContext;
-use crate::cache::metadata::TableHandle;
+use crate::cache::metadata::{MetadataBudget, TableHandle};
 use crate::io::env::Env;
 use crate::manifests::client::ManifestClient;
 use crate::options::Options;
 use futures::future::BoxFuture;
-use siltstone_base::{Epoch, Result, Seq, SstId};
+use siltstone_base::{Epoch, Result, Seq, SstDescriptor, TablePart};
 use siltstone_manifest::Manifest;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The tables of which a process has metadata in memory, by name.
-pub(crate) type KnownTables = HashMap<SstId, Arc<TableHandle>>;
+/// The tables of which a process has metadata in memory.
+#[derive(Default)]
+pub(crate) struct KnownTables(HashMap<TablePart, Arc<TableHandle>>);
+
+impl KnownTables {
+    /// These.
+    pub(crate) fn of<'h>(handles: impl Iterator<Item = &'h Arc<TableHandle>>) -> KnownTables {
+        let named = handles.map(|handle| (handle.descriptor.part(), Arc::clone(handle)));
+        KnownTables(named.collect())
+    }
+
+    /// The handle of what `descriptor` names, all that it says included; a new one, whose metadata
+    /// counts for `budget`, where there is none.
+    pub(crate) fn handle(
+        &self,
+        descriptor: &SstDescriptor,
+        budget: &Arc<MetadataBudget>,
+    ) -> Arc<TableHandle> {
+        let same = self.0.get(&descriptor.part());
+        match same.filter(|handle| handle.descriptor == *descriptor) {
+            Some(handle) => Arc::clone(handle),
+            None => TableHandle::new(descriptor.clone(), budget),
+        }
+    }
+}
 
 /// What every host has.
 pub(crate) struct HostParts<'h> {

@@ -3,7 +3,7 @@
 
 use super::host::Host;
 use super::merging::{Ends, Merging};
-use crate::cache::metadata::{MetadataBudget, TableHandle};
+use crate::cache::metadata::MetadataBudget;
 use crate::readahead::inputs::{Inputs, PrefetchBytes};
 use siltstone_base::prefix::shared_prefix;
 use siltstone_base::{Error, Result, Seq, SstDescriptor};
@@ -11,7 +11,6 @@ use siltstone_manifest::compaction::{Job, JobFacts, JobRange};
 use siltstone_merge::{Direction, Merge, Retain, Retention, RunCursor, TableBounds};
 use siltstone_sst::Table;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 /// What the inputs of a range have in memory from a store that is far: three waves each, as one is
 /// used up, one is there and one comes.
@@ -49,15 +48,13 @@ pub(super) async fn open(
     for layer in layers {
         let mut tables = Vec::new();
         for descriptor in layer.iter().filter(|table| table.overlaps(Some(&start), end)) {
-            let handle = match known.get(&descriptor.id) {
-                Some(handle) => Arc::clone(handle),
-                None => TableHandle::new(descriptor.clone(), &budget),
-            };
-            let table = context.table(&handle).await?;
+            let table = context.table(&known.handle(descriptor, &budget)).await?;
+            let (start, end) = descriptor.in_sight(Some(&start), end);
+            let start = start.unwrap_or_default();
             range_deletes.extend_from_slice(table.range_deletes().list());
             let last = end.and_then(|end| table.table.find_block(end, Seq::MAX));
             let after = last.and_then(|last| last.checked_add(1));
-            share.add(&table.table, &start, after);
+            share.add(&table.table, start, after);
             let cursor = inputs.add_table(&table.table, context, after);
             let cursor = cursor.ok_or_else(|| Error::internal("a job has an input twice"))?;
             tables.push((TableBounds::from(descriptor), cursor));
@@ -97,8 +94,8 @@ fn floor(host: &dyn Host, facts: &JobFacts) -> Seq {
 /// largest key.
 fn shared_by_all(layers: &[Vec<SstDescriptor>]) -> usize {
     let tables = || layers.iter().flatten();
-    let first = tables().map(|table| &table.first_key).min();
-    let last = tables().map(|table| &table.last_key).max();
+    let first = tables().map(|table| table.first_visible()).min();
+    let last = tables().map(|table| table.last_visible()).max();
     first.zip(last).map_or(0, |(first, last)| shared_prefix(first, last))
 }
 

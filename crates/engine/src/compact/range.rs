@@ -16,7 +16,9 @@ use siltstone_base::{
     AttemptId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, SstDescriptor,
     SstId, Step,
 };
-use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Job, JobFacts, JobRange};
+use siltstone_manifest::compaction::{
+    Change, ChangeRefusal, Claim, Job, JobFacts, JobRange, seen_output,
+};
 use siltstone_sst::{Codec, TableBuilder, TableOptions};
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -346,6 +348,7 @@ impl RangeWorker {
     ) -> Result<Option<(Merging, SstDescriptor, bool)>> {
         let filled = self.fill(state, &mut *inputs, sender).await?;
         let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
+        let last = builder.last_key().to_vec();
         merging.end_table(&mut builder, more)?;
         let before_tail = merging.before_tail(&mut builder);
         let finish = move || builder.finish_for_next();
@@ -357,7 +360,8 @@ impl RangeWorker {
             sender.send(chunk).await?;
         }
         self.pay(moved).await?;
-        Ok(Some((merging, finished.table, more)))
+        let table = seen_output(finished.table, &last, inputs.descriptors());
+        Ok(Some((merging, table, more)))
     }
 
     /// Slices until the table ends; answers whether an entry is left for the next one, or `None`

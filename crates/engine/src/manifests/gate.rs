@@ -46,8 +46,6 @@ fn check_table(table: &SstDescriptor) -> Result<()> {
         "tables of an ancestor (clones)"
     } else if table.job.is_some() || table.seq_override.is_some() {
         "ingested tables"
-    } else if table.visible_start.is_some() || table.visible_end.is_some() {
-        "tables with a visible range (clones by range)"
     } else {
         return Ok(());
     };

@@ -9,7 +9,7 @@ use crate::cache::filters::RUNS_AT_ONCE;
 use crate::cache::metadata::{OpenTable, TableHandle};
 use futures::future::try_join_all;
 use siltstone_base::entry::check_key;
-use siltstone_base::{BlockAddr, Result, Seq, SstId};
+use siltstone_base::{BlockAddr, Result, Seq, SstId, TablePart};
 use siltstone_bloom::{Marks, key_hash};
 use siltstone_memtable::Memtable;
 use siltstone_merge::{Flow, Resolve};
@@ -35,7 +35,7 @@ pub(crate) enum Lack {
 /// What was fetched for this read; the caches may have let go of it meanwhile.
 #[derive(Default)]
 pub(crate) struct Fetched {
-    tables: BTreeMap<SstId, Arc<OpenTable>>,
+    tables: BTreeMap<TablePart, Arc<OpenTable>>,
     blocks: BTreeMap<BlockAddr, Arc<Block>>,
 }
 
@@ -44,7 +44,7 @@ impl Fetched {
         if self.tables.is_empty() {
             return handle.table();
         }
-        self.tables.get(&handle.descriptor.id).cloned().or_else(|| handle.table())
+        self.tables.get(&handle.descriptor.part()).cloned().or_else(|| handle.table())
     }
 
     fn block(&self, context: &ReadContext, table: &OpenTable, block: u32) -> Option<Arc<Block>> {
@@ -84,7 +84,7 @@ impl Fetched {
         for lack in lacking {
             match lack {
                 Lack::Metadata(handle) => {
-                    handles.insert(handle.descriptor.id, handle);
+                    handles.insert(handle.descriptor.part(), handle);
                 }
                 Lack::Block(table, block) => {
                     let id = table.descriptor().id;
@@ -98,7 +98,7 @@ impl Fetched {
             context.blocks(&table.table, &blocks, CacheFill::Keep).await
         }));
         let (tables, blocks) = futures::future::try_join(tables, blocks).await?;
-        self.tables.extend(tables.into_iter().map(|table| (table.descriptor().id, table)));
+        self.tables.extend(tables.into_iter().map(|table| (table.descriptor().part(), table)));
         self.blocks.extend(blocks.into_iter().flatten());
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::get::Lack;
 use crate::cache::fetch::COALESCE_GAP_BYTES;
-use siltstone_base::SstId;
+use siltstone_base::{SstId, TablePart};
 use siltstone_sst::{Codec, Table};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const WAVE_KEYS: usize = 4096;
 #[derive(Default)]
 pub(super) struct Lacking {
     lacks: Vec<Lack>,
-    seen: BTreeSet<(SstId, Option<u32>)>,
+    seen: BTreeSet<(TablePart, Option<u32>)>,
     /// Where the last read of each table ends. Keys ascend, and so do its blocks.
     ends: BTreeMap<SstId, u64>,
     keys: usize,
@@ -46,8 +46,8 @@ impl Lacking {
         self.keys += 1;
         for lack in more {
             let id = match &lack {
-                Lack::Metadata(handle) => (handle.descriptor.id, None),
-                Lack::Block(table, block) => (table.descriptor().id, Some(*block)),
+                Lack::Metadata(handle) => (handle.descriptor.part(), None),
+                Lack::Block(table, block) => (table.descriptor().id.into(), Some(*block)),
             };
             if self.seen.insert(id) {
                 self.bytes = self.bytes.saturating_add(self.bytes_for(&lack));

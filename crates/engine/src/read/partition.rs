@@ -53,11 +53,12 @@ impl Scan {
             let load = try_join_all(handles.iter().map(|handle| self.context.table(handle)));
             let tables = self.context.deadline(self.context.deadline, "scan", load).await?;
             for table in tables {
-                anchors.extend(table.anchors((part_bytes / ANCHORS_PER_PART).max(1)));
+                let all = table.anchors((part_bytes / ANCHORS_PER_PART).max(1)).into_iter();
+                anchors.extend(all.filter(|(key, _)| table.descriptor().covers(key)));
             }
         } else {
             let end = |handle: &Arc<TableHandle>| {
-                (handle.descriptor.last_key.to_vec(), handle.descriptor.object_bytes)
+                (handle.descriptor.last_visible().to_vec(), handle.descriptor.object_bytes)
             };
             anchors.extend(handles.iter().map(end));
         }

@@ -314,18 +314,30 @@ impl Scan {
         Ok(())
     }
 
-    /// Loads the metadata of a table that the scan has come to, and where it enters it.
+    /// Loads the metadata of a table that the scan has come to, and where it enters it: of all its
+    /// parts, where it has several.
     async fn open_later(&self, id: SstId) -> Result<()> {
-        let handle = self.handles().find(|handle| handle.descriptor.id == id);
-        let handle = handle
-            .ok_or_else(|| Error::internal("a scan asks for a table that it does not read"))?;
+        let mut parts = 0;
+        for handle in self.handles() {
+            if handle.descriptor.id == id {
+                self.open_part_later(handle).await?;
+                parts += 1;
+            }
+        }
+        match parts {
+            0 => Err(Error::internal("a scan asks for a table that it does not read")),
+            _ => Ok(()),
+        }
+    }
+
+    async fn open_part_later(&self, handle: &Arc<TableHandle>) -> Result<()> {
         let table = self.context.table(handle).await?;
         let edge = ScanRange { reverse: self.range.reverse, ..ScanRange::all() };
         if let Some(block) = first_block(&table, &edge)
             && self.context.block(&table, block).is_none()
         {
             self.blocks.reads(&table);
-            let addr = BlockAddr { sst: id, block };
+            let addr = BlockAddr { sst: handle.descriptor.id, block };
             read_ahead(&self.context, &self.blocks, addr, self.range.reverse).await?;
         }
         self.blocks.opened(table);
@@ -455,7 +467,10 @@ fn expired(error: Error) -> Error {
 /// Where a scan of `range` enters `table`.
 fn first_block(table: &Table, range: &ScanRange) -> Option<u32> {
     let last = table.block_count().checked_sub(1)?;
-    let found = range.edge().map(|key| table.find_block(key, Seq::MAX));
+    let (start, end) = (range.start.as_deref(), range.end.as_deref());
+    let (start, end) = table.descriptor().in_sight(start, end);
+    let edge = if range.reverse { end } else { start };
+    let found = edge.map(|key| table.find_block(key, Seq::MAX));
     Some(match (range.reverse, found) {
         (false, None) => 0,
         (false, Some(found)) => found?,

@@ -174,8 +174,8 @@ impl ScanBlocks {
     /// The metadata that was read of a table.
     pub(super) fn take_opened(&self, handle: &TableHandle) -> Option<Arc<OpenTable>> {
         let mut opened = self.opened.lock();
-        let id = handle.descriptor.id;
-        let at = opened.iter().position(|table| table.descriptor().id == id)?;
+        let is_it = |table: &Arc<OpenTable>| table.descriptor().is_part(&handle.descriptor);
+        let at = opened.iter().position(is_it)?;
         Some(opened.swap_remove(at))
     }
 

@@ -32,11 +32,7 @@ impl Size {
     fn add_part(&mut self, table: &Table, start: Option<&[u8]>, end: Option<&[u8]>) {
         let descriptor = table.descriptor();
         // What is not visible is not there.
-        let start = start.max(descriptor.visible_start.as_deref());
-        let end = match (end, descriptor.visible_end.as_deref()) {
-            (Some(end), Some(visible)) => Some(end.min(visible)),
-            (end, visible) => end.or(visible),
-        };
+        let (start, end) = descriptor.in_sight(start, end);
         let all = Table::bytes_of_blocks(descriptor).max(1);
         let bytes = table.bytes_between(start, end).min(all);
         let rows = (u128::from(descriptor.entries) * u128::from(bytes)).div_ceil(u128::from(all));
@@ -46,8 +42,7 @@ impl Size {
 
 /// Whether all of a table lies in the range.
 fn is_inside(descriptor: &SstDescriptor, start: Option<&[u8]>, end: Option<&[u8]>) -> bool {
-    descriptor.visible_start.is_none()
-        && descriptor.visible_end.is_none()
+    !descriptor.is_cut()
         && start.is_none_or(|start| start <= descriptor.first_key.as_ref())
         && end.is_none_or(|end| descriptor.last_key.as_ref() < end)
 }

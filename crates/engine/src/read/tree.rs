@@ -3,7 +3,7 @@
 
 use crate::cache::filters::KeyFilters;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
-use siltstone_base::{Result, Seq, SstDescriptor, SstId};
+use siltstone_base::{Result, Seq, SstDescriptor, TablePart};
 use siltstone_manifest::Manifest;
 use siltstone_memtable::Memtable;
 use std::collections::HashMap;
@@ -52,7 +52,7 @@ impl Tree {
     /// A key at or above every one that is there; `None` where none is.
     pub(crate) fn greatest_key(&self) -> Option<Vec<u8>> {
         let last = self.levels.runs.iter().filter_map(|run| run.tables.last());
-        let tables = last.map(|table| table.descriptor.last_key.to_vec());
+        let tables = last.map(|table| table.descriptor.last_visible().to_vec());
         if cfg!(mutation = "open_end_of_tables") {
             return tables.max();
         }
@@ -98,29 +98,13 @@ impl TableRun {
         end: Option<&[u8]>,
     ) -> &[Arc<TableHandle>] {
         let before =
-            |start| self.tables.partition_point(|table| table.descriptor.last_key.as_ref() < start);
-        let below =
-            |end| self.tables.partition_point(|table| table.descriptor.first_key.as_ref() < end);
+            |start: &[u8]| self.tables.partition_point(|table| table.descriptor.ends_below(start));
+        let below = |end: &[u8]| {
+            self.tables.partition_point(|table| table.descriptor.first_visible().as_ref() < end)
+        };
         let from = start.map_or(0, before);
         let to = end.map_or(self.tables.len(), below);
-        let mut tables = self.tables.get(from..to).unwrap_or_default();
-        // Of the outer ones less may be visible than there is.
-        let apart = |table: &TableHandle| {
-            let descriptor = &table.descriptor;
-            let cut = descriptor.visible_start.is_some() || descriptor.visible_end.is_some();
-            cut && !descriptor.overlaps(start, end)
-        };
-        while let [first, rest @ ..] = tables
-            && apart(first)
-        {
-            tables = rest;
-        }
-        while let [rest @ .., last] = tables
-            && apart(last)
-        {
-            tables = rest;
-        }
-        tables
+        self.tables.get(from..to).unwrap_or_default()
     }
 }
 
@@ -141,7 +125,8 @@ impl Levels {
     }
 
     /// The tables that `manifest` names; handles of `previous` are kept, so that their metadata
-    /// stays in memory.
+    /// stays in memory, where all is equal that is said of them: another visible range makes other
+    /// bounds, cursors and range deletes of the same object (rule P4).
     ///
     /// # Errors
     /// Unsupported for what this version can not read yet, by name.
@@ -150,10 +135,11 @@ impl Levels {
         previous: &Levels,
         budget: &Arc<MetadataBudget>,
     ) -> Result<Levels> {
-        let known: HashMap<SstId, &Arc<TableHandle>> =
-            previous.handles().map(|handle| (handle.descriptor.id, handle)).collect();
+        let known: HashMap<TablePart, &Arc<TableHandle>> =
+            previous.handles().map(|handle| (handle.descriptor.part(), handle)).collect();
         let open = |descriptor: &SstDescriptor| -> Result<Arc<TableHandle>> {
-            Ok(match known.get(&descriptor.id) {
+            let same = known.get(&descriptor.part());
+            Ok(match same.filter(|handle| handle.descriptor == *descriptor) {
                 Some(handle) => Arc::clone(handle),
                 None => TableHandle::new(descriptor.clone(), budget),
             })
@@ -171,5 +157,83 @@ impl Levels {
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs.iter().flat_map(|run| run.tables.iter())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test stops at the unexpected")]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use siltstone_base::sst::SstLocation;
+    use siltstone_base::{DatabaseId, SstId};
+    use siltstone_manifest::{Settings, SortedRun};
+
+    fn part(start: Option<&'static [u8]>, end: Option<&'static [u8]>) -> SstDescriptor {
+        SstDescriptor {
+            id: SstId(1),
+            location: SstLocation::Own,
+            job: None,
+            object_bytes: 100,
+            checksum: 7,
+            tail_offset: 50,
+            first_key: Bytes::from_static(b"a"),
+            last_key: Bytes::from_static(b"z"),
+            visible_start: start.map(Bytes::from_static),
+            visible_end: end.map(Bytes::from_static),
+            seq_override: None,
+            entries: 1,
+            tombstones: 0,
+            min_seq: Seq(1),
+            max_seq: Seq(1),
+            min_expiry: None,
+            max_expiry: None,
+            range_deletes: None,
+            sum: None,
+        }
+    }
+
+    fn levels(tables: &[SstDescriptor], previous: &Levels) -> Levels {
+        let mut manifest = Manifest::new_database(DatabaseId(1), Settings::default());
+        manifest.runs = vec![SortedRun { id: 0, tables: tables.to_vec() }];
+        let budget = MetadataBudget::new(usize::MAX);
+        Levels::of_manifest(&manifest, previous, &budget).unwrap()
+    }
+
+    /// P4: an open table has bounds, and cut range deletes, by all that its descriptor says.
+    #[test]
+    fn a_handle_is_kept_only_where_all_is_equal() {
+        let parts = [part(None, Some(b"h")), part(Some(b"h"), None)];
+        let before = levels(&parts, &Levels::default());
+        let kept = |tables: &[SstDescriptor]| -> Vec<bool> {
+            let after = levels(tables, &before);
+            let known: Vec<_> = before.handles().collect();
+            after.handles().map(|one| known.iter().any(|old| Arc::ptr_eq(old, one))).collect()
+        };
+        assert_eq!(kept(&parts), [true, true]);
+        assert_eq!(kept(&[part(None, Some(b"g")), part(Some(b"h"), None)]), [false, true]);
+        let moved = SstDescriptor { seq_override: Some(Seq(1)), ..part(Some(b"h"), None) };
+        assert_eq!(kept(&[moved]), [false]);
+        assert_eq!(kept(&[part(None, None)]), [false]);
+    }
+
+    #[test]
+    fn parts_of_one_table_overlap_what_they_show() {
+        let all = levels(
+            &[part(None, Some(b"h")), part(Some(b"h"), Some(b"p")), part(Some(b"r"), None)],
+            &Levels::default(),
+        );
+        let starts = |start: &'static str, end: &'static str| -> Vec<Option<Bytes>> {
+            let bound = |key: &'static str| (!key.is_empty()).then_some(key.as_bytes());
+            let tables = all.runs[0].overlapping(bound(start), bound(end));
+            tables.iter().map(|table| table.descriptor.visible_start.clone()).collect()
+        };
+        let [h, r] = ["h", "r"].map(|key| Some(Bytes::from_static(key.as_bytes())));
+        assert_eq!(starts("", ""), [None, h.clone(), r.clone()]);
+        assert_eq!(starts("h", ""), [h.clone(), r.clone()]);
+        assert_eq!(starts("b", "h"), [None]);
+        assert_eq!(starts("g", "h\0"), [None, h]);
+        assert_eq!(starts("p", "r"), []);
+        assert_eq!(starts("p", "s"), [r]);
     }
 }

@@ -12,7 +12,7 @@ use crate::io::store::profile::Profile;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
-use siltstone_base::{BlockAddr, Error, Result, SstId};
+use siltstone_base::{BlockAddr, Error, Result, SstDescriptor, SstId, TablePart};
 use siltstone_sst::{Table, TableCursor};
 use std::collections::{HashMap, HashSet};
 use std::future::pending;
@@ -34,7 +34,9 @@ type Coming = BoxFuture<'static, (SstId, Result<Wave>)>;
 
 /// Tables that are read forward, once.
 pub(crate) struct Inputs {
+    /// By the names that cursors ask by: a second part of a table has one of its own.
     tables: HashMap<SstId, Arc<TablePrefetch>>,
+    parts: HashSet<TablePart>,
     ahead: PrefetchBytes,
     buffers: Buffers,
     coming: FuturesUnordered<Coming>,
@@ -56,6 +58,7 @@ impl Inputs {
     pub(crate) fn reading_into(buffers: Buffers, ahead: PrefetchBytes) -> Inputs {
         Inputs {
             tables: HashMap::new(),
+            parts: HashSet::new(),
             ahead,
             buffers,
             coming: FuturesUnordered::new(),
@@ -73,10 +76,15 @@ impl Inputs {
         context: &ReadContext,
         end: Option<u32>,
     ) -> Option<InputCursor> {
-        let id = table.descriptor().id;
-        if self.tables.contains_key(&id) {
+        if !self.parts.insert(table.descriptor().part()) {
             return None;
         }
+        let id = table.descriptor().id;
+        // Names of tables begin with a time, and never reach the end of all numbers.
+        let name = match self.tables.contains_key(&id) {
+            true => SstId(u128::MAX - self.tables.len() as u128),
+            false => id,
+        };
         let most = context.env.store.profile().input_bytes;
         let ahead = PrefetchBytes {
             first_bytes: self.ahead.first_bytes.min(most),
@@ -89,8 +97,13 @@ impl Inputs {
             self.buffers.clone(),
             end,
         ));
-        self.tables.insert(id, Arc::clone(&prefetch));
-        Some(TableCursor::new(Arc::clone(table), prefetch))
+        self.tables.insert(name, Arc::clone(&prefetch));
+        Some(TableCursor::new(Arc::clone(table), prefetch).named(name))
+    }
+
+    /// What was said of the tables.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &SstDescriptor> {
+        self.tables.values().map(|prefetch| prefetch.descriptor())
     }
 
     /// Fetches blocks, and what follows them, all at once.

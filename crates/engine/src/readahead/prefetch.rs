@@ -5,7 +5,7 @@ use super::buffers::Buffers;
 use crate::cache::fetch::{CacheFill, ReadContext};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use siltstone_base::{BlockAddr, Error, ObjectName, Result};
+use siltstone_base::{BlockAddr, Error, ObjectName, Result, SstDescriptor};
 use siltstone_sst::{Block, BlockSource, Table};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -75,6 +75,11 @@ impl TablePrefetch {
             failed: None,
         };
         TablePrefetch { table, context, ahead, buffers, end, state: Mutex::new(state) }
+    }
+
+    /// What was said of the table.
+    pub(crate) fn descriptor(&self) -> &SstDescriptor {
+        self.table.descriptor()
     }
 
     /// Where the next wave lies, when it is due: what is at hand will be used up soon. It counts as

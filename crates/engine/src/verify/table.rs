@@ -61,6 +61,8 @@ pub(super) async fn check(
     descriptor: SstDescriptor,
     listed: Option<u64>,
 ) -> Result<Checked> {
+    // All of the object is checked, whatever the manifest lets be seen of it.
+    let descriptor = descriptor.whole();
     let id = descriptor.id;
     let name = ObjectName::Compacted(id);
     let mut report = Report { tables: 1, ..Report::default() };

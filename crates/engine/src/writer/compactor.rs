@@ -45,8 +45,7 @@ impl Host for Writer {
 
     fn known_tables(&self) -> KnownTables {
         let tree = self.tree();
-        let handles = tree.levels.handles();
-        handles.map(|handle| (handle.descriptor.id, Arc::clone(handle))).collect()
+        KnownTables::of(tree.levels.handles())
     }
 
     fn codec(&self, _: &Manifest) -> String {

@@ -113,6 +113,26 @@ fn what_is_out_of_sight_is_not_found() {
     }
 }
 
+/// K6: all of them have the first key and the last of one object.
+#[test]
+fn parts_of_one_table_have_each_key_once() {
+    let keys: Vec<Vec<u8>> = (b'c'..=b'n').map(|key| vec![key]).collect();
+    let keys = keys.iter().map(Vec::as_slice).chain([&b"e\0"[..], b"h\0", b"kkkkkkkkk"]);
+    let keys: Vec<&[u8]> = keys.collect();
+    let part = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| SstDescriptor {
+        visible_start: start.map(Bytes::from_static),
+        visible_end: end.map(Bytes::from_static),
+        ..table(b"d", b"m")
+    };
+    let cuts: [&'static [u8]; 3] = [b"e", b"h", b"kkkkkkkkk"];
+    let [one, two, three] = cuts.map(Some);
+    check(&[vec![part(None, one), part(one, two), part(two, three), part(three, None)]], &keys);
+    check(&[vec![part(None, two), part(three, None)], vec![part(one, two)]], &keys);
+    // Where a newer bound lies within, the last keys do not ascend.
+    let inner = SstDescriptor { visible_start: two.map(Bytes::from_static), ..table(b"g", b"j") };
+    check(&[vec![part(None, two), inner, table(b"k", b"n")]], &keys);
+}
+
 /// Keys of a small alphabet, short and long, so that heads tie, are cut, and share a beginning.
 fn any_key() -> impl Strategy<Value = Vec<u8>> {
     let end = prop::collection::vec(prop::sample::select(vec![0u8, b'a', b'b', 255]), 0..4);
