@@ -246,7 +246,7 @@ fn two_workers_share_a_job() {
     let mut state = support::full();
     state.destroyed_at = None;
     state.l0 = vec![];
-    let l0 = |order: u64| siltstone_manifest::L0Entry {
+    let l0 = |order: u64| L0Entry {
         order,
         tables: vec![table(10 + u128::from(order), [b"a", b"z"], [order * 10, order * 10 + 5])],
     };
