@@ -3,12 +3,15 @@
 //! A maker pins, looks at what stands in the clone's place, and asks [`next_step`]; every step is a
 //! commit, so whoever makes the same request goes on where the last one stopped.
 
+use crate::compose::{Composition, Part, VisibleRange, check_alike, project, unite};
 use crate::edit::{Conflict, Refusal};
 use crate::state::clone::is_filled;
 pub use crate::state::clone::{Composed, entries, named_ancestors, pins};
-use crate::state::{Ancestor, L0Entry, Manifest, SortedRun};
+use crate::state::{Ancestor, Manifest};
+use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{DatabaseId, RequestId, Seq, SstDescriptor, UnixMillis};
+use siltstone_base::{DatabaseId, Error, RequestId, Seq, SstDescriptor, UnixMillis};
+use std::collections::HashMap;
 
 /// What its maker does next about a clone that was begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,64 +84,66 @@ pub struct CloneSource<'a> {
     pub keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 }
 
-/// Composes what a clone of `sources` begins with. Of one whole source everything stays but for
-/// where it lies: numbers, layers and their places.
+/// Composes what a clone of `sources` begins with: each cut to its keys, side by side (RFC 0031).
+/// Of one whole source everything stays but for where it lies: numbers, layers and their places.
 ///
 /// # Errors
-/// Invalid for no source, several, or a part of one.
-pub fn compose(sources: &[CloneSource<'_>]) -> Result<Composed, Refusal> {
-    let [source] = sources else {
-        return Err(Refusal::Invalid("a clone of several parents is not built yet"));
+/// Invalid for no source, for keys whose start is not below their end, and for sources whose
+/// keys meet or whose settings differ, naming both; Corruption where two have tables of one name.
+pub fn compose(sources: &[CloneSource<'_>]) -> Result<Composed, Error> {
+    let Some(first) = sources.first() else {
+        return Err(Error::invalid("a clone needs a parent"));
     };
-    if source.keys != (None, None) {
-        return Err(Refusal::Invalid("a clone of a range of keys is not built yet"));
+    let names: Vec<String> = sources.iter().map(|one| one.state.database.to_string()).collect();
+    check_alike(names.iter().map(String::as_str).zip(sources.iter().map(|one| one.state)))?;
+    let (mut parts, mut databases) = (Vec::with_capacity(sources.len()), HashMap::new());
+    for (source, name) in sources.iter().zip(&names) {
+        let places = places_of(source);
+        for (number, database) in places.values() {
+            databases.insert(SstLocation::Ancestor(*number), *database);
+        }
+        let number_of = |place| places.get(&place).map(|(number, _)| *number);
+        parts.push(Part { name: name.clone(), tables: taken_over(source, number_of)? });
     }
-    let state = source.state;
-    let mut l0 = Vec::with_capacity(state.l0.len() + source.log.len());
-    let mut order = state.last_l0_order;
-    for table in source.log {
-        order += 1;
-        l0.push(L0Entry { order, tables: vec![table.clone()] });
-    }
-    l0.reverse();
-    for layer in &state.l0 {
-        l0.push(L0Entry { order: layer.order, tables: moved(source, &layer.tables)? });
-    }
-    let runs = state.runs.iter().map(|run| {
-        let tables = moved(source, &run.tables)?;
-        Ok(SortedRun { id: run.id, tables })
-    });
+    let tables = unite(parts, |place| databases.get(&place).copied())?;
+    let alone = sources.len() == 1;
     Ok(Composed {
-        settings: state.settings.clone(),
-        schema: state.schema.clone(),
-        l0,
-        last_l0_order: order,
-        l0_last_compacted: state.l0_last_compacted,
-        runs: runs.collect::<Result<_, Refusal>>()?,
-        flushed_seq: source.last_seq.max(state.flushed_seq),
-        commit_time: source.commit_time.max(state.commit_time),
+        settings: first.state.settings.clone(),
+        schema: first.state.schema.clone(),
+        l0: tables.l0,
+        last_l0_order: tables.last_l0_order,
+        l0_last_compacted: first.state.l0_last_compacted.filter(|_| alone),
+        runs: tables.runs,
+        flushed_seq: tables.flushed_seq,
+        commit_time: tables.commit_time,
     })
 }
 
-/// The same tables as the clone names them.
-fn moved(
+/// What a clone has of one source: the layers of its log above its own, cut to its keys.
+fn taken_over(
     source: &CloneSource<'_>,
-    tables: &[SstDescriptor],
-) -> Result<Vec<SstDescriptor>, Refusal> {
-    let named = named_ancestors(source.state);
-    let place = |location| match location {
-        SstLocation::Own => Some(source.number),
-        SstLocation::Ancestor(number) => {
-            let at = named.iter().position(|entry| entry.number == number)?;
-            source.number.checked_add(u32::try_from(at).ok()?)?.checked_add(1)
-        }
-    };
-    let moved = tables.iter().map(|table| {
-        let number = place(table.location);
-        let number = number.ok_or(Refusal::Broken("a table lies in an ancestor unknown"))?;
-        Ok(SstDescriptor { location: SstLocation::Ancestor(number), ..table.clone() })
-    });
-    moved.collect()
+    number_of: impl Fn(SstLocation) -> Option<u32>,
+) -> Result<Composition, Error> {
+    let [start, end] = [source.keys.0, source.keys.1].map(|key| key.map(Bytes::copy_from_slice));
+    let keys = VisibleRange { start, end };
+    keys.check()?;
+    let mut tables = project(source.state, &VisibleRange::default()).located(number_of)?;
+    for table in source.log {
+        tables = tables.topped(vec![table.clone()], source.last_seq);
+    }
+    tables.flushed_seq = tables.flushed_seq.max(source.last_seq);
+    tables.commit_time = tables.commit_time.max(source.commit_time);
+    Ok(tables.cut(&keys))
+}
+
+/// The places that tables of a source lie in: of each the number of the clone's entry, and the
+/// database.
+fn places_of(source: &CloneSource<'_>) -> HashMap<SstLocation, (u32, DatabaseId)> {
+    let named = named_ancestors(source.state).into_iter();
+    let named = named.map(|entry| (SstLocation::Ancestor(entry.number), entry.database));
+    let all = std::iter::once((SstLocation::Own, source.state.database)).chain(named);
+    let numbered = all.zip(source.number..);
+    numbered.map(|((place, database), number)| (place, (number, database))).collect()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use crate::edit::{CloneEdit, Edit, NewCheckpoint, PinEdit, UpdateCheckpoints};
 use crate::invariant;
 use crate::state::CheckpointOwner;
 use crate::testing::{manifest, table};
-use siltstone_base::{CheckpointId, Epoch, ManifestId, SstId, TimelineId, WalId};
+use siltstone_base::{CheckpointId, Epoch, ErrorKind, ManifestId, SstId, TimelineId, WalId};
 
 const CLONE: DatabaseId = DatabaseId(500);
 const REQUEST: RequestId = RequestId(9);
@@ -76,19 +76,51 @@ fn one_whole_source_stays_what_it_is_but_for_where_it_lies() {
     assert_eq!(kept, [6, 0]);
 }
 
+/// Of `parent`, as entry `number`, what `keys` hold.
+fn part<'a>(
+    parent: &'a Manifest,
+    number: u32,
+    keys: (Option<&'a [u8]>, Option<&'a [u8]>),
+) -> CloneSource<'a> {
+    let commit_time = UnixMillis(u64::from(number));
+    CloneSource { state: parent, number, log: &[], last_seq: Seq(60), commit_time, keys }
+}
+
+/// K7: what lies inside is whole, what lies across is cut, what lies outside is not named.
 #[test]
-fn parts_and_several_sources_are_refused() {
-    assert!(matches!(compose(&[]), Err(Refusal::Invalid(_))));
+fn a_range_of_a_parent_is_what_shows_of_it() {
     let parent = parent();
-    let part = CloneSource {
-        state: &parent,
-        number: 1,
-        log: &[],
-        last_seq: Seq(60),
-        commit_time: UnixMillis(5),
-        keys: (None, Some(b"m")),
-    };
-    assert!(matches!(compose(&[part]), Err(Refusal::Invalid(_))));
+    let composed = compose(&[part(&parent, 1, (None, Some(b"g")))]).unwrap();
+    let last: Vec<_> = composed.runs.iter().flat_map(|run| &run.tables).collect();
+    let seen = last.iter().map(|table| (table.id.get(), table.visible_end.as_deref()));
+    assert_eq!(seen.collect::<Vec<_>>(), [(10, None), (9, Some(b"g".as_slice()))]);
+    let error = compose(&[part(&parent, 1, (Some(b"g"), Some(b"g")))]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(compose(&[]).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+/// K6: the halves of one parent, each through pins of its own, are all of it again; and one object
+/// that both name lies in one place.
+#[test]
+fn halves_of_one_parent_are_all_of_it() {
+    let parent = parent();
+    let halves = [part(&parent, 3, (Some(b"h"), None)), part(&parent, 1, (None, Some(b"h")))];
+    let united = compose(&halves).unwrap();
+    let mut clone = begun(
+        CLONE,
+        REQUEST,
+        &parent,
+        vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33), entry(4, 78, 34)],
+    );
+    (clone.l0, clone.runs) = (united.l0, united.runs);
+    (clone.last_l0_order, clone.flushed_seq) = (united.last_l0_order, united.flushed_seq);
+    assert_eq!(invariant::broken(&clone), None);
+    assert_eq!(united.commit_time, UnixMillis(3));
+    let nine: Vec<_> = clone.tables().filter(|table| table.id == SstId(9)).collect();
+    assert!(nine.iter().all(|table| table.location == SstLocation::Ancestor(2)));
+    assert_eq!(nine.len(), 2);
+    let overlapping = [part(&parent, 3, (Some(b"g"), None)), part(&parent, 1, (None, Some(b"h")))];
+    assert_eq!(compose(&overlapping).unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 /// K1: begin, fill, finish; what the next maker does is what the state shows.
