@@ -39,8 +39,17 @@ impl Batch {
     /// # Errors
     /// None for a batch; Corruption for what is none.
     pub fn ended(&self, greatest: Option<&[u8]>) -> Result<Batch> {
+        self.ended_at(greatest.map(|key| (key, true)))
+    }
+
+    /// As [`Batch::ended`], where the keys that were written go up to one, with it (`true`) or
+    /// without.
+    ///
+    /// # Errors
+    /// As [`Batch::ended`].
+    pub fn ended_at(&self, greatest: Option<(&[u8], bool)>) -> Result<Batch> {
         let mut ended = Batch::with_capacity(self.as_bytes().len());
-        let mut greatest = greatest.map(<[u8]>::to_vec);
+        let mut greatest = greatest.map(|(key, included)| (key.to_vec(), included));
         let mut ops = BatchOps::new(self.as_bytes()).peekable();
         while let Some(op) = ops.next() {
             let op = op?;
@@ -48,18 +57,23 @@ impl Batch {
                 && ops.next_if(|next| matches!(next, Ok(next) if is_last(next))).is_some()
             {
                 // Behind the greatest there is nothing to delete.
-                let reached = greatest.as_deref().filter(|greatest| op.key <= *greatest);
-                match reached {
-                    None => {}
-                    Some(key) if key.len() < MAX_KEY_BYTES => {
-                        ended.delete_range(op.key, &[key, &[0]].concat())?;
+                match &greatest {
+                    Some((key, false)) if op.key < key.as_slice() => {
+                        ended.delete_range(op.key, key)?;
                     }
-                    Some(_) => ended.delete_from(op.key)?,
+                    Some((key, true)) if op.key <= key.as_slice() => match key.len() {
+                        MAX_KEY_BYTES => ended.delete_from(op.key)?,
+                        _ => ended.delete_range(op.key, &[key.as_slice(), &[0]].concat())?,
+                    },
+                    _ => {}
                 }
                 continue;
             }
-            if op.kind != Kind::RangeDelete && greatest.as_deref().is_none_or(|key| key < op.key) {
-                greatest = Some(op.key.to_vec());
+            let is_above = |(key, included): &(Vec<u8>, bool)| {
+                key.as_slice() < op.key || (!included && key == op.key)
+            };
+            if op.kind != Kind::RangeDelete && greatest.as_ref().is_none_or(is_above) {
+                greatest = Some((op.key.to_vec(), true));
             }
             ended.push(op.kind, op.key, op.value, op.expires_at)?;
         }
@@ -126,6 +140,22 @@ mod tests {
         assert_eq!(ended(Some(&long)), whole(b"m"));
         assert_eq!(ended(Some(&GREATEST_KEY)), whole(b"m"));
         assert_eq!(ended(Some(&long[1..])), to(&[&long[1..], &[0]].concat()));
+    }
+
+    /// The end of a visible range is no key of the database: it stays what it is.
+    #[test]
+    fn it_ends_with_what_is_visible() {
+        let mut batch = Batch::new();
+        batch.delete_from(b"m").unwrap();
+        let to = |end: &[u8]| vec![(Kind::RangeDelete, b"m".to_vec(), end.to_vec())];
+        let ended = |end: &'static [u8]| said(&batch.ended_at(Some((end, false))).unwrap());
+        assert_eq!(ended(b"q"), to(b"q"));
+        assert_eq!(ended(b"m"), []);
+        batch.clear();
+        batch.put(b"q", b"1", None).unwrap();
+        batch.delete_from(b"m").unwrap();
+        let ended = said(&batch.ended_at(Some((b"q", false))).unwrap());
+        assert_eq!(ended[1..], to(b"q\0"));
     }
 
     #[test]

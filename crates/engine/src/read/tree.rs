@@ -49,14 +49,19 @@ impl Tree {
         Tree { active: own, frozen, levels, flushed_seq, frozen_until: seq }
     }
 
-    /// A key at or above every one that is there; `None` where none is.
-    pub(crate) fn greatest_key(&self) -> Option<Vec<u8>> {
+    /// A key at or above every one that is there, and whether it may be there itself; `None` where
+    /// none is.
+    pub(crate) fn greatest_key(&self) -> Option<(Vec<u8>, bool)> {
         let last = self.levels.runs.iter().filter_map(|run| run.tables.last());
-        let tables = last.map(|table| table.descriptor.last_visible().to_vec());
+        let tables = last.map(|table| {
+            let last = table.descriptor.last_visible();
+            (last.to_vec(), table.descriptor.covers(last))
+        });
         if cfg!(mutation = "open_end_of_tables") {
             return tables.max();
         }
-        tables.chain(self.memtables().filter_map(|memtable| memtable.greatest_key())).max()
+        let memtables = self.memtables().filter_map(|memtable| memtable.greatest_key());
+        tables.chain(memtables.map(|key| (key, true))).max()
     }
 }
 
