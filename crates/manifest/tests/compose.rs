@@ -286,7 +286,8 @@ impl World {
         if !merged.is_empty() {
             let id = SstId(self.name());
             let last = merged.rows.keys().next_back().cloned().unwrap_or_default();
-            range.outputs = vec![seen_output(describe(id, &merged), &last, tables())];
+            let to = merged.deletes.iter().map(|one| &one.end).max();
+            range.outputs = vec![seen_output(describe(id, &merged), &last, to, tables())];
             self.contents.insert(id, merged);
         }
     }
@@ -423,8 +424,43 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// An output was cut where one input ended, and with it a range delete of another input that went
+/// one key further: it came back.
+#[test]
+fn what_ends_behind_a_cut_deletes_the_key_there() {
+    let merge = |newest, layers, parts| Event::Merge {
+        at: 0,
+        newest,
+        layers,
+        thorough: false,
+        parts,
+        beside: false,
+    };
+    let events = [
+        Event::Put(0),
+        Event::Flush(0),
+        Event::Put(11),
+        Event::Split(11),
+        Event::DeleteRange(6, 6),
+        Event::Flush(0),
+        Event::Put(0),
+        Event::Flush(1),
+        Event::Put(12),
+        Event::Join(0),
+        merge(2, 1, 1),
+        Event::Put(0),
+        Event::Flush(0),
+        merge(2, 0, 2),
+    ];
+    let mut world = World::new();
+    for (value, event) in (1..).zip(&events) {
+        world.happen(event, value);
+        world.check();
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn every_key_has_its_value_however_databases_are_split_and_joined(

@@ -98,24 +98,30 @@ impl Merging {
     }
 
     /// Gives the table that ends here its range deletes: all up to its last key where another
-    /// table follows, cut directly behind that key, or all that are left.
+    /// table follows, cut directly behind that key, or all that are left. Answers up to where they
+    /// delete.
     ///
     /// # Errors
     /// As [`TableBuilder::add_range_deletes`].
-    pub(super) fn end_table(&mut self, builder: &mut TableBuilder, follows: bool) -> Result<()> {
+    pub(super) fn end_table(
+        &mut self,
+        builder: &mut TableBuilder,
+        follows: bool,
+    ) -> Result<Option<Bytes>> {
         if self.ranges.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let behind = follows.then(|| [builder.last_key(), &[0]].concat());
         let cut = |from: Option<&[u8]>, to: Option<&[u8]>| -> Vec<RangeDelete> {
             self.ranges.iter().filter_map(|one| one.within(from, to)).collect()
         };
-        builder.add_range_deletes(&cut(None, behind.as_deref()))?;
+        let own = cut(None, behind.as_deref());
+        builder.add_range_deletes(&own)?;
         self.ranges = match behind {
             Some(behind) => cut(Some(&behind), None),
             None => Vec::new(),
         };
-        Ok(())
+        Ok(own.into_iter().map(|one| one.end).max())
     }
 
     /// The blocks that the last slice lacked.

@@ -349,7 +349,7 @@ impl RangeWorker {
         let filled = self.fill(state, &mut *inputs, sender).await?;
         let Some((mut merging, mut builder, more)) = filled else { return Ok(None) };
         let last = builder.last_key().to_vec();
-        merging.end_table(&mut builder, more)?;
+        let deleted_to = merging.end_table(&mut builder, more)?;
         let before_tail = merging.before_tail(&mut builder);
         let finish = move || builder.finish_for_next();
         let finished = self.host.env().blocking("compact", finish).await??;
@@ -360,7 +360,8 @@ impl RangeWorker {
             sender.send(chunk).await?;
         }
         self.pay(moved).await?;
-        let table = seen_output(finished.table, &last, inputs.descriptors());
+        let (to, inputs) = (deleted_to.as_ref(), inputs.descriptors());
+        let table = seen_output(finished.table, &last, to, inputs);
         Ok(Some((merging, table, more)))
     }
 

@@ -381,22 +381,23 @@ pub(super) fn repeated<'a>(tables: impl Iterator<Item = &'a SstDescriptor>) -> H
     tables.map(|table| table.id).filter(|id| !seen.insert(*id)).collect()
 }
 
-/// `output` of a merge over `inputs`, whose last entry has the key `last`. A range delete that was
-/// cut where a visible range ends goes up to a key that it does not delete, and that is another
-/// table's, perhaps of the next range; no key below can be named as the table's last one. So the
-/// output ends, visibly, where that input did.
+/// `output` of a merge over `inputs`, whose last entry has the key `last` and whose range deletes go
+/// up to `deleted_to`. A range delete that was cut where a visible range ends goes up to a key
+/// that it does not delete, and that is another table's, perhaps of the next range; no key below
+/// can be named as the table's last one. So the output ends, visibly, where that input did.
 #[must_use]
 pub fn seen_output<'a>(
     output: SstDescriptor,
     last: &[u8],
+    deleted_to: Option<&Bytes>,
     inputs: impl IntoIterator<Item = &'a SstDescriptor>,
 ) -> SstDescriptor {
-    let reaches = |end: &Bytes| output.range_deletes.is_some() && *end == output.last_key;
-    if *last >= *output.last_key {
+    // One that ends behind the last key deletes it: the bounds are what they say.
+    if *last >= *output.last_key || deleted_to != Some(&output.last_key) {
         return output;
     }
     let mut ends = inputs.into_iter().filter_map(|table| table.visible_end.as_ref());
-    let visible_end = ends.find(|end| reaches(end)).cloned();
+    let visible_end = ends.find(|end| **end == output.last_key).cloned();
     SstDescriptor { visible_end, ..output }
 }
 
