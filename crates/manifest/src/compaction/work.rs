@@ -381,8 +381,8 @@ pub(super) fn repeated<'a>(tables: impl Iterator<Item = &'a SstDescriptor>) -> H
     tables.map(|table| table.id).filter(|id| !seen.insert(*id)).collect()
 }
 
-/// `output` of a merge over `inputs`, whose last entry has the key `last` and whose range deletes go
-/// up to `deleted_to`. A range delete that was cut where a visible range ends goes up to a key
+/// `output` of a merge over `inputs`, whose last entry has the key `last` and whose range deletes
+/// go up to `deleted_to`. A range delete that was cut where a visible range ends goes up to a key
 /// that it does not delete, and that is another table's, perhaps of the next range; no key below
 /// can be named as the table's last one. So the output ends, visibly, where that input did.
 #[must_use]
