@@ -8,6 +8,7 @@
 
 use crate::collector::Collector;
 use crate::compactor::Compactor;
+use crate::leaser::Leaser;
 use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::step::{How, Step, What};
@@ -25,6 +26,7 @@ pub(crate) enum Actor {
     Writer(Writer),
     Reader(Reader),
     Pinner(Pinner),
+    Leaser(Box<Leaser>),
     Compactor(Compactor),
     Worker(Worker),
     Collector(Box<Collector>),
@@ -38,6 +40,7 @@ impl Actor {
             Actor::Writer(writer) => writer.steps(world, me, out),
             Actor::Reader(reader) => reader.steps(world, me, out),
             Actor::Pinner(pinner) => pinner.steps(world, me, out),
+            Actor::Leaser(leaser) => leaser.steps(world, me, out),
             Actor::Compactor(compactor) => compactor.steps(world, me, out),
             Actor::Worker(worker) => worker.steps(world, me, out),
             Actor::Collector(collector) => collector.steps(world, me, out),

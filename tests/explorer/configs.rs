@@ -6,6 +6,7 @@ use crate::actor::Actor;
 use crate::collector::Collector;
 use crate::compactor::Compactor;
 use crate::jobs::Shape;
+use crate::leaser::Leaser;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
@@ -58,7 +59,8 @@ pub(crate) fn scanning(records: usize, flush_at: &[usize]) -> Actor {
 
 /// Every configuration.
 pub(crate) fn all() -> Vec<(Config, Size)> {
-    let small = small().into_iter().chain(small_jobs()).chain(crowds::small());
+    let small =
+        small().into_iter().chain(small_jobs()).chain(small_leases()).chain(crowds::small());
     let small = small.map(|config| (config, Size::Small));
     small.chain(large().into_iter().map(|config| (config, Size::Large))).collect()
 }
@@ -132,6 +134,17 @@ fn small() -> Vec<Config> {
     ]
 }
 
+/// Readers that share leases.
+fn small_leases() -> Vec<Config> {
+    let leaser = |takes, renews| Leaser::actor(Rules::ALL, takes, renews);
+    let shares = config(
+        "2 readers sharing a lease, collector",
+        vec![writer(1, 1, &[1], true), leaser(0, true), leaser(0, false), Collector::actor(1)],
+        NONE,
+    );
+    vec![after(CLOSED, shares)]
+}
+
 /// Jobs of two coordinators, or of one and a worker; their beginning is explored at large.
 fn small_jobs() -> Vec<Config> {
     let plain = || writer(1, 1, &[1], false);
@@ -177,6 +190,11 @@ pub(crate) const TO_FLUSH: usize = TO_DURABLE + 3;
 /// Until two records are durable and the first of them is in a table.
 pub(crate) const TO_LAG: usize = TO_FLUSH + 2;
 
+/// Until a writer that closes has closed: the commit created, its slot checked.
+pub(crate) const TO_CLOSE: usize = TO_FLUSH + 3;
+
+/// A writer has closed, and keeps nothing alive.
+pub(crate) const CLOSED: &[Go] = &[Go::Steps(0, TO_CLOSE)];
 const OPEN: &[Go] = &[Go::Steps(0, TO_OPEN)];
 const SENT: &[Go] = &[Go::Steps(0, TO_SEND)];
 const DURABLE: &[Go] = &[Go::Steps(0, TO_DURABLE)];
@@ -310,6 +328,18 @@ fn large_collectors() -> Vec<Config> {
         vec![plain(1, 1, &[1]), Pinner::replacing(), Compactor::actor(), Collector::actor(1)],
         NONE,
     );
+    let leaser = |takes, renews| Leaser::actor(Rules::ALL, takes, renews);
+    let shares = config(
+        "writer, 2 readers sharing a lease, compactor, collector, faults",
+        vec![
+            writer(1, 2, &[1, 2], true),
+            leaser(2, true),
+            leaser(1, false),
+            Compactor::actor(),
+            Collector::actor(1),
+        ],
+        Faults { late: 1, crashes: 1, ..NONE },
+    );
     let overtaken = config(
         "2 writers with scans, compactor, collector",
         vec![scanning(1, &[1]), scanning(1, &[0]), Compactor::actor(), Collector::actor(1)],
@@ -318,6 +348,7 @@ fn large_collectors() -> Vec<Config> {
     vec![
         after(FLUSHED, scans),
         after(FLUSHED, replaces),
+        after(FLUSHED, shares),
         after(FLUSHED, overtaken),
         after(SENT, follows),
         after(DURABLE, pinned),

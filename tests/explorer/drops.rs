@@ -5,10 +5,11 @@ use crate::collector::Collector;
 use crate::compactor::Compactor;
 use crate::configs::crowds::{B_FENCES, FREED};
 use crate::configs::{
-    LATE, NONE, TO_CLAIM, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND, lagging, looking, plan,
-    scanning, writer,
+    CLOSED, LATE, NONE, TO_CLAIM, TO_CLOSE, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND,
+    lagging, looking, plan, scanning, writer,
 };
 use crate::jobs::WHOLE;
+use crate::leaser::Leaser;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
@@ -88,6 +89,7 @@ pub(crate) fn all() -> Vec<Drop> {
     all.extend(collecting());
     all.extend(jobs());
     all.extend(reading());
+    all.extend(leasing());
     all
 }
 
@@ -203,7 +205,8 @@ fn acknowledging() -> Vec<Drop> {
             Go::Steps(1, TO_CLAIM + 4),
             Go::Steps(0, 2),
             Go::Steps(2, TO_CLAIM + 7),
-        ]),
+        ])
+        .behind(&[Rule::LookUpNewerEpochs]),
         Drop::new(Rule::ListSometimes, |rules| {
             let closes = writer(1, 1, &[1], true);
             vec![closes, Reader::actor(0, rules), Collector::actor(1)]
@@ -217,6 +220,15 @@ fn acknowledging() -> Vec<Drop> {
             let others = [plain(1, 0, &[0]), Reader::refreshing(1, rules), Collector::actor(1)];
             std::iter::once(plain(1, 1, &[])).chain(others).collect()
         })
+        .behind(&[Rule::LookUpNewerEpochs])
+        .with(LATE)
+        .after(B_FENCES),
+        // A second line here; what it is first in needs a restore.
+        Drop::new(Rule::LookUpNewerEpochs, |rules| {
+            let others = [plain(1, 0, &[0]), Reader::refreshing(1, rules), Collector::actor(1)];
+            std::iter::once(plain(1, 1, &[])).chain(others).collect()
+        })
+        .behind(&[Rule::ConfirmHits])
         .with(LATE)
         .after(B_FENCES),
     ]
@@ -336,6 +348,41 @@ fn reading() -> Vec<Drop> {
             vec![scanning(1, &[1]), Compactor::actor(), Collector::actor(1)]
         }),
         Drop::new(Rule::TakeoverRemovesPins, |_| vec![plain(1, 0, &[]), plain(1, 0, &[])]),
+    ]
+}
+
+/// Steps of a reader until it has leased what it reads: it starts, looks by three requests, creates
+/// its commit, checks the slot.
+const TO_LEASE: usize = 6;
+
+/// What leases are for. The writer has closed when most of these begin: it keeps nothing alive.
+fn leasing() -> Vec<Drop> {
+    const LEASED: &[Go] = &[Go::Steps(0, TO_CLOSE), Go::Steps(1, TO_LEASE)];
+    let alone: fn(Rules) -> Vec<Actor> = |rules| {
+        let others = [Leaser::actor(rules, 1, true), Compactor::actor(), Collector::actor(1)];
+        std::iter::once(writer(1, 1, &[1], true)).chain(others).collect()
+    };
+    vec![
+        Drop::new(Rule::HonourLeases, alone).after(LEASED),
+        Drop::new(Rule::PinWhatIsRead, alone).after(CLOSED),
+        Drop::new(Rule::RenewOnlyPresent, alone).after(LEASED),
+        Drop::new(Rule::RenewWhatIsRead, alone).after(LEASED),
+        Drop::new(Rule::LookBeforeCorruption, alone).after(LEASED),
+        // One has leased the first table, and renewed that; the second comes, the writer closes,
+        // and another reader has looked.
+        Drop::new(Rule::JoinWhatIsRead, |rules| {
+            let readers = [Leaser::actor(rules, 0, true), Leaser::actor(rules, 0, false)];
+            let mut actors = vec![writer(1, 2, &[1, 2], true)];
+            actors.extend(readers);
+            actors.extend([Compactor::actor(), Collector::actor(1)]);
+            actors
+        })
+        .after(&[
+            Go::Steps(0, TO_FLUSH),
+            Go::Steps(1, TO_LEASE + 3),
+            Go::Steps(0, 8),
+            Go::Steps(2, TO_LEASE - 2),
+        ]),
     ]
 }
 

@@ -8,7 +8,7 @@
 //! | `world` | one state: store, network, processes, truth |
 //! | `ghost` | the truth and the invariants that need it |
 //! | `actor` | what processes share: requests, conditional creates, crashes |
-//! | `writer`, `reader`, `pinner`, `compactor`, `worker`, `collector` | the processes |
+//! | `writer`, `reader`, `pinner`, `leaser`, `compactor`, `worker`, `collector` | the processes |
 //! | `jobs` | compaction jobs and their record, as `compactor` and `worker` have them |
 //! | `model` | steps and invariants put together |
 //! | `configs`, `drops` | what is explored; each rule left out in turn |
@@ -29,6 +29,7 @@ mod configs;
 mod drops;
 mod ghost;
 mod jobs;
+mod leaser;
 mod model;
 mod pinner;
 mod reader;

@@ -42,7 +42,7 @@ pub struct Evidence {
     /// The last manifest that names a table, of those above the new boundary. A table is added by
     /// one manifest and taken away by a later one for good, so it stands in all between.
     pub named: BTreeMap<SstId, ManifestId>,
-    /// The manifests of the checkpoints that are present in the newest one.
+    /// The manifests of the checkpoints and leases that are present in the newest one.
     pub pinned: Vec<Arc<Manifest>>,
     /// What became garbage later than this stays, where readers without a checkpoint may ask for
     /// it. Only delays; never a reason to delete.

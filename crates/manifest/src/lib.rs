@@ -42,8 +42,8 @@ mod testing;
 
 pub use clone::CloneStep;
 pub use edit::{
-    ClaimWriter, CloneEdit, Conflict, Edit, FinishCompaction, FlushL0, NewCheckpoint, PinEdit,
-    Refusal, Release, UpdateCheckpoints, replay_point,
+    ClaimWriter, CloneEdit, Conflict, CoverVersions, Edit, FinishCompaction, FlushL0,
+    NewCheckpoint, PinEdit, Refusal, Release, UpdateCheckpoints, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -108,6 +108,10 @@ rules! {
     /// Without it a writer that nobody has overtaken reads a sleeper's claim in a freed slot, and
     /// ends as Fenced.
     LookAtHits,
+    /// C5: a walk that meets an epoch above its manifest's hands nothing out before a look by a
+    /// listing. Without it a reader hands out the new writer's rows on top of those that a restore
+    /// has undone; and it believes a zombie's fence in a freed slot where hits are not confirmed.
+    LookUpNewerEpochs,
     /// M4: one poll in N is a listing. Without it a reader that slept past gc waits for ever on
     /// freed numbers.
     ListSometimes,
@@ -172,15 +176,31 @@ rules! {
     /// C1: a claim removes the older writers' checkpoints. Without it they pile up for ever, and
     /// with them every table they name.
     TakeoverRemovesPins,
+    /// G2, L1: what a present lease covers is alive, its manifests and their tables. Without it a
+    /// compaction takes a table away, and a reader that joined the lease finds a hole.
+    HonourLeases,
+    /// L2: a lease is joined only at a version that has the newest tables. Without it a reader
+    /// reads tables that came after what the lease covers: they are compacted, collected, and
+    /// missing.
+    JoinWhatIsRead,
+    /// L1: a version that no lease has any more does not come back. Without it what was collected
+    /// is leased anew, and its absence is called a corruption.
+    RenewOnlyPresent,
+    /// L4: who renews names every version that it still reads. Without it the newest is renewed,
+    /// and a scan on an older one loses its tables.
+    RenewWhatIsRead,
+    /// L5: a table that is missing is judged by a look that comes after. Without it a reader that
+    /// joined a lease while it was being revoked calls what was collected rightly a corruption.
+    LookBeforeCorruption,
 }
 
 /// A set of rules in force.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Rules(u64);
+pub struct Rules(u128);
 
 impl Rules {
     /// Every rule: what the product runs with.
-    pub const ALL: Rules = Rules(u64::MAX);
+    pub const ALL: Rules = Rules(u128::MAX);
 
     /// These rules, except `rule`.
     #[must_use]
@@ -206,7 +226,7 @@ impl fmt::Debug for Rules {
     }
 }
 
-const _: () = assert!(Rule::EVERY.len() <= u64::BITS as usize);
+const _: () = assert!(Rule::EVERY.len() <= u128::BITS as usize);
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,
 };
-pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASES, Timeline};
+pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Timeline};
 
 use crate::features::Features;
 use crate::layer::Layer;

@@ -73,7 +73,7 @@ pub(crate) fn manifest() -> Manifest {
     m.compactor_claim = AttemptId(201);
     m.finished_jobs = vec![FinishedJob { job: JobId(300), epoch: Epoch(1) }];
     m.checkpoints = vec![checkpoint(1, Some(900)), checkpoint(2, None)];
-    let version = LeasedVersion { manifest_id: ManifestId(4), manifest_attempt: AttemptId(9) };
+    let version = LeasedVersion { manifest_id: ManifestId(3), manifest_attempt: AttemptId(30) };
     m.leases = vec![Lease { expires_at: UnixMillis(900), versions: vec![version] }];
     m.last_ancestor = 3;
     m.ancestors = vec![Ancestor {

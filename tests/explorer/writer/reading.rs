@@ -133,6 +133,7 @@ pub(crate) fn hole(world: &World, actor: &Actor) -> Option<String> {
     match actor {
         Actor::Writer(writer) => writer.lacks(world),
         Actor::Pinner(pinner) => pinner.lacks(world),
+        Actor::Leaser(leaser) => leaser.lacks(world),
         _ => None,
     }
 }

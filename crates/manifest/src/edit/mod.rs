@@ -10,18 +10,21 @@
 //! | flush | its epoch, how far it reached, its names no longer reserved |
 //! | finished compaction | its job among the finished ones |
 //! | reserved names, kept fences, checkpoints | present |
+//! | leases | what they are to cover is covered for long enough |
 //! | clean close, removed or refreshed checkpoints | the value they set |
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 
 mod checkpoint;
 mod clone;
 mod compaction;
+mod leases;
 mod refusal;
 mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
+pub use leases::CoverVersions;
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use writer::{ClaimWriter, FlushL0, replay_point};
@@ -74,10 +77,12 @@ pub enum Edit {
         /// The checkpoint.
         id: CheckpointId,
     },
-    /// Removes those of the checkpoints that are still expired when the commit is made (rule G3):
-    /// a refresh that landed first wins.
+    /// Readers of one state share a lease: anybody covers what it reads for all (rules L1, L2).
+    CoverVersions(CoverVersions),
+    /// Removes those of the checkpoints, and all leases, that are still expired when the commit is
+    /// made (rule G3): a refresh that landed first wins.
     RevokeExpired {
-        /// The candidates.
+        /// The candidates among the checkpoints.
         ids: Vec<CheckpointId>,
         /// Expired means: expires at or before this.
         now: UnixMillis,
@@ -145,9 +150,11 @@ impl Edit {
                 checkpoint::refresh(&mut next, *id, *expires_at)?;
             }
             Edit::UpdateCheckpoints(update) => update.apply(&mut next, rules)?,
+            Edit::CoverVersions(cover) => cover.apply(&mut next, rules)?,
             Edit::RemoveCheckpoint { id } => checkpoint::remove(&mut next, *id)?,
             Edit::RevokeExpired { ids, now } => {
                 next.checkpoints.retain(|one| !(ids.contains(&one.id) && one.expired_at(*now)));
+                leases::revoke(&mut next, *now);
             }
             Edit::ClaimCompactor { writer, expected, claim } => {
                 if writer.is_some_and(|writer| writer != next.writer_epoch) {
@@ -191,9 +198,12 @@ impl Edit {
                 state.checkpoint(*id).is_some_and(|one| one.expires_at == *expires_at)
             }
             Edit::UpdateCheckpoints(update) => update.in_effect(state, rules),
+            Edit::CoverVersions(cover) => cover.in_effect(state, rules),
             Edit::RemoveCheckpoint { id } => state.checkpoint(*id).is_none(),
             Edit::RevokeExpired { ids, now } => {
-                !state.checkpoints.iter().any(|one| ids.contains(&one.id) && one.expired_at(*now))
+                let mut named = state.checkpoints.iter().filter(|one| ids.contains(&one.id));
+                !named.any(|one| one.expired_at(*now))
+                    && !state.leases.iter().any(|lease| lease.expired_at(*now))
             }
             Edit::ClaimCompactor { claim, .. } => state.compactor_claim == *claim,
             Edit::ReleaseCompactor { epoch } => {

@@ -341,7 +341,7 @@ fn a_table_that_is_gone_ends_the_job() {
 /// G3: the refresh landed first.
 #[test]
 fn revoking_spares_what_was_refreshed() {
-    let base = manifest();
+    let base = Manifest { leases: vec![], ..manifest() };
     let refresh =
         Edit::RefreshCheckpoint { id: CheckpointId(1), expires_at: Some(UnixMillis(5000)) };
     let refreshed = refresh.apply(&base).unwrap();
@@ -425,6 +425,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
         }),
         (1..5u128).prop_map(|id| Edit::RemoveCheckpoint { id: CheckpointId(id) }),
         any_update(),
+        any_covering(),
         (small.clone(), 5..9u128, 1..9u128, prop::option::of(13..15u128)).prop_map(
             |(epoch, add, checkpoint, needed)| {
                 Edit::FlushL0(FlushL0 {
@@ -457,6 +458,16 @@ fn any_edit() -> impl Strategy<Value = Edit> {
                 })
             }),
     ]
+}
+
+/// A reader covers what it reads.
+fn any_covering() -> impl Strategy<Value = Edit> {
+    let versions = prop::collection::vec(1..12u64, 0..3);
+    (any::<bool>(), versions, 1..2000u64, 0..400u64).prop_map(|(newest, versions, until, less)| {
+        let versions = versions.into_iter().map(ManifestId).collect();
+        let (enough, until) = (UnixMillis(until.saturating_sub(less)), UnixMillis(until));
+        Edit::CoverVersions(CoverVersions { newest, versions, enough, until })
+    })
 }
 
 /// A reader swaps, refreshes, or lets go.

@@ -31,6 +31,8 @@ pub enum Alive {
     Tree,
     /// A present checkpoint pins it.
     Checkpoint,
+    /// A present lease covers it.
+    Lease,
     /// The writer reserved its name.
     Reserved,
     /// A compaction job that has not ended reserved its name.
@@ -68,6 +70,7 @@ impl Fate {
             Fate::Alive(Alive::Newest) => "the newest of its kind",
             Fate::Alive(Alive::Tree) => "the newest version has it",
             Fate::Alive(Alive::Checkpoint) => "a checkpoint pins it",
+            Fate::Alive(Alive::Lease) => "a lease of readers covers it",
             Fate::Alive(Alive::Reserved) => "the writer reserved its name",
             Fate::Alive(Alive::Job) => "a compaction reserved its name",
             Fate::Alive(Alive::Log) => "the next opener would replay it",
@@ -113,6 +116,7 @@ struct ObjectJudge<'a> {
     /// The WAL: the boundary there is, and where it moves.
     wal: (WalId, WalId),
     pinned: HashSet<SstId>,
+    leased: HashSet<SstId>,
     reserved: HashSet<SstId>,
     jobs: HashSet<SstId>,
     tree: HashSet<SstId>,
@@ -141,6 +145,7 @@ impl<'a> ObjectJudge<'a> {
             first_young_wal: WalId(u64::MAX),
             wal: (wal_boundary_now(listed), WalId::NONE),
             pinned: HashSet::new(),
+            leased: HashSet::new(),
             reserved: HashSet::new(),
             jobs: HashSet::new(),
             tree: newest.tables().map(|table| table.id).collect(),
@@ -153,10 +158,13 @@ impl<'a> ObjectJudge<'a> {
     fn read_tables(&mut self) {
         let (evidence, newest) = (self.evidence, self.newest);
         let honoured = self.rules.has(Rule::HonourCheckpoints);
-        for manifest in evidence.pinned.iter().filter(|_| honoured) {
-            let mut pins = newest.checkpoints.iter();
+        for manifest in &evidence.pinned {
+            let mut pins = newest.checkpoints.iter().filter(|_| honoured);
             if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
                 self.pinned.extend(manifest.tables().map(|table| table.id));
+            }
+            if self.is_leased(manifest.id) {
+                self.leased.extend(manifest.tables().map(|table| table.id));
             }
         }
         if self.rules.has(Rule::HonourReservations) {
@@ -191,6 +199,13 @@ impl<'a> ObjectJudge<'a> {
         present && self.rules.has(Rule::HonourCheckpoints)
     }
 
+    /// Whether a lease that counts as present covers the version, likewise.
+    fn is_leased(&self, id: ManifestId) -> bool {
+        let lease = self.newest.lease_of(id).filter(|_| self.rules.has(Rule::HonourLeases));
+        let trusted = self.rules.has(Rule::RevokeFirst);
+        lease.is_some_and(|lease| trusted || !lease.expired_at(self.evidence.cutoff))
+    }
+
     fn old(&self, modified: UnixMillis) -> bool {
         modified <= self.evidence.cutoff
     }
@@ -217,9 +232,10 @@ impl<'a> ObjectJudge<'a> {
         }
     }
 
-    /// At or below the boundary, and pinned by no present checkpoint: superseded longer ago than
-    /// the grace period, or landed late in a freed slot. One that a bound on bytes put behind the
-    /// boundary stays for its age: it is small, and a reader that probes for it finds out.
+    /// At or below the boundary, and pinned by no present checkpoint or lease: superseded longer
+    /// ago than the grace period, or landed late in a freed slot. One that a bound on bytes put
+    /// behind the boundary stays for its age: it is small, and a reader that probes for it finds
+    /// out.
     fn manifest(&self, id: ManifestId) -> Fate {
         if id >= self.newest.id {
             return Fate::Alive(Alive::Newest);
@@ -227,6 +243,9 @@ impl<'a> ObjectJudge<'a> {
         let honoured = self.rules.has(Rule::HonourCheckpoints);
         if honoured && self.newest.checkpoints.iter().any(|one| one.manifest_id == id) {
             return Fate::Alive(Alive::Checkpoint);
+        }
+        if self.is_leased(id) {
+            return Fate::Alive(Alive::Lease);
         }
         match self.manifests {
             _ if id >= self.first_young_manifest => Fate::Young,
@@ -274,6 +293,7 @@ impl<'a> ObjectJudge<'a> {
         let keepers = [
             (&self.tree, Alive::Tree),
             (&self.pinned, Alive::Checkpoint),
+            (&self.leased, Alive::Lease),
             (&self.reserved, Alive::Reserved),
             (&self.jobs, Alive::Job),
         ];

@@ -2,8 +2,9 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
-use siltstone_base::JobId;
+use crate::{Lease, LeasedVersion};
 use siltstone_base::id::NUMBERS_A_MILLI;
+use siltstone_base::{AttemptId, JobId};
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
     ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
@@ -134,6 +135,36 @@ fn tables_live_by_state_reservation_job_and_older_manifests() {
     assert_eq!(why(99), Fate::Dead(Dead::Unnamed));
 }
 
+/// G2, L1: what a present lease covers is alive, manifest and tables; no WAL.
+#[test]
+fn a_present_lease_keeps_its_manifests_and_their_tables() {
+    let leased = Manifest {
+        id: ManifestId(2),
+        l0: vec![],
+        runs: vec![crate::SortedRun { id: 0, tables: vec![table(SstId(40), b"a", b"b", 1, 1)] }],
+        ..manifest()
+    };
+    let version = LeasedVersion { manifest_id: ManifestId(2), manifest_attempt: AttemptId(1) };
+    let lease = Lease { expires_at: UnixMillis(5), versions: vec![version] };
+    let state = Manifest { leases: vec![lease], checkpoints: vec![], ..manifest() };
+    let mut listed = numbered(1..=5);
+    listed.extend(table_names(&[40, 41]));
+    listed.push(object(ObjectName::Wal(WalId(4)), 1));
+    let found = Evidence { pinned: vec![Arc::new(leased)], ..evidence(listed, 9999) };
+    let found = with_newest(found, state);
+    // Run out by any clock, and present: alive.
+    let fates = fate::of_all(&found, Rules::ALL);
+    let of = |name| fates.iter().find(|(object, _)| object.name == name).unwrap().1;
+    assert_eq!(of(ObjectName::Manifest(ManifestId(2))), Fate::Alive(Alive::Lease));
+    assert_eq!(of(ObjectName::Compacted(SstId(40))), Fate::Alive(Alive::Lease));
+    assert_eq!(of(ObjectName::Compacted(SstId(41))), Fate::Dead(Dead::Unnamed));
+    assert_eq!(of(ObjectName::Wal(WalId(4))), Fate::Dead(Dead::Flushed));
+    for rules in [Rule::HonourLeases, Rule::RevokeFirst] {
+        let gone = dead(&found, Rules::ALL.without(rules)).deletes;
+        assert!(gone.contains(&ObjectName::Compacted(SstId(40))), "{rules:?}");
+    }
+}
+
 /// Nobody can come to name it: whoever could had reserved it before it was listed.
 #[test]
 fn what_nobody_can_name_goes_whatever_its_age() {
@@ -178,6 +209,7 @@ fn piled_up() -> Evidence {
     found.pinned = vec![];
     let mut newest = manifest();
     newest.checkpoints = vec![];
+    newest.leases = vec![];
     found.newest = Some(Arc::new(newest));
     found
 }
@@ -252,7 +284,7 @@ fn a_bound_on_bytes_frees_nothing_that_is_pinned() {
     let mut found = piled_up();
     let one = |id| crate::SortedRun { id: 0, tables: vec![table(SstId(id), b"a", b"b", 1, 1)] };
     let pinned = Manifest { id: ManifestId(1), l0: vec![], runs: vec![one(21)], ..manifest() };
-    let mut newest = manifest();
+    let mut newest = Manifest { leases: vec![], ..manifest() };
     newest.checkpoints =
         vec![crate::Checkpoint { manifest_id: ManifestId(1), ..checkpoint(1, None) }];
     found.newest = Some(Arc::new(newest));

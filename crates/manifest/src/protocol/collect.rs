@@ -1,7 +1,7 @@
 //! One round of the garbage collector (rules G1 to G4, M5).
 //!
 //! ```text
-//! revoke expired checkpoints (a commit) ─► list objects ─► look for the newest job record
+//! revoke what has expired (a commit) ─► list objects ─► look for the newest job record
 //!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
 //!   checkpoints ─► verify ─► create the boundaries ─► delete, numbered names ascending
 //! ```
@@ -48,7 +48,7 @@ pub struct Known {
     through: ManifestId,
     /// As [`Evidence::named`].
     named: BTreeMap<SstId, ManifestId>,
-    /// Manifests of checkpoints.
+    /// Manifests of checkpoints and leases.
     pinned: Vec<Arc<Manifest>>,
 }
 
@@ -104,9 +104,9 @@ const MOST_UNLISTED: u64 = 1 << 16;
 pub const DELETE_BATCH: usize = 1000;
 
 impl Collect {
-    /// A round that starts from `newest`, the newest manifest the caller knows of. Checkpoints that
-    /// expired at or before `now` are revoked; objects stored after `cutoff` stay. Both are by the
-    /// store's clock, `cutoff` is `now` less the grace period.
+    /// A round that starts from `newest`, the newest manifest the caller knows of. Checkpoints and
+    /// leases that expired at or before `now` are revoked; objects stored after `cutoff` stay. Both
+    /// are by the store's clock, `cutoff` is `now` less the grace period.
     #[must_use]
     pub fn new(
         newest: Arc<Manifest>,
@@ -117,7 +117,7 @@ impl Collect {
         let database = newest.database;
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
         let ids: Vec<_> = expired.map(|one| one.id).collect();
-        let phase = if ids.is_empty() || !rules.has(Rule::RevokeFirst) {
+        let phase = if !newest.has_expired(now) || !rules.has(Rule::RevokeFirst) {
             first_phase(rules)
         } else {
             CollectPhase::Revoke(Commit::new(Edit::RevokeExpired { ids, now }, newest, rules))
@@ -346,12 +346,11 @@ impl Collect {
         let boundary = self.reach();
         let Known { through, named, pinned, .. } = std::mem::take(&mut self.known);
         self.evidence.named = named;
-        let still = |version: &Arc<Manifest>| {
-            newest.checkpoints.iter().any(|one| one.manifest_id == version.id)
-        };
+        let all = newest.pinned_versions();
+        let still = |version: &Arc<Manifest>| all.contains(&version.id);
         self.evidence.pinned = pinned.into_iter().filter(still).collect();
-        let have = |id: ManifestId| self.evidence.pinned.iter().any(|version| version.id == id);
-        let pins = newest.checkpoints.iter().map(|one| one.manifest_id).filter(|id| !have(*id));
+        let have = |id: &ManifestId| self.evidence.pinned.iter().any(|version| version.id == *id);
+        let pins = all.iter().copied().filter(|id| !have(id));
         let Some(above) = between(&self.evidence.listed, boundary.max(through), newest.id) else {
             // What follows the first manifest was not listed yet: the next round knows it.
             self.give_up();
@@ -372,7 +371,7 @@ impl Collect {
             self.give_up();
             return;
         };
-        if newest.checkpoints.iter().any(|one| one.manifest_id == id) {
+        if newest.pinned_versions().contains(&id) {
             self.evidence.pinned.push(read.clone());
         }
         if id > self.reach() {
@@ -385,7 +384,7 @@ impl Collect {
         let CollectPhase::Read(ids, newest) = &self.phase else { return };
         if ids.is_empty() {
             let newest = newest.clone();
-            let pins = newest.checkpoints.iter().any(|one| one.manifest_id == newest.id);
+            let pins = newest.pinned_versions().contains(&newest.id);
             if pins && self.evidence.pinned.iter().all(|version| version.id != newest.id) {
                 self.evidence.pinned.push(newest.clone());
             }
@@ -491,6 +490,7 @@ fn first_phase(rules: Rules) -> CollectPhase {
 fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
     let mut state = Manifest::clone(newest);
     state.checkpoints.retain(|one| !one.expired_at(now));
+    state.leases.retain(|lease| !lease.expired_at(now));
     Arc::new(state)
 }
 

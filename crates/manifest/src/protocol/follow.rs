@@ -19,6 +19,9 @@
 //! A *thorough* poll is a listing whose end is confirmed too, in the place of its beginning:
 //! nothing at the last id counts only once the boundary was seen below it, after the reading.
 //! Whatever was durable before such a poll began is then met, however soon ids are freed.
+//! An object of an epoch above that of the manifest ends the walk before anything of it is handed
+//! out: a look by a listing comes first (rule C5), since what follows may not go on from what was
+//! met.
 //! What was met is handed out only after the boundary was seen below all of it. What an older epoch
 //! landed between a fence and its `next_id` is never read: the walk jumps over it.
 
@@ -28,7 +31,7 @@ use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen,
 use crate::edit::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::WalId;
+use siltstone_base::{Epoch, WalId};
 use std::sync::Arc;
 
 /// WAL objects that a walk meets before it confirms and hands out: bounds what the driver holds,
@@ -53,6 +56,8 @@ pub struct Follow {
     first_met: WalId,
     /// Records met on this walk, not yet confirmed.
     met: Vec<WalId>,
+    /// A look was made for a newer epoch that this walk met, on the state of this one (rule C5).
+    looked_up: Option<Epoch>,
     /// Whether the end of the walk is confirmed although nothing was met: of a thorough poll, and
     /// of the first walk since the reader began, or began again. What a later poll would find out,
     /// whoever begins is to know.
@@ -83,6 +88,8 @@ enum FollowPhase {
 enum Then {
     Idle,
     Walk,
+    /// Nothing, although there may be more to read.
+    Stop,
     Fail(Failure),
 }
 
@@ -129,6 +136,7 @@ impl Follow {
             walk_from: WalId::NONE,
             first_met: WalId::NONE,
             met: Vec::new(),
+            looked_up: None,
             confirm_end: false,
         }
     }
@@ -180,6 +188,30 @@ impl Follow {
         matches!(self.phase, FollowPhase::Idle | FollowPhase::Failed(Failure::Hole(_)))
     }
 
+    /// Whether the log is being read on.
+    #[must_use]
+    pub fn is_walking(&self) -> bool {
+        matches!(self.phase, FollowPhase::Walk(_))
+    }
+
+    /// During a walk: what was met is handed out before it goes on, since the driver holds as much
+    /// as it is to.
+    pub fn hand_out_now(&mut self) -> Vec<FollowEvent> {
+        match self.phase {
+            FollowPhase::Walk(_) if !self.met.is_empty() => self.end_walk(Then::Walk),
+            _ => Vec::new(),
+        }
+    }
+
+    /// During a walk: hands out what was met and ends, although there may be more to read; the next
+    /// poll goes on there.
+    pub fn stop(&mut self) -> Vec<FollowEvent> {
+        match self.phase {
+            FollowPhase::Walk(_) => self.end_walk(Then::Stop),
+            _ => Vec::new(),
+        }
+    }
+
     /// While idle: a newer state that the driver learned of by a commit of its own, proven. What it
     /// has in tables need not be read from the WAL; the next poll goes on from there.
     pub fn learn(&mut self, state: &Arc<Manifest>) {
@@ -228,6 +260,14 @@ impl Follow {
         let nothing = matches!(seen, WalSeen::Absent | WalSeen::Vanished);
         if !nothing && self.first_met.is_none() {
             self.first_met = self.at;
+        }
+        let epoch = match seen {
+            WalSeen::Data { epoch, .. } | WalSeen::Fence { epoch, .. } => epoch,
+            _ => Epoch::NONE,
+        };
+        let newer = self.known.as_ref().is_some_and(|known| epoch > known.writer_epoch);
+        if newer && self.rules.has(Rule::LookUpNewerEpochs) {
+            return self.newer_epoch();
         }
         match seen {
             WalSeen::Data { .. } => {
@@ -351,6 +391,19 @@ impl Follow {
         self.end_walk(Then::Idle)
     }
 
+    /// An object of an epoch that the manifest does not know of: its claim was committed before, so
+    /// a look finds it. Where one does not, the object is nobody's, and the log ends before it.
+    fn newer_epoch(&mut self) -> Vec<FollowEvent> {
+        let known = self.known.as_ref().map(|known| known.writer_epoch);
+        if std::mem::replace(&mut self.looked_up, known) == known {
+            return self.end_walk(Then::Stop);
+        }
+        self.at = self.walk_from;
+        self.met.clear();
+        self.phase = FollowPhase::Look(Look::new(self.known.clone(), self.rules), true);
+        Vec::new()
+    }
+
     /// Something behind the place, where nothing was found, was read, or the place once more.
     fn doubt(&mut self, seen: WalSeen) -> Vec<FollowEvent> {
         let FollowPhase::Doubt(doubt, goes_on) = &mut self.phase else { return Vec::new() };
@@ -399,8 +452,10 @@ impl Follow {
         let met = std::mem::take(&mut self.met);
         self.start_walk();
         self.confirm_end &= then == Then::Walk;
+        self.looked_up = None;
         match then {
             Then::Walk => {}
+            Then::Stop => self.phase = FollowPhase::Idle,
             Then::Idle => {
                 let doubt = Doubt::of(self.at, listing, self.rules);
                 self.phase =

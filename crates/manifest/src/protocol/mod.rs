@@ -15,6 +15,7 @@
 //! | [`WalWindow`] | what a writer may send and acknowledge (rules F3, F6) |
 //! | [`Follow`] | a reader that keeps up (rule M4) |
 //! | [`PinnedWalk`] | a reader of a checkpoint's WAL |
+//! | [`Leases`] | under which leases a reader reads (rules L1 to L5) |
 //! | [`Pins`] | which checkpoints keep alive what a process reads (rules C1, C2) |
 //! | [`Collect`] | one round of the garbage collector (rules G1 to G4, M5) |
 
@@ -22,6 +23,7 @@ mod collect;
 mod commit;
 mod follow;
 mod hole;
+mod leases;
 mod look;
 mod open;
 mod pinned;
@@ -35,6 +37,7 @@ pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use hole::{Hole, WalListing, Witness};
+pub use leases::{Covering, Leases, Moment, Want};
 pub use look::{Look, LookAction};
 pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use pinned::{PinnedAction, PinnedWalk};

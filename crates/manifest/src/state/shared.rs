@@ -1,9 +1,15 @@
 //! What a manifest holds for those who read along: leases, holds on the log, histories.
 
+use super::Manifest;
+use crate::rules::{Rule, Rules};
 use siltstone_base::{AttemptId, ManifestId, Seq, TimelineId, UnixMillis, WalId};
+use std::collections::BTreeSet;
 
 /// Leases that there may be at once (rule L1).
 pub const MOST_LEASES: usize = 32;
+/// Versions that leases may cover, all together: 24 bytes each in every manifest. Readers take up
+/// newer tables some 16 times in a lifetime, and each such version is there for two at most.
+pub const MOST_LEASED: usize = 1024;
 
 /// Versions that readers share until a moment (rule L1). They pin manifests and tables, no WAL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,6 +27,67 @@ pub struct LeasedVersion {
     pub manifest_id: ManifestId,
     /// The attempt that wrote it; none while it is planned.
     pub manifest_attempt: AttemptId,
+}
+
+impl Lease {
+    /// Whether it may be revoked at `now`.
+    #[must_use]
+    pub fn expired_at(&self, now: UnixMillis) -> bool {
+        self.expires_at <= now
+    }
+
+    /// What it covers of version `id`.
+    #[must_use]
+    pub fn version(&self, id: ManifestId) -> Option<LeasedVersion> {
+        self.versions.iter().find(|version| version.manifest_id == id).copied()
+    }
+}
+
+impl Manifest {
+    /// The lease that covers version `id`, when one is present: the latest, where there are more.
+    #[must_use]
+    pub fn lease_of(&self, id: ManifestId) -> Option<&Lease> {
+        let covering = self.leases.iter().filter(|lease| lease.version(id).is_some());
+        covering.max_by_key(|lease| lease.expires_at)
+    }
+
+    /// A leased version with the very tables of this one, and until when: of more than one the one
+    /// that lasts longest (rule L2).
+    #[must_use]
+    pub fn leased_newest(&self) -> Option<(LeasedVersion, UnixMillis)> {
+        self.leased_newest_with(Rules::ALL)
+    }
+
+    /// As [`Manifest::leased_newest`], under `rules`.
+    #[must_use]
+    pub fn leased_newest_with(&self, rules: Rules) -> Option<(LeasedVersion, UnixMillis)> {
+        let since = match rules.has(Rule::JoinWhatIsRead) {
+            true => self.tables_since,
+            false => ManifestId::NONE,
+        };
+        let each = self.leases.iter().flat_map(|lease| {
+            lease.versions.iter().map(move |version| (*version, lease.expires_at))
+        });
+        let same = each.filter(|(version, _)| version.manifest_id >= since);
+        same.max_by_key(|(version, until)| (*until, version.manifest_id))
+    }
+
+    /// Manifests that something other than their age keeps: those that present checkpoints and
+    /// leases name.
+    #[must_use]
+    pub fn pinned_versions(&self) -> BTreeSet<ManifestId> {
+        let checkpoints = self.checkpoints.iter().map(|one| one.manifest_id);
+        let leased = self.leases.iter().flat_map(|lease| &lease.versions);
+        checkpoints.chain(leased.map(|version| version.manifest_id)).collect()
+    }
+
+    /// Whether a checkpoint or a lease may be revoked at `now`.
+    #[must_use]
+    pub fn has_expired(&self, now: UnixMillis) -> bool {
+        let mut leases = self.leases.iter();
+        self.checkpoints.iter().any(|one| one.expired_at(now))
+            || leases.any(|lease| lease.expired_at(now))
+    }
 }
 
 /// A history that began with a restore, or with a clone.

@@ -187,7 +187,10 @@ fn a_thorough_poll_that_finds_nothing_is_as_many_requests_as_a_listing() {
 /// real one, and serves a record that recovery drops.
 #[test]
 fn a_zombies_fence_on_a_freed_id_is_not_followed() {
-    for (rules, safe) in [(Rules::ALL, true), (Rules::ALL.without(Rule::ConfirmHits), false)] {
+    // That a newer epoch is looked up finds it out as well.
+    let late = Rules::ALL.without(Rule::ConfirmHits);
+    let never = late.without(Rule::LookUpNewerEpochs);
+    for (rules, safe) in [(Rules::ALL, true), (late, true), (never, false)] {
         let mut store = TinyStore::new();
         let mut follow = Follow::new(100, rules);
         // It stands at 1; the real history has data at 1, a fence at 2 with a gap to 5, and the
@@ -201,6 +204,7 @@ fn a_zombies_fence_on_a_freed_id_is_not_followed() {
         let mut newest = Manifest::clone(&store.newest());
         newest.id = ManifestId(9);
         newest.replay_from = WalId(2);
+        newest.writer_epoch = Epoch(3);
         store.manifests = [(newest.id, Arc::new(newest))].into();
         store.manifest_boundary = ManifestId(8);
         store.wal.remove(&WalId(1));
@@ -387,4 +391,79 @@ fn a_reader_does_not_slip_into_another_database() {
     assert_eq!(poll(&mut store, &mut follow), vec![]);
     let gone = Failure::Refused(Conflict::OtherDatabase.into());
     assert_eq!(follow.action(), FollowAction::Failed(gone));
+}
+
+/// C5: what a newer epoch wrote is handed out only after a look has shown where its log begins.
+#[test]
+fn a_newer_epoch_is_looked_up_before_anything_is_handed_out() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    store.data(3, 1);
+    store.open(2, 2).unwrap();
+    store.data(6, 2);
+    // A poll of the log alone would not look.
+    follow.poll_log();
+    let mut seen = Vec::new();
+    loop {
+        let events = match follow.action() {
+            FollowAction::Request(request) => {
+                seen.push("looks");
+                follow.on_answer(store.serve(request))
+            }
+            FollowAction::ReadWal(id) => follow.on_wal(store.read_wal(id)),
+            FollowAction::ListWal(after) => follow.on_wal_listing(store.list_wal(after)),
+            FollowAction::Idle | FollowAction::Failed(_) => break,
+        };
+        for event in events {
+            seen.push(match event {
+                FollowEvent::Apply(_) => "rows",
+                FollowEvent::Newer(_) | FollowEvent::StartAgain(_) => "newer",
+            });
+        }
+    }
+    let newer = seen.iter().position(|what| *what == "newer").unwrap();
+    let rows = seen.iter().position(|what| *what == "rows").unwrap();
+    assert!(newer < rows, "{seen:?}");
+    assert_eq!(follow.manifest().unwrap().writer_epoch, Epoch(2));
+    assert_eq!(follow.next_wal_id(), WalId(7));
+}
+
+/// An object of an epoch that nobody claimed: the log ends before it, whatever it is.
+#[test]
+fn an_epoch_that_nobody_claimed_ends_the_walk() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    store.data(3, 1);
+    store.data(4, 9);
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![3]);
+    assert_eq!(follow.next_wal_id(), WalId(4));
+    assert_eq!(follow.action(), FollowAction::Idle);
+}
+
+/// A driver that holds as much as it is to: what was met comes out, confirmed, and the next poll
+/// goes on behind it.
+#[test]
+fn a_walk_is_ended_in_the_middle() {
+    let mut store = TinyStore::new();
+    store.open(1, 2).unwrap();
+    let mut follow = reader(&mut store, 100);
+    for id in 3..7 {
+        store.data(id, 1);
+    }
+    follow.poll_log();
+    assert_eq!(follow.action(), FollowAction::ReadWal(WalId(3)));
+    let mut events = follow.on_wal(store.read_wal(WalId(3)));
+    events.extend(follow.hand_out_now());
+    assert!(events.is_empty(), "confirmed first");
+    let FollowAction::ListWal(after) = follow.action() else { panic!("{:?}", follow.action()) };
+    let events = follow.on_wal_listing(store.list_wal(after));
+    assert_eq!(applied(&events), vec![3]);
+    assert_eq!(follow.action(), FollowAction::ReadWal(WalId(4)));
+    follow.on_wal(store.read_wal(WalId(4)));
+    follow.stop();
+    assert_eq!(applied(&drive(&mut store, &mut follow)), vec![4]);
+    assert_eq!((follow.action(), follow.next_wal_id()), (FollowAction::Idle, WalId(5)));
+    assert_eq!(applied(&poll(&mut store, &mut follow)), vec![5, 6]);
 }

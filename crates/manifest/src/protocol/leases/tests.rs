@@ -1,0 +1,266 @@
+use super::*;
+use crate::edit::{Edit, FlushL0};
+use crate::testing::{manifest, table};
+use proptest::prelude::*;
+use siltstone_base::{Epoch, SstId};
+
+const LIFETIME: Duration = Duration::from_secs(80);
+/// An eighth of it.
+const STEP: Duration = Duration::from_secs(10);
+const HOUR: u64 = 3600;
+
+/// So many seconds after the beginning, by clocks that agree.
+fn at(seconds: u64) -> Moment {
+    moment(seconds, HOUR + seconds)
+}
+
+fn moment(now: u64, wall: u64) -> Moment {
+    Moment { now: Duration::from_secs(now), wall: UnixMillis(wall * 1000), share: 0.0 }
+}
+
+struct World(Arc<Manifest>);
+
+impl World {
+    fn new() -> World {
+        World(Arc::new(Manifest { leases: Vec::new(), ..manifest() }))
+    }
+
+    fn commit(&mut self, edit: &Edit) {
+        self.0 = Arc::new(edit.apply(&self.0).unwrap().written_as(AttemptId(9)));
+    }
+
+    fn flush(&mut self) {
+        let seq = self.0.flushed_seq.next();
+        let name = SstId(1000 + u128::from(seq.0));
+        self.commit(&Edit::ReserveNames { epoch: Epoch(2), names: vec![name] });
+        let flush = FlushL0 {
+            layers: vec![vec![table(name, b"a", b"z", seq.0, seq.0)]],
+            flushed_seq: seq,
+            ..FlushL0::nothing(Epoch(2), &self.0)
+        };
+        self.commit(&Edit::FlushL0(flush));
+    }
+
+    fn revoke(&mut self, seconds: u64) {
+        let now = UnixMillis((HOUR + seconds) * 1000);
+        self.commit(&Edit::RevokeExpired { ids: vec![], now });
+    }
+
+    /// As a driver does it: looks, and commits where it must. Whether it did.
+    fn turn(&mut self, reader: &mut Leases, want: Want, at: Moment) -> bool {
+        reader.learn(&self.0, at);
+        let newest = reader.commits(&self.0, want, at);
+        if !newest && !reader.is_due(at.now) {
+            return false;
+        }
+        let covering = reader.cover(newest, at);
+        let before = self.0.id;
+        let edit = Edit::CoverVersions(covering.edit.clone());
+        if !edit.in_effect(&self.0) {
+            self.commit(&edit);
+        }
+        reader.committed(&covering, &self.0, at);
+        self.0.id != before
+    }
+}
+
+fn reader() -> Leases {
+    Leases::new(LIFETIME, Rules::ALL)
+}
+
+fn version(reader: &Leases) -> u64 {
+    reader.newest().map_or(0, |(version, _)| version.get())
+}
+
+#[test]
+fn the_first_commits_and_all_others_join_by_reading() {
+    let mut world = World::new();
+    let mut first = reader();
+    assert!(world.turn(&mut first, Want::Now, at(0)));
+    for n in 1..100 {
+        let mut next = reader();
+        assert!(!world.turn(&mut next, Want::Now, at(n % 30)));
+        assert_eq!(version(&next), version(&first));
+    }
+    // Half of its life is not left.
+    assert!(world.turn(&mut reader(), Want::Now, at(60)));
+}
+
+/// L2: not a lease on what was before.
+#[test]
+fn an_older_lease_is_not_joined() {
+    let mut world = World::new();
+    world.turn(&mut reader(), Want::Now, at(0));
+    world.flush();
+    let mut second = reader();
+    second.learn(&world.0, at(1));
+    assert_eq!(version(&second), 0);
+    assert!(world.turn(&mut second, Want::Now, at(1)));
+    assert_eq!(version(&second), world.0.id.get());
+}
+
+#[test]
+fn one_of_many_renews_at_half_life() {
+    let mut world = World::new();
+    let mut fleet: Vec<Leases> = (0..50).map(|_| reader()).collect();
+    let mut commits = 0;
+    for second in 0..400u64 {
+        for (n, reader) in fleet.iter_mut().enumerate() {
+            // Each looks at its own second of ten.
+            if second == 0 || second % 10 == n as u64 % 10 {
+                let at = Moment { share: n as f64 / 50.0, ..at(second) };
+                commits += u64::from(world.turn(reader, Want::Now, at));
+            }
+        }
+        if second % 7 == 0 {
+            world.revoke(second);
+        }
+        assert!(fleet.iter().all(|reader| reader.newest().is_some()));
+        assert_eq!(world.0.leases.len(), 1);
+    }
+    // One to begin, and one each half of a lifetime.
+    assert!((8..=11).contains(&commits), "{commits}");
+}
+
+/// L4: who leaves takes nothing along; a scan is covered for as long as it lasts.
+#[test]
+fn a_scan_is_covered_for_as_long_as_it_lasts() {
+    let mut world = World::new();
+    let (mut leaves, mut scans) = (reader(), reader());
+    world.turn(&mut leaves, Want::Now, at(0));
+    world.turn(&mut scans, Want::Now, at(0));
+    drop(leaves);
+    let old = scans.newest().unwrap().0;
+    for second in (5..2000).step_by(5) {
+        if second % 100 == 0 {
+            world.flush();
+        }
+        world.turn(&mut scans, Want::Now, at(second));
+        world.revoke(second);
+        scans.forget_unread(|version| version == old);
+        assert!(world.0.lease_of(old).is_some(), "at {second}");
+        assert!(world.0.leases.len() <= 3);
+    }
+    scans.forget_unread(|_| false);
+    for second in (2000..2200).step_by(5) {
+        world.turn(&mut scans, Want::Now, at(second));
+        world.revoke(second);
+    }
+    assert!(world.0.lease_of(old).is_none());
+    assert_eq!(world.0.leases.len(), 1);
+}
+
+/// L5: by the record alone a machine that slept would go on for an hour.
+#[test]
+fn what_was_revoked_is_told_by_a_look() {
+    let mut world = World::new();
+    let mut slept = reader();
+    world.turn(&mut slept, Want::Now, at(0));
+    let old = slept.newest().unwrap().0;
+    world.flush();
+    world.revoke(HOUR);
+    assert!(!slept.is_corrupt(old, &world.0));
+    assert!(slept.learn(&world.0, at(HOUR)));
+    assert_eq!(slept.newest(), None);
+    assert!(world.turn(&mut slept, Want::Now, at(HOUR)));
+    assert!(slept.is_corrupt(slept.newest().unwrap().0, &world.0));
+}
+
+#[test]
+fn half_life_counts_from_what_was_seen_and_from_the_sending() {
+    let mut world = World::new();
+    let (mut mine, mut theirs) = (reader(), reader());
+    world.turn(&mut mine, Want::Now, at(0));
+    assert_eq!(mine.next_moment(), Some(LIFETIME / 2));
+    world.turn(&mut theirs, Want::Now, at(39));
+    // Somebody renews at 45; a look at 42 did not show it, one at 48 does.
+    mine.learn(&world.0, at(42));
+    world.turn(&mut theirs, Want::Now, at(45));
+    mine.learn(&world.0, at(48));
+    assert_eq!(mine.next_moment(), Some(Duration::from_secs(42) + LIFETIME / 2));
+    // A wall clock that is an hour behind sees an hour more; half of a lifetime is the most.
+    let mut behind = reader();
+    behind.learn(&world.0, moment(50, 50));
+    assert_eq!(behind.next_moment(), Some(Duration::from_secs(50) + LIFETIME / 2));
+}
+
+/// L3: a reader that lacks nothing waits for somebody else to commit, for a part of a lifetime.
+#[test]
+fn who_lacks_no_row_waits_for_others() {
+    let mut world = World::new();
+    let (mut patient, mut first) = (reader(), reader());
+    world.turn(&mut patient, Want::Now, at(0));
+    world.flush();
+    assert!(!world.turn(&mut patient, Want::Sometime, at(1)));
+    assert!(patient.is_behind(&world.0));
+    assert!(!world.turn(&mut patient, Want::Sometime, at(2)));
+    assert!(world.turn(&mut patient, Want::Sometime, at(4)), "a sixteenth of 80 s, or half of it");
+    world.flush();
+    let soon = Moment { share: 0.5, ..at(10) };
+    assert!(!world.turn(&mut patient, Want::Soon(Duration::from_secs(2)), soon));
+    assert!(!world.turn(&mut patient, Want::Sometime, Moment { share: 1.0, ..at(10) }));
+    assert_eq!(patient.next_moment(), Some(Duration::from_secs(11)));
+    world.turn(&mut first, Want::Now, at(10));
+    let before = world.0.id;
+    world.turn(&mut patient, Want::Sometime, at(11));
+    assert_eq!((version(&patient), world.0.id), (version(&first), before));
+}
+
+/// Somebody asks for longer: there is nothing to renew.
+#[test]
+fn a_longer_lease_is_left_alone() {
+    let mut world = World::new();
+    let mut long = Leases::new(LIFETIME * 100, Rules::ALL);
+    world.turn(&mut long, Want::Now, at(0));
+    let mut short = reader();
+    let commits = (0..600).filter(|second| world.turn(&mut short, Want::Now, at(*second))).count();
+    assert_eq!(commits, 0);
+}
+
+#[test]
+fn expiries_are_rounded_up_to_an_eighth() {
+    let mut world = World::new();
+    world.turn(&mut reader(), Want::Now, at(3));
+    let until = world.0.leases[0].expires_at;
+    let step = u64::try_from(STEP.as_millis()).unwrap();
+    assert_eq!(until.0 % step, 0);
+    assert!((83_000..93_000).contains(&(until.0 - HOUR * 1000)), "{until:?}");
+}
+
+proptest! {
+    /// Readers that look, scan, end scans and sleep, beside flushes and revocations at any moment:
+    /// whoever acted within half a lifetime, and was not told otherwise, is covered.
+    #[test]
+    fn what_is_read_is_covered(
+        story in prop::collection::vec((0..4usize, 0..6u8, 0..5u64, 0..100u8), 1..200)
+    ) {
+        let mut world = World::new();
+        let mut fleet: Vec<Leases> = (0..4).map(|_| reader()).collect();
+        let mut acted = [0; 4];
+        let mut second = 0;
+        for (who, what, pause, share) in story {
+            second += pause;
+            let at = Moment { share: f64::from(share) / 100.0, ..at(second) };
+            match what {
+                0 => world.flush(),
+                1 => world.revoke(second),
+                2 => fleet[who].forget_unread(|_| false),
+                _ => {
+                    let want = if what == 3 { Want::Now } else { Want::Sometime };
+                    world.turn(&mut fleet[who], want, at);
+                    acted[who] = second;
+                }
+            }
+            prop_assert!(world.0.leases.len() <= crate::state::MOST_LEASES);
+            for (reader, acted) in fleet.iter().zip(acted) {
+                // Between half a lifetime, when it renews, and the end are an eighth and more.
+                if second <= acted + LIFETIME.as_secs() * 3 / 8 {
+                    for (version, _) in reader.versions() {
+                        let leased = world.0.lease_of(version).is_some();
+                        prop_assert!(leased, "{version:?} at {second}");
+                    }
+                }
+            }
+        }
+    }
+}

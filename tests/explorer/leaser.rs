@@ -1,0 +1,230 @@
+//! A reader that shares leases: looks, joins one or commits one, reads. Then it takes up what came
+//! after, with a scan still on what was, and renews what it reads, in any order and at any moment;
+//! and what it finds missing it judges.
+
+use crate::actor::{Actor, Call, crash, manifest_object, manifest_steps};
+use crate::ghost::name;
+use crate::step::{Step, What};
+use crate::world::{Out, World};
+use crate::writer::bug;
+use siltstone_base::{ManifestId, UnixMillis};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::edit::Edit;
+use siltstone_manifest::protocol::{
+    Commit, CommitAction, Covering, Leases, Look, LookAction, ManifestRequest, Moment, Want,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ROLE: &str = "leasing reader";
+const LIFETIME: Duration = Duration::from_millis(8);
+/// What is leased here has run out for the collector's clock: it may be revoked at any time.
+const EARLY: Moment = Moment { now: Duration::ZERO, wall: UnixMillis(0), share: 0.0 };
+/// What is leased here is never revoked; by its own clock everything is due.
+const LATE: Moment = Moment { now: Duration::from_secs(5), wall: UnixMillis(5_000), share: 0.0 };
+
+/// A reader that shares leases.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Leaser {
+    /// How often it takes newer tables up.
+    takes: u8,
+    /// Whether it is yet to renew what it reads.
+    renews: bool,
+    /// Whether it has: what it read then is never revoked.
+    renewed: Vec<ManifestId>,
+    leases: Leases,
+    phase: Phase,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Waiting,
+    /// For the newest state, to read it.
+    Looks(Look),
+    Commits(Commit, Call, Covering),
+    Reads,
+    /// A table of this version is missing: is that a corruption?
+    Judges(Look, ManifestId),
+    Done,
+}
+
+impl Leaser {
+    pub(crate) fn actor(world: siltstone_manifest::Rules, takes: u8, renews: bool) -> Actor {
+        let leases = Leases::new(LIFETIME, world);
+        let phase = Phase::Waiting;
+        Actor::Leaser(Box::new(Leaser { takes, renews, renewed: Vec::new(), leases, phase }))
+    }
+
+    /// A table that it reads and that is gone, under a lease that is present; or a lease that is
+    /// gone although it was renewed.
+    pub(crate) fn lacks(&self, world: &World) -> Option<String> {
+        let tip = &world.ghost.tip;
+        let held = |version: &&ManifestId| self.leases.versions().any(|(one, _)| one == **version);
+        let mut renewed = self.renewed.iter().filter(held);
+        if let Some(version) = renewed.find(|version| tip.lease_of(**version).is_none()) {
+            return Some(format!("L4: version {version} is read, was renewed, and is not leased"));
+        }
+        let leased = self.leases.versions().filter(|(version, _)| tip.lease_of(*version).is_some());
+        let gone = leased.filter_map(|(version, state)| Some((version, missing(world, state)?)));
+        gone.map(|(version, table)| {
+            format!("L1 to L3: table {table} is gone, and version {version} is leased and read")
+        })
+        .next()
+    }
+
+    pub(crate) fn steps(&self, world: &World, me: usize, out: &mut Out) {
+        match &self.phase {
+            Phase::Waiting => {
+                let look = Look::new(None, world.rules);
+                world.then(out, Step::of(me, ROLE, What::Starts), |next| {
+                    on(next, me, |leaser, _| leaser.phase = Phase::Looks(look));
+                });
+            }
+            Phase::Looks(look) | Phase::Judges(look, _) => {
+                let LookAction::Request(request) = look.action() else { return };
+                manifest_steps(world, (me, ROLE), &request, Call::Send, out, |next, answer| {
+                    on(next, me, |leaser, world| {
+                        if let (Phase::Looks(look) | Phase::Judges(look, _), Ok(answer)) =
+                            (&mut leaser.phase, answer)
+                        {
+                            look.on_answer(answer);
+                        }
+                        leaser.looked(world);
+                    });
+                });
+            }
+            Phase::Commits(commit, call, _) => {
+                let CommitAction::Request(request) = commit.action() else { return };
+                if let (ManifestRequest::Create(state), Call::Send) = (&request, call) {
+                    crash(world, (me, ROLE), &[manifest_object(me, state)], out);
+                }
+                manifest_steps(world, (me, ROLE), &request, *call, out, |next, answer| {
+                    on(next, me, |leaser, world| {
+                        if let Phase::Commits(commit, call, _) = &mut leaser.phase {
+                            match answer {
+                                Err(to) => *call = to,
+                                Ok(answer) => {
+                                    *call = Call::Send;
+                                    commit.on_answer(answer);
+                                }
+                            }
+                        }
+                        leaser.committed(world);
+                    });
+                });
+            }
+            Phase::Reads => self.read_on(world, me, out),
+            Phase::Done => {}
+        }
+    }
+
+    /// Whatever comes next.
+    fn read_on(&self, world: &World, me: usize, out: &mut Out) {
+        let tip = &world.ghost.tip;
+        if self.takes > 0 && self.leases.is_behind(tip) {
+            let look = Look::new(None, world.rules);
+            world.then(out, Step::of(me, ROLE, What::Polls), |next| {
+                on(next, me, |leaser, _| {
+                    leaser.takes -= 1;
+                    leaser.phase = Phase::Looks(look);
+                });
+            });
+        }
+        if self.renews {
+            // On the newest state, or on the one that it knows: the plan is made anew as needed.
+            let known = self.leases.newest().map(|(_, state)| state.clone());
+            let covering = self.leases.cover(false, LATE);
+            let edit = Edit::CoverVersions(covering.edit.clone());
+            let commit = Commit::new(edit, known.unwrap_or_else(|| tip.clone()), world.rules);
+            let step = Step::of(me, ROLE, What::BeginsCommit("to renew what it reads"));
+            world.then(out, step, |next| {
+                on(next, me, |leaser, _| {
+                    leaser.renews = false;
+                    leaser.phase = Phase::Commits(commit, Call::Send, covering);
+                });
+            });
+        }
+        let mut versions = self.leases.versions();
+        let lost = versions.find(|(_, state)| missing(world, state).is_some());
+        if let Some((version, _)) = lost {
+            let look = Look::new(None, world.rules);
+            world.then(out, Step::of(me, ROLE, What::Begins("to judge what is missing")), |next| {
+                on(next, me, |leaser, _| leaser.phase = Phase::Judges(look, version));
+            });
+        }
+    }
+
+    fn looked(&mut self, world: &mut World) {
+        let (Phase::Looks(look) | Phase::Judges(look, _)) = &self.phase else { return };
+        let newest = match look.action() {
+            LookAction::Request(_) => return,
+            LookAction::Done(newest) => newest,
+        };
+        let Some(newest) = newest else {
+            self.phase = Phase::Done;
+            return;
+        };
+        let believed = world.ghost.believed(&newest);
+        world.break_if(believed);
+        if let Phase::Judges(_, version) = self.phase {
+            let corrupt = self.leases.is_corrupt(version, &newest);
+            world.break_if(corrupt.then(|| {
+                format!("L5: what version {version} lost to the collector is called a corruption")
+            }));
+            self.phase = Phase::Done;
+            return;
+        }
+        self.leases.learn(&newest, EARLY);
+        self.phase = Phase::Reads;
+        if self.leases.commits(&newest, Want::Now, EARLY) {
+            let covering = self.leases.cover(true, EARLY);
+            let edit = Edit::CoverVersions(covering.edit.clone());
+            let commit = Commit::new(edit, newest, world.rules);
+            self.phase = Phase::Commits(commit, Call::Send, covering);
+        }
+    }
+
+    fn committed(&mut self, world: &mut World) {
+        let Phase::Commits(commit, _, covering) = &self.phase else { return };
+        match commit.action() {
+            CommitAction::Request(_) => {}
+            CommitAction::Failed(refusal) => {
+                world.break_if(bug(refusal));
+                self.phase = Phase::Done;
+            }
+            CommitAction::Done(state) => {
+                let believed = world.ghost.believed(&state);
+                world.break_if(believed);
+                let (renewal, covering) = (!covering.edit.newest, covering.clone());
+                let at = if renewal { LATE } else { EARLY };
+                self.leases.committed(&covering, &state, at);
+                let uncovered =
+                    self.leases.versions().find(|(id, _)| state.lease_of(*id).is_none());
+                world.break_if(uncovered.map(|(id, _)| {
+                    format!("L3: version {id} is read, and no lease has ever covered it")
+                }));
+                if renewal {
+                    self.renewed = self.leases.versions().map(|(version, _)| version).collect();
+                }
+                self.phase = Phase::Reads;
+            }
+        }
+    }
+}
+
+/// A table of `state` that is gone.
+fn missing(world: &World, state: &Arc<Manifest>) -> Option<String> {
+    let gone = state.tables().find(|table| !world.store.has_table(table.id))?;
+    Some(name(gone.id))
+}
+
+fn on(world: &mut World, me: usize, change: impl FnOnce(&mut Leaser, &mut World)) {
+    let Some(Actor::Leaser(mut leaser)) = world.actors.get(me).map(|actor| (**actor).clone())
+    else {
+        return;
+    };
+    change(&mut leaser, world);
+    if let Some(actor) = world.actor(me) {
+        *actor = Actor::Leaser(leaser);
+    }
+}
