@@ -160,7 +160,7 @@ impl World {
             db.compact().await?;
             db.close().await
         });
-        // The killed reader's checkpoint expires.
+        // The killed reader's lease runs out.
         self.pause(Duration::from_secs(2));
     }
 

@@ -115,8 +115,8 @@ fn what_is_retired_during_a_verification_is_no_problem() {
             for n in 0..12 {
                 durable(&db, n).await;
             }
-            // The manifest knows of the log's end: without that nothing there is needed.
-            reader_that_sleeps(&world, true).await.close().await.unwrap();
+            // Without that nothing there is needed.
+            world.note_the_log().await;
             let done = Arc::new(Mutex::new(None));
             let (slot, env) = (Arc::clone(&done), world.reader_env.clone());
             world.sim.spawn(world.reading, "verify", async move {
@@ -148,7 +148,7 @@ fn what_is_missing_and_needed_is_a_problem() {
         for n in 0..6 {
             durable(&db, n).await;
         }
-        reader_that_sleeps(&world, true).await.close().await.unwrap();
+        world.note_the_log().await;
         let listed = world.env.store.list(prefix::WAL, None).await.unwrap();
         let lost = listed[listed.len() - 2].name;
         world.env.store.delete(lost).await.unwrap();

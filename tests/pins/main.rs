@@ -11,6 +11,7 @@
 )]
 
 mod by_hand;
+mod fleet;
 mod looking;
 mod reader;
 mod trouble;
@@ -19,8 +20,8 @@ mod writer;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{Accept, Batch, Database, Env, Error, Fill, OpenOptions, Options, Rows, Scan};
-use siltstone_base::{ObjectName, SstId, name::prefix};
-use siltstone_manifest::{CheckpointOwner, Manifest};
+use siltstone_base::{CheckpointId, ObjectName, SstId, WalId, name::prefix};
+use siltstone_manifest::{CheckpointOwner, Edit, Manifest, NewCheckpoint};
 use siltstone_tests::latency::{Latencies, slow};
 use siltstone_tests::sim::{ProcessId, Sim, SimHandle};
 use siltstone_tests::{compact, gc};
@@ -90,6 +91,26 @@ impl World {
     /// Owners of the checkpoints that are present.
     async fn owners(&self) -> Vec<CheckpointOwner> {
         self.manifest().await.checkpoints.iter().map(|one| one.owner).collect()
+    }
+
+    /// The last object of the log.
+    async fn last_of_the_log(&self) -> Option<WalId> {
+        let listed = self.env.store.list(prefix::WAL, None).await.unwrap();
+        let ids = listed.into_iter().filter_map(|object| match object.name {
+            ObjectName::Wal(id) => Some(id),
+            _ => None,
+        });
+        ids.max()
+    }
+
+    /// The manifest knows of the end of the log, and nothing pins it.
+    async fn note_the_log(&self) {
+        let id = CheckpointId(7_777);
+        let wal_id_last_seen = self.last_of_the_log().await;
+        let new = NewCheckpoint { id, wal_id_last_seen, ..NewCheckpoint::default() };
+        for edit in [Edit::AddCheckpoint(new), Edit::RemoveCheckpoint { id }] {
+            gc::commit(&self.env, edit, self.manifest().await).await.unwrap();
+        }
     }
 
     /// Tables in the store that the newest manifest does not name.

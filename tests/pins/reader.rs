@@ -1,4 +1,4 @@
-//! The reader's checkpoint (rule C2), given ones, and reading without.
+//! Leases of readers (rules L1 to L5), given checkpoints, and reading without either.
 
 use crate::{
     POLL, ROWS, World, delete_half, expected, key, load, options, some, tell, value, work, write,
@@ -7,7 +7,8 @@ use siltstone::{
     Batch, CheckpointId, Database, Error, ErrorKind, Options, ReadAt, Reader, ReaderOptions,
     ScanRange,
 };
-use siltstone_manifest::{Checkpoint, CheckpointOwner, Edit, NewCheckpoint};
+use siltstone_base::{ManifestId, ObjectName, UnixMillis};
+use siltstone_manifest::{CheckpointOwner, Edit, NewCheckpoint};
 use siltstone_tests::{compact, gc};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -37,9 +38,15 @@ impl World {
         gc::commit(&self.env, edit, self.manifest().await).await.unwrap();
     }
 
-    async fn of_readers(&self) -> Vec<Checkpoint> {
-        let all = self.manifest().await.checkpoints.clone();
-        all.into_iter().filter(|one| one.owner == CheckpointOwner::Reader).collect()
+    /// Versions that are leased, ascending, each with the end of its lease.
+    async fn leased(&self) -> Vec<(ManifestId, UnixMillis)> {
+        let state = self.manifest().await;
+        let each = state.leases.iter().flat_map(|lease| {
+            lease.versions.iter().map(|version| (version.manifest_id, lease.expires_at))
+        });
+        let mut all: Vec<_> = each.collect();
+        all.sort_unstable();
+        all
     }
 }
 
@@ -62,12 +69,12 @@ fn a_paused_scan_of_a_reader_gives_its_snapshot() {
         work(&world, &db).await;
         delete_half(&db).await;
         world.rewrite().await;
-        // Longer than the checkpoint lives unless it is refreshed; the reader swaps it meanwhile.
+        // Longer than a lease lives unless it is renewed; the reader takes others meanwhile.
         for _ in 0..4 {
             work(&world, &db).await;
             world.rewrite().await;
         }
-        assert!(world.of_readers().await.len() >= 2);
+        assert!(world.leased().await.len() >= 2);
 
         rows.extend(some(&mut scan, usize::MAX).await.unwrap());
         assert_eq!(rows, expected(0));
@@ -77,31 +84,38 @@ fn a_paused_scan_of_a_reader_gives_its_snapshot() {
         // What only the scan kept is garbage once it has ended, by itself.
         drop(scan);
         work(&world, &db).await;
-        world.pause(POLL * 20).await;
+        world.pause(LIFETIME * 2).await;
         gc::round(&world.env).await.unwrap();
-        assert_eq!(world.of_readers().await.len(), 1);
+        assert_eq!(world.leased().await.len(), 1);
         assert_eq!(world.unnamed_tables().await, BTreeSet::new());
+        // And what it read last, some time after it has gone.
         reader.close().await.unwrap();
-        assert_eq!(world.of_readers().await, vec![]);
+        assert_eq!(world.leased().await.len(), 1);
+        world.pause(LIFETIME * 2).await;
+        gc::round(&world.env).await.unwrap();
+        assert_eq!(world.leased().await, vec![]);
     });
 }
 
-/// The view is the version that the checkpoint names, and the WAL up to where the reader walked.
+/// The lease covers tables, for a lifetime rounded up to an eighth of it, and nothing of the log.
 #[test]
-fn a_reader_pins_tables_and_wal() {
+fn a_reader_leases_tables() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
         let mut batch = Batch::new();
         batch.put(&key(0), b"in the log", None).unwrap();
         write(&db, &batch).await;
+        let now = world.env.clock.now();
         let reader = world.reader().await;
-        let [mine] = world.of_readers().await.try_into().unwrap();
+        let [(version, until)] = world.leased().await.try_into().unwrap();
         let manifest = world.manifest().await;
-        assert_eq!(mine.manifest_id, manifest.id);
-        assert_eq!(mine.replay_from, manifest.replay_from);
-        assert!(mine.wal_id_last_seen >= mine.replay_from);
-        assert_eq!(mine.expires_at.unwrap().0, mine.created_at.0 + LIFETIME.as_millis() as u64);
+        assert_eq!(version, manifest.id);
+        let lifetime = LIFETIME.as_millis() as u64;
+        let left = until.0 - now.0;
+        assert!((lifetime..lifetime * 9 / 8 + 1000).contains(&left), "{left}");
+        assert_eq!(until.0 % (lifetime / 8), 0);
+        assert!(manifest.checkpoints.iter().all(|one| one.owner != CheckpointOwner::Reader));
         assert_eq!(reader.get(&key(0)).unwrap().wait().await.unwrap().unwrap(), b"in the log"[..]);
     });
 }
@@ -122,47 +136,75 @@ fn what_a_reader_costs() {
         // One commit: a manifest, and the look behind it.
         let more = (with.puts - without.puts, with.lists - without.lists, with.gets - without.gets);
         assert_eq!(more, (1, 1, 1));
+        // Who comes later finds it leased.
+        let joining = async { drop(world.reader().await) };
+        let joins = world.reader_requests_of(joining).await;
+        assert_eq!((joins.puts, joins.lists), (0, without.lists));
 
         // Two reads a poll and one poll in 16 a listing, as before; and two commits a lifetime.
         let idle = world.reader_requests_of(world.pause(LIFETIME * 10)).await;
-        assert!((18..=21).contains(&idle.puts), "{idle:?}");
+        assert!((15..=21).contains(&idle.puts), "{idle:?}");
         assert!(idle.lists <= idle.puts + 2 * 600 / 16 + 2, "{idle:?}");
 
+        // Nobody releases.
         let reader = opened.unwrap();
         let closing = async { reader.close().await.unwrap() };
         let closing = world.reader_requests_of(closing).await;
-        assert!(closing.puts == 1 && closing.lists <= 2, "{closing:?}");
-        let closed = async { reader.close().await.unwrap() };
-        assert_eq!(world.reader_requests_of(closed).await.puts, 0);
+        assert_eq!((closing.puts, closing.gets, closing.lists), (0, 0, 0));
+        // What was under way comes to its end.
         let after = world.reader_requests_of(world.pause(LIFETIME * 2)).await;
-        assert_eq!((after.puts, after.gets, after.lists), (0, 0, 0));
+        assert!(after.puts == 0 && after.gets + after.lists <= 2, "{after:?}");
     });
 }
 
-/// A handle that is let go without a close.
+/// L4: whoever leaves takes nothing along.
 #[test]
-fn a_reader_that_is_dropped_gives_its_checkpoint_back() {
+fn who_leaves_first_takes_no_lease_along() {
     tell(async |world| {
-        load(&world.open().await, 0).await;
+        let db = world.open().await;
+        load(&db, 0).await;
+        let (first, second) = (world.reader().await, world.reader().await);
+        assert_eq!(world.leased().await.len(), 1);
+        let mut scan = second.scan(ScanRange::all()).unwrap();
+        let mut rows = some(&mut scan, 10).await.unwrap();
+        first.close().await.unwrap();
+        drop(first);
+        for round in 1..4 {
+            load(&db, round).await;
+            world.pause(LIFETIME).await;
+            world.rewrite().await;
+        }
+        rows.extend(some(&mut scan, usize::MAX).await.unwrap());
+        assert_eq!(rows, expected(0));
+    });
+}
+
+/// L5: a table that a lease covers and that is missing all the same is no fault of the reader's.
+#[test]
+fn what_is_missing_under_a_lease_is_a_corruption() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
         let reader = world.reader().await;
-        let other = reader.clone();
-        drop(reader);
-        world.pause(POLL).await;
-        assert_eq!(world.of_readers().await.len(), 1);
-        drop(other);
-        world.pause(POLL).await;
-        assert_eq!(world.of_readers().await, vec![]);
+        let mut scan = reader.scan(ScanRange::all()).unwrap();
+        for table in world.manifest().await.tables() {
+            world.env.store.delete(ObjectName::Compacted(table.id)).await.unwrap();
+        }
+        let error = some(&mut scan, usize::MAX).await.map(|rows| rows.len()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        let error = reader.get(&key(3)).unwrap().wait().await.map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
     });
 }
 
 /// WAL alone needs no commit; tables do, one for all that changed since.
 #[test]
-fn a_reader_swaps_its_checkpoint_when_tables_change() {
+fn a_reader_leases_anew_when_tables_change() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
         let reader = world.reader().await;
-        let [first] = world.of_readers().await.try_into().unwrap();
+        let [(first, _)] = world.leased().await.try_into().unwrap();
         for n in 0..5 {
             let mut batch = Batch::new();
             batch.put(&key(n), &value(n, 9), None).unwrap();
@@ -174,15 +216,15 @@ fn a_reader_swaps_its_checkpoint_when_tables_change() {
         }
         load(&db, 1).await;
         reader.refresh().await.unwrap();
-        let [second] = world.of_readers().await.try_into().unwrap();
-        assert!(second.id != first.id && second.manifest_id > first.manifest_id);
+        let leased: Vec<_> = world.leased().await.iter().map(|(version, _)| *version).collect();
+        assert!(leased.first() == Some(&first) && leased.len() > 1, "{leased:?}");
         assert_eq!(all_of(&reader).await.unwrap(), expected(1));
     });
 }
 
 /// A pause longer than the lifetime: what is lost is told, and the reader goes on.
 #[test]
-fn a_reader_whose_checkpoint_was_revoked_goes_on() {
+fn a_reader_whose_lease_was_revoked_goes_on() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
@@ -196,7 +238,7 @@ fn a_reader_whose_checkpoint_was_revoked_goes_on() {
         world.rewrite().await;
         work(&world, &db).await;
         world.rewrite().await;
-        assert_eq!(world.of_readers().await, vec![]);
+        assert_eq!(world.leased().await, vec![]);
         let error = some(&mut scan, usize::MAX).await.map(|rows| rows.len()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
         assert!(error.to_string().contains("scan again"), "{error}");
@@ -204,7 +246,7 @@ fn a_reader_whose_checkpoint_was_revoked_goes_on() {
         world.sim.resume(world.reading);
         reader.refresh().await.unwrap();
         assert_eq!(all_of(&reader).await.unwrap(), expected(1));
-        assert_eq!(world.of_readers().await.len(), 1);
+        assert_eq!(world.leased().await.len(), 1);
     });
 }
 
@@ -224,7 +266,7 @@ fn a_get_after_a_revocation_starts_anew() {
         world.rewrite().await;
         let read = reader.get(&key(7)).unwrap().wait().await.unwrap().unwrap();
         assert_eq!(read[..], value(7, 1)[..]);
-        assert_eq!(world.of_readers().await.len(), 1);
+        assert_eq!(world.leased().await.len(), 1);
     });
 }
 
@@ -237,16 +279,9 @@ fn a_given_checkpoint_is_used_as_it_is() {
         let mut batch = Batch::new();
         batch.put(&key(0), b"in the log", None).unwrap();
         write(&db, &batch).await;
-        // A reader knows how far the log has come.
-        let reader = world.reader().await;
-        let [walked] = world.of_readers().await.try_into().unwrap();
-        reader.close().await.unwrap();
         let id = CheckpointId(77);
-        let kept = NewCheckpoint {
-            id,
-            wal_id_last_seen: Some(walked.wal_id_last_seen),
-            ..NewCheckpoint::default()
-        };
+        let wal_id_last_seen = world.last_of_the_log().await;
+        let kept = NewCheckpoint { id, wal_id_last_seen, ..NewCheckpoint::default() };
         world.commit(Edit::AddCheckpoint(kept)).await;
         let mut seen = expected(0);
         seen[0].1 = b"in the log".to_vec();
@@ -302,7 +337,7 @@ fn a_reader_without_a_checkpoint_writes_nothing_and_starts_anew() {
         let error = some(&mut scan, usize::MAX).await.map(|rows| rows.len()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
         assert!(world.manifest().await.id > snapshot);
-        assert_eq!(world.of_readers().await, vec![]);
+        assert_eq!(world.leased().await, vec![]);
         reader.close().await.unwrap();
     });
 }

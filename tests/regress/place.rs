@@ -138,7 +138,7 @@ pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
         .collect())
 }
 
-/// A reader whose checkpoint lives for so many seconds.
+/// A reader whose leases live for so many seconds.
 pub(crate) async fn reader(env: Env, lifetime: u64) -> Result<Reader> {
     let options = Options {
         checkpoint_lifetime: Duration::from_secs(lifetime),

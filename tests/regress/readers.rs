@@ -1,15 +1,17 @@
-//! Readers: what their checkpoints keep, outages, logs that were collected under them.
+//! Readers: what their leases keep, outages, logs that were collected under them.
 
 use crate::place::{Place, keys_of, put, reader};
 use parking_lot::Mutex;
-use siltstone::{Reader, Result, ScanRange};
+use siltstone::admin::{create_checkpoint, delete_checkpoint};
+use siltstone::{CheckpointOptions, Reader, Result, ScanRange};
 use siltstone_tests::compact;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// 7, and a peer's 21: a compaction has taken the tables away, and collectors have been; a reader
-/// in another process reads on in what its checkpoint names.
+/// in another process reads on in what its lease covers.
 #[test]
-fn bug_07_a_readers_checkpoint_keeps_its_tables() {
+fn bug_07_a_readers_lease_keeps_its_tables() {
     let place = Place::new(|plan| plan);
     place.flushes(&["a", "b"]);
     let (process, env) = place.process();
@@ -28,8 +30,8 @@ fn bug_07_a_readers_checkpoint_keeps_its_tables() {
     assert_eq!(place.run(process, keys_of(now)).expect("it is pinned"), ["a", "b", "c", "d"]);
 }
 
-/// A peer's 27: in an outage longer than its lifetime a reader's checkpoint is revoked. It takes
-/// another one when the store is back.
+/// A peer's 27: in an outage longer than its lifetime a reader's lease is revoked. It takes another
+/// one when the store is back.
 #[test]
 fn peer_27_a_reader_outlives_an_outage() {
     let place = Place::new(|plan| plan);
@@ -44,16 +46,16 @@ fn peer_27_a_reader_outlives_an_outage() {
     place.run(other, async move { compact::everything(&env).await }).expect("a compaction");
     place.collect();
     place.collect();
-    assert_eq!(place.newest().checkpoints.len(), 0, "it was revoked");
+    assert_eq!(place.newest().leases, [], "it was revoked");
     place.sim.resume(process);
     place.pass(30);
     let found = place.run(process, keys_of(reader.scan(ScanRange::all()).expect("open")));
     assert_eq!(found.expect("it reads again"), ["a", "b"]);
     let held = place.newest();
-    assert_eq!(held.checkpoints.len(), 1, "{:?}", held.checkpoints);
+    assert_eq!(held.leases.len(), 1, "{:?}", held.leases);
 }
 
-/// A peer's 27 as well: a refresh counts from when it was made, or there is a manifest a poll.
+/// A peer's 27 as well: a renewal counts from when it was sent, or there is a manifest a poll.
 #[test]
 fn peer_27_an_idle_reader_commits_twice_a_lifetime() {
     let place = Place::new(|plan| plan);
@@ -77,9 +79,14 @@ fn peer_28_a_log_that_is_collected_under_a_reader() {
             let commit = put(&db, key).expect("accepted");
             place.run(writing, async move { commit.wait(None).await }).expect("durable");
         }
-        // The manifest knows of the log's end.
+        // The manifest knows of the log's end, and nothing pins it.
         let (other, env) = place.process();
-        drop(place.run(other, reader(env, 3600)).expect("a healthy store"));
+        let noted = async move {
+            let (how, second) = (CheckpointOptions::default(), Duration::from_secs(1));
+            let made = create_checkpoint(&env, &how, second).await?;
+            delete_checkpoint(&env, &made.id.into(), second).await
+        };
+        place.run(other, noted).expect("a healthy store");
         let (process, env) = place.process();
         let opened: Arc<Mutex<Option<Result<Reader>>>> = Arc::default();
         let slot = Arc::clone(&opened);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A reader process: follows, and records what it sees. Mostly with a checkpoint, which may live
-/// for so short a time that it is revoked; without one, or then, a scan may lose its tables.
+/// A reader process: follows, and records what it sees. Mostly under leases, which may live for so
+/// short a time that they are revoked; without them, or then, a scan may lose its tables.
 pub(crate) async fn reader(
     world: Arc<World>,
     process: ProcessId,

@@ -30,8 +30,8 @@ pub fn difference(objects: &[(ObjectName, Bytes)]) -> Result<Difference, Error> 
     let Some(newest) = numbers.max() else { return Ok(Difference::default()) };
     let state = manifest(&there, *newest)?;
     name_version(*newest, &state, &mut needed);
-    for checkpoint in &state.checkpoints {
-        let pinned = ObjectName::Manifest(checkpoint.manifest_id);
+    for version in state.pinned_versions() {
+        let pinned = ObjectName::Manifest(version);
         needed.insert(pinned);
         if there.contains_key(&pinned) {
             name_version(pinned, &manifest(&there, pinned)?, &mut needed);

@@ -13,8 +13,11 @@ use crate::io::supervise::{caught, closed, ends_the_handle, watched};
 use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
 use crate::options::Options;
 use crate::read::answer::Answer;
+use crate::read::scan::MissingTables;
+use crate::read::tree::Levels;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
+use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use std::fmt;
@@ -29,7 +32,7 @@ pub struct ReaderOptions {
     /// Options; those about writing have no effect.
     pub options: Options,
     /// A state to stay at, as it is: nothing is written and nothing newer is seen. Without one the
-    /// reader follows the writer, and keeps a checkpoint of its own unless `reader_checkpoint` is
+    /// reader follows the writer, and shares a lease on what it reads unless `reader_checkpoint` is
     /// off.
     pub at: Option<ReadAt>,
     /// The merge operator that the database records; a built-in one needs not be brought.
@@ -68,20 +71,19 @@ pub(crate) struct ReaderShared {
     at: Option<ReadAt>,
     /// The checkpoint it stays at.
     known: Option<KnownCheckpoint>,
-    /// Also once something died: nothing is given back then, it expires by itself.
     closed: AtomicBool,
+    /// When the reader was last seen to have all that was durable, and when it is to look again at
+    /// the latest: milliseconds of [`Clock::elapsed`](crate::io::env::Clock::elapsed).
+    confirmed: AtomicU64,
+    next_look: AtomicU64,
     /// Why the reader has ended, where nobody closed it.
     died: OnceLock<Error>,
 }
 
 impl Drop for ReaderInner {
-    /// Without a close the checkpoint is given back all the same, if the process lives that long.
+    /// Nothing is given back: what was leased is shared, and runs out by itself (rule L4).
     fn drop(&mut self) {
-        if !self.shared.closed.swap(true, Ordering::AcqRel) && self.shared.follower.is_some() {
-            let shared = Arc::clone(&self.shared);
-            let give_back = Box::pin(async move { shared.give_back().await });
-            self.shared.context.env.spawn.spawn("reader end", give_back);
-        }
+        self.shared.closed.store(true, Ordering::Release);
     }
 }
 
@@ -94,13 +96,14 @@ impl fmt::Debug for Reader {
 }
 
 impl Reader {
-    /// Opens the database for reading. Writes a checkpoint to the manifest, unless it stays at one,
-    /// or `reader_checkpoint` is off.
+    /// Opens the database for reading. Joins a lease on what is newest, or writes one to the
+    /// manifest where there is none, unless it stays at a checkpoint or `reader_checkpoint` is off.
     ///
     /// # Errors
     /// NotFound where there is none, and for a version that is not kept; Expired for a checkpoint
-    /// to read at that is gone; Denied, also when a reader's own checkpoint may not be written;
-    /// Unavailable, Timeout, Corruption, Unsupported, Invalid as their texts say.
+    /// to read at that is gone; Denied, also when a lease may not be written; Invalid, also where
+    /// the log holds more than `max_memtable_bytes`; Unavailable, Timeout, Corruption, Unsupported
+    /// as their texts say.
     pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
         if shared.follower.is_some() {
@@ -117,6 +120,7 @@ impl Reader {
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
         let own = how.at.is_none() && how.options.reader_checkpoint;
+        let began = env.clock.elapsed();
         how.options.validate_reader(own)?;
         let (env, requests) = crate::io::store::counting::count(env);
         let options = how.options;
@@ -131,6 +135,7 @@ impl Reader {
             writer: None,
         });
         let budget = MetadataBudget::new(options.metadata_cache_bytes);
+        let mut next_look = None;
         let (follower, view, known) = match &how.at {
             Some(at) => {
                 let (view, known) = at_checkpoint::view(&context, &options, &budget, at).await?;
@@ -138,6 +143,7 @@ impl Reader {
             }
             None => {
                 let (follower, view) = Follower::start(&context, &options, &budget).await?;
+                next_look = follower.next_moment();
                 (Some(tokio::sync::Mutex::new(follower)), view, None)
             }
         };
@@ -150,6 +156,8 @@ impl Reader {
             at: how.at,
             known,
             closed: AtomicBool::new(false),
+            confirmed: AtomicU64::new(in_millis(began)),
+            next_look: AtomicU64::new(next_look.map_or(u64::MAX, in_millis)),
             died: OnceLock::new(),
         }))
     }
@@ -162,26 +170,20 @@ impl Reader {
     /// The value of `key`.
     ///
     /// # Errors
-    /// Closed; and what the awaited part of the answer gives.
+    /// Closed; and what the awaited part of the answer gives. With `max_staleness` also what
+    /// [`Reader::fresh`] gives.
     pub fn get(&self, key: &[u8]) -> Result<Answer<Option<Value>>> {
         let shared = self.shared()?;
-        let pending = match read::get(&shared.context, shared.pin(), key)? {
+        if shared.is_stale() {
+            return Ok(shared.after_a_look(key.to_vec(), ReaderShared::get));
+        }
+        let pin = shared.pin();
+        let levels = Arc::clone(&pin.tree.levels);
+        let pending = match read::get(&shared.context, pin, key)? {
             Answer::Ready(value) => return Ok(Answer::Ready(value)),
             Answer::Pending(pending) => pending,
         };
-        let (shared, key) = (Arc::clone(shared), key.to_vec());
-        Ok(Answer::Pending(Box::pin(async move {
-            match pending.await {
-                // Without a checkpoint, or once it was revoked, a table may go while we look:
-                // position anew, once.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    shared.reposition().await?;
-                    let again = read::get(&shared.context, shared.pin(), &key)?.wait().await;
-                    again.map_err(dangling)
-                }
-                answer => answer,
-            }
-        })))
+        Ok(shared.repeated(levels, pending, key.to_vec(), ReaderShared::get))
     }
 
     /// The values of `keys`, in their order, all of one moment.
@@ -189,33 +191,60 @@ impl Reader {
     /// # Errors
     /// As [`Reader::get`].
     pub fn get_many(&self, keys: impl Into<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
-        let shared = Arc::clone(self.shared()?);
+        let shared = self.shared()?;
         let keys = Arc::new(keys.into());
-        let pending = match read::get_many(&shared.context, shared.pin(), Arc::clone(&keys))? {
+        if shared.is_stale() {
+            return Ok(shared.after_a_look(keys, ReaderShared::get_many));
+        }
+        let pin = shared.pin();
+        let levels = Arc::clone(&pin.tree.levels);
+        let pending = match read::get_many(&shared.context, pin, Arc::clone(&keys))? {
             Answer::Ready(values) => return Ok(Answer::Ready(values)),
             Answer::Pending(pending) => pending,
         };
-        Ok(Answer::Pending(Box::pin(async move {
-            match pending.await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    shared.reposition().await?;
-                    let again = read::get_many(&shared.context, shared.pin(), keys)?.wait().await;
-                    again.map_err(dangling)
-                }
-                answer => answer,
-            }
-        })))
+        Ok(shared.repeated(levels, pending, keys, ReaderShared::get_many))
     }
 
-    /// Iterates over a range, as it is now. The reader's checkpoint keeps what it reads for as long
-    /// as it lives; without one, or once it was revoked, it may lose its tables to a collector: it
-    /// then ends with Expired, never with a wrong answer.
+    /// Iterates over a range, as it is now. A lease covers what it reads for as long as it lives;
+    /// without one, or once it was revoked, the scan may lose its tables to a collector: it then
+    /// ends with Expired, never with a wrong answer.
+    ///
+    /// # Errors
+    /// Closed; Unavailable where what the reader has is older than `max_staleness`: await
+    /// [`Reader::fresh`] first.
+    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+        let shared = self.shared()?;
+        if shared.is_stale() {
+            return Err(Error::unavailable(
+                "what the reader has is older than max_staleness; refresh it before the scan",
+            ));
+        }
+        self.scan_as_it_is(range)
+    }
+
+    /// As [`Reader::scan`], of what the reader has, however old: for who has just awaited
+    /// [`Reader::fresh`], which may take longer than the bound.
     ///
     /// # Errors
     /// Closed.
-    pub fn scan(&self, range: ScanRange) -> Result<Scan> {
+    pub fn scan_as_it_is(&self, range: ScanRange) -> Result<Scan> {
         let shared = self.shared()?;
-        Ok(Scan::new(shared.context.clone(), shared.pin(), range, None))
+        let scan = Scan::new(shared.context.clone(), shared.pin(), range, None);
+        let judge: Arc<dyn MissingTables> = Arc::<ReaderShared>::clone(shared);
+        Ok(scan.judged_by(judge))
+    }
+
+    /// Makes sure that what the reader has is no older than `max_staleness`: looks for newer data
+    /// where the last look is longer ago. Ready where it is not, and without the option.
+    ///
+    /// # Errors
+    /// Closed; as [`Reader::refresh`].
+    pub fn fresh(&self) -> Result<Answer<()>> {
+        let shared = self.shared()?;
+        if !shared.is_stale() {
+            return Ok(Answer::Ready(()));
+        }
+        Ok(shared.after_a_look((), |_, ()| Ok(Answer::Ready(()))))
     }
 
     /// The checkpoint that the reader stays at, if it was opened at one: what another reader opens
@@ -230,19 +259,15 @@ impl Reader {
     /// # Errors
     /// As [`Reader::get`].
     pub fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
-        let shared = Arc::clone(self.shared()?);
-        let sized = read::approximate_size(&shared.context, &shared.pin(), range.clone());
+        let shared = self.shared()?;
+        if shared.is_stale() {
+            return Ok(shared.after_a_look(range, ReaderShared::approximate_size));
+        }
+        let pin = shared.pin();
+        let sized = read::approximate_size(&shared.context, &pin, range.clone());
         let Answer::Pending(pending) = sized else { return Ok(sized) };
-        Ok(Answer::Pending(Box::pin(async move {
-            match pending.await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    shared.reposition().await?;
-                    let again = read::approximate_size(&shared.context, &shared.pin(), range);
-                    again.wait().await.map_err(dangling)
-                }
-                answer => answer,
-            }
-        })))
+        let levels = Arc::clone(&pin.tree.levels);
+        Ok(shared.repeated(levels, pending, range, ReaderShared::approximate_size))
     }
 
     /// The last sequence number that reads see.
@@ -288,16 +313,15 @@ impl Reader {
         &self.inner.shared.options
     }
 
-    /// Ends following and reading, and gives the reader's checkpoint back. Scans that go on have
-    /// what is in memory; what was collected meanwhile is Expired. A second close does nothing.
+    /// Ends following and reading. Nothing is written: what was leased is shared, and runs out by
+    /// itself. Scans that go on have what is in memory, and what is not collected. A second close
+    /// does nothing.
     ///
     /// # Errors
-    /// None: a checkpoint that cannot be given back now expires by itself.
+    /// None.
+    #[allow(clippy::unused_async, reason = "what closing takes may change")]
     pub async fn close(&self) -> Result<()> {
-        let shared = &self.inner.shared;
-        if !shared.closed.swap(true, Ordering::AcqRel) {
-            shared.give_back().await;
-        }
+        self.inner.shared.closed.store(true, Ordering::Release);
         Ok(())
     }
 }
@@ -331,18 +355,10 @@ impl ReaderShared {
         worked.map_err(|died| ends_the_handle(&died)).flatten()
     }
 
-    /// What cannot be given back expires by itself.
-    async fn give_back(&self) {
-        let Some(follower) = &self.follower else { return };
-        let work = async { follower.lock().await.give_back().await };
-        let _ = self.context.deadline(self.options.deadline, "close", work).await;
-    }
-
     async fn refresh(&self, look: Looking) -> Result<()> {
         let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
-            // What was given back must not be taken again.
             self.check_open()?;
             self.whole(self.look_again(&mut follower, look)).await
         };
@@ -350,49 +366,151 @@ impl ReaderShared {
     }
 
     async fn look_again(&self, follower: &mut Follower, look: Looking) -> Result<()> {
-        match follower.refresh(&self.context, &self.options, &self.budget, look).await {
-            Ok(Some(view)) => *self.view.write() = view,
-            Ok(None) => {}
-            // Its checkpoint was revoked in a pause longer than its lifetime.
-            Err(error)
-                if error.kind() == ErrorKind::Expired && !cfg!(mutation = "revoked_for_good") =>
-            {
-                self.restart(follower).await?;
-            }
-            Err(error) => return Err(error),
+        let began = self.context.env.clock.elapsed();
+        let show = |view| *self.view.write() = view;
+        let looked = follower.refresh(&self.context, &self.options, &self.budget, look, show).await;
+        self.note_next_look(follower);
+        looked?;
+        if look == Looking::Thoroughly {
+            self.confirmed.store(in_millis(began), Ordering::Release);
         }
         Ok(())
     }
 
-    /// A table was gone: read the newest manifest and start from it.
-    async fn reposition(&self) -> Result<()> {
-        let Some(follower) = &self.follower else {
-            let gone = || Error::internal("a reader neither follows nor stays");
-            return Err(self.at.as_ref().map_or_else(gone, ReadAt::gone));
-        };
+    fn note_next_look(&self, follower: &Follower) {
+        let next = follower.next_moment().map_or(u64::MAX, in_millis);
+        self.next_look.store(next, Ordering::Release);
+    }
+
+    /// For how long nobody has looked whether there is something newer.
+    fn age(&self) -> Duration {
+        let confirmed = Duration::from_millis(self.confirmed.load(Ordering::Acquire));
+        self.context.env.clock.elapsed().saturating_sub(confirmed)
+    }
+
+    fn is_stale(&self) -> bool {
+        let bound = self.options.max_staleness.filter(|_| self.follower.is_some());
+        bound.is_some_and(|bound| self.age() > bound)
+    }
+
+    /// `read` once a look has found whatever is newer.
+    fn after_a_look<W: Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        what: W,
+        read: impl FnOnce(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
+    ) -> Answer<T> {
+        let shared = Arc::clone(self);
+        Answer::Pending(Box::pin(async move {
+            shared.look_if_stale().await.map_err(|error| {
+                error.with("max_staleness", format_args!("{:?}", shared.options.max_staleness))
+            })?;
+            read(&shared, what)?.wait().await
+        }))
+    }
+
+    /// One look for all who wait for one.
+    async fn look_if_stale(&self) -> Result<()> {
+        let Some(follower) = &self.follower else { return Ok(()) };
         let work = async {
             let mut follower = follower.lock().await;
             self.check_open()?;
-            self.whole(self.start_again(&mut follower)).await
+            match self.is_stale() {
+                true => self.whole(self.look_again(&mut follower, Looking::Thoroughly)).await,
+                false => Ok(()),
+            }
         };
         self.context.deadline(self.options.deadline, "refresh", work).await
     }
 
-    async fn start_again(&self, follower: &mut Follower) -> Result<()> {
-        if follower.is_held().await? {
-            return Err(Error::corruption("a table that the reader's checkpoint keeps is gone"));
-        }
-        self.restart(follower).await
+    fn get(&self, key: Vec<u8>) -> Result<Answer<Option<Value>>> {
+        read::get(&self.context, self.pin(), &key)
     }
 
-    async fn restart(&self, follower: &mut Follower) -> Result<()> {
+    fn get_many(&self, keys: Arc<Keys>) -> Result<Answer<Vec<Option<Value>>>> {
+        read::get_many(&self.context, self.pin(), keys)
+    }
+
+    fn approximate_size(&self, range: ScanRange) -> Result<Answer<Size>> {
+        Ok(read::approximate_size(&self.context, &self.pin(), range))
+    }
+
+    /// What `pending`, a read of `levels`, gives; where a table of those is gone, what `read` gives
+    /// after a look: without a lease, or once it was revoked, a table may go while we look.
+    fn repeated<W: Send + 'static, T: Send + 'static>(
+        self: &Arc<Self>,
+        levels: Arc<Levels>,
+        pending: BoxFuture<'static, Result<T>>,
+        what: W,
+        read: impl FnOnce(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
+    ) -> Answer<T> {
+        let shared = Arc::clone(self);
+        Answer::Pending(Box::pin(async move {
+            match pending.await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    shared.reposition(&levels).await?;
+                    read(&shared, what)?.wait().await.map_err(dangling)
+                }
+                answer => answer,
+            }
+        }))
+    }
+
+    /// A table of `levels` was gone: look, and start from the newest manifest.
+    async fn reposition(&self, levels: &Arc<Levels>) -> Result<()> {
+        let Some(follower) = &self.follower else { return Err(self.gone()) };
+        let work = async {
+            let mut follower = follower.lock().await;
+            self.check_open()?;
+            self.whole(self.start_again(&mut follower, levels)).await
+        };
+        self.context.deadline(self.options.deadline, "refresh", work).await
+    }
+
+    /// What is told when a table is gone that only a checkpoint could keep.
+    fn gone(&self) -> Error {
+        let gone = || Error::internal("a reader neither follows nor stays");
+        self.at.as_ref().map_or_else(gone, ReadAt::gone)
+    }
+
+    async fn start_again(&self, follower: &mut Follower, levels: &Arc<Levels>) -> Result<()> {
+        self.judge_missing(follower, levels).await?;
         let tables = self.view.read().tree.levels.clone();
         let (fresh, view) =
-            Follower::restart(&self.context, &self.options, &self.budget, &tables).await?;
+            follower.restart(&self.context, &self.options, &self.budget, &tables).await?;
         *follower = fresh;
+        self.note_next_look(follower);
         *self.view.write() = view;
         Ok(())
     }
+
+    /// A table of `levels` is missing.
+    ///
+    /// # Errors
+    /// Corruption where a lease still covers it, as a look has it that comes after (rule L5).
+    async fn judge_missing(&self, follower: &Follower, levels: &Arc<Levels>) -> Result<()> {
+        let looked = follower.look_up().await?;
+        if looked.is_some_and(|looked| follower.is_corrupt(levels, &looked)) {
+            return Err(Error::corruption("a table that a reader's lease covers is gone"));
+        }
+        Ok(())
+    }
+}
+
+impl MissingTables for ReaderShared {
+    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error> {
+        Box::pin(async move {
+            let Some(follower) = &self.follower else { return missing };
+            let follower = follower.lock().await;
+            match self.judge_missing(&follower, levels).await {
+                Err(error) if error.kind() == ErrorKind::Corruption => error.caused_by(missing),
+                _ => missing,
+            }
+        })
+    }
+}
+
+fn in_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn dangling(error: Error) -> Error {
@@ -424,31 +542,46 @@ async fn follow(shared: Weak<ReaderShared>) {
 /// Since when a reader has found nothing.
 #[derive(Default)]
 struct Quiet {
-    /// The manifest and the last sequence number that it saw, and when it saw them first.
+    /// The commit that last changed tables and the last sequence number that it saw, and when it
+    /// saw them first.
     saw: Option<(ManifestId, Seq, Duration)>,
 }
 
 impl Quiet {
     /// The pause before the next look, and what kind of look that is.
     fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+        let (pause, look) = self.usual(shared);
+        // Where reads are to be fresh, few of them shall wait for a look.
+        let look = match shared.options.max_staleness {
+            Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
+            _ => look,
+        };
+        let elapsed = in_millis(shared.context.env.clock.elapsed());
+        // What was due and could not be done is tried again at the usual pace.
+        let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);
+        let next = next.filter(|next| *next > 0).map_or(pause, Duration::from_millis);
+        (pause.min(next), look)
+    }
+
+    fn usual(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
         let interval = shared.options.poll_interval();
         if shared.options.manifest_poll_interval.is_some() {
             return (interval, Looking::Cheaply);
         }
         let now = shared.context.env.clock.monotonic();
-        let (manifest, seq) = {
+        let (tables, seq) = {
             let view = shared.view.read();
-            (view.manifest.id, view.seq)
+            (view.manifest.tables_since, view.seq)
         };
         let since = match self.saw {
-            Some((old, last, since)) if (old, last) == (manifest, seq) => since,
+            Some((old, last, since)) if (old, last) == (tables, seq) => since,
             _ => now,
         };
-        self.saw = Some((manifest, seq, since));
+        self.saw = Some((tables, seq, since));
         if now.saturating_sub(since) < IDLE_AFTER {
             return (interval, Looking::Cheaply);
         }
-        // Twice in the half of its lifetime after which a checkpoint is refreshed.
+        // Twice in the half of its lifetime after which a lease is renewed.
         let pause = IDLE_PAUSE.min(shared.options.checkpoint_lifetime / 4).max(interval);
         (pause, Looking::Seldom)
     }

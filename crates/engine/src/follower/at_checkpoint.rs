@@ -3,22 +3,20 @@
 
 use super::following::ReaderView;
 use super::lease::expired;
+use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::{Objects, seen};
-use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq, WalId};
+use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
-use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where a reader stays.
@@ -76,24 +74,27 @@ pub(crate) async fn view(
 ) -> Result<(ReaderView, Option<KnownCheckpoint>)> {
     let objects = Objects { env: context.env.clone(), limit: options.deadline };
     match at {
-        ReadAt::Checkpoint(name) => at_name(context, &objects, budget, name).await,
+        ReadAt::Checkpoint(name) => at_name(context, &objects, options, budget, name).await,
         ReadAt::Known(known) => match known_manifest(&objects, known).await? {
             Some(manifest) => {
                 check_settings(&manifest, context)?;
-                let rows = match known.checkpoint.pins_any_wal() {
-                    true => pinned_log(&objects, &known.checkpoint, manifest.database).await?,
-                    false => Vec::new(),
-                };
-                let view = assemble(&manifest, &rows, budget)?;
+                let mut pinned = PinnedRows::on(&manifest, options);
+                if known.checkpoint.pins_any_wal() {
+                    pinned.walk(&objects, &known.checkpoint, manifest.database).await?;
+                }
+                let view = pinned.assemble(&manifest, budget)?;
                 Ok((view, Some(KnownCheckpoint::clone(known))))
             }
             // Gone, or another database's by now: what is there says which.
-            None => at_name(context, &objects, budget, &known.checkpoint.id.into()).await,
+            None => {
+                let name = known.checkpoint.id.into();
+                at_name(context, &objects, options, budget, &name).await
+            }
         },
         ReadAt::Version(id) => {
             let manifest = kept(&objects, *id).await?;
             check_settings(&manifest, context)?;
-            Ok((assemble(&manifest, &[], budget)?, None))
+            Ok((PinnedRows::on(&manifest, options).assemble(&manifest, budget)?, None))
         }
     }
 }
@@ -101,6 +102,7 @@ pub(crate) async fn view(
 async fn at_name(
     context: &ReadContext,
     objects: &Objects,
+    options: &Options,
     budget: &Arc<MetadataBudget>,
     name: &CheckpointName,
 ) -> Result<(ReaderView, Option<KnownCheckpoint>)> {
@@ -109,9 +111,10 @@ async fn at_name(
     let found = name.find(&newest)?;
     let manifest = objects.manifest_and_attempt(found.manifest_id).await?;
     let (attempt, manifest) = manifest.ok_or_else(|| expired(found.id))?;
-    let rows = pinned_log(objects, found, newest.database).await?;
+    let mut pinned = PinnedRows::on(&manifest, options);
+    pinned.walk(objects, found, newest.database).await?;
     let known = KnownCheckpoint { checkpoint: found.clone(), attempt };
-    Ok((assemble(&manifest, &rows, budget)?, Some(known)))
+    Ok((pinned.assemble(&manifest, budget)?, Some(known)))
 }
 
 /// The manifest, if it is the very object that was known.
@@ -124,14 +127,14 @@ async fn known_manifest(
 }
 
 /// The manifest `id`, if it is one of those that count: between the boundary and the newest, or
-/// named by a checkpoint. Below the boundary a late create may have filled a place that was freed.
+/// named by a checkpoint or a lease. Below the boundary a late create may have filled a place that
+/// was freed.
 async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     let (listing, ids) = objects.list_run(ManifestId::NONE).await?;
     let newest = listing.newest.ok_or_else(|| no_database(&objects.env))?;
     let is_named = async || {
         let newest = objects.manifest(newest).await?;
-        let mut named = newest.iter().flat_map(|newest| &newest.checkpoints);
-        Ok::<_, Error>(named.any(|one| one.manifest_id == id))
+        Ok::<_, Error>(newest.is_some_and(|newest| newest.pinned_versions().contains(&id)))
     };
     let counts = id <= newest && (id > listing.boundary || is_named().await?);
     let found = match counts && (ids.contains(&id) || id == newest) {
@@ -145,56 +148,107 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
 ///
 /// # Errors
 /// Expired when the checkpoint is gone; Corruption for a hole; the store's.
+#[allow(dead_code, reason = "for whoever makes tables of it: a clone (RFC 0029), a restore")]
 pub(crate) async fn pinned_log(
     objects: &Objects,
     checkpoint: &Checkpoint,
     database: DatabaseId,
 ) -> Result<Vec<WalObject>> {
+    let mut log = Vec::new();
+    pinned_walk(objects, checkpoint, database, |object| {
+        log.push(object);
+        Ok(())
+    })
+    .await?;
+    Ok(log)
+}
+
+/// Hands the WAL objects of `checkpoint` that hold rows to `take`, in order. They count once this
+/// has ended well.
+async fn pinned_walk(
+    objects: &Objects,
+    checkpoint: &Checkpoint,
+    database: DatabaseId,
+    mut take: impl FnMut(WalObject) -> Result<()>,
+) -> Result<()> {
     let mut machine = PinnedWalk::new(checkpoint, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
-    let mut bodies: BTreeMap<WalId, WalObject> = BTreeMap::new();
     loop {
         match machine.action() {
             PinnedAction::ReadWal(id) => match objects.wal(id).await? {
                 None => machine.on_wal(WalSeen::Absent),
                 Some(object) => {
-                    machine.on_wal(seen(&object, database));
-                    bodies.insert(id, object);
+                    let seen = seen(&object, database);
+                    if matches!(seen, WalSeen::Data { .. }) {
+                        take(object)?;
+                    }
+                    machine.on_wal(seen);
                 }
             },
             PinnedAction::Request(request) => {
                 machine.on_answer(requests.perform(request).await?);
             }
             PinnedAction::Failed(failure) => return Err(failure.into()),
-            PinnedAction::Done(ids) => {
-                let kept = ids.iter().map(|id| bodies.remove(id));
-                let kept: Option<Vec<_>> = kept.collect();
-                return kept.ok_or_else(|| Error::internal("a body met was not kept"));
-            }
+            PinnedAction::Done(_) => return Ok(()),
         }
     }
 }
 
-fn assemble(
-    manifest: &Arc<Manifest>,
-    rows: &[WalObject],
-    budget: &Arc<MetadataBudget>,
-) -> Result<ReaderView> {
-    let active = Arc::new(Memtable::new());
-    let flushed = manifest.flushed_seq;
-    let mut seq = flushed;
-    for object in rows {
-        // In tables already (rule N4).
-        if let Some(last) = insert_rows(&active, object, flushed, seq)? {
-            seq = last;
-        }
+/// The rows of a checkpoint's WAL, as they are met. They count once the walk has ended well.
+struct PinnedRows {
+    rows: LogRows,
+    flushed: Seq,
+    seq: Seq,
+}
+
+impl PinnedRows {
+    /// None yet, on the tables of `manifest`.
+    fn on(manifest: &Manifest, options: &Options) -> PinnedRows {
+        let flushed = manifest.flushed_seq;
+        PinnedRows { rows: LogRows::at_most(options.max_memtable_bytes), flushed, seq: flushed }
     }
-    let tree = Tree {
-        active,
-        frozen: Vec::new(),
-        levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
-        flushed_seq: flushed,
-        frozen_until: Seq::MAX,
-    };
-    Ok(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(manifest) })
+
+    /// Reads the WAL objects of `checkpoint`, in order.
+    ///
+    /// # Errors
+    /// Invalid where it is more than a reader may hold: a part of a checkpoint is not the
+    /// checkpoint. Expired when it is gone; Corruption; those of the store.
+    async fn walk(
+        &mut self,
+        objects: &Objects,
+        checkpoint: &Checkpoint,
+        database: DatabaseId,
+    ) -> Result<()> {
+        pinned_walk(objects, checkpoint, database, |object| {
+            if self.rows.is_full(0) {
+                return Err(self.rows.too_much().with("checkpoint", checkpoint.id));
+            }
+            self.push(&object)
+        })
+        .await
+    }
+
+    fn push(&mut self, object: &WalObject) -> Result<()> {
+        // In tables already (rule N4).
+        if let Some(last) = self.rows.push(object, self.flushed, self.seq)? {
+            self.seq = last;
+        }
+        Ok(())
+    }
+
+    fn assemble(
+        self,
+        manifest: &Arc<Manifest>,
+        budget: &Arc<MetadataBudget>,
+    ) -> Result<ReaderView> {
+        let (active, frozen) = self.rows.memtables();
+        let tree = Tree {
+            active,
+            frozen,
+            levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
+            flushed_seq: self.flushed,
+            frozen_until: Seq::MAX,
+        };
+        Ok(ReaderView { tree: Arc::new(tree), seq: self.seq, manifest: Arc::clone(manifest) })
+    }
 }

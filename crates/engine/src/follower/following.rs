@@ -2,29 +2,28 @@
 //! it and builds the view that reads work on.
 
 use super::lease::ReaderLease;
+use super::rows::LogRows;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS, LONGEST_WITHOUT_LISTING};
-use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
 use siltstone_base::{Error, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen};
-use siltstone_memtable::Memtable;
+use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen, Want};
 use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes of WAL rows in one memtable of a reader; whole memtables are let go once tables cover
-/// them.
-const SEGMENT_BYTES: usize = 8 << 20;
+/// How long a reader that lacks rows waits at most for another one to cover newer tables: with a
+/// fleet one commits in a few hundredths of that, and a single reader is not to be late.
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What reads work on: replaced whole by every refresh that found something.
 #[derive(Clone)]
@@ -52,36 +51,58 @@ pub(crate) struct Follower {
     objects: Objects,
     /// WAL objects read on the walk and not yet handed out.
     bodies: BTreeMap<WalId, WalObject>,
-    /// WAL rows, newest segment first; never empty.
-    segments: Vec<Arc<Memtable>>,
-    /// The version that the view reads, and its tables.
+    /// Rows of the log, without a gap above `whole_from` up to `last_seq`.
+    rows: LogRows,
+    whole_from: Seq,
+    last_seq: Seq,
+    /// A state with the tables that the view reads, and those.
     version: Option<Arc<Manifest>>,
     levels: Arc<Levels>,
-    last_seq: Seq,
+    /// What the reader has leased; `None` for one that leases nothing.
+    lease: Option<ReaderLease>,
+    /// Whether memory was full before the log was at its end.
+    stopped: bool,
+    /// Whether something is there that no view shows yet; and up to where one has shown rows.
+    fresh: bool,
+    shown: Seq,
     last_poll: Duration,
     last_listing: Duration,
-    /// The reader's own checkpoint; `None` for one without.
-    lease: Option<ReaderLease>,
-    /// Whether something was applied that no view shows yet.
-    fresh: bool,
 }
 
 impl Follower {
     /// Reads the newest manifest and all of the WAL behind it.
+    ///
+    /// # Errors
+    /// NotFound without a database; Invalid where the log holds more than `max_memtable_bytes`;
+    /// those of the store, and of a commit.
     pub(crate) async fn start(
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
     ) -> Result<(Follower, ReaderView)> {
-        Follower::restart(context, options, budget, &Arc::default()).await
+        let lifetime = options.checkpoint_lifetime;
+        let lease = options.reader_checkpoint.then(|| ReaderLease::new(lifetime));
+        Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
 
-    /// As [`Follower::start`], keeping the handles of tables that are still there.
+    /// As [`Follower::start`], keeping the handles of tables that are still there, and the leases
+    /// under which scans read.
     pub(crate) async fn restart(
+        &self,
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
         levels: &Arc<Levels>,
+    ) -> Result<(Follower, ReaderView)> {
+        Follower::begin(context, options, budget, levels, self.lease.clone()).await
+    }
+
+    async fn begin(
+        context: &ReadContext,
+        options: &Options,
+        budget: &Arc<MetadataBudget>,
+        levels: &Arc<Levels>,
+        lease: Option<ReaderLease>,
     ) -> Result<(Follower, ReaderView)> {
         let objects = Objects { env: context.env.clone(), limit: options.deadline };
         let mut follower = Follower {
@@ -89,35 +110,70 @@ impl Follower {
             requests: ManifestRequests::new(&objects),
             objects,
             bodies: BTreeMap::new(),
-            segments: vec![Arc::new(Memtable::new())],
+            rows: LogRows::at_most(options.max_memtable_bytes),
+            whole_from: Seq::NONE,
+            last_seq: Seq::NONE,
             version: None,
             levels: Arc::clone(levels),
-            last_seq: Seq::NONE,
+            lease,
+            stopped: false,
+            fresh: false,
+            shown: Seq::NONE,
             last_poll: context.env.clock.monotonic(),
             last_listing: context.env.clock.monotonic(),
-            lease: options.reader_checkpoint.then(|| ReaderLease::new(options.checkpoint_lifetime)),
-            fresh: false,
         };
         follower.drive(context).await?;
-        follower.take_up(budget).await?;
-        let Some(view) = follower.view() else { return Err(no_database(&context.env)) };
+        follower.settle(context, options, budget, true).await?;
+        let view = follower.view().ok_or_else(|| no_database(&context.env))?;
         Ok((follower, view))
     }
 
-    /// Looks for newer data; `None` when there is none.
+    /// Looks for newer data, and hands what was found to `show`. Where somebody waits for it
+    /// ([`Looking::Thoroughly`]) newer tables are taken up at once (rule L3).
+    ///
+    /// # Errors
+    /// Invalid where the log holds more than `max_memtable_bytes`: what was read of it is shown;
+    /// those of the store, and of a commit.
     pub(crate) async fn refresh(
         &mut self,
         context: &ReadContext,
         options: &Options,
         budget: &Arc<MetadataBudget>,
         look: Looking,
-    ) -> Result<Option<ReaderView>> {
+        show: impl FnOnce(ReaderView),
+    ) -> Result<()> {
         let now = context.env.clock.monotonic();
-        // First of all: a store that answers seldom must not cost the checkpoint.
-        let due = self.lease.as_mut().is_some_and(|lease| lease.is_due(now));
-        if due {
-            self.keep().await?;
+        let looked = self.look(context, options, look, now).await;
+        if looked.is_err() && self.lease_is_due() {
+            // A store that answers seldom must not cost the lease.
+            self.keep(false).await?;
         }
+        looked?;
+        self.last_poll = now;
+        let wanted = look == Looking::Thoroughly;
+        let settled = self.settle(context, options, budget, wanted).await;
+        if self.fresh
+            && let Some(view) = self.view()
+        {
+            self.fresh = false;
+            show(view);
+        }
+        settled
+    }
+
+    /// A poll, and what it leads to.
+    async fn look(
+        &mut self,
+        context: &ReadContext,
+        options: &Options,
+        look: Looking,
+        now: Duration,
+    ) -> Result<()> {
+        // Who is to renew sees first whether somebody else has.
+        let look = match look {
+            Looking::Seldom if self.lease_is_due() => Looking::Cheaply,
+            look => look,
+        };
         // A walk that an error interrupted goes on where it was; otherwise this begins one.
         let resumed = self.machine.action() != FollowAction::Idle;
         self.poll(options, look, now);
@@ -126,14 +182,12 @@ impl Follower {
             self.poll(options, look, now);
             self.drive(context).await?;
         }
-        self.last_poll = now;
-        if !self.fresh && !self.is_behind() {
-            return Ok(None);
+        if look != Looking::Seldom
+            && let Some(newest) = self.machine.manifest().cloned()
+        {
+            self.meet(&newest);
         }
-        // Until this is done, what was applied may lack the tables it goes with.
-        self.take_up(budget).await?;
-        self.fresh = false;
-        Ok(self.view())
+        Ok(())
     }
 
     /// Begins a poll.
@@ -154,54 +208,126 @@ impl Follower {
         }
     }
 
-    /// Gives back what the reader holds.
-    pub(crate) async fn give_back(&mut self) -> Result<()> {
-        match (&mut self.lease, self.machine.manifest()) {
-            (Some(lease), Some(newest)) => lease.give_back(&self.objects, newest).await,
-            _ => Ok(()),
+    /// The newest state as of now.
+    pub(crate) async fn look_up(&self) -> Result<Option<Arc<Manifest>>> {
+        look(&self.objects, None).await
+    }
+
+    /// A table of `levels` is missing: whether that is a corruption, as `looked` has it (rule L5).
+    pub(crate) fn is_corrupt(&self, levels: &Arc<Levels>, looked: &Manifest) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_corrupt(levels, looked))
+    }
+
+    /// When the reader wants to look again at the latest.
+    pub(crate) fn next_moment(&self) -> Option<Duration> {
+        self.lease.as_ref().and_then(ReaderLease::next_moment)
+    }
+
+    fn lease_is_due(&mut self) -> bool {
+        let env = &self.objects.env;
+        self.lease.as_mut().is_some_and(|lease| lease.is_due(env))
+    }
+
+    /// Takes newer tables up, as far as that is due, renews what is due, and reads on where memory
+    /// was full and rows could go.
+    async fn settle(
+        &mut self,
+        context: &ReadContext,
+        options: &Options,
+        budget: &Arc<MetadataBudget>,
+        wanted: bool,
+    ) -> Result<()> {
+        loop {
+            let want = self.want(options, wanted);
+            let env = &self.objects.env;
+            #[cfg(mutation = "revoked_for_good")]
+            if self.version.is_some()
+                && self.lease.as_ref().is_some_and(|one| one.version().is_none())
+            {
+                return Err(Error::new(siltstone_base::ErrorKind::Expired, "planted: revoked"));
+            }
+            let newest = self.machine.manifest();
+            let commits = self.lease.as_mut().zip(newest);
+            let commits = commits.is_some_and(|(lease, newest)| lease.commits(env, newest, want));
+            if commits || self.lease_is_due() {
+                self.keep(commits).await?;
+            }
+            self.take_up(budget)?;
+            if !self.stopped || self.is_full() {
+                break;
+            }
+            self.stopped = false;
+            self.machine.poll_log();
+            self.drive(context).await?;
+        }
+        if wanted && self.stopped { Err(self.rows.too_much()) } else { Ok(()) }
+    }
+
+    /// How newer tables are wanted, should there be some (rule L3).
+    fn want(&self, options: &Options, wanted: bool) -> Want {
+        let leased = self.lease.as_ref().and_then(ReaderLease::version);
+        let Some((_, version)) = leased.filter(|_| !wanted && !self.rows.is_half_full()) else {
+            return Want::Now;
+        };
+        // What a restore has undone is not served a moment longer.
+        let newest = self.machine.manifest();
+        if newest.is_some_and(|newest| newest.restored_at() > version.restored_at()) {
+            return Want::Now;
+        }
+        match version.flushed_seq < self.whole_from {
+            true => Want::Soon(options.poll_interval().min(MOST_PATIENCE)),
+            false => Want::Sometime,
         }
     }
 
-    /// Whether `checkpoint` of this reader is still present, as far as it knows.
-    pub(crate) async fn is_held(&self) -> Result<bool> {
-        let Some(lease) = &self.lease else { return Ok(false) };
-        let newest = look(&self.objects, None).await?;
-        Ok(newest.is_some_and(|newest| lease.is_held(&newest)))
-    }
-
-    fn is_behind(&self) -> bool {
-        let (lease, newest) = (self.lease.as_ref(), self.machine.manifest());
-        lease.zip(newest).is_some_and(|(lease, newest)| lease.is_behind(newest))
-    }
-
-    /// A commit for the reader's checkpoint, as far as one is needed.
-    async fn keep(&mut self) -> Result<()> {
+    /// A commit for the reader's leases, as far as one is needed: for the newest tables too, if
+    /// they are to be `taken` up.
+    async fn keep(&mut self, taken: bool) -> Result<()> {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
-        let walked = self.machine.next_wal_id().minus(1);
         if let Some(lease) = &mut self.lease {
-            let state = lease.keep(&self.objects, &newest, walked).await?;
+            let state = lease.keep(&self.objects, &newest, taken).await?;
+            // Amid a walk it is met by the next look.
             self.machine.learn(&state);
-            self.last_seq = self.last_seq.max(self.flushed());
+            if self.machine.manifest().is_some_and(|known| known.id == state.id) {
+                self.meet(&state);
+            }
         }
         Ok(())
     }
 
-    /// Makes the newest tables those of the view: pinned first, where the reader keeps a
-    /// checkpoint.
-    async fn take_up(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
-        // Once nearly always; again where what settled the commit was newer than the commit.
-        while self.is_behind() {
-            self.keep().await?;
+    /// A state that is the newest the reader knows. What its tables have is not read from the log
+    /// any more, so rows may be missing between those at hand and those to come.
+    fn meet(&mut self, state: &Arc<Manifest>) {
+        if let Some(lease) = &mut self.lease {
+            let lost = lease.learn(&self.objects.env, state);
+            self.fresh |= lost;
         }
-        let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
-        let version = self.lease.as_ref().and_then(ReaderLease::version).unwrap_or(&newest).clone();
-        if self.version.as_ref().is_none_or(|read| read.id != version.id) {
+        if self.last_seq < state.flushed_seq {
+            self.rows.clear();
+            self.last_seq = state.flushed_seq;
+            self.whole_from = state.flushed_seq;
+        }
+    }
+
+    /// Makes the tables that are leased, or the newest for a reader that leases none, those of the
+    /// view.
+    fn take_up(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
+        let version = match &self.lease {
+            Some(lease) => lease.version().map(|(_, state)| state),
+            None => self.machine.manifest(),
+        };
+        let Some(version) = version.cloned() else { return Ok(()) };
+        let same = |read: &Arc<Manifest>| read.id <= version.id && version.tables_since <= read.id;
+        if !self.version.as_ref().is_some_and(same) {
             self.levels = Arc::new(Levels::of_manifest(&version, &self.levels, budget)?);
-            if let Some(lease) = &mut self.lease {
-                lease.reads(version.id, &self.levels);
-            }
-            self.version = Some(version);
+            self.fresh = true;
         }
+        if let Some(lease) = &mut self.lease {
+            lease.reads(&self.levels);
+        }
+        self.fresh |= self.version.as_ref().is_none_or(|read| read.id != version.id);
+        self.rows.let_go(version.flushed_seq);
+        self.version = Some(version);
         Ok(())
     }
 
@@ -215,10 +341,11 @@ impl Follower {
                     let answer = self.requests.perform(request).await?;
                     self.machine.on_answer(answer)
                 }
-                FollowAction::ReadWal(id) => {
-                    let seen = self.read_wal(id).await?;
-                    self.machine.on_wal(seen)
+                FollowAction::ReadWal(_) if self.machine.is_walking() && self.is_full() => {
+                    self.stopped = true;
+                    self.machine.stop()
                 }
+                FollowAction::ReadWal(id) => self.walk(id).await?,
                 FollowAction::ListWal(after) => {
                     let listing = self.objects.list_wal(after).await?;
                     self.machine.on_wal_listing(listing)
@@ -229,6 +356,23 @@ impl Follower {
                 self.fresh = true;
             }
         }
+    }
+
+    async fn walk(&mut self, id: WalId) -> Result<Vec<FollowEvent>> {
+        let seen = self.read_wal(id).await?;
+        let mut events = self.machine.on_wal(seen);
+        if self.under_way() >= self.rows.most_under_way() {
+            events.extend(self.machine.hand_out_now());
+        }
+        Ok(events)
+    }
+
+    fn under_way(&self) -> usize {
+        self.bodies.values().map(WalObject::record_bytes).sum()
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.is_full(self.under_way())
     }
 
     async fn read_wal(&mut self, id: WalId) -> Result<WalSeen> {
@@ -243,18 +387,15 @@ impl Follower {
         match event {
             FollowEvent::StartAgain(manifest) => {
                 check_settings(&manifest, context)?;
-                self.segments = vec![Arc::new(Memtable::new())];
+                self.rows.clear();
                 self.bodies.clear();
                 self.last_seq = manifest.flushed_seq;
+                self.whole_from = manifest.flushed_seq;
+                self.meet(&manifest);
             }
             FollowEvent::Newer(manifest) => {
                 check_settings(&manifest, context)?;
-                let flushed = manifest.flushed_seq;
-                self.last_seq = self.last_seq.max(flushed);
-                self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));
-                if self.segments.is_empty() {
-                    self.segments.push(Arc::new(Memtable::new()));
-                }
+                self.meet(&manifest);
             }
             FollowEvent::Apply(ids) => {
                 for id in ids {
@@ -270,29 +411,30 @@ impl Follower {
     }
 
     fn apply_rows(&mut self, body: &WalObject) -> Result<()> {
-        let flushed = self.flushed();
-        if self.segments.first().is_none_or(|newest| newest.bytes() >= SEGMENT_BYTES) {
-            self.segments.insert(0, Arc::new(Memtable::new()));
-        }
-        let Some(active) = self.segments.first() else { return Ok(()) };
-        if let Some(last) = insert_rows(active, body, flushed, self.last_seq)? {
+        let flushed = self.machine.manifest().map_or(Seq::NONE, |manifest| manifest.flushed_seq);
+        if let Some(last) = self.rows.push(body, flushed, self.last_seq)? {
             self.last_seq = last;
         }
         Ok(())
     }
 
-    fn flushed(&self) -> Seq {
-        self.machine.manifest().map_or(Seq::NONE, |manifest| manifest.flushed_seq)
-    }
-
-    fn view(&self) -> Option<ReaderView> {
+    /// What is there, where that is whole: rows go on from the tables, and are not behind them, and
+    /// no reader goes back.
+    fn view(&mut self) -> Option<ReaderView> {
         let version = self.version.as_ref()?;
-        let (active, frozen) = self.segments.split_first()?;
+        let flushed = version.flushed_seq;
+        let leased = self.lease.as_ref().is_none_or(|lease| lease.version().is_some());
+        let whole = self.whole_from <= flushed && flushed <= self.last_seq;
+        if !leased || !whole || self.last_seq < self.shown {
+            return None;
+        }
+        self.shown = self.last_seq;
+        let (active, frozen) = self.rows.memtables();
         let tree = Tree {
-            active: Arc::clone(active),
-            frozen: frozen.to_vec(),
+            active,
+            frozen,
             levels: Arc::clone(&self.levels),
-            flushed_seq: version.flushed_seq,
+            flushed_seq: flushed,
             frozen_until: Seq::MAX,
         };
         Some(ReaderView { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })

@@ -4,4 +4,5 @@
 pub(crate) mod at_checkpoint;
 pub(crate) mod following;
 pub(crate) mod lease;
+pub(crate) mod rows;
 pub(crate) mod walk;

@@ -2,7 +2,7 @@
 
 use super::report::GcReport;
 use siltstone_base::{SstId, UnixMillis};
-use siltstone_manifest::Manifest;
+use siltstone_manifest::{LeasedVersion, Manifest};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,8 @@ impl LastRound {
     }
 
     /// Whether a round is worth its requests: as [`LastRound::is_due`], but of commits only those
-    /// count that free a WAL object, a table or what a checkpoint pinned, or that are many.
+    /// count that free a WAL object, a table, what a checkpoint pinned or a lease covered, or that
+    /// are many.
     pub(super) fn is_worth(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
         self.newest.as_ref().is_none_or(|last| frees(last, newest))
             || self.is_open(newest, now, monotonic)
@@ -67,9 +68,7 @@ impl LastRound {
     }
 
     fn is_open(&self, newest: &Manifest, now: UnixMillis, monotonic: Duration) -> bool {
-        self.unfinished
-            || self.ripens.is_some_and(|at| at <= monotonic)
-            || newest.checkpoints.iter().any(|one| one.expired_at(now))
+        self.unfinished || self.ripens.is_some_and(|at| at <= monotonic) || newest.has_expired(now)
     }
 }
 
@@ -78,9 +77,11 @@ fn frees(last: &Manifest, newest: &Manifest) -> bool {
     if last.id == newest.id {
         return false;
     }
+    let gone = |version: &LeasedVersion| newest.lease_of(version.manifest_id).is_none();
     let there: HashSet<SstId> = newest.tables().map(|table| table.id).collect();
     newest.replay_from > last.replay_from
         || last.checkpoints.iter().any(|one| newest.checkpoint(one.id).is_none())
+        || last.leases.iter().flat_map(|lease| &lease.versions).any(gone)
         || newest.id.get() >= last.id.get() + MANIFESTS
         || last.tables().any(|table| !there.contains(&table.id))
 }

@@ -163,7 +163,7 @@ impl KnownGarbage {
     fn is_pinned(&self, table: &Retired) -> bool {
         let Some(newest) = &self.newest else { return false };
         let stood = |id: ManifestId| table.first <= id && id <= table.last;
-        newest.checkpoints.iter().any(|one| stood(one.manifest_id))
+        newest.pinned_versions().into_iter().any(stood)
     }
 
     fn retain_pinned_or(&mut self, stays: &HashMap<SstId, u64>) {

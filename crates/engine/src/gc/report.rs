@@ -120,6 +120,8 @@ pub struct GcReport {
     pub dry_run: bool,
     /// Expired checkpoints that were revoked.
     pub revoked: u64,
+    /// Versions that readers had leased, and whose leases had run out and were dropped.
+    pub unleased: u64,
     /// Whether the round ended early, since another collector was ahead of it.
     pub overtaken: bool,
     /// What was done to each class; those of which there is nothing are missing.

@@ -22,7 +22,7 @@ use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{Manifest, codec};
+use siltstone_manifest::{LeasedVersion, Manifest, codec};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,13 +184,16 @@ impl Collector {
     ) -> Result<GcReport> {
         let (env, database) = (&self.objects.env, newest.database);
         let (began, mut now) = (env.clock.monotonic(), env.clock.now());
-        if newest.checkpoints.iter().any(|one| one.expired_at(now)) {
-            // Who refreshes a checkpoint goes by a clock of its own: it has expired when it has by
-            // this process's clock and by the store's. A clock that is wrong then only delays.
+        if newest.has_expired(now) {
+            // Who refreshes a checkpoint, or a lease, goes by a clock of its own: it has expired
+            // when it has by this process's clock and by the store's. A clock that is wrong then
+            // only delays.
             now = now.min(store_time(&self.objects, database).await?);
         }
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
         let expired: Vec<_> = expired.map(|one| one.id).collect();
+        let leases = newest.leases.iter().filter(|lease| lease.expired_at(now));
+        let ran_out: Vec<_> = leases.flat_map(|lease| lease.versions.clone()).collect();
         let (rules, never) = (rules::in_force(), UnixMillis(0));
         let machine = Collect::new(Arc::clone(&newest), now, never, rules);
         let known = std::mem::take(&mut self.known);
@@ -204,6 +207,10 @@ impl Collector {
         // One that was refreshed in time is still there.
         let gone = |id: &&_| machine.newest().is_some_and(|state| state.checkpoint(**id).is_none());
         report.revoked = expired.iter().filter(gone).count() as u64;
+        let unleased = |version: &&LeasedVersion| {
+            machine.newest().is_some_and(|state| state.lease_of(version.manifest_id).is_none())
+        };
+        report.unleased = ran_out.iter().filter(unleased).count() as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
         self.seen = LastRound::after(&report, newest, began, self.min_age);
@@ -225,6 +232,8 @@ impl Collector {
         report.note_dead(&round.listed, &round.fates, now);
         report.dry_run = true;
         report.revoked = newest.checkpoints.iter().filter(|one| one.expired_at(now)).count() as u64;
+        let ran_out = newest.leases.iter().filter(|lease| lease.expired_at(now));
+        report.unleased = ran_out.map(|lease| lease.versions.len() as u64).sum();
         Ok(report)
     }
 }

@@ -19,6 +19,11 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> UnixMillis;
     /// Time since some fixed moment of this process; never goes back.
     fn monotonic(&self) -> Duration;
+    /// As [`Clock::monotonic`], and runs on while the machine is suspended: what was promised to
+    /// others until a moment is counted by this.
+    fn elapsed(&self) -> Duration {
+        self.monotonic()
+    }
     /// Completes after `duration`.
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()>;
 }
@@ -127,8 +132,13 @@ impl Env {
     /// `base` to `2 * base`, uniform: what a retry waits, so that rivals do not stay in step.
     #[must_use]
     pub fn jittered(&self, base: Duration) -> Duration {
-        let fraction = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        base + base.mul_f64(fraction)
+        base + base.mul_f64(self.share())
+    }
+
+    /// From 0 to 1, uniform.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Runs `work` on the blocking side and waits for its result.

@@ -53,6 +53,13 @@ impl Clock for TokioClock {
         self.started.elapsed()
     }
 
+    /// Linux alone has a clock for it; those of other systems run on by themselves, or nearly.
+    #[cfg(target_os = "linux")]
+    fn elapsed(&self) -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Duration::try_from(now).unwrap_or_else(|_| self.monotonic())
+    }
+
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         // The timer is bound to the runtime here, so that a thread outside of it may poll.
         let _entered = self.handle.enter();

@@ -40,10 +40,12 @@ pub struct Options {
     /// How often a reader, and a writer under load, looks for a newer manifest; `None`: see
     /// [`Options::poll_interval`].
     pub manifest_poll_interval: Option<Duration>,
-    /// Whether a reader keeps a checkpoint of what it reads.
+    /// Whether a reader leases what it reads.
     pub reader_checkpoint: bool,
-    /// How long a reader's checkpoint lives without being refreshed.
+    /// How long a lease lives without being renewed.
     pub checkpoint_lifetime: Duration,
+    /// How old what a reader reads may be; `None`: no bound.
+    pub max_staleness: Option<Duration>,
     /// Largest batch.
     pub max_batch_bytes: usize,
     /// Memory for what was committed while transactions are open.
@@ -87,6 +89,7 @@ impl Default for Options {
             manifest_poll_interval: None,
             reader_checkpoint: true,
             checkpoint_lifetime: Duration::from_secs(600),
+            max_staleness: None,
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
@@ -174,7 +177,7 @@ impl OptionInfo {
         self.kind == OptionKind::Rate
             || matches!(
                 self.name,
-                "compression" | "gc.max_garbage_bytes" | "manifest_poll_interval"
+                "compression" | "gc.max_garbage_bytes" | "manifest_poll_interval" | "max_staleness"
             )
     }
 
@@ -290,6 +293,9 @@ impl Options {
             }
             "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
             "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
+            "max_staleness" => {
+                self.max_staleness = (value != OptionValue::Nothing).then(duration);
+            }
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
             "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
@@ -334,6 +340,7 @@ impl Options {
             }
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
             "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
+            "max_staleness" => self.max_staleness.map_or(OptionValue::Nothing, seconds),
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
@@ -391,13 +398,13 @@ impl Options {
         self.manifest_poll_interval.unwrap_or(Duration::from_secs(1))
     }
 
-    /// [`Options::validate`], and what a reader with a checkpoint of its own needs besides.
+    /// [`Options::validate`], and what a reader that leases what it reads needs besides.
     pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
         self.validate()?;
         if own_checkpoint && self.checkpoint_lifetime <= self.poll_interval() * 2 {
             return Err(Error::invalid(
                 "checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
-                 reader's checkpoint could expire between two polls; make it longer, or poll more \
+                 reader's lease could run out between two polls; make it longer, or poll more \
                  often",
             )
             .with("checkpoint_lifetime", format_args!("{:?}", self.checkpoint_lifetime))

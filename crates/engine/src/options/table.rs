@@ -88,7 +88,8 @@ pub(super) const TABLE: &[OptionInfo] = &[
         4096.0,
         64.0 * GIB,
         "Bytes accepted but not yet in tables from which on writes wait (back-pressure). They are \
-         slowed from three quarters of it on.",
+         slowed from three quarters of it on. A reader holds as many of the log; where there is \
+         more it says Invalid.",
     ),
     info(
         "manifest_poll_interval",
@@ -104,18 +105,28 @@ pub(super) const TABLE: &[OptionInfo] = &[
         OptionKind::Bool,
         0.0,
         1.0,
-        "Whether a reader keeps a checkpoint, so that no table it reads is collected. It is \
-         one commit to open and one whenever the tables change. Without one nothing is \
-         written, and a scan whose table was collected ends with Expired.",
+        "Whether a reader leases what it reads, so that no table of it is collected. Readers of \
+         one state share a lease: one commit for all of them whenever the tables change, and one \
+         each half of a lifetime. Without one nothing is written, and a scan whose table was \
+         collected ends with Expired.",
     ),
     info(
         "checkpoint_lifetime",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
-        "How long a reader's checkpoint stays when the reader does not refresh it, which it \
-         does at half of this. More than twice manifest_poll_interval. A longer one outlives \
-         longer pauses; a reader that was killed keeps garbage for as long.",
+        "How long a lease of readers stays when none of them renews it, which they do at half of \
+         this. More than twice manifest_poll_interval. A longer one outlives longer pauses; what \
+         was read last is kept for as long.",
+    ),
+    info(
+        "max_staleness",
+        OptionKind::Duration,
+        0.001,
+        31_536_000.0,
+        "How old what a following reader reads may be: a read that comes longer after the last \
+         look that found everything durable looks first, with four requests, and raises what that \
+         raises. None: no bound.",
     ),
     info(
         "max_batch_bytes",

@@ -84,7 +84,10 @@ impl Scan {
         let ends = bounds.iter().skip(1).cloned().chain([end.clone()]);
         let part = |(start, end)| {
             let range = ScanRange { start, end, ..ScanRange::default() };
-            Scan::new(self.context.clone(), self.pin.clone(), range, self.held.clone())
+            let held = self.held.clone();
+            let mut part = Scan::new(self.context.clone(), self.pin.clone(), range, held);
+            part.judge.clone_from(&self.judge);
+            part
         };
         bounds.iter().cloned().zip(ends).map(part).collect()
     }

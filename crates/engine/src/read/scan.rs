@@ -4,6 +4,7 @@
 use super::read_range::ReadRange;
 use super::scan_source::{MemtablePart, ScanSource};
 use super::scan_table::{METADATA, ScanBlocks, ScanTable, following, read_ahead};
+use super::tree::Levels;
 use super::{Pin, Rows};
 use crate::cache::fetch::{self, ReadContext};
 use crate::cache::metadata::{OpenTable, TableHandle};
@@ -69,6 +70,13 @@ pub enum Fill {
 /// What a scan keeps alive, whatever that is to its maker.
 pub(crate) type Guard = Arc<dyn Any + Send + Sync>;
 
+/// Who knows what it means that a table is gone which a scan reads.
+pub(crate) trait MissingTables: Send + Sync {
+    /// What is told for `missing`, an error that says so of a table of `levels`: that itself, which
+    /// ends the scan as Expired, or a Corruption.
+    fn judge<'a>(&'a self, levels: &'a Arc<Levels>, missing: Error) -> BoxFuture<'a, Error>;
+}
+
 /// A one-shot iteration over a range at one moment. It holds what it reads until it is dropped.
 pub struct Scan {
     pub(super) context: ReadContext,
@@ -79,6 +87,8 @@ pub struct Scan {
     left: u64,
     /// Counts for the writer's floor while the scan lives.
     pub(super) held: Option<Guard>,
+    /// Judges tables that are gone.
+    pub(super) judge: Option<Arc<dyn MissingTables>>,
     /// Notes how far rows were handed out, for a transaction.
     noted: Option<Arc<Mutex<ReadRange>>>,
 }
@@ -104,7 +114,12 @@ impl Scan {
         assert!(!empty, "planted: a range holds something");
         let state = if empty { ScanState::Ended } else { ScanState::Opening };
         let left = range.limit.unwrap_or(u64::MAX);
-        Scan { context, pin, range, blocks, state, left, held, noted: None }
+        Scan { context, pin, range, blocks, state, left, held, judge: None, noted: None }
+    }
+
+    /// The same, which asks `judge` when a table is gone.
+    pub(crate) fn judged_by(self, judge: Arc<dyn MissingTables>) -> Scan {
+        Scan { judge: Some(judge), ..self }
     }
 
     /// The same, which notes in `noted` how far rows were handed out.
@@ -210,7 +225,13 @@ impl Scan {
                     ScanState::Ended => Ok(()),
                 }
             };
-            context.deadline(deadline, "scan", work).await.map_err(expired)
+            let fetched = context.deadline(deadline, "scan", work).await;
+            match (fetched, &self.judge) {
+                (Err(missing), Some(judge)) if missing.kind() == ErrorKind::NotFound => {
+                    Err(expired(judge.judge(&self.pin.tree.levels, missing).await))
+                }
+                (fetched, _) => fetched.map_err(expired),
+            }
         })
     }
 
@@ -459,7 +480,7 @@ fn expired(error: Error) -> Error {
     if error.kind() != ErrorKind::NotFound {
         return error;
     }
-    let text = "no checkpoint keeps what this scan reads any more, and a table of it was \
+    let text = "no checkpoint or lease keeps what this scan reads any more, and a table of it was \
                 collected; scan again (a longer checkpoint_lifetime outlives a longer pause)";
     Error::new(ErrorKind::Expired, text).caused_by(error)
 }

@@ -129,12 +129,10 @@ impl Verify<'_> {
         }
     }
 
-    /// The manifests that present checkpoints pin.
+    /// The manifests that present checkpoints and leases pin.
     pub(super) async fn checkpoints(&mut self, newest: &Arc<Manifest>) -> Result<()> {
         self.report.checkpoints = newest.checkpoints.len() as u64;
-        let pinned: BTreeSet<ManifestId> =
-            newest.checkpoints.iter().map(|checkpoint| checkpoint.manifest_id).collect();
-        for id in pinned.into_iter().filter(|id| *id != newest.id) {
+        for id in newest.pinned_versions().into_iter().filter(|id| *id != newest.id) {
             let name = ObjectName::Manifest(id);
             let counted = !self.named.insert(name);
             match self.objects.manifest(id).await {
@@ -143,9 +141,13 @@ impl Verify<'_> {
                     self.states.push(manifest);
                 }
                 Ok(None) if self.is_pinned_now(id).await? => {
-                    self.report.problem(name, None, "a checkpoint pins it, and it is missing");
+                    self.report.problem(
+                        name,
+                        None,
+                        "a checkpoint or a lease pins it, and it is missing",
+                    );
                 }
-                // It went with its checkpoint.
+                // It went with what pinned it.
                 Ok(None) => {}
                 Err(error) if is_damage(error.kind()) && counted => {}
                 Err(error) if is_damage(error.kind()) => self.report.problem(name, None, error),
@@ -155,10 +157,10 @@ impl Verify<'_> {
         Ok(())
     }
 
-    /// Whether a checkpoint that is present as of now pins the manifest `id`.
+    /// Whether a checkpoint or a lease that is present as of now pins the manifest `id`.
     async fn is_pinned_now(&self, id: ManifestId) -> Result<bool> {
         let now = self.newest_now().await?;
-        Ok(now.is_none_or(|now| now.checkpoints.iter().any(|one| one.manifest_id == id)))
+        Ok(now.is_none_or(|now| now.pinned_versions().contains(&id)))
     }
 
     fn manifest_boundary(&self) -> ManifestId {

@@ -209,8 +209,8 @@ impl Verify<'_> {
     async fn named_now(&mut self) -> Result<Vec<Arc<Manifest>>> {
         let mut states = Vec::new();
         let Some(newest) = self.newest_now().await? else { return Ok(states) };
-        for checkpoint in &newest.checkpoints {
-            states.extend(self.state(checkpoint.manifest_id).await?);
+        for version in newest.pinned_versions() {
+            states.extend(self.state(version).await?);
         }
         states.push(newest);
         Ok(states)

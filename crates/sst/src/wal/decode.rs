@@ -150,6 +150,15 @@ impl WalObject {
         };
         records.into_iter().flat_map(WalRecords::iter)
     }
+
+    /// Bytes of its records.
+    #[must_use]
+    pub fn record_bytes(&self) -> usize {
+        match &self.body {
+            WalBody::Records(records) => records.bytes.len(),
+            WalBody::Fence { .. } => 0,
+        }
+    }
 }
 
 impl WalRecords {

@@ -1,0 +1,95 @@
+//! Rows of the log that a reader holds in memory: as many as `max_memtable_bytes` allows.
+
+use crate::manifests::replay::insert_rows;
+use siltstone_base::{Error, Result, Seq};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::WalObject;
+use std::sync::Arc;
+
+/// Bytes of rows in one memtable; whole memtables are let go once tables cover them.
+const SEGMENT_BYTES: usize = 8 << 20;
+
+/// Rows in the order of their numbers.
+pub(crate) struct LogRows {
+    /// Newest first; never empty.
+    segments: Vec<Arc<Memtable>>,
+    most: usize,
+}
+
+impl LogRows {
+    /// None yet, and `most` bytes of them at most: beyond that come one object, since no object is
+    /// too much, and one memtable, whose older rows tables may have as well.
+    pub(crate) fn at_most(most: usize) -> LogRows {
+        LogRows { segments: vec![Arc::default()], most }
+    }
+
+    /// Puts the rows of `body` above `flushed` on top; as [`insert_rows`].
+    ///
+    /// # Errors
+    /// Corruption; Unsupported for a record of a newer version.
+    pub(crate) fn push(
+        &mut self,
+        body: &WalObject,
+        flushed: Seq,
+        before: Seq,
+    ) -> Result<Option<Seq>> {
+        if self.segments.first().is_none_or(|newest| newest.bytes() >= self.segment()) {
+            self.segments.insert(0, Arc::default());
+        }
+        let Some(active) = self.segments.first() else { return Ok(None) };
+        insert_rows(active, body, flushed, before)
+    }
+
+    /// Lets go of what tables have up to `flushed`, as far as that is whole memtables.
+    pub(crate) fn let_go(&mut self, flushed: Seq) {
+        self.segments.retain(|one| one.last_seq().is_some_and(|last| last > flushed));
+        if self.segments.is_empty() {
+            self.segments.push(Arc::default());
+        }
+    }
+
+    /// Lets go of all.
+    pub(crate) fn clear(&mut self) {
+        self.segments = vec![Arc::default()];
+    }
+
+    /// The memtables, newest first: the one that takes rows, and the others.
+    pub(crate) fn memtables(&self) -> (Arc<Memtable>, Vec<Arc<Memtable>>) {
+        let (active, frozen) = self.segments.split_first().unzip();
+        (active.cloned().unwrap_or_default(), frozen.unwrap_or_default().to_vec())
+    }
+
+    /// Whether nothing more is to be read before something goes, with so many bytes under way.
+    pub(crate) fn is_full(&self, under_way: usize) -> bool {
+        self.bytes().saturating_add(under_way) >= self.most.saturating_add(self.segment())
+    }
+
+    /// Whether memory is a reason to take newer tables up.
+    pub(crate) fn is_half_full(&self) -> bool {
+        self.bytes() >= self.most / 2
+    }
+
+    /// Bytes of objects that may be under way before they are put here.
+    pub(crate) fn most_under_way(&self) -> usize {
+        self.most / 4
+    }
+
+    /// Why no more is read.
+    pub(crate) fn too_much(&self) -> Error {
+        Error::invalid(
+            "the log holds more rows that no table has yet than this reader may keep in memory; \
+             raise max_memtable_bytes, or have the writer flush its memtable (a checkpoint made \
+             after that needs none of the log)",
+        )
+        .with("max_memtable_bytes", self.most)
+        .with("bytes held", self.bytes())
+    }
+
+    fn bytes(&self) -> usize {
+        self.segments.iter().map(|one| one.bytes()).sum()
+    }
+
+    fn segment(&self) -> usize {
+        SEGMENT_BYTES.min(self.most / 8)
+    }
+}
