@@ -88,6 +88,7 @@ def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
         if one.failed or one.denied:
             yield f"{name} failed, denied", f"{one.failed}, {one.denied}"
     yield "checkpoints revoked", report.revoked
+    yield "readers' versions unleased", report.unleased
     yield "unfinished uploads removed", f"{report.swept_uploads} ({report.swept_bytes} bytes)"
     for stays in report.stays:
         yield f"{stays.of} stay: {stays.why}", f"{stays.objects} ({stays.bytes} bytes)"

@@ -74,6 +74,8 @@ class GcReport:
     """Whether the round ended early, since another collector was ahead of it."""
     revoked: int
     """Expired checkpoints that were revoked."""
+    unleased: int
+    """Versions of readers whose leases had run out."""
     swept_uploads: int
     """Unfinished uploads of processes that died (local folders)."""
     swept_bytes: int

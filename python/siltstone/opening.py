@@ -80,9 +80,10 @@ def open_reader(
     """Opens a reader of the database at `url`: any number of them, in any process.
 
     It sees whole writes in commit order, as far as they are durable, and follows the writer every
-    `manifest_poll_interval`. It keeps a checkpoint of its own in the manifest, so that nothing it
-    reads is collected; with the option `reader_checkpoint` off it writes nothing, and a scan whose
-    table was collected ends with Expired.
+    `manifest_poll_interval`. Readers of one state share a lease in the manifest, so that nothing
+    they read is collected: who finds one writes nothing. With the option `reader_checkpoint` off
+    none is looked for or written, and a scan whose table was collected ends with Expired. The
+    option `max_staleness` says how old what it reads may be.
 
     :param checkpoint: a checkpoint to read at, itself, its id in any spelling, or its name: nothing
         newer is seen, nothing is written, and reads are Expired once it is gone. A pickle of the
@@ -95,8 +96,9 @@ def open_reader(
     :param merge_operator: as for `open`; it travels with a pickle.
     :raises NotFound: there is no database, or the version is not kept (any more).
     :raises Expired: the checkpoint is gone.
-    :raises Denied: also when the reader may not write its checkpoint.
-    :raises Invalid, Unavailable, Corruption, Unsupported: as their texts say.
+    :raises Denied: also when the reader may not write a lease.
+    :raises Invalid: also when more of the log is in no table yet than `max_memtable_bytes`.
+    :raises Unavailable, Corruption, Unsupported: as their texts say.
     """
     at = read_at(checkpoint, version)
     operator = described(merge_operator)

@@ -55,6 +55,7 @@ class OptionValues(TypedDict, total=False):
     manifest_poll_interval: Seconds | None
     reader_checkpoint: bool
     checkpoint_lifetime: Seconds
+    max_staleness: Seconds | None
     max_batch_bytes: Bytes
     transaction_window_bytes: Bytes
     block_bytes: Bytes

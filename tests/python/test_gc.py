@@ -47,6 +47,10 @@ def reachable(root: str) -> set[str]:
     there = objects(root)
     needed = {f"manifest/{state['id']:020}.manifest"}
     layers = [*state["l0"], *state["runs"]]
+    for version in {version for lease in state["leases"] for version in lease["versions"]}:
+        leased = admin.manifest(root, version)
+        needed.add(f"manifest/{version:020}.manifest")
+        layers += [*leased["l0"], *leased["runs"]]
     needed |= {f"compacted/{table['id']}.sst" for layer in layers for table in layer["tables"]}
     for name in there:
         found = re.fullmatch(r"wal/(\d{20})\.sst", name)

@@ -1,8 +1,10 @@
-"""A reader's checkpoint: its own, a given one, or none."""
+"""What readers keep: leases that they share, a given checkpoint, or nothing."""
 
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -10,11 +12,20 @@ import pytest
 
 import siltstone
 
+READS = """
+import sys, siltstone
+with siltstone.open_reader(sys.argv[1]) as reader:
+    assert reader.get(b"a") == b"1", reader.get(b"a")
+    print("open", flush=True)
+    sys.stdin.readline()
+    assert dict(reader.scan()) == {b"a": b"1", b"b": b"2"}
+"""
 
-def of_readers(url: str) -> list[dict[str, Any]]:
-    """Checkpoints of readers that are present."""
-    checkpoints = siltstone.admin.manifest(url)["checkpoints"]
-    return [one for one in checkpoints if one["owner"] == "reader"]
+
+def leased(url: str) -> list[int]:
+    """Versions that readers have leased."""
+    leases = siltstone.admin.manifest(url)["leases"]
+    return sorted(version for lease in leases for version in lease["versions"])
 
 
 @pytest.fixture
@@ -28,14 +39,47 @@ def written(tmp_path: Any) -> str:
     return url
 
 
-def test_an_open_reader_keeps_a_checkpoint_and_gives_it_back(written: str) -> None:
+def test_readers_share_a_lease_and_nobody_releases_it(written: str) -> None:
     with siltstone.open_reader(written) as reader:
-        assert len(of_readers(written)) == 1
-        assert reader.get(b"a") == b"1"
-    assert of_readers(written) == []
+        (version,) = leased(written)
+        before = siltstone.admin.manifest(written)["id"]
+        with siltstone.open_reader(written) as other:
+            assert other.get(b"a") == reader.get(b"a") == b"1"
+    after = siltstone.admin.manifest(written)
+    assert (after["id"], leased(written)) == (before, [version])
+    assert not any(one["owner"] == "reader" for one in after["checkpoints"])
 
 
-def test_a_reader_without_a_checkpoint_writes_nothing(written: str) -> None:
+def test_processes_share_a_lease(written: str) -> None:
+    with siltstone.open_reader(written):
+        before = siltstone.admin.manifest(written)["id"]
+        command = [sys.executable, "-c", READS, written]
+        pipe = subprocess.PIPE
+        readers = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4)]
+        for reader in readers:
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "open\n"
+        for reader in readers:
+            reader.communicate("on\n", timeout=60)
+            assert reader.returncode == 0
+    assert siltstone.admin.manifest(written)["id"] == before
+
+
+def test_a_lease_keeps_what_a_reader_reads(written: str) -> None:
+    with siltstone.open_reader(written) as reader:
+        scan = reader.scan()
+        with siltstone.open(written) as db:
+            for value in (b"3", b"4"):
+                db.put(b"a", value)
+                db.flush(memtable=True)
+            db.compact()
+        siltstone.admin.gc(written, min_age=0)
+        assert dict(scan) == {b"a": b"1", b"b": b"2"}
+        reader.refresh()
+        assert reader.get(b"a") == b"4"
+
+
+def test_a_reader_without_a_lease_writes_nothing(written: str) -> None:
     before = siltstone.admin.manifest(written)["id"]
     with siltstone.open_reader(written, options={"reader_checkpoint": False}) as reader:
         assert reader.get(b"b") == b"2"
@@ -43,18 +87,18 @@ def test_a_reader_without_a_checkpoint_writes_nothing(written: str) -> None:
 
 
 def test_a_given_checkpoint_is_read_as_it_is(written: str) -> None:
-    with siltstone.open_reader(written):
-        [kept] = of_readers(written)
-        with siltstone.open_reader(written, checkpoint=kept["id"]) as given:
-            with siltstone.open(written) as db:
-                db.put(b"a", b"newer")
-            given.refresh()
-            assert dict(given.scan()) == {b"a": b"1", b"b": b"2"}
-            copy = pickle.loads(pickle.dumps(given))
-            assert dict(copy.scan()) == {b"a": b"1", b"b": b"2"}
-            copy.close()
-    with pytest.raises(siltstone.Expired, match=kept["id"]):
-        siltstone.open_reader(written, checkpoint=kept["id"])
+    kept = siltstone.admin.create_checkpoint(written, name="kept")
+    with siltstone.open_reader(written, checkpoint=kept.id) as given:
+        with siltstone.open(written) as db:
+            db.put(b"a", b"newer")
+        given.refresh()
+        assert dict(given.scan()) == {b"a": b"1", b"b": b"2"}
+        copy = pickle.loads(pickle.dumps(given))
+        assert dict(copy.scan()) == {b"a": b"1", b"b": b"2"}
+        copy.close()
+    siltstone.admin.delete_checkpoint(written, kept.id)
+    with pytest.raises(siltstone.Expired, match=kept.id.hex):
+        siltstone.open_reader(written, checkpoint=kept.id)
     with pytest.raises(siltstone.Expired, match="no checkpoint has this name"):
         siltstone.open_reader(written, checkpoint="yesterday")
 
@@ -64,3 +108,28 @@ def test_a_lifetime_that_a_poll_could_miss_is_refused(written: str) -> None:
     with pytest.raises(siltstone.Invalid, match=r"checkpoint_lifetime.*manifest_poll_interval"):
         siltstone.open_reader(written, options=options)
     siltstone.open(written, options=options).close()
+
+
+def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
+    options = {"max_staleness": 0.001, "manifest_poll_interval": 3600, "checkpoint_lifetime": 9000}
+    with siltstone.open_reader(written, options=options) as reader, siltstone.open(written) as db:
+        for n in range(20):
+            value = str(n).encode()
+            db.put(b"n", value).wait()
+            assert reader.get(b"n") == value
+            assert dict(reader.scan())[b"n"] == value
+            assert reader.get_many([b"n"]) == [value]
+            assert siltstone.Options(**options).max_staleness == 0.001
+            assert b"n" in list(reader)
+
+
+def test_the_log_in_a_readers_memory_is_bounded(written: str) -> None:
+    small = {"max_memtable_bytes": 65_536, "l0_sst_size_bytes": 65_536}
+    with siltstone.open(written) as db:
+        for n in range(200):
+            db.put(str(n).encode(), bytes(2000)).wait()
+        with pytest.raises(siltstone.Invalid, match="max_memtable_bytes"):
+            siltstone.open_reader(written, options=small)
+        db.flush(memtable=True)
+        with siltstone.open_reader(written, options=small) as reader:
+            assert reader.get(b"199") == bytes(2000)

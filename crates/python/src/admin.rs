@@ -120,6 +120,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         l0: layers(py, manifest)?,
         runs: runs(py, manifest)?,
         checkpoints: checkpoints(py, manifest)?,
+        leases: leases(py, manifest)?,
         pending_ingests: manifest.pending_ingests.len(),
         remembered_ingests: manifest.remembered_ingests.len(),
     })
@@ -159,4 +160,13 @@ fn checkpoints<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<
         })
     });
     checkpoints.collect()
+}
+
+fn leases<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let leases = manifest.leases.iter().map(|lease| {
+        let versions = lease.versions.iter().map(|version| version.manifest_id.get());
+        let versions: Vec<u64> = versions.collect();
+        Ok(dict! { py; expires_at_ms: lease.expires_at.0, versions: versions })
+    });
+    leases.collect()
 }

@@ -108,6 +108,7 @@ fn report<'py>(py: Python<'py>, report: &GcReport) -> PyResult<Bound<'py, PyDict
     dict.set_item("dry_run", report.dry_run)?;
     dict.set_item("overtaken", report.overtaken)?;
     dict.set_item("revoked", report.revoked)?;
+    dict.set_item("unleased", report.unleased)?;
     dict.set_item("swept_uploads", report.swept.uploads)?;
     dict.set_item("swept_bytes", report.swept.bytes)?;
     dict.set_item("classes", classes)?;

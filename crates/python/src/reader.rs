@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::store::options::StoreOptions;
-use siltstone::{MergeOperator, Options, ReadAt, ReaderOptions, Result, ScanRange};
+use siltstone::{Answer, MergeOperator, Options, ReadAt, ReaderOptions, Result, ScanRange};
 use std::sync::Arc;
 
 /// What it takes to open the reader again in another process.
@@ -100,8 +100,16 @@ impl Source for Reader {
         Ok(fresh)
     }
 
+    fn fresh(engine: &siltstone::Reader) -> Result<Answer<()>> {
+        engine.fresh()
+    }
+
     fn open_scan(engine: &siltstone::Reader, range: ScanRange) -> Result<siltstone::Scan> {
         engine.scan(range)
+    }
+
+    fn open_fresh_scan(engine: &siltstone::Reader, range: ScanRange) -> Result<siltstone::Scan> {
+        engine.scan_as_it_is(range)
     }
 }
 

@@ -15,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyType};
 use siltstone::tables::Merged;
-use siltstone::{Fill, Result, Rows, ScanRange};
+use siltstone::{Answer, Fill, Result, Rows, ScanRange};
 use std::collections::VecDeque;
 
 /// Rows of the first refill, where no limit says more: most scans by hand are short.
@@ -138,7 +138,10 @@ pub(crate) fn open<S: Source>(
     yields: Yields,
 ) -> PyResult<Scan> {
     let held = source.held(py)?;
-    let scan = S::open_scan(held.get(py)?, range).raise(py)?;
+    if let Answer::Pending(looks) = S::fresh(held.get(py)?).raise(py)? {
+        wait(py, held.process(), looks)?;
+    }
+    let scan = S::open_fresh_scan(held.get(py)?, range).raise(py)?;
     Ok(Scan::new(held.process(), Pull::Scan(scan), yields))
 }
 

@@ -45,11 +45,27 @@ pub(crate) trait Source {
     /// Closed; for a reader in a forked child, what opening it anew gives.
     fn held(&self, py: Python<'_>) -> PyResult<Self::Guard<'_>>;
 
+    /// What comes before a scan: a reader may be older than it is to be.
+    ///
+    /// # Errors
+    /// Closed; those of a look.
+    fn fresh(_engine: &Self::Engine) -> Result<Answer<()>> {
+        Ok(Answer::Ready(()))
+    }
+
     /// Begins a scan.
     ///
     /// # Errors
     /// Closed, Fenced.
     fn open_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan>;
+
+    /// The same behind [`Source::fresh`].
+    ///
+    /// # Errors
+    /// Closed, Fenced.
+    fn open_fresh_scan(engine: &Self::Engine, range: ScanRange) -> Result<siltstone::Scan> {
+        Self::open_scan(engine, range)
+    }
 }
 
 /// The read methods of one class, but for its length.
