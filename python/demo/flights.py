@@ -424,6 +424,26 @@ def crash(url: str, sampled: list[bytes], phase: Phase) -> dict[bytes, bytes]:
     return changed
 
 
+# --- A clone --------------------------------------------------------------------------------------
+
+
+def try_out(url: str, changed: dict[bytes, bytes], phase: Phase) -> None:
+    """Forks the database, spoils the fork, and shows that the original has not noticed."""
+    trial = f"{url}-trial"
+    start = time.perf_counter()
+    siltstone.clone(trial, parent=url)
+    made = time.perf_counter() - start
+    keys = list(changed)
+    with siltstone.open(trial) as db:
+        check(db.get_many(keys) == list(changed.values()), "the clone differs from its parent")
+        db.delete_range(min(keys), max(keys) + b"\0")
+        check(db.get_many(keys) == [None] * len(keys), "the clone kept what it deleted")
+    with siltstone.open_reader(url) as reader:
+        check(reader.get_many(keys) == list(changed.values()), "the parent lost what was its own")
+    phase.rows = len(keys)
+    phase.note = f"forked in {made:.2f} s, no table copied; what the clone deletes the parent has"
+
+
 # --- 4. Look-ups from Spark -----------------------------------------------------------------------
 
 
@@ -504,6 +524,8 @@ def run(url: str, scratch: Path, fraction: float) -> None:
             sampled = load(records, url, scratch, rows, phase)
         with report.phase("kill -9 and take over") as phase:
             changed = crash(url, sampled, phase)
+        with report.phase("clone") as phase:
+            try_out(url, changed, phase)
         with report.phase("look up from Spark") as phase:
             lookups = min(LOOKUPS, int(LOOKUPS * fraction))
             compare(spark, records, url, changed, lookups=lookups, phase=phase)

@@ -70,6 +70,7 @@ __all__ = [
     "check_group",
     "check_options",
     "compact",
+    "clone",
     "create_checkpoint",
     "delete_checkpoint",
     "error_kinds",
@@ -1185,6 +1186,12 @@ def open_reader(
     operator: _Described,
     described: MergeOperatorSource | None,
 ) -> Reader: ...
+def clone(
+    url: str,
+    parents: list[tuple[str, CheckpointLike | None]],
+    range: tuple[bytes | None, bytes | None],
+    store_options: Mapping[str, str],
+) -> None: ...
 def create_checkpoint(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
 ) -> Checkpoint: ...

@@ -27,6 +27,7 @@ from siltstone.cli_checkpoints import (
     list_checkpoints,
     refresh_checkpoint,
 )
+from siltstone.cli_clone import clone
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
@@ -412,6 +413,7 @@ for _command in (
     refresh_checkpoint,
     delete_checkpoint,
     list_checkpoints,
+    clone,
 ):
     main.add_command(_command)
 

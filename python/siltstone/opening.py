@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +143,48 @@ def reduced_reader(
 def clone(
     url: Url,
     *,
-    parent: Url,
-    checkpoint: object = None,
+    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
+    checkpoint: CheckpointLike | None = None,
+    start: bytes | None = None,
+    end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """Not built yet: makes a writable copy that shares its parent's tables.
+    """Makes a database at `url` that begins with what another one holds, and copies none of it:
+    the two share tables, and each goes its own way from there. Open it with `open(url)`.
 
-    :raises Unsupported: always.
+    What the clone needs of its parent is kept for it, whatever the parent does: compaction,
+    collection, deleted checkpoints. Once it needs nothing of it any more, its collector lets go.
+    A call that ended early is repeated: it goes on where it stopped, so a crash leaves a whole
+    clone or none.
+
+    :param url: where there is no database. It and the parent lie in the same bucket, in folders of
+        the same machine, or in the memory of the same process.
+    :param parent: the other database. A writer may be at work there.
+    :param checkpoint: a checkpoint of the parent, its id, or its name, to begin with; None: with
+        everything that is durable now, in tables or in the WAL.
+    :param start: the first key to take over; not built yet, like `end`, and several parents.
+    :param end: the key before which to stop.
+    :raises NotFound: there is no database at `parent`, or it was destroyed.
+    :raises Conflict: another database stands at `url`; the text says which.
+    :raises Expired: the checkpoint is gone, or its time is over.
+    :raises Unsupported: the parent is in a place that the clone cannot share tables with; a part of
+        a parent, or several parents.
+    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say.
     """
-    raise _not_built("clone")
+    parents = _parents(parent, checkpoint)
+    _native.clone(_text(url), parents, (start, end), _store(store_options))
+
+
+def _parents(
+    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
+    checkpoint: CheckpointLike | None,
+) -> list[tuple[str, CheckpointLike | None]]:
+    if isinstance(parent, (str, os.PathLike)):
+        return [(_text(parent), checkpoint)]
+    if checkpoint is not None:
+        raise Invalid("of several parents each has its own checkpoint: (url, checkpoint)")
+    pairs = (one if isinstance(one, tuple) else (one, None) for one in parent)
+    return [(_text(url), at) for url, at in pairs]
 
 
 def destroy(

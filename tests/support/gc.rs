@@ -95,7 +95,11 @@ pub async fn newest_record(env: &Env, database: DatabaseId) -> Result<Arc<Compac
     }
 }
 
-async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
+/// Carries out one request.
+///
+/// # Errors
+/// The store's.
+pub async fn perform(env: &Env, request: ManifestRequest) -> Result<ManifestAnswer, Error> {
     Ok(match request {
         ManifestRequest::Create(state) => {
             let attempt = AttemptId(env.random_u128());

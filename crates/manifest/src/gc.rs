@@ -15,8 +15,9 @@ pub use fate::Fate;
 use crate::compaction::record::JobReservation;
 use crate::rules::Rules;
 use crate::state::Manifest;
+use crate::state::clone::named_ancestors;
 use siltstone_base::{DatabaseId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One object of a listing.
@@ -42,6 +43,8 @@ pub struct Evidence {
     /// The last manifest that names a table, of those above the new boundary. A table is added by
     /// one manifest and taken away by a later one for good, so it stands in all between.
     pub named: BTreeMap<SstId, ManifestId>,
+    /// Likewise, the last that names a table in an ancestor, by the ancestor's number.
+    pub named_ancestors: BTreeMap<u32, ManifestId>,
     /// The manifests of the checkpoints and leases that are present in the newest one.
     pub pinned: Vec<Arc<Manifest>>,
     /// What became garbage later than this stays, where readers without a checkpoint may ask for
@@ -70,6 +73,27 @@ impl Evidence {
             let last = self.named.entry(table.id).or_default();
             *last = manifest.id.max(*last);
         }
+        for entry in named_ancestors(manifest) {
+            let last = self.named_ancestors.entry(entry.number).or_default();
+            *last = manifest.id.max(*last);
+        }
+    }
+
+    /// Ancestors that nobody can ever name again (rule K5): none of their tables stands in the
+    /// newest manifest, in one above the boundary, which will be at `boundary`, or in one that is
+    /// pinned. Complete but for this.
+    #[must_use]
+    pub fn detachable(&self, boundary: ManifestId) -> Vec<u32> {
+        let Some(newest) = &self.newest else { return Vec::new() };
+        let pinned = self.pinned.iter().chain([newest]);
+        let pinned = pinned.flat_map(|state| named_ancestors(state));
+        let pinned: BTreeSet<u32> = pinned.map(|entry| entry.number).collect();
+        let is_named = |number: u32| {
+            let last = self.named_ancestors.get(&number);
+            pinned.contains(&number) || last.is_some_and(|last| *last > boundary)
+        };
+        let all = newest.ancestors.iter().map(|entry| entry.number);
+        all.filter(|number| !is_named(*number)).collect()
     }
 }
 

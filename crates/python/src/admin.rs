@@ -121,9 +121,22 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         runs: runs(py, manifest)?,
         checkpoints: checkpoints(py, manifest)?,
         leases: leases(py, manifest)?,
+        ancestors: ancestors(py, manifest)?,
         pending_ingests: manifest.pending_ingests.len(),
         remembered_ingests: manifest.remembered_ingests.len(),
     })
+}
+
+fn ancestors<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let ancestors = manifest.ancestors.iter().map(|one| {
+        Ok(dict! { py;
+            number: one.number,
+            database: one.database.to_string(),
+            location: &one.location,
+            checkpoint: one.checkpoint.to_string(),
+        })
+    });
+    ancestors.collect()
 }
 
 fn layers<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -53,7 +53,7 @@ pub(crate) fn shown<'py>(py: Python<'py>, checkpoint: &Checkpoint) -> PyResult<B
 }
 
 /// The checkpoint that a `Checkpoint`, a `uuid.UUID` or a text names.
-fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
+pub(crate) fn name(object: &Bound<'_, PyAny>) -> PyResult<CheckpointName> {
     let text = object.py().import("siltstone.checkpoints")?.getattr("name_of")?.call1((object,))?;
     parsed(&text.cast::<PyString>()?.to_cow()?)
 }

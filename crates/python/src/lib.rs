@@ -35,6 +35,7 @@ mod array;
 mod batch;
 mod bytes;
 mod checkpoint;
+mod clone;
 mod column;
 mod commit;
 mod compactor;
@@ -104,6 +105,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
+    module.add_function(wrap_pyfunction!(clone::clone, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::create_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::refresh_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from siltstone import _native, opening
@@ -81,15 +83,18 @@ def open_reader(
 async def clone(
     url: Url,
     *,
-    parent: Url,
-    checkpoint: object = None,
+    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
+    checkpoint: CheckpointLike | None = None,
+    start: bytes | None = None,
+    end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """Not built yet: makes a writable copy that shares its parent's tables.
-
-    :raises Unsupported: always.
+    """As `siltstone.clone`: a database at `url` that begins with what another one holds, and copies
+    none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
     """
-    opening.clone(url, parent=parent, checkpoint=checkpoint, store_options=store_options)
+    given = partial(opening.clone, url, parent=parent, checkpoint=checkpoint)
+    given = partial(given, start=start, end=end, store_options=store_options)
+    await asyncio.to_thread(given)
 
 
 async def destroy(

@@ -3,6 +3,7 @@
 pub use super::checkpoints::{
     create_checkpoint, delete_checkpoint, list_checkpoints, refresh_checkpoint,
 };
+pub use super::clone::{CloneParent, clone};
 use crate::io::env::Env;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;

@@ -2,6 +2,7 @@
 //! (RFC 0006).
 
 use super::stats::Stats;
+use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
@@ -129,6 +130,7 @@ impl Reader {
             requests,
             asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+            ancestors: Ancestors::default(),
             operator: brought(how.merge_operator),
             latest: AtomicU64::default(),
             deadline: options.deadline,

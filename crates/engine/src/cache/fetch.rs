@@ -1,5 +1,6 @@
 //! Brings metadata and blocks from the store into memory.
 
+use super::ancestors::Ancestors;
 use super::blocks::BlockCache;
 use super::metadata::{OpenTable, TableHandle};
 use crate::io::counter::HandleCounters;
@@ -36,6 +37,8 @@ pub(crate) struct Needs {
     pub(crate) requests: Arc<Requests>,
     pub(crate) asked: Arc<HandleCounters>,
     pub(crate) cache: Arc<BlockCache>,
+    /// Where tables lie that are not in `env`'s store.
+    pub(crate) ancestors: Ancestors,
     pub(crate) operator: OnceLock<Arc<dyn MergeOperator>>,
     /// The latest time that a read or write of this handle took for now.
     pub(crate) latest: AtomicU64,
@@ -131,8 +134,9 @@ impl ReadContext {
         if range.start >= range.end || range.end > descriptor.object_bytes {
             return Err(Error::corruption("a block lies outside its table").with("table", name));
         }
-        let get = || self.env.store.get(name, Some(range.clone()));
-        let found = match self.env.store.get_now(name, Some(range.clone())) {
+        let store = self.ancestors.store_of(&self.env.store, descriptor)?;
+        let get = || store.get(name, Some(range.clone()));
+        let found = match store.get_now(name, Some(range.clone())) {
             Some(Ok(found)) => found,
             _ => {
                 let limit = limit_of(self.deadline, range.end - range.start);
@@ -141,7 +145,10 @@ impl ReadContext {
         };
         match found {
             Some(bytes) => Ok(bytes),
-            None => Err(self.gone().await.with("object", name)),
+            None => {
+                let gone = self.gone().await.with("object", name);
+                Err(self.ancestors.placed(gone, descriptor))
+            }
         }
     }
 
@@ -187,6 +194,7 @@ impl ReadContext {
             }
             opened => opened?,
         };
+        self.ancestors.check(&table)?;
         let table = Arc::new(OpenTable::new(table));
         handle.install(Arc::clone(&table));
         Ok(table)
@@ -204,7 +212,8 @@ impl ReadContext {
         if self.cache.has_room(range.end.saturating_sub(range.start)) {
             return None;
         }
-        table.block_in_place(&self.cache, &*self.env.store, block)
+        let store = self.ancestors.store_of(&self.env.store, table.descriptor()).ok()?;
+        table.block_in_place(&self.cache, &*store, block)
     }
 
     /// Blocks of one table, in ascending order, neighbours in one request, requests in parallel.

@@ -1,6 +1,7 @@
 //! What of the tables a process has in memory: blocks, metadata, filters by key, bounds of runs;
 //! and the reads that fill it (RFC 0006).
 
+pub(crate) mod ancestors;
 pub(crate) mod blocks;
 pub(crate) mod bounds;
 pub(crate) mod fetch;

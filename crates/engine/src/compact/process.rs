@@ -5,6 +5,7 @@ use super::event::CompactorEvent;
 use super::host::{Host, HostParts, KnownTables};
 use super::job::either;
 use super::{CompactionRequest, Compactor, compact, schedule, worker};
+use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::io::counter::HandleCounters;
@@ -140,6 +141,7 @@ impl CompactorProcess {
             requests,
             asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
             cache: Arc::new(BlockCache::new(0, options.block_bytes)),
+            ancestors: Ancestors::default(),
             operator: brought(how.merge_operator),
             latest: AtomicU64::default(),
             deadline: options.deadline,

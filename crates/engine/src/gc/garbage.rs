@@ -9,6 +9,7 @@
 use crate::io::store::counting::Requests;
 use crate::options::Options;
 use parking_lot::Mutex;
+use siltstone_base::sst::SstLocation;
 use siltstone_base::{ManifestId, ObjectName, SstId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::gc::Allowance;
@@ -92,7 +93,9 @@ impl Garbage {
                 ManifestId::NONE
             }
         };
-        for table in newest.tables() {
+        // An ancestor's are its own to collect.
+        let own = newest.tables().filter(|table| table.location == SstLocation::Own);
+        for table in own {
             known.tree.entry(table.id).or_insert((table.object_bytes, first));
         }
         known.live = known.tree.values().map(|(bytes, _)| bytes).sum();

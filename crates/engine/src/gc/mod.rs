@@ -12,6 +12,7 @@
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
+mod detach;
 mod due;
 mod garbage;
 mod report;

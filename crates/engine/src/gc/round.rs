@@ -1,6 +1,7 @@
 //! One round: the machine says what to ask the store for, this asks.
 
 use super::around;
+use super::detach::detach;
 use super::due::LastRound;
 use super::report::GcReport;
 use crate::io::progress::Progress;
@@ -22,7 +23,7 @@ use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
-use siltstone_manifest::{LeasedVersion, Manifest, codec};
+use siltstone_manifest::{Conflict, LeasedVersion, Manifest, Refusal, codec};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,6 +105,9 @@ impl Collector {
         // a look from the start finds that out, and where nothing is known there is nothing newer.
         let newest = look(&self.objects, None).await?;
         newest.as_deref().map_or(Ok(()), gate::check_changes)?;
+        if newest.as_ref().is_some_and(|newest| !newest.initialized) {
+            return Err(Refusal::from(Conflict::NotInitialized).into());
+        }
         Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
     }
 
@@ -213,6 +217,9 @@ impl Collector {
         report.unleased = ran_out.iter().filter(unleased).count() as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
+        if let Err(error) = detach(&self.objects, &newest, machine.detachable()).await {
+            report.trouble.get_or_insert(error);
+        }
         self.seen = LastRound::after(&report, newest, began, self.min_age);
         self.known = machine.into_known();
         Ok(report)

@@ -31,13 +31,22 @@ pub(crate) async fn database(
     settings: Settings,
     left: Left,
 ) -> Result<Arc<Manifest>> {
-    refuse_what_is_left(objects, left).await?;
-    let mut database = DatabaseId(objects.env.random_u128());
-    if objects.env.store.may_be_emptied() {
-        let first = first_number(objects, database).await?;
-        database = DatabaseId::counting_from(first, database.0 as u64);
-    }
+    let database = identity(objects, left).await?;
     found(objects, Manifest::new_database(database, settings)).await
+}
+
+/// The identity of a database that is to be made where there is none, and no more than `left`.
+///
+/// # Errors
+/// As [`database`].
+pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId> {
+    refuse_what_is_left(objects, left).await?;
+    let database = DatabaseId(objects.env.random_u128());
+    if !objects.env.store.may_be_emptied() {
+        return Ok(database);
+    }
+    let first = first_number(objects, database).await?;
+    Ok(DatabaseId::counting_from(first, database.0 as u64))
 }
 
 /// Where a database that is made now counts from.

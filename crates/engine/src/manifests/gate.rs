@@ -4,19 +4,20 @@
 //! Features that the manifest names are the manifest crate's to judge. Here stand those that every
 //! version could name already and that this build lacks; whoever builds one takes its line out.
 
-use siltstone_base::sst::SstLocation;
+use crate::io::store::Store;
 use siltstone_base::{Error, Result, SstDescriptor};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::clone::named_ancestors;
 use siltstone_sst::Codec;
 
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";
 
-/// Whether this build reads everything that `manifest` names. Asked of every manifest that is read.
+/// Whether this build reads everything that `manifest` names, and `store` follows where it lies. Asked of every manifest that is read.
 ///
 /// # Errors
 /// Unsupported, by name.
-pub(crate) fn check(manifest: &Manifest) -> Result<()> {
+pub(crate) fn check(manifest: &Manifest, store: &dyn Store) -> Result<()> {
     let settings = &manifest.settings;
     if !settings.codec.is_empty() && Codec::parse(&settings.codec).is_none() {
         return Err(missing("a codec of blocks").with("codec", &settings.codec));
@@ -28,6 +29,10 @@ pub(crate) fn check(manifest: &Manifest) -> Result<()> {
         let error = missing("a log in a store of its own").with("store", store.id);
         let location = store.location.as_deref();
         return Err(location.into_iter().fold(error, |error, at| error.with("location", at)));
+    }
+    if !manifest.ancestors.is_empty() {
+        let named = named_ancestors(manifest);
+        named.iter().try_for_each(|entry| store.follows(&entry.location))?;
     }
     manifest.tables().try_for_each(check_table)
 }
@@ -42,9 +47,7 @@ pub(crate) fn check_changes(manifest: &Manifest) -> Result<()> {
 }
 
 fn check_table(table: &SstDescriptor) -> Result<()> {
-    let lacks = if table.location != SstLocation::Own {
-        "tables of an ancestor (clones)"
-    } else if table.job.is_some() || table.seq_override.is_some() {
+    let lacks = if table.job.is_some() || table.seq_override.is_some() {
         "ingested tables"
     } else {
         return Ok(());

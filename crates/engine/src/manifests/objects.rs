@@ -204,7 +204,7 @@ impl Objects {
         let decode = |bytes: &Bytes| {
             let (envelope, manifest) = Manifest::decode(bytes)?;
             if manifest.id == id {
-                gate::check(&manifest)?;
+                gate::check(&manifest, &*self.env.store)?;
                 return Ok((envelope.attempt, Arc::new(manifest)));
             }
             Err(Error::corruption("a manifest stands under another's number")

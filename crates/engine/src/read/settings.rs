@@ -9,10 +9,14 @@ use siltstone_merge::built_in;
 /// Checks what a reader brings against what the database records, and takes up a built-in operator
 /// that was not brought.
 pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Result<()> {
-    if manifest.destroyed_at.is_some() || !manifest.initialized {
+    if manifest.destroyed_at.is_some() {
+        return Err(Error::new(ErrorKind::NotFound, "the database was destroyed"));
+    }
+    if !manifest.initialized {
         return Err(Error::new(
             ErrorKind::NotFound,
-            "the database was destroyed, or is being made",
+            "the database is being made: a clone that was begun and is not finished; repeat the \
+             call that makes it",
         ));
     }
     let brought = Settings {
@@ -21,12 +25,14 @@ pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Resu
         ..Settings::default()
     };
     manifest.settings.check(&brought)?;
-    recorded_operator(manifest, context);
+    take_up(manifest, context);
     Ok(())
 }
 
-/// Takes up the operator that the database records, where it is built in and none was brought.
-pub(crate) fn recorded_operator(manifest: &Manifest, context: &ReadContext) {
+/// Takes up where ancestors lie, and the operator that the database records, where it is built in
+/// and none was brought.
+pub(crate) fn take_up(manifest: &Manifest, context: &ReadContext) {
+    context.ancestors.learn(manifest);
     let recorded = manifest.settings.merge_operator.as_deref();
     if context.operator().is_none()
         && let Some(operator) = recorded.and_then(built_in)

@@ -170,8 +170,7 @@ impl TablePrefetch {
 
     /// A wave from a store that answers at once.
     fn read_now(&self, state: &mut PrefetchState, block: u32) -> Option<Wave> {
-        let store = &self.context.env.store;
-        if !store.profile().answers_at_once {
+        if !self.context.env.store.profile().answers_at_once {
             return None;
         }
         let (blocks, bytes) = self.begin(state, block)?;
@@ -187,7 +186,8 @@ impl TablePrefetch {
     }
 
     fn bytes_now(&self, name: ObjectName, range: Range<u64>) -> Option<Bytes> {
-        let store = &self.context.env.store;
+        let (home, table) = (&self.context.env.store, self.table.descriptor());
+        let store = self.context.ancestors.store_of(home, table).ok()?;
         let mut buffer = self.buffers.take();
         match store.get_now_into(name, range.clone(), &mut buffer) {
             Some(found) => found.ok()?.then(|| self.buffers.lend(buffer)),

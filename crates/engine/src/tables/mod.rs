@@ -5,7 +5,6 @@
 
 mod memtable;
 mod merge;
-#[allow(dead_code, reason = "what clones and restore begin with; they come next")]
 pub(crate) mod of_log;
 pub(crate) mod of_memtable;
 mod sorter;

@@ -1,5 +1,6 @@
 //! A fixed view of a part, read like a database.
 
+use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::io::counter::HandleCounters;
@@ -74,6 +75,7 @@ pub(super) fn context(env: Env, options: &Options, cache_bytes: usize) -> ReadCo
         requests,
         asked,
         cache: Arc::new(BlockCache::new(cache_bytes, options.block_bytes)),
+        ancestors: Ancestors::default(),
         operator: brought(None),
         latest: AtomicU64::default(),
         deadline: options.deadline,

@@ -21,6 +21,7 @@ mod wal;
 
 pub use report::{Orphan, Problem, Report};
 
+use crate::cache::ancestors::Ancestors;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
@@ -28,7 +29,8 @@ use crate::manifests::objects::Objects;
 use futures::StreamExt;
 use futures::stream;
 use siltstone_base::name::prefix;
-use siltstone_base::{ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{DatabaseId, ErrorKind, ManifestId, ObjectName, Result, SstDescriptor, SstId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::Listing;
 use std::collections::{BTreeMap, HashSet};
@@ -154,7 +156,9 @@ impl Verify<'_> {
     /// Every table of every state, each once.
     async fn tables(&mut self) -> Result<()> {
         let mut wanted: BTreeMap<SstId, SstDescriptor> = BTreeMap::new();
+        let ancestors = Ancestors::default();
         for state in self.states.clone() {
+            ancestors.learn(&state);
             for table in state.tables() {
                 self.name_table(&mut wanted, table);
             }
@@ -163,7 +167,11 @@ impl Verify<'_> {
         let sizes = &self.listed;
         let checks = wanted.into_values().map(|descriptor| {
             let listed = sizes.get(&ObjectName::Compacted(descriptor.id)).copied();
-            table::check(objects, progress, database, descriptor, listed)
+            let place = place_of(objects, &ancestors, database, &descriptor);
+            async move {
+                let (objects, database) = place?;
+                table::check(&objects, progress, database, descriptor, listed).await
+            }
         });
         let mut checks = stream::iter(checks).buffer_unordered(PARALLEL_TABLES);
         let mut gone = Vec::new();
@@ -180,7 +188,9 @@ impl Verify<'_> {
 
     fn name_table(&mut self, wanted: &mut BTreeMap<SstId, SstDescriptor>, table: &SstDescriptor) {
         let name = ObjectName::Compacted(table.id);
-        self.named.insert(name);
+        if table.location == SstLocation::Own {
+            self.named.insert(name);
+        }
         if let Some(before) = wanted.insert(table.id, table.clone())
             && before.checksum != table.checksum
         {
@@ -263,6 +273,19 @@ impl Verify<'_> {
             }
         }
     }
+}
+
+/// Where the table lies, and whose it is: an ancestor's where the database is a clone.
+fn place_of(
+    objects: &Objects,
+    ancestors: &Ancestors,
+    database: DatabaseId,
+    table: &SstDescriptor,
+) -> Result<(Objects, DatabaseId)> {
+    let store = ancestors.store_of(&objects.env.store, table)?;
+    let database = ancestors.database_of(database, table)?;
+    let env = Env { store, ..objects.env.clone() };
+    Ok((Objects { env, limit: objects.limit }, database))
 }
 
 /// Whether an error says that bytes are wrong, rather than that they could not be had.

@@ -11,6 +11,7 @@ use super::stalls;
 use super::state::{Start, Writer};
 use super::wal::WalTask;
 use super::{checkpoint, collector, compactor};
+use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
@@ -28,7 +29,7 @@ use crate::manifests::objects::{Objects, seen};
 use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
-use crate::read::settings::recorded_operator;
+use crate::read::settings::take_up;
 use crate::read::tree::Levels;
 use bytes::Bytes;
 use siltstone_base::{
@@ -363,12 +364,13 @@ fn start(
         requests: Arc::clone(&requests),
         asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
         cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+        ancestors: Ancestors::default(),
         operator: brought(how.merge_operator),
         latest: AtomicU64::default(),
         deadline: options.deadline,
         writer: Some(recovered.epoch),
     });
-    recorded_operator(&recovered.manifest, &context);
+    take_up(&recovered.manifest, &context);
     let budget = MetadataBudget::new(options.metadata_cache_bytes);
     let pins_nudge = Arc::new(Notify::new());
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;

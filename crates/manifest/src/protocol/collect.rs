@@ -48,6 +48,8 @@ pub struct Known {
     through: ManifestId,
     /// As [`Evidence::named`].
     named: BTreeMap<SstId, ManifestId>,
+    /// As [`Evidence::named_ancestors`].
+    named_ancestors: BTreeMap<u32, ManifestId>,
     /// Manifests of checkpoints and leases.
     pinned: Vec<Arc<Manifest>>,
 }
@@ -321,11 +323,25 @@ impl Collect {
         self.evidence.newest.as_ref()
     }
 
+    /// Ancestors of a clone that nobody can ever name again, of a round that was not overtaken, once
+    /// it is over: their pins go, and then their entries (rule K5).
+    #[must_use]
+    pub fn detachable(&self) -> Vec<u32> {
+        let acted = self.phase == CollectPhase::Done && self.dry.is_none();
+        if acted && !self.report.overtaken {
+            self.evidence.detachable(self.reach())
+        } else {
+            Vec::new()
+        }
+    }
+
     /// What the next round may go by. Nothing, of one that was overtaken.
     #[must_use]
     pub fn into_known(self) -> Known {
         let until = self.evidence.readable_until();
-        let Evidence { newest: Some(newest), mut named, pinned, .. } = self.evidence else {
+        let Evidence { newest: Some(newest), mut named, mut named_ancestors, pinned, .. } =
+            self.evidence
+        else {
             return Known::default();
         };
         if self.phase != CollectPhase::Done || self.report.overtaken {
@@ -333,19 +349,20 @@ impl Collect {
         }
         let boundary = reach(&self.evidence.listed, until);
         named.retain(|_, last| *last > boundary);
-        Known { database: self.database, through: newest.id, named, pinned }
+        named_ancestors.retain(|_, last| *last > boundary);
+        Known { database: self.database, through: newest.id, named, named_ancestors, pinned }
     }
 
     fn on_newest(&mut self, newest: Arc<Manifest>) {
-        if newest.database != self.database {
-            // Destroyed, and made anew in its place: another round's.
+        if newest.database != self.database || !newest.initialized {
+            // Destroyed, and made anew in its place: another round's; or being made still.
             self.give_up();
             return;
         }
         let newest = self.dry.map_or(newest.clone(), |now| as_if_revoked(&newest, now));
         let boundary = self.reach();
-        let Known { through, named, pinned, .. } = std::mem::take(&mut self.known);
-        self.evidence.named = named;
+        let Known { through, named, named_ancestors, pinned, .. } = std::mem::take(&mut self.known);
+        (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
         let all = newest.pinned_versions();
         let still = |version: &Arc<Manifest>| all.contains(&version.id);
         self.evidence.pinned = pinned.into_iter().filter(still).collect();

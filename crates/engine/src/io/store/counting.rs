@@ -229,6 +229,19 @@ impl Store for CountingStore {
         self.store.may_be_emptied()
     }
 
+    fn location(&self) -> Option<String> {
+        self.store.location()
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let (store, requests) = (self.store.neighbour(location)?, Arc::clone(&self.requests));
+        Ok(Arc::new(CountingStore { store, requests }))
+    }
+
     fn profile(&self) -> Profile {
         self.store.profile()
     }

@@ -25,7 +25,7 @@ mod tests;
 
 use super::presence::{Occupant, Presence};
 use super::profile::Profile;
-use super::{Listed, PutAnswer, Store, Swept, Upload};
+use super::{Listed, PutAnswer, Store, Swept, Upload, not_followed, url};
 use crate::io::env::Effects;
 use bytes::Bytes;
 use files::{Files, SystemFiles};
@@ -134,6 +134,21 @@ impl Store for LocalStore {
 
     fn profile(&self) -> Profile {
         Profile::FOLDER
+    }
+
+    fn location(&self) -> Option<String> {
+        url::of_folder(self.folder.root())
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        let followed = url::folder(location).map(drop);
+        followed.ok_or_else(|| not_followed(self.location(), location))
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let path = url::folder(location);
+        let path = path.ok_or_else(|| not_followed(self.location(), location))?;
+        Ok(LocalStore::new(&path, self.effects.clone())?)
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

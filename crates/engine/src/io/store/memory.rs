@@ -2,7 +2,7 @@
 
 use super::presence::{Presence, Seat};
 use super::profile::Profile;
-use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, too_short};
+use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, not_followed, too_short};
 use crate::io::task::wall_clock;
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
@@ -14,6 +14,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
+
+/// What names of such stores begin with.
+const MEMORY: &str = "memory://";
 
 /// A store in memory. Ends with the process.
 pub struct MemoryStore {
@@ -76,6 +79,11 @@ impl MemoryStore {
         }
     }
 
+    fn neighbour_name<'a>(&self, location: &'a str) -> Result<&'a str> {
+        let name = location.strip_prefix(MEMORY).filter(|name| !name.is_empty());
+        name.ok_or_else(|| not_followed(self.location(), location))
+    }
+
     fn listing(&self, prefix: &str, after: Option<ObjectName>) -> Vec<Listed> {
         let objects = self.objects.lock();
         objects
@@ -116,6 +124,18 @@ impl Store for MemoryStore {
 
     fn profile(&self) -> Profile {
         Profile::MEMORY
+    }
+
+    fn location(&self) -> Option<String> {
+        (!self.name.is_empty()).then(|| format!("{MEMORY}{}", self.name))
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.neighbour_name(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Ok(MemoryStore::named(self.neighbour_name(location)?))
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

@@ -29,6 +29,7 @@ use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What the store answered to a conditional create. Not yet an outcome: see
 /// [`conditional::create`], which reads back and decides.
@@ -128,6 +129,29 @@ pub trait Store: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Where this is, as a URL by which another process finds it; `None` where none does.
+    fn location(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the place of an ancestor, which a manifest names, is followed from here. A manifest
+    /// may come from anywhere, so this store says which places are: those of its own kind, and of
+    /// its own bucket.
+    ///
+    /// # Errors
+    /// Unsupported for every other place.
+    fn follows(&self, location: &str) -> Result<()> {
+        Err(not_followed(self.location(), location))
+    }
+
+    /// The store of another database at `location`, by the same clients.
+    ///
+    /// # Errors
+    /// As [`Store::follows`].
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Err(not_followed(self.location(), location))
+    }
+
     /// Creates the object if the name is free; durable once `Created` is answered. Never retried
     /// below this seam.
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer>;
@@ -175,6 +199,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn occupy(&self, _: DatabaseId, _take_over: bool) -> BoxFuture<'_, Result<Presence>> {
         ready(Ok(Presence::unknown())).boxed()
     }
+}
+
+/// The place of an ancestor that a store at `here` does not follow.
+pub(crate) fn not_followed(here: Option<String>, location: &str) -> Error {
+    Error::unsupported(
+        "tables of a clone lie in a place that is not followed from here: a clone and its parents \
+         lie in one bucket, in folders of one machine, or in the memory of one process",
+    )
+    .with("ancestor", location)
+    .with("here", here.unwrap_or_else(|| "nowhere".to_owned()))
 }
 
 /// Deletes on their way at a time, where each is a request.

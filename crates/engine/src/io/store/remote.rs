@@ -19,7 +19,9 @@ pub(super) use build::Provider;
 
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
-use super::{Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, too_short};
+use super::{
+    Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, not_followed, too_short, url,
+};
 use crate::io::env::Effects;
 use crate::io::supervise::caught;
 use bytes::Bytes;
@@ -107,6 +109,19 @@ impl RemoteStore {
         // A root that the store cannot have is found out now, not at the first request.
         shared.path(ObjectName::ProbeRecord)?;
         Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
+    }
+}
+
+impl RemoteStore {
+    /// The path of a database in the same bucket.
+    fn neighbour_root(&self, location: &str) -> Result<String> {
+        let shared = &self.shared;
+        let same = |(provider, bucket, root): (Provider, &str, String)| {
+            let same = provider == shared.provider && bucket == shared.explainer.bucket();
+            same.then_some(root)
+        };
+        let root = url::in_bucket(location).and_then(same);
+        root.ok_or_else(|| not_followed(self.location(), location))
     }
 }
 
@@ -312,6 +327,30 @@ fn is_in_text_order(name: ObjectName) -> bool {
 impl Store for RemoteStore {
     fn may_be_emptied(&self) -> bool {
         true
+    }
+
+    fn location(&self) -> Option<String> {
+        let shared = &self.shared;
+        (!shared.is_lone).then(|| format!("{}/{}", shared.explainer.place(), shared.root))
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.neighbour_root(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let (shared, root) = (&self.shared, self.neighbour_root(location)?);
+        let shared = RemoteShared {
+            client: Arc::clone(&shared.client),
+            once: Arc::clone(&shared.once),
+            root,
+            is_lone: false,
+            deletes_many: AtomicBool::new(true),
+            provider: shared.provider,
+            explainer: shared.explainer.clone(),
+            effects: shared.effects.clone(),
+        };
+        Ok(Arc::new(RemoteStore { shared: Arc::new(shared) }))
     }
 
     fn get(

@@ -17,7 +17,8 @@ use super::remote::{Provider, RemoteStore};
 use crate::io::env::Effects;
 use siltstone_base::{Error, Result};
 use std::borrow::Cow;
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The store that `url` names.
@@ -70,6 +71,35 @@ pub fn parse_object(
             let store = RemoteStore::lone(provider, bucket, &root, options, &environment, effects)?;
             Ok(LoneObject::in_store(store))
         }
+    }
+}
+
+/// The `file:` URL of a folder; `None` where its path is no text.
+pub(super) fn of_folder(root: &Path) -> Option<String> {
+    let mut url = "file://".to_owned();
+    for byte in root.to_str()?.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    Some(url)
+}
+
+/// The folder that a `file:` URL names; `None` for all else.
+pub(super) fn folder(url: &str) -> Option<PathBuf> {
+    match place(url, &StoreOptions::default()).ok()? {
+        StorePlace::Local(path) if url.starts_with("file://") => Some(PathBuf::from(&*path)),
+        _ => None,
+    }
+}
+
+/// Provider, bucket and path that a URL of an object store names; `None` for all else.
+pub(super) fn in_bucket(url: &str) -> Option<(Provider, &str, String)> {
+    match place(url, &StoreOptions::default()).ok()? {
+        StorePlace::Remote(provider, bucket, root) => Some((provider, bucket, root)),
+        _ => None,
     }
 }
 
@@ -196,6 +226,16 @@ mod tests {
         for bad in ["", "host/path", "/a%2", "/a%zz", "/%+1", "/%ff", "/%é"] {
             assert!(file_path(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_folder_is_found_by_its_url() {
+        for path in ["/a/b", "/a b/é", "/100%/?#"] {
+            let url = of_folder(Path::new(path)).unwrap();
+            assert_eq!(folder(&url), Some(PathBuf::from(path)), "{url}");
+        }
+        assert_eq!(folder("/a/b"), None);
+        assert_eq!(folder("s3://b/a"), None);
     }
 
     #[test]

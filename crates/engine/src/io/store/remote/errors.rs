@@ -19,7 +19,7 @@ impl fmt::Display for CleanedText {
 impl std::error::Error for CleanedText {}
 
 /// Turns a client's errors into ours.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Explainer {
     provider: Provider,
     bucket: String,
@@ -63,6 +63,11 @@ const NOT_ENCRYPTED: &str = "URL scheme is not allowed";
 impl Explainer {
     pub(super) fn new(provider: Provider, bucket: &str, redactor: Redactor) -> Self {
         Explainer { provider, bucket: bucket.to_owned(), redactor }
+    }
+
+    /// The bucket's name.
+    pub(super) fn bucket(&self) -> &str {
+        &self.bucket
     }
 
     /// The bucket as a URL.

@@ -1,0 +1,108 @@
+//! Where tables of a clone's ancestors lie (rule K3, RFC 0029): by the number that a descriptor
+//! names, the store of that ancestor, and whose tables must stand there.
+
+use crate::io::store::Store;
+use parking_lot::RwLock;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{DatabaseId, Error, Result, SstDescriptor};
+use siltstone_manifest::Manifest;
+use siltstone_sst::Table;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The ancestors of one database, as its manifests name them: a number means one of them for ever.
+#[derive(Debug, Default)]
+pub(crate) struct Ancestors(RwLock<BTreeMap<u32, AncestorPlace>>);
+
+#[derive(Clone, Debug)]
+struct AncestorPlace {
+    database: DatabaseId,
+    location: Arc<str>,
+    /// Once it was asked for.
+    store: Option<Arc<dyn Store>>,
+}
+
+impl Ancestors {
+    /// Takes note of those that `manifest` names.
+    pub(crate) fn learn(&self, manifest: &Manifest) {
+        if manifest.ancestors.is_empty() {
+            return;
+        }
+        let mut known = self.0.write();
+        for entry in &manifest.ancestors {
+            known.entry(entry.number).or_insert_with(|| AncestorPlace {
+                database: entry.database,
+                location: entry.location.as_str().into(),
+                store: None,
+            });
+        }
+    }
+
+    fn place(&self, number: u32) -> Result<AncestorPlace> {
+        let place = self.0.read().get(&number).cloned();
+        let unknown = || Error::corruption("a table lies in an ancestor that no manifest names");
+        place.ok_or_else(|| unknown().with("ancestor", number))
+    }
+
+    /// The store that holds the table, `home` being that of the database itself.
+    ///
+    /// # Errors
+    /// Unsupported where the store follows no such place; Corruption where nothing names it.
+    pub(crate) fn store_of(
+        &self,
+        home: &Arc<dyn Store>,
+        table: &SstDescriptor,
+    ) -> Result<Arc<dyn Store>> {
+        let SstLocation::Ancestor(number) = table.location else { return Ok(Arc::clone(home)) };
+        let place = self.place(number)?;
+        if let Some(store) = place.store {
+            return Ok(store);
+        }
+        let store = home.neighbour(&place.location)?;
+        if let Some(place) = self.0.write().get_mut(&number) {
+            place.store = Some(Arc::clone(&store));
+        }
+        Ok(store)
+    }
+
+    /// The database that the table belongs to, `own` being the database itself.
+    ///
+    /// # Errors
+    /// Corruption where nothing names it.
+    pub(crate) fn database_of(&self, own: DatabaseId, table: &SstDescriptor) -> Result<DatabaseId> {
+        match table.location {
+            SstLocation::Own => Ok(own),
+            SstLocation::Ancestor(number) => Ok(self.place(number)?.database),
+        }
+    }
+
+    /// Holds a table of an ancestor to the identity that its entry names: another database may have
+    /// been made in the place of a parent.
+    ///
+    /// # Errors
+    /// Corruption, with the place.
+    pub(crate) fn check(&self, table: &Table) -> Result<()> {
+        let SstLocation::Ancestor(number) = table.descriptor().location else { return Ok(()) };
+        let place = self.place(number)?;
+        let found = table.envelope().database;
+        if found == place.database {
+            return Ok(());
+        }
+        Err(Error::corruption("a table in the place of an ancestor is another database's")
+            .with("table", table.descriptor().id)
+            .with("ancestor", &place.location)
+            .with("expected", place.database)
+            .with("found", found))
+    }
+
+    /// `error` about `table`, with the place of the ancestor that should hold it.
+    pub(crate) fn placed(&self, error: Error, table: &SstDescriptor) -> Error {
+        match table.location {
+            SstLocation::Own => error,
+            SstLocation::Ancestor(number) => match self.place(number) {
+                Ok(place) => error.with("ancestor", &place.location),
+                Err(_) => error.with("ancestor", number),
+            },
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Every interleaving of two makers of one clone, with pins that run out, compaction and collection
+//! in the parent and in its own parent, and the clone's collector (rules K1, K4, K5, RFC 0029).
+//! Edits are the real ones; commits are taken as one step, which `tests/explorer` shows they are.
+//!
+//! A maker that dies is one that never moves again: every state is judged, so each crash is in here.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops at what it did not expect"
+)]
+
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    CheckpointId, DatabaseId, RequestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
+};
+use siltstone_manifest::clone::{CloneSource, begun, compose, entries, next_step, pins};
+use siltstone_manifest::gc::Evidence;
+use siltstone_manifest::{
+    Ancestor, CheckpointOwner, CloneEdit, CloneStep, Edit, Manifest, NewCheckpoint, PinEdit,
+    Settings, SortedRun,
+};
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// What can be left out, and must then be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// K1: a pin is endless from the beginning.
+    Expiry,
+    /// K1: a maker fills the clone with what its own pins pin, whichever are recorded.
+    Recorded,
+    /// K1: the clone is finished under pins that run out.
+    Hold,
+    /// K5: only the newest manifest is asked who names an ancestor.
+    All,
+    /// K5: the entry goes before the pin.
+    Order,
+}
+
+const PARENT: DatabaseId = DatabaseId(1);
+const GRAND: DatabaseId = DatabaseId(2);
+const REQUEST: RequestId = RequestId(1);
+/// Bounds of a run.
+const COMPACTIONS: u8 = 2;
+const MOST_PINS: u128 = 8;
+
+/// A database: its manifests, the newest last, and its tables that are stored.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Place {
+    versions: Vec<Arc<Manifest>>,
+    stored: BTreeSet<SstId>,
+}
+
+impl Place {
+    fn newest(&self) -> &Arc<Manifest> {
+        self.versions.last().unwrap()
+    }
+
+    fn version_of(&self, pin: CheckpointId) -> Option<Arc<Manifest>> {
+        let id = self.newest().checkpoint(pin)?.manifest_id;
+        self.versions.iter().find(|version| version.id == id).cloned()
+    }
+
+    /// Whether the edit was committed.
+    fn commit(&mut self, edit: Edit) -> bool {
+        if edit.in_effect(self.newest()) {
+            return true;
+        }
+        match edit.apply(self.newest()) {
+            Ok(next) => {
+                self.versions.push(Arc::new(next));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The newest state with another table in the place of that one, as a compaction makes it.
+    fn compact(&mut self, from: SstId, to: SstId) {
+        let mut next = Manifest::clone(self.newest());
+        next.id = next.next_id();
+        for table in next.runs.iter_mut().flat_map(|run| &mut run.tables) {
+            if table.id == from {
+                (table.id, table.location) = (to, SstLocation::Own);
+                self.stored.insert(to);
+            }
+        }
+        self.versions.push(Arc::new(next));
+    }
+
+    /// Revokes what may be revoked, whatever its time; and deletes what nothing names.
+    fn collect(&mut self) {
+        let newest = self.newest();
+        let ids = newest.checkpoints.iter().map(|one| one.id).collect();
+        let now = UnixMillis(1_000);
+        self.commit(Edit::RevokeExpired { ids, now });
+        let named = self.named();
+        self.stored.retain(|table| named.contains(table));
+    }
+
+    fn named(&self) -> BTreeSet<SstId> {
+        let newest = self.newest();
+        let pinned = newest.checkpoints.iter().filter_map(|one| self.version_of(one.id));
+        let states = pinned.chain([Arc::clone(newest)]);
+        states.flat_map(|state| state.tables().map(|table| table.id).collect::<Vec<_>>()).collect()
+    }
+}
+
+/// What a maker does next.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Maker {
+    Pin,
+    /// The parent's pin stands; next, its parent's.
+    PinGrand(CheckpointId),
+    /// Both stand: begin with them, or put them in the place of those recorded.
+    Record(CheckpointId, CheckpointId, Option<Vec<CheckpointId>>),
+    Look,
+    /// The tables are read; next, they are recorded.
+    Fill(CloneEdit),
+    /// So many pins are held.
+    Held(Vec<CheckpointId>, usize),
+    Done,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct World {
+    parent: Place,
+    grand: Place,
+    clone: Option<Place>,
+    makers: Vec<(Maker, Option<CheckpointId>)>,
+    /// A state of the clone that a reader has pinned.
+    read: Option<CheckpointId>,
+    compactions: u8,
+    ids: u128,
+    /// Detaching this entry is half done.
+    detaching: Option<Ancestor>,
+    rewritten: bool,
+}
+
+fn table(id: u128, location: SstLocation, first: &'static [u8]) -> SstDescriptor {
+    SstDescriptor {
+        id: SstId(id),
+        location,
+        job: None,
+        object_bytes: 100,
+        checksum: 1,
+        tail_offset: 50,
+        first_key: first.into(),
+        last_key: first.into(),
+        visible_start: None,
+        visible_end: None,
+        seq_override: None,
+        entries: 1,
+        tombstones: 0,
+        min_seq: Seq(1),
+        max_seq: Seq(1),
+        min_expiry: None,
+        max_expiry: None,
+        range_deletes: None,
+        sum: None,
+    }
+}
+
+fn database(id: DatabaseId, tables: Vec<SstDescriptor>) -> Manifest {
+    Manifest {
+        flushed_seq: Seq(1),
+        runs: vec![SortedRun { id: 0, tables }],
+        ..Manifest::new_database(id, Settings::default())
+    }
+}
+
+fn ancestor(number: u32, database: DatabaseId, checkpoint: CheckpointId) -> Ancestor {
+    let location = if database == PARENT { "parent" } else { "grand" };
+    Ancestor { number, database, location: location.to_owned(), checkpoint }
+}
+
+impl World {
+    fn new(makers: usize) -> World {
+        // The parent is a clone of its parent, and holds table 20 there by pin 900.
+        let grand = database(GRAND, vec![table(20, SstLocation::Own, b"b")]);
+        let mut grand = Place { versions: vec![Arc::new(grand)], stored: [SstId(20)].into() };
+        let pin = CheckpointId(900);
+        let owner = CheckpointOwner::Clone(PARENT);
+        let new = NewCheckpoint { id: pin, owner, ..expiring() };
+        assert!(grand.commit(Edit::AddCheckpoint(new)));
+        assert!(grand.commit(Edit::Pin(PinEdit::Hold { pin, clone: PARENT })));
+        let tables =
+            vec![table(10, SstLocation::Own, b"a"), table(20, SstLocation::Ancestor(1), b"b")];
+        let mut parent = database(PARENT, tables);
+        (parent.ancestors, parent.last_ancestor) = (vec![ancestor(1, GRAND, pin)], 1);
+        let parent = Place { versions: vec![Arc::new(parent)], stored: [SstId(10)].into() };
+        World {
+            parent,
+            grand,
+            clone: None,
+            makers: vec![(Maker::Pin, None); makers],
+            read: None,
+            compactions: 0,
+            ids: 0,
+            detaching: None,
+            rewritten: false,
+        }
+    }
+
+    fn id(&mut self) -> CheckpointId {
+        self.ids += 1;
+        CheckpointId(self.ids)
+    }
+
+    fn place(&mut self, database: DatabaseId) -> &mut Place {
+        if database == PARENT { &mut self.parent } else { &mut self.grand }
+    }
+
+    /// The identity that a maker gives to the clone.
+    fn identity(&self, maker: usize) -> DatabaseId {
+        let made = self.clone.as_ref().map(|clone| clone.newest().database);
+        made.unwrap_or(DatabaseId(100 + maker as u128))
+    }
+
+    /// Every world that is one step away.
+    fn next(&self, without: Without) -> Vec<World> {
+        let mut all = Vec::new();
+        for maker in 0..self.makers.len() {
+            let mut next = self.clone();
+            if next.make(maker, without) {
+                all.push(next);
+            }
+        }
+        if self.compactions < COMPACTIONS {
+            let mut next = self.clone();
+            next.compactions += 1;
+            let from = 10 + u128::from(self.compactions);
+            next.parent.compact(SstId(from), SstId(from + 1));
+            next.parent.compact(SstId(20), SstId(30));
+            next.grand.compact(SstId(20), SstId(21));
+            all.push(next);
+        }
+        for database in [PARENT, GRAND] {
+            let mut next = self.clone();
+            next.place(database).collect();
+            all.push(next);
+        }
+        all.extend(self.clones_own(without));
+        all.retain(|next| next != self);
+        all
+    }
+
+    /// A reader of the clone, its compaction, its collector.
+    fn clones_own(&self, without: Without) -> Vec<World> {
+        let mut all = Vec::new();
+        let made = self.clone.as_ref().filter(|clone| clone.newest().initialized);
+        let Some(clone) = made else { return all };
+        if self.read.is_none() && !self.rewritten {
+            let mut next = self.clone();
+            let id = CheckpointId(800);
+            let pin = NewCheckpoint { id, ..NewCheckpoint::default() };
+            assert!(next.clone.as_mut().unwrap().commit(Edit::AddCheckpoint(pin)));
+            next.read = Some(id);
+            all.push(next);
+        }
+        if !self.rewritten {
+            let mut next = self.clone();
+            next.rewritten = true;
+            let tables: Vec<SstId> = clone.newest().tables().map(|table| table.id).collect();
+            for (number, id) in (500..).zip(tables) {
+                next.clone.as_mut().unwrap().compact(id, SstId(number));
+            }
+            all.push(next);
+        }
+        all.extend(self.detach(clone, without));
+        all
+    }
+
+    fn detach(&self, clone: &Place, without: Without) -> Option<World> {
+        let mut next = self.clone();
+        let newest = clone.newest();
+        let order = without == Without::Order;
+        if let Some(entry) = next.detaching.take() {
+            let (pin, database) = (entry.checkpoint, newest.database);
+            if order {
+                next.place(entry.database)
+                    .commit(Edit::Pin(PinEdit::Release { pin, clone: database }));
+            } else {
+                let forget = CloneEdit::Detach { number: entry.number };
+                assert!(next.clone.as_mut().unwrap().commit(Edit::Clone(forget)));
+            }
+            return Some(next);
+        }
+        // A round with no grace: the boundary is right below the newest.
+        let mut evidence = Evidence { newest: Some(Arc::clone(newest)), ..Evidence::default() };
+        if without != Without::All {
+            let pins = newest.checkpoints.iter().filter_map(|one| clone.version_of(one.id));
+            evidence.pinned = pins.collect();
+        }
+        evidence.note(newest);
+        let number = *evidence.detachable(newest.id.minus(1)).first()?;
+        let entry = newest.ancestor(number).unwrap().clone();
+        let (pin, database) = (entry.checkpoint, newest.database);
+        if order {
+            let forget = CloneEdit::Detach { number };
+            assert!(next.clone.as_mut().unwrap().commit(Edit::Clone(forget)));
+        } else {
+            let release = Edit::Pin(PinEdit::Release { pin, clone: database });
+            assert!(next.place(entry.database).commit(release));
+        }
+        next.detaching = Some(entry);
+        Some(next)
+    }
+
+    /// One step of a maker; whether there was one.
+    fn make(&mut self, who: usize, without: Without) -> bool {
+        let (maker, own) = self.makers[who].clone();
+        let next = match maker {
+            Maker::Done => return false,
+            Maker::Pin => self.pin_parent(who, without),
+            Maker::PinGrand(parent) => self.pin_grand(who, parent, without),
+            Maker::Record(parent, grand, recorded) => self.record(who, (parent, grand), recorded),
+            Maker::Look => self.look(own, without),
+            Maker::Fill(fill) => {
+                let place = self.clone.as_mut().unwrap();
+                let fill = match (without, fill) {
+                    (Without::Recorded, CloneEdit::Fill { timeline, began_at, tables, .. }) => {
+                        let pins = pins(place.newest());
+                        CloneEdit::Fill { pins, timeline, began_at, tables }
+                    }
+                    (_, fill) => fill,
+                };
+                place.commit(Edit::Clone(fill));
+                Some(Maker::Look)
+            }
+            Maker::Held(pins, held) => self.hold(pins, held, without),
+        };
+        let Some(next) = next else { return false };
+        let own = match &next {
+            Maker::Record(parent, ..) => Some(*parent),
+            _ => own,
+        };
+        self.makers[who] = (next, own);
+        true
+    }
+
+    fn new_pin(&mut self, who: usize, without: Without) -> Option<NewCheckpoint> {
+        if self.ids >= MOST_PINS {
+            return None;
+        }
+        let owner = CheckpointOwner::Clone(self.identity(who));
+        let plain = expiring();
+        let expires_at = match without {
+            Without::Expiry => Some(UnixMillis(u64::MAX)),
+            _ => plain.expires_at,
+        };
+        Some(NewCheckpoint { id: self.id(), owner, expires_at, ..plain })
+    }
+
+    fn pin_parent(&mut self, who: usize, without: Without) -> Option<Maker> {
+        let new = self.new_pin(who, without)?;
+        let id = new.id;
+        assert!(self.parent.commit(Edit::AddCheckpoint(new)));
+        Some(Maker::PinGrand(id))
+    }
+
+    /// Of what the parent's own pin there keeps.
+    fn pin_grand(&mut self, who: usize, parent: CheckpointId, without: Without) -> Option<Maker> {
+        let new = self.new_pin(who, without)?;
+        let id = new.id;
+        let new = NewCheckpoint { source: Some(CheckpointId(900)), ..new };
+        assert!(self.grand.commit(Edit::AddCheckpoint(new)));
+        let state = self.clone.as_ref().map(|clone| clone.newest());
+        Some(Maker::Record(parent, id, state.map(|state| pins(state))))
+    }
+
+    fn record(
+        &mut self,
+        who: usize,
+        (parent, grand): (CheckpointId, CheckpointId),
+        recorded: Option<Vec<CheckpointId>>,
+    ) -> Option<Maker> {
+        let both = |first| vec![ancestor(first, PARENT, parent), ancestor(first + 1, GRAND, grand)];
+        match (&mut self.clone, recorded) {
+            (None, _) => {
+                let identity = DatabaseId(100 + who as u128);
+                let source = Arc::clone(self.parent.newest());
+                let first = begun(identity, REQUEST, &source, both(1));
+                self.clone = Some(Place {
+                    versions: vec![Arc::new(first)],
+                    stored: (500..510).map(SstId).collect(),
+                });
+            }
+            (Some(clone), Some(recorded)) => {
+                let entries = both(clone.newest().last_ancestor + 1);
+                clone.commit(Edit::Clone(CloneEdit::Repin { recorded, entries }));
+            }
+            // Somebody else began it.
+            (Some(_), None) => {}
+        }
+        Some(Maker::Look)
+    }
+
+    fn look(&mut self, own: Option<CheckpointId>, without: Without) -> Option<Maker> {
+        let state = Arc::clone(self.clone.as_ref().unwrap().newest());
+        let gone = Some(Maker::Pin);
+        match next_step(&state, REQUEST).unwrap_or(CloneStep::Done) {
+            CloneStep::Done => Some(Maker::Done),
+            CloneStep::Hold if without == Without::Hold => {
+                let finish = CloneEdit::Finish { pins: pins(&state) };
+                self.clone.as_mut().unwrap().commit(Edit::Clone(finish));
+                Some(Maker::Look)
+            }
+            CloneStep::Hold => Some(Maker::Held(pins(&state), 0)),
+            CloneStep::Fill => {
+                let entry = entries(&state).first().unwrap();
+                let read = match without {
+                    Without::Recorded => own.unwrap_or(entry.checkpoint),
+                    _ => entry.checkpoint,
+                };
+                let Some(pinned) = self.parent.version_of(read) else { return gone };
+                let source = CloneSource {
+                    state: &pinned,
+                    number: entry.number,
+                    log: &[],
+                    last_seq: Seq(1),
+                    commit_time: UnixMillis(1),
+                    keys: (None, None),
+                };
+                let timeline = TimelineId(self.id().0 + 1_000);
+                let tables = Box::new(compose(&[source]).unwrap());
+                let began_at = UnixMillis(1);
+                Some(Maker::Fill(CloneEdit::Fill {
+                    pins: pins(&state),
+                    timeline,
+                    began_at,
+                    tables,
+                }))
+            }
+        }
+    }
+
+    fn hold(&mut self, held: Vec<CheckpointId>, done: usize, _: Without) -> Option<Maker> {
+        let state = Arc::clone(self.clone.as_ref().unwrap().newest());
+        let clone = state.database;
+        let Some(pin) = held.get(done).copied() else {
+            let finish = CloneEdit::Finish { pins: held };
+            self.clone.as_mut().unwrap().commit(Edit::Clone(finish));
+            return Some(Maker::Look);
+        };
+        let database = if done == 0 { PARENT } else { GRAND };
+        if self.place(database).commit(Edit::Pin(PinEdit::Hold { pin, clone })) {
+            return Some(Maker::Held(held, done + 1));
+        }
+        // It is gone. Other pins in the place of those recorded, unless somebody was quicker.
+        Some(if pins(&state) == held && !state.initialized { Maker::Pin } else { Maker::Look })
+    }
+
+    /// What is wrong here.
+    fn wrong(&self, without: Without) -> Option<&'static str> {
+        let newest = self.clone.as_ref().map(|clone| clone.newest());
+        let recorded = |id| {
+            let half = self.detaching.as_ref().is_some_and(|entry| entry.checkpoint == id);
+            let half = half && without != Without::Order;
+            let mut entries = newest.iter().flat_map(|state| &state.ancestors);
+            half || entries.any(|entry| entry.checkpoint == id)
+        };
+        for place in [&self.parent, &self.grand] {
+            for one in &place.newest().checkpoints {
+                let endless = one.expires_at.is_none_or(|at| at == UnixMillis(u64::MAX));
+                if endless && one.id != CheckpointId(900) && !recorded(one.id) {
+                    return Some("an endless pin that nobody knows of");
+                }
+            }
+        }
+        let clone = self.clone.as_ref().filter(|clone| clone.newest().initialized)?;
+        let read = self.read.and_then(|id| clone.version_of(id));
+        for state in read.iter().chain([clone.newest()]) {
+            for table in state.tables() {
+                let stored = match table.location {
+                    SstLocation::Own => &clone.stored,
+                    SstLocation::Ancestor(number) => match state.ancestor(number) {
+                        Some(entry) if entry.database == PARENT => &self.parent.stored,
+                        Some(_) => &self.grand.stored,
+                        None => return Some("a table in an ancestor that is not there"),
+                    },
+                };
+                if !stored.contains(&table.id) {
+                    return Some("a table of the clone is gone");
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A plain pin: whenever somebody collects, its time may be over.
+fn expiring() -> NewCheckpoint {
+    NewCheckpoint { expires_at: Some(UnixMillis(500)), ..NewCheckpoint::default() }
+}
+
+fn hash(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Worlds met, and what was wrong in one of them. Breadth first, up to a bound.
+fn explore(makers: usize, without: Without, most: usize) -> (usize, bool, Option<&'static str>) {
+    let first = World::new(makers);
+    let mut seen = HashSet::from([hash(&first)]);
+    let (mut todo, mut finished) = (VecDeque::from([first]), false);
+    while let Some(world) = todo.pop_front() {
+        if let Some(wrong) = world.wrong(without) {
+            return (seen.len(), finished, Some(wrong));
+        }
+        finished |= world
+            .clone
+            .as_ref()
+            .is_some_and(|clone| clone.newest().initialized && clone.newest().ancestors.is_empty());
+        if seen.len() >= most {
+            continue;
+        }
+        for next in world.next(without) {
+            if seen.insert(hash(&next)) {
+                todo.push_back(next);
+            }
+        }
+    }
+    (seen.len(), finished, None)
+}
+
+#[test]
+fn no_order_of_things_loses_a_table_or_keeps_a_pin() {
+    let (worlds, finished, wrong) = explore(2, Without::Nothing, 150_000);
+    assert_eq!(wrong, None, "after {worlds} worlds");
+    assert!(worlds > 10_000, "{worlds} worlds");
+    let (worlds, alone, wrong) = explore(1, Without::Nothing, 150_000);
+    assert_eq!(wrong, None, "after {worlds} worlds");
+    assert!(finished || alone, "no clone ever let go of its parents");
+}
+
+#[test]
+fn each_rule_left_out_is_found() {
+    let pin = "an endless pin that nobody knows of";
+    let gone = "a table of the clone is gone";
+    for (without, makers, told) in [
+        (Without::Expiry, 1, pin),
+        (Without::Recorded, 2, gone),
+        (Without::Hold, 1, gone),
+        (Without::All, 1, gone),
+        (Without::Order, 1, pin),
+    ] {
+        let (worlds, _, wrong) = explore(makers, without, 400_000);
+        assert_eq!(wrong, Some(told), "without {without:?}, after {worlds} worlds");
+    }
+}

@@ -1,0 +1,158 @@
+//! What a clone begins with, and that the two go their own ways.
+
+use super::*;
+use siltstone::store::counting::count;
+use siltstone::verify::verify;
+use siltstone::{CheckpointName, CheckpointOptions, CheckpointOwner, Progress};
+use siltstone_base::name::prefix;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{ObjectName, SstDescriptor, SstId};
+use std::time::Instant;
+
+async fn tables_in(env: &Env) -> usize {
+    env.store.list(prefix::COMPACTED, None).await.unwrap().len()
+}
+
+#[test]
+fn a_clone_has_what_is_durable_and_copies_no_table() {
+    run("whole", async |places| {
+        let (parent, env) = (places.parent("parent").await, places.env("clone"));
+        clone(&env, &parent).await.unwrap();
+        assert_eq!(read(&env).await.unwrap(), parents_rows());
+        let (made, from) = (manifest(&env).await, manifest(&parent).await);
+        assert!(made.initialized && made.writer_epoch.is_none());
+        assert!(made.database != from.database && made.flushed_seq > from.flushed_seq);
+        let log = made.tables().filter(|table| table.location == SstLocation::Own).count();
+        assert_eq!(tables_in(&env).await, log, "rows of the log alone were written");
+        assert_eq!(made.tables().count(), from.tables().count() + log);
+        let pin = from.checkpoint(made.ancestors[0].checkpoint).unwrap();
+        assert_eq!(pin.owner, CheckpointOwner::Clone(made.database));
+        assert!(pin.expires_at.is_none() && !pin.pins_any_wal());
+
+        // Each its own way.
+        let (ours, theirs) = (open(&env).await.unwrap(), open(&parent).await.unwrap());
+        assert_eq!(all(&ours).await.unwrap(), parents_rows());
+        fill(&ours, 0..5, 8).await;
+        fill(&theirs, 5..10, 9).await;
+        ours.flush_memtable().await.unwrap();
+        let changed = |rows: std::ops::Range<usize>, round| {
+            let mut all = parents_rows();
+            all[rows].iter_mut().for_each(|row| row.1 = value(round));
+            all
+        };
+        assert_eq!(all(&ours).await.unwrap(), changed(0..5, 8));
+        assert_eq!(all(&theirs).await.unwrap(), changed(5..10, 9));
+        ours.close().await.unwrap();
+        theirs.close().await.unwrap();
+        for env in [&env, &parent] {
+            let report = verify(env, Duration::from_secs(9), &Progress::default()).await.unwrap();
+            assert_eq!((report.problems.as_slice(), report.orphans.len()), (&[][..], 0));
+        }
+    });
+}
+
+#[test]
+fn a_checkpoint_of_the_parent_is_where_it_begins() {
+    run("checkpoint", async |places| {
+        let parent = places.parent("parent").await;
+        let how = CheckpointOptions { name: Some("then".to_owned()), ..Default::default() };
+        let made = admin::create_checkpoint(&parent, &how, Duration::from_secs(9)).await.unwrap();
+        let db = open(&parent).await.unwrap();
+        fill(&db, 0..ROWS, 7).await;
+        db.close().await.unwrap();
+        rewrite(&parent).await;
+        for (name, checkpoint) in [
+            ("by name", CheckpointName::Name("then".to_owned())),
+            ("by id", CheckpointName::Id(made.id)),
+        ] {
+            let env = places.env(name);
+            let asked = CloneParent { checkpoint: Some(checkpoint), ..of(&parent) };
+            admin::clone(&env, &[asked], &options()).await.unwrap();
+            assert_eq!(read(&env).await.unwrap(), parents_rows(), "{name}");
+        }
+    });
+}
+
+/// Resolution is flat: each has an entry, and a pin, for every database that holds a table of it.
+#[test]
+fn a_clone_of_a_clone_of_a_clone() {
+    run("generations", async |places| {
+        let mut parent = places.parent("0").await;
+        let mut expected = parents_rows();
+        for generation in 1..4u8 {
+            let env = places.env(&generation.to_string());
+            clone(&env, &parent).await.unwrap();
+            let db = open(&env).await.unwrap();
+            let row = usize::from(generation);
+            fill(&db, row as u32..row as u32 + 1, 10 + generation).await;
+            expected[row].1 = value(10 + generation);
+            db.flush_memtable().await.unwrap();
+            assert_eq!(all(&db).await.unwrap(), expected);
+            db.close().await.unwrap();
+            assert_eq!(manifest(&env).await.ancestors.len(), usize::from(generation));
+            parent = env;
+        }
+        // Whatever those between do, the last one has its tables.
+        for name in ["0", "1", "2"] {
+            let env = places.env(name);
+            let db = open(&env).await.unwrap();
+            db.delete_range(&key(0), &key(ROWS)).unwrap();
+            db.close().await.unwrap();
+            rewrite(&env).await;
+        }
+        assert_eq!(read(&parent).await.unwrap(), expected);
+        rewrite(&parent).await;
+        assert_eq!(read(&parent).await.unwrap(), expected);
+        assert_eq!(manifest(&parent).await.ancestors, []);
+    });
+}
+
+/// A database whose one run has so many tables, of which nobody reads any.
+async fn wide(places: &Places, name: &str, tables: u32) -> Env {
+    let env = places.env(name);
+    let db = open(&env).await.unwrap();
+    fill(&db, 0..ROWS, 1).await;
+    db.flush_memtable().await.unwrap();
+    db.close().await.unwrap();
+    compact::everything(&env).await.unwrap();
+    let newest = manifest(&env).await;
+    let mut next = Manifest::clone(&newest);
+    (next.id, next.l0) = (newest.next_id(), Vec::new());
+    let some = next.runs[0].tables[0].clone();
+    let many = (0..tables).map(|n| SstDescriptor {
+        id: SstId(u128::from(n) + 1),
+        first_key: key(10_000 + n).into(),
+        last_key: key(10_000 + n).into(),
+        ..some.clone()
+    });
+    next.runs[0].tables = many.collect();
+    next.runs[0].tables.sort_by(|left, right| left.first_key.cmp(&right.first_key));
+    let (object, attempt) = (siltstone_base::ObjectId(1), siltstone_base::AttemptId(1));
+    let bytes = next.encode(object, attempt).unwrap();
+    let name = ObjectName::Manifest(next.id);
+    assert!(matches!(
+        env.store.put_if_absent(name, bytes).await,
+        siltstone::store::PutAnswer::Created
+    ));
+    env
+}
+
+#[test]
+fn requests_do_not_grow_with_the_tables() {
+    run("wide", async |places| {
+        let mut found = Vec::new();
+        for tables in [10, 10_000] {
+            let (parent, parents) = count(wide(&places, &format!("parent {tables}"), tables).await);
+            let (env, clones) = count(places.env(&format!("clone {tables}")));
+            let began = Instant::now();
+            clone(&env, &parent).await.unwrap();
+            let took = began.elapsed();
+            assert!(took < Duration::from_secs(10), "{tables} tables took {took:?}");
+            assert_eq!(manifest(&env).await.runs[0].tables.len(), tables as usize);
+            found.push(total(parents.totals()) + total(clones.totals()));
+            println!("{tables} tables: {} requests, {took:?}", found[found.len() - 1]);
+        }
+        assert_eq!(found[0], found[1]);
+        assert!(found[0] < 200, "{found:?}");
+    });
+}

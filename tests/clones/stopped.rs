@@ -1,0 +1,206 @@
+//! A maker that stops at any request, before it took effect or after: whoever makes the same
+//! request goes on, and ends with a good clone.
+
+use super::*;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use siltstone::ErrorKind;
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use siltstone_base::{ObjectName, UnixMillis};
+use siltstone_manifest::Edit;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many requests are left to a process, over all its stores.
+struct Life {
+    left: AtomicU64,
+    /// Whether the last one takes effect without an answer.
+    lands: bool,
+}
+
+enum Turn {
+    Answered,
+    Lands,
+    Over,
+}
+
+impl Life {
+    fn turn(&self) -> Turn {
+        let before = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
+        match before {
+            Ok(1) if self.lands => Turn::Lands,
+            Ok(0 | 1) | Err(_) => Turn::Over,
+            Ok(_) => Turn::Answered,
+        }
+    }
+}
+
+fn over() -> Error {
+    Error::new(ErrorKind::Denied, "the process is gone")
+}
+
+/// A store of a process that stops.
+struct Mortal {
+    store: Arc<dyn Store>,
+    life: Arc<Life>,
+}
+
+impl fmt::Debug for Mortal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl Mortal {
+    fn env(env: &Env, life: &Arc<Life>) -> Env {
+        let store = Arc::new(Mortal { store: Arc::clone(&env.store), life: Arc::clone(life) });
+        Env { store, ..env.clone() }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &self,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        match self.life.turn() {
+            Turn::Answered => request,
+            Turn::Lands => async move { request.await.and(Err(over())) }.boxed(),
+            Turn::Over => ready(Err(over())).boxed(),
+        }
+    }
+}
+
+impl Store for Mortal {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.answer(self.store.get(name, range))
+    }
+
+    fn location(&self) -> Option<String> {
+        self.store.location()
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let store = self.store.neighbour(location)?;
+        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        match self.life.turn() {
+            Turn::Answered => self.store.put_if_absent(name, bytes),
+            Turn::Lands => {
+                let put = self.store.put_if_absent(name, bytes);
+                async move {
+                    drop(put.await);
+                    PutAnswer::Ambiguous(over())
+                }
+                .boxed()
+            }
+            Turn::Over => ready(PutAnswer::Refused(over())).boxed(),
+        }
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        self.answer(self.store.upload(name))
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.answer(self.store.list(prefix, after))
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.answer(self.store.delete(name))
+    }
+}
+
+/// Whatever time says of them: checkpoints that have an expiry are revoked, and what nothing names
+/// is collected.
+async fn expire(env: &Env) {
+    let newest = manifest(env).await;
+    let ids = newest.checkpoints.iter().map(|one| one.id).collect();
+    let revoke = Edit::RevokeExpired { ids, now: UnixMillis(u64::MAX) };
+    gc::commit(env, revoke, newest).await.unwrap();
+    rewrite(env).await;
+}
+
+/// Stops a maker after `at` requests; answers whether it was made all the same.
+async fn stopped(places: &Places, at: u64, lands: bool, expires: bool) -> bool {
+    let name = format!("{at} {lands} {expires}");
+    // The parent is a clone itself, so that there are two pins.
+    let (grand, parent) = (places.parent(&format!("grand {name}")).await, places.env(&name));
+    clone(&parent, &grand).await.unwrap();
+    let db = open(&parent).await.unwrap();
+    fill(&db, 0..2, 30).await;
+    db.flush().await.unwrap();
+    std::mem::forget(db);
+    let mut expected = parents_rows();
+    expected[..2].iter_mut().for_each(|row| row.1 = value(30));
+
+    let env = places.env(&format!("clone {name}"));
+    let life = Arc::new(Life { left: AtomicU64::new(at), lands });
+    let mortal = clone(&Mortal::env(&env, &life), &Mortal::env(&parent, &life)).await;
+    if expires {
+        expire(&parent).await;
+        expire(&grand).await;
+    }
+    if mortal.is_err() {
+        let seen = read(&env).await;
+        let told = seen.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        assert!(told || seen.as_ref().is_ok_and(|rows| *rows == expected), "{name}: {seen:?}");
+    }
+    clone(&env, &parent).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    for env in [&parent, &grand] {
+        expire(env).await;
+    }
+    assert_eq!(read(&env).await.unwrap(), expected, "{name}");
+    // And it lets go of all that it ever pinned and recorded.
+    rewrite(&env).await;
+    assert_eq!(manifest(&env).await.ancestors, [], "{name}");
+    let left: Vec<_> = manifest(&grand).await.checkpoints.clone();
+    let ours = siltstone::CheckpointOwner::Clone(manifest(&env).await.database);
+    assert!(left.iter().all(|one| one.owner != ours), "{name}: {left:?}");
+    assert_eq!(read(&env).await.unwrap(), expected, "{name}");
+    mortal.is_ok()
+}
+
+fn each_request(test: &'static str, lands: bool, expires: bool) {
+    run(test, async |places| {
+        let mut at = 1;
+        while !stopped(&places, at, lands, expires).await {
+            at += 1;
+            assert!(at < 400, "it never ends");
+        }
+        assert!(at > 30, "{at} requests");
+    });
+}
+
+#[test]
+fn stopped_before_any_request() {
+    each_request("before", false, false);
+}
+
+#[test]
+fn stopped_after_any_request() {
+    each_request("after", true, false);
+}
+
+/// So long that the pins that were not held yet have gone.
+#[test]
+fn stopped_until_the_pins_are_gone() {
+    each_request("slept before", false, true);
+    each_request("slept after", true, true);
+}
