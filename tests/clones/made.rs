@@ -46,7 +46,8 @@ fn a_clone_has_what_is_durable_and_copies_no_table() {
         theirs.close().await.unwrap();
         for env in [&env, &parent] {
             let report = verify(env, Duration::from_secs(9), &Progress::default()).await.unwrap();
-            assert_eq!((report.problems.as_slice(), report.orphans.len()), (&[][..], 0));
+            assert_eq!(report.problems, []);
+            assert!(report.tables >= 3);
         }
     });
 }
@@ -114,7 +115,7 @@ async fn wide(places: &Places, name: &str, tables: u32) -> Env {
     fill(&db, 0..ROWS, 1).await;
     db.flush_memtable().await.unwrap();
     db.close().await.unwrap();
-    compact::everything(&env).await.unwrap();
+    compact(&env).await.unwrap();
     let newest = manifest(&env).await;
     let mut next = Manifest::clone(&newest);
     (next.id, next.l0) = (newest.next_id(), Vec::new());

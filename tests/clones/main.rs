@@ -20,11 +20,11 @@ use siltstone::store::counting::RequestTotals;
 use siltstone::store::memory::MemoryStore;
 use siltstone::task::tokio_env;
 use siltstone::{
-    Accept, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions, Result, Rows,
+    Accept, CompactorOptions, CompactorProcess, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions, Result, Rows,
     Scan, ScanRange,
 };
 use siltstone_manifest::Manifest;
-use siltstone_tests::{compact, gc};
+use siltstone_tests::gc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ impl Places {
         let db = open(&env).await.unwrap();
         fill(&db, 0..ROWS, 1).await;
         db.flush_memtable().await.unwrap();
-        compact::everything(&env).await.unwrap();
+        compact(&env).await.unwrap();
         fill(&db, 0..ROWS / 2, 2).await;
         db.flush_memtable().await.unwrap();
         fill(&db, 0..ROWS / 4, 3).await;
@@ -156,10 +156,16 @@ pub(crate) async fn manifest(env: &Env) -> Arc<Manifest> {
     gc::newest(env).await.unwrap().unwrap()
 }
 
+/// Compacts everything by a process of its own.
+pub(crate) async fn compact(env: &Env) -> Result<()> {
+    let how = CompactorOptions { options: options(), workers: 0, merge_operator: None };
+    CompactorProcess::open(env.clone(), how, |_| {}).await?.compact().await.map(drop)
+}
+
 /// Rewrites everything there and collects with no grace, twice over.
 pub(crate) async fn rewrite(env: &Env) {
     for _ in 0..2 {
-        compact::everything(env).await.unwrap();
+        compact(env).await.unwrap();
         gc::round(env).await.unwrap();
     }
 }

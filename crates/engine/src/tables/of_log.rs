@@ -53,7 +53,7 @@ pub(crate) async fn tables_of_log(
     objects: &[WalObject],
     flushed: Seq,
     target: &TableTarget<'_>,
-    names: &mut dyn Iterator<Item = SstId>,
+    names: &mut (dyn Iterator<Item = SstId> + Send),
 ) -> Result<TablesOfLog> {
     let mut done = TablesOfLog { last_seq: flushed, ..TablesOfLog::default() };
     let mut memtable = Arc::new(Memtable::new());
@@ -76,7 +76,7 @@ pub(crate) async fn tables_of_log(
 async fn write(
     memtable: &Arc<Memtable>,
     target: &TableTarget<'_>,
-    names: &mut dyn Iterator<Item = SstId>,
+    names: &mut (dyn Iterator<Item = SstId> + Send),
 ) -> Result<SstDescriptor> {
     let (env, options) = (target.env, target.options);
     let name = names.next().ok_or_else(|| Error::internal("names of tables ran out"))?;
