@@ -65,12 +65,13 @@ __all__ = [
     "WriteBatch",
     "__version__",
     "at_exit",
+    "begin_clone",
     "begin_open",
     "begin_open_reader",
     "check_group",
     "check_options",
-    "compact",
     "clone",
+    "compact",
     "create_checkpoint",
     "delete_checkpoint",
     "error_kinds",
@@ -879,6 +880,14 @@ class AsyncScan(Generic[_Row]):
         """Lets go of what the scan holds."""
     def __class_getitem__(cls, _item: Any) -> Any: ...
 
+def begin_clone(
+    url: str,
+    parents: list[tuple[str, CheckpointLike | None]],
+    range: tuple[bytes | None, bytes | None],
+    store_options: dict[str, str | int | bool],
+) -> Pending[None]:
+    """`clone`, to be awaited."""
+
 def begin_open(
     url: str,
     manner: tuple[bool, bool | None, bool],
@@ -1190,8 +1199,10 @@ def clone(
     url: str,
     parents: list[tuple[str, CheckpointLike | None]],
     range: tuple[bytes | None, bytes | None],
-    store_options: Mapping[str, str],
-) -> None: ...
+    store_options: dict[str, str | int | bool],
+) -> None:
+    """Makes a clone of parents: pairs of a URL and a checkpoint."""
+
 def create_checkpoint(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
 ) -> Checkpoint: ...

@@ -171,19 +171,22 @@ def clone(
         a parent, or several parents.
     :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say.
     """
-    parents = _parents(parent, checkpoint)
+    parents = _parents(parent, checkpoint, start, end)
     _native.clone(_text(url), parents, (start, end), _store(store_options))
 
 
 def _parents(
     parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
     checkpoint: CheckpointLike | None,
+    start: bytes | None,
+    end: bytes | None,
 ) -> list[tuple[str, CheckpointLike | None]]:
+    """What the compiled part takes."""
+    if start is not None or end is not None:
+        raise _not_built("clone(start=…)")
     if isinstance(parent, (str, os.PathLike)):
         return [(_text(parent), checkpoint)]
-    if checkpoint is not None:
-        raise Invalid("of several parents each has its own checkpoint: (url, checkpoint)")
-    pairs = (one if isinstance(one, tuple) else (one, None) for one in parent)
+    pairs = (one if isinstance(one, tuple) else (one, checkpoint) for one in parent)
     return [(_text(url), at) for url, at in pairs]
 
 

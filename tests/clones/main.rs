@@ -20,8 +20,8 @@ use siltstone::store::counting::RequestTotals;
 use siltstone::store::memory::MemoryStore;
 use siltstone::task::tokio_env;
 use siltstone::{
-    Accept, CompactorOptions, CompactorProcess, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions, Result, Rows,
-    Scan, ScanRange,
+    Accept, CompactorOptions, CompactorProcess, Database, Env, Error, Fill, OpenOptions, Options,
+    Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
 };
 use siltstone_manifest::Manifest;
 use siltstone_tests::gc;
@@ -67,7 +67,7 @@ impl Places {
         fill(&db, 0..ROWS / 2, 2).await;
         db.flush_memtable().await.unwrap();
         fill(&db, 0..ROWS / 4, 3).await;
-        db.delete_range(&key(50), &key(52)).unwrap();
+        forget(&db, 50..52);
         db.flush().await.unwrap();
         std::mem::forget(db);
         env
@@ -114,6 +114,11 @@ pub(crate) async fn fill(db: &Database, rows: std::ops::Range<u32>, round: u8) {
         last = Some(commit);
     }
     last.unwrap().wait(None).await.unwrap();
+}
+
+pub(crate) fn forget(db: &Database, rows: std::ops::Range<u32>) {
+    let deleted = db.delete_range(&key(rows.start), &key(rows.end)).unwrap();
+    assert!(matches!(deleted, Accept::Accepted(_)));
 }
 
 pub(crate) async fn some(scan: &mut Scan, limit: usize) -> Result<Pairs> {

@@ -2,7 +2,8 @@
 //! in the parent and in its own parent, and the clone's collector (rules K1, K4, K5, RFC 0029).
 //! Edits are the real ones; commits are taken as one step, which `tests/explorer` shows they are.
 //!
-//! A maker that dies is one that never moves again: every state is judged, so each crash is in here.
+//! A maker that dies is one that never moves again: every state is judged, so each crash is in
+//! here.
 
 #![allow(
     clippy::expect_used,

@@ -106,6 +106,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;
     module.add_function(wrap_pyfunction!(clone::clone, module)?)?;
+    module.add_function(wrap_pyfunction!(clone::begin_clone, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::create_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::refresh_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;

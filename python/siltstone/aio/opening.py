@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from siltstone import _native, opening
@@ -16,6 +14,7 @@ from siltstone.opening import (
     StoreOptionsSource,
     Url,
     _close_in_workers,
+    _parents,
     _reader_arguments,
     _store,
     _text,
@@ -92,9 +91,8 @@ async def clone(
     """As `siltstone.clone`: a database at `url` that begins with what another one holds, and copies
     none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
     """
-    given = partial(opening.clone, url, parent=parent, checkpoint=checkpoint)
-    given = partial(given, start=start, end=end, store_options=store_options)
-    await asyncio.to_thread(given)
+    parents = _parents(parent, checkpoint, start, end)
+    await _native.begin_clone(_text(url), parents, (start, end), _store(store_options))
 
 
 async def destroy(

@@ -56,10 +56,10 @@ pub struct CloneParent {
 /// Timeout, Corruption.
 pub async fn clone(env: &Env, parents: &[CloneParent], options: &Options) -> Result<()> {
     let [parent] = parents else {
-        return Err(Error::unsupported("of several parents, `clone([…])` is not built yet"));
+        return Err(Error::unsupported("a clone of several parents is not built yet"));
     };
     if parent.start.is_some() || parent.end.is_some() {
-        return Err(Error::unsupported("of a range of keys, `clone(start, end)` is not built yet"));
+        return Err(Error::unsupported("a clone of a range of keys is not built yet"));
     }
     let limit = options.deadline;
     let there = Objects { env: parent.env.clone(), limit };

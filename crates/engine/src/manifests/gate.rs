@@ -13,7 +13,8 @@ use siltstone_sst::Codec;
 /// Name of the filter that tables carry (RFC 0002), as the manifest records it.
 pub(crate) const FILTER: &str = "blocked-bloom-1";
 
-/// Whether this build reads everything that `manifest` names, and `store` follows where it lies. Asked of every manifest that is read.
+/// Whether this build reads everything that `manifest` names, and `store` follows where it lies.
+/// Asked of every manifest that is read.
 ///
 /// # Errors
 /// Unsupported, by name.

@@ -323,8 +323,8 @@ impl Collect {
         self.evidence.newest.as_ref()
     }
 
-    /// Ancestors of a clone that nobody can ever name again, of a round that was not overtaken, once
-    /// it is over: their pins go, and then their entries (rule K5).
+    /// Ancestors of a clone that nobody can ever name again, of a round that was not overtaken,
+    /// once it is over: their pins go, and then their entries (rule K5).
     #[must_use]
     pub fn detachable(&self) -> Vec<u32> {
         let acted = self.phase == CollectPhase::Done && self.dry.is_none();
