@@ -54,7 +54,7 @@ from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, lsm
+    from siltstone import aio, keys, lsm
 
 __all__ = [
     "ArrowArray",
@@ -94,15 +94,16 @@ __all__ = [
     "aio",
     "clone",
     "destroy",
+    "keys",
     "lsm",
     "open",
     "open_reader",
     "retry",
 ]
 
-_LATER = ("aio", "lsm")
-"""Modules that are bound here and imported when they are first named: a program that uses neither
-does not wait for them."""
+_LATER = ("aio", "keys", "lsm")
+"""Modules that are bound here and imported when they are first named: a program that uses none
+of them does not wait."""
 
 
 def __getattr__(name: str) -> Any:

@@ -36,6 +36,7 @@ from typing import (
 from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.entries import Entry
 from siltstone.exceptions import Error
+from siltstone.keys import Part
 from siltstone.lsm import SstInfo
 from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
@@ -86,10 +87,13 @@ __all__ = [
     "open_reader",
     "operator_names",
     "option_table",
+    "pack",
+    "prefix_range",
     "refresh_checkpoint",
     "run_compactor",
     "run_gc",
     "stat_table",
+    "unpack",
     "verify",
 ]
 
@@ -1179,6 +1183,47 @@ def merge_sorted(
     limit: int | None = None,
     tombstones: bool,
 ) -> Scan[tuple[bytes, bytes | None]]: ...
+def pack(*parts: Part | _Buffer) -> bytes:
+    """Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
+    `unpack` gives the parts back.
+
+    =====================  ===============================================================
+    ``None``               before everything else
+    ``bool``               False, True
+    ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
+    ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
+    ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+    ``date``               by day
+    ``datetime``           by instant, to the microsecond; it must be aware
+    ``str``                by code points
+    ``bytes``              by their bytes; any C-contiguous buffer of bytes will do
+    ``UUID``               by its bytes
+    =====================  ===============================================================
+
+    Types come before values, in this order: every int before every float. So ``1``, ``1.0``,
+    ``True`` and ``Decimal(1)`` are four parts; give a place of your keys one type.
+
+    :raises Invalid: no parts, more than 65,535 bytes, a signalling NaN, an int that is too large.
+    :raises TypeError: a part of another type; a datetime without a time zone.
+    """
+
+def unpack(key: _Bytes, /) -> tuple[Part, ...]:
+    """The parts that `key` was made of by `pack`. Equal, but not always alike: ``Decimal`` comes back
+    as `Decimal.normalize` has it, a datetime in UTC, a buffer as bytes, a number of NumPy's as an
+    int or a float.
+
+    :raises Corruption: a key that `pack` never makes.
+    """
+
+def prefix_range(*parts: Part | _Buffer) -> tuple[bytes, bytes]:
+    """Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
+    `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
+
+    A part is whole: ``prefix_range("DE")`` has ``("DE", 7)`` and ``("DE",)``, and not ``("DEN",)``.
+
+    :raises Invalid, TypeError: as `pack`.
+    """
+
 def open(
     url: str,
     manner: tuple[bool, bool | None, bool],

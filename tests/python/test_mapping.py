@@ -259,7 +259,7 @@ def test_flush_can_mean_tables(url: str) -> None:
 LAZY = """
 import sys, siltstone
 assert "siltstone.aio" not in sys.modules and "asyncio" not in sys.modules
-assert {"aio", "lsm", "open"} <= set(dir(siltstone))
+assert {"aio", "keys", "lsm", "open"} <= set(dir(siltstone))
 assert "siltstone.aio" not in sys.modules
 assert siltstone.aio.open and siltstone.lsm.SstWriter
 assert sys.modules["siltstone.aio"] is siltstone.aio

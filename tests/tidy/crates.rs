@@ -20,6 +20,9 @@ const IMPURE: [&str; 9] = [
     "tracing",
 ];
 
+/// The one crate below the bindings that may name Arrow.
+const COLUMNS: &str = "siltstone-schema";
+
 /// One row of the table.
 #[derive(Debug)]
 struct Room {
@@ -109,6 +112,11 @@ fn dependencies(manifest: &Source, room: &Room) -> Vec<Broken> {
             format!("{} may not use {name}; {MAP} has who may use whom", room.name)
         } else if room.shelf < 2 && IMPURE.contains(&name.as_str()) {
             format!("{} is pure and may not use {name}; the engine has the effects", room.name)
+        } else if name.starts_with("arrow") && room.shelf < 3 && room.name != COLUMNS {
+            format!(
+                "below the binding only {COLUMNS} knows Arrow, not {}: use {name} there",
+                room.name
+            )
         } else if name == "object_store" && room.name != "siltstone" {
             format!("only the engine may use {name}")
         } else {
@@ -151,6 +159,10 @@ mod tests {
         let tokio = "[dependencies]\ntokio = { workspace = true, features = [\"rt\"] }\n";
         assert_eq!(found(TABLE, "crates/sst/Cargo.toml", tokio).len(), 1);
         assert_eq!(found(TABLE, "crates/engine/Cargo.toml", tokio), [""; 0]);
+        let arrow = "[dependencies]\narrow-array.workspace = true\n";
+        assert_eq!(found(TABLE, "crates/engine/Cargo.toml", arrow).len(), 1);
+        let columns = TABLE.replace("siltstone-sst", "siltstone-schema");
+        assert_eq!(found(&columns, "crates/sst/Cargo.toml", arrow), [""; 0]);
         assert_eq!(found(TABLE, "crates/new/Cargo.toml", "[package]\n").len(), 1);
     }
 

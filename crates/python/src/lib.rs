@@ -24,6 +24,7 @@
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
+//! | `keys` | tuples as keys: `siltstone.keys` |
 //! | `shown` | how handles show themselves |
 //! | `unbuilt` | what the surface names and the engine cannot do yet |
 
@@ -51,6 +52,7 @@ mod gc;
 mod get;
 mod get_many;
 mod held;
+mod keys;
 mod lines;
 mod lsm;
 mod memory;
@@ -102,6 +104,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
     module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::pack, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(keys::prefix_range, module)?)?;
     module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;

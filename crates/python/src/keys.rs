@@ -1,0 +1,279 @@
+//! `siltstone.keys`: tuples as keys. Python's values become parts, and parts values; what they look
+//! like as bytes is the crate `siltstone-schema`'s (RFC 0032).
+
+use crate::bytes::BytesArg;
+use crate::error::{self, Raise, exception};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyFloat, PyInt, PyMemoryView, PyString,
+    PyTuple, PyType,
+};
+use siltstone::{Error, Result};
+use siltstone_schema::tuple::{Decimal, Part, Parts, check_key, put_part, range_of};
+
+/// `date.toordinal` of 1970.
+const ORDINAL_OF_1970: i32 = 719_163;
+/// Bits of the largest int that a key holds; a larger one is not even copied.
+const MAX_INT_BITS: u64 = 255 * 8;
+/// What a part may be.
+const TYPES: &str = "None, bool, int, float, Decimal, date, datetime, str, bytes and UUID";
+
+/// What else of Python's has to be at hand.
+struct Classes {
+    decimal: Py<PyType>,
+    uuid: Py<PyType>,
+    date: Py<PyType>,
+    timedelta: Py<PyType>,
+    /// 1970 in UTC, and a microsecond.
+    epoch: Py<PyAny>,
+    micro: Py<PyAny>,
+}
+
+fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
+    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+    CLASSES.get_or_try_init(py, || {
+        let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
+            Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
+        };
+        let utc = py.import("datetime")?.getattr("timezone")?.getattr("utc")?;
+        let datetime = class("datetime", "datetime")?;
+        let timedelta = class("datetime", "timedelta")?;
+        Ok(Classes {
+            decimal: class("decimal", "Decimal")?,
+            uuid: class("uuid", "UUID")?,
+            date: class("datetime", "date")?,
+            epoch: datetime.bind(py).call_method1("fromtimestamp", (0, utc))?.unbind(),
+            micro: timedelta.bind(py).call1((0, 0, 1))?.unbind(),
+            timedelta,
+        })
+    })
+}
+
+/// Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
+/// `unpack` gives the parts back.
+///
+/// =====================  ===============================================================
+/// ``None``               before everything else
+/// ``bool``               False, True
+/// ``int``                by value; up to 255 bytes, so below 2 ** 2040, either way
+/// ``float``              by value; -0.0 is 0.0; NaN is the largest, and all NaN are one
+/// ``Decimal``            by value, so 1.5 and 1.50 are one; NaN is the largest
+/// ``date``               by day
+/// ``datetime``           by instant, to the microsecond; it must be aware
+/// ``str``                by code points
+/// ``bytes``              by their bytes; any C-contiguous buffer of bytes will do
+/// ``UUID``               by its bytes
+/// =====================  ===============================================================
+///
+/// Types come before values, in this order: every int before every float. So ``1``, ``1.0``,
+/// ``True`` and ``Decimal(1)`` are four parts; give a place of your keys one type.
+///
+/// :raises Invalid: no parts, more than 65,535 bytes, a signalling NaN, an int that is too large.
+/// :raises TypeError: a part of another type; a datetime without a time zone.
+#[pyfunction]
+#[pyo3(signature = (*parts))]
+pub(crate) fn pack<'py>(
+    py: Python<'py>,
+    parts: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let key = packed(parts)?;
+    check_key(&key).raise(py)?;
+    Ok(PyBytes::new(py, &key))
+}
+
+/// The parts that `key` was made of by `pack`. Equal, but not always alike: ``Decimal`` comes back
+/// as `Decimal.normalize` has it, a datetime in UTC, a buffer as bytes, a number of NumPy's as an
+/// int or a float.
+///
+/// :raises Corruption: a key that `pack` never makes.
+#[pyfunction]
+#[pyo3(signature = (key, /))]
+pub(crate) fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
+    let parts = Parts::new(key.as_ref()).raise(py)?;
+    let values: PyResult<Vec<_>> = parts.map(|part| value(py, part.raise(py)?)).collect();
+    PyTuple::new(py, values?)
+}
+
+/// Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
+/// `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
+///
+/// A part is whole: ``prefix_range("DE")`` has ``("DE", 7)`` and ``("DE",)``, and not ``("DEN",)``.
+///
+/// :raises Invalid, TypeError: as `pack`.
+#[pyfunction]
+#[pyo3(signature = (*parts))]
+pub(crate) fn prefix_range<'py>(
+    py: Python<'py>,
+    parts: &Bound<'py, PyTuple>,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let (start, end) = range_of(packed(parts)?).raise(py)?;
+    Ok((PyBytes::new(py, &start), PyBytes::new(py, &end)))
+}
+
+/// The parts one behind the other.
+fn packed(parts: &Bound<'_, PyTuple>) -> PyResult<Vec<u8>> {
+    let mut key = Vec::with_capacity(64);
+    for (position, part) in parts.iter().enumerate() {
+        put(&mut key, &part, position)?;
+    }
+    Ok(key)
+}
+
+fn put(key: &mut Vec<u8>, part: &Bound<'_, PyAny>, position: usize) -> PyResult<()> {
+    let py = part.py();
+    let put = |key: &mut Vec<u8>, part: Part<'_>| -> PyResult<()> {
+        let put: Result<()> = put_part(key, &part).map_err(|error| error.with("part", position));
+        put.raise(py)
+    };
+    // A bool is an int to Python, and a datetime a date.
+    if let Ok(text) = part.cast::<PyString>() {
+        return put(key, Part::Text(text.to_str()?.into()));
+    }
+    if part.is_none() {
+        return put(key, Part::None);
+    }
+    if let Ok(truth) = part.cast::<PyBool>() {
+        return put(key, Part::Bool(truth.is_true()));
+    }
+    if let Ok(number) = part.cast::<PyInt>() {
+        return put(key, int(number.as_any())?);
+    }
+    if let Ok(bytes) = part.cast::<PyBytes>() {
+        return put(key, Part::Bytes(bytes.as_bytes().into()));
+    }
+    if let Ok(number) = part.cast::<PyFloat>() {
+        return put(key, Part::Float(number.value()));
+    }
+    if part.cast::<PyDateTime>().is_ok() {
+        return put(key, Part::Instant(instant(part, position)?));
+    }
+    if part.cast::<PyDate>().is_ok() {
+        let ordinal: i32 = part.call_method0("toordinal")?.extract()?;
+        return put(key, Part::Date(ordinal - ORDINAL_OF_1970));
+    }
+    let classes = classes(py)?;
+    if part.is_instance(classes.uuid.bind(py))? {
+        return put(key, Part::Uuid(part.getattr("bytes")?.extract()?));
+    }
+    if part.is_instance(classes.decimal.bind(py))? {
+        return put(key, Part::Decimal(decimal(part, position)?));
+    }
+    if part.is_instance_of::<PyByteArray>() || part.is_instance_of::<PyMemoryView>() {
+        let bytes: BytesArg<'_> = part.extract()?;
+        return put(key, Part::Bytes(bytes.as_ref().into()));
+    }
+    // NumPy's integers are no int, and say so by this.
+    if part.hasattr("__index__")? {
+        return put(key, int(&part.call_method0("__index__")?)?);
+    }
+    let given = part.get_type().qualname()?;
+    let text = format!("parts[{position}]: a key is made of {TYPES}, not of {given}");
+    Err(PyTypeError::new_err(text))
+}
+
+fn int(number: &Bound<'_, PyAny>) -> PyResult<Part<'static>> {
+    if let Ok(small) = number.extract::<i64>() {
+        return Ok(Part::Int(small));
+    }
+    let bits: u64 = number.call_method0("bit_length")?.extract()?;
+    if bits > MAX_INT_BITS {
+        let text = format!(
+            "an int in a key has at most {MAX_INT_BITS} bits, this one has {bits}: hash it, or \
+             put it as text"
+        );
+        return Err(error::invalid(number.py(), text));
+    }
+    let magnitude = number.abs()?.call_method1("to_bytes", (bits.div_ceil(8), "big"))?;
+    let magnitude: Vec<u8> = magnitude.extract()?;
+    Ok(Part::BigInt { negative: number.lt(0)?, magnitude: magnitude.into() })
+}
+
+/// Microseconds since 1970, in integers: a float would be off by some.
+fn instant(at: &Bound<'_, PyAny>, position: usize) -> PyResult<i64> {
+    let py = at.py();
+    if at.call_method0("utcoffset")?.is_none() {
+        return Err(PyTypeError::new_err(format!(
+            "parts[{position}] has no time zone, so nobody knows which moment it is: give it one, \
+             as in datetime.now(timezone.utc); .astimezone() takes it as local time"
+        )));
+    }
+    // A Timestamp of pandas has more than a datetime, and is one.
+    let finer = if at.is_exact_instance_of::<PyDateTime>() {
+        0
+    } else {
+        at.getattr_opt("nanosecond")?.map_or(Ok(0), |more| more.extract::<i64>())?
+    };
+    if finer != 0 {
+        let text = format!(
+            "parts[{position}] has nanoseconds, and an instant in a key has microseconds: round \
+             it, or put the nanoseconds since 1970 as an int"
+        );
+        return Err(error::invalid(py, text));
+    }
+    let classes = classes(py)?;
+    at.sub(classes.epoch.bind(py))?.floor_div(classes.micro.bind(py))?.extract()
+}
+
+fn decimal(number: &Bound<'_, PyAny>, position: usize) -> PyResult<Decimal> {
+    let (sign, digits, exponent): (u8, Vec<u8>, Bound<'_, PyAny>) =
+        number.call_method0("as_tuple")?.extract()?;
+    let negative = sign == 1;
+    let Ok(letter) = exponent.cast::<PyString>() else {
+        return Ok(Decimal::Finite { negative, digits, exponent: exponent.extract()? });
+    };
+    match letter.to_str()? {
+        "F" => Ok(Decimal::Infinite { negative }),
+        "n" => Ok(Decimal::Nan),
+        _ => {
+            let text = format!("parts[{position}] is a signalling NaN, which has no place");
+            Err(error::invalid(number.py(), text))
+        }
+    }
+}
+
+/// The Python value of a part.
+fn value<'py>(py: Python<'py>, part: Part<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let classes = classes(py)?;
+    Ok(match part {
+        Part::None => py.None().into_bound(py),
+        Part::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
+        Part::Int(number) => number.into_pyobject(py)?.into_any(),
+        Part::BigInt { negative, magnitude } => {
+            let magnitude = PyBytes::new(py, &magnitude);
+            let number = py.get_type::<PyInt>().call_method1("from_bytes", (magnitude, "big"))?;
+            if negative { number.neg()? } else { number }
+        }
+        Part::Float(number) => PyFloat::new(py, number).into_any(),
+        Part::Decimal(number) => decimal_value(py, number)?,
+        Part::Date(days) => {
+            classes.date.bind(py).call_method1("fromordinal", (days + ORDINAL_OF_1970,))?
+        }
+        Part::Instant(micros) => {
+            let since = classes.timedelta.bind(py).call1((0, 0, micros))?;
+            classes.epoch.bind(py).add(since)?
+        }
+        Part::Text(text) => PyString::new(py, &text).into_any(),
+        Part::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
+        Part::Uuid(bytes) => classes.uuid.bind(py).call1((py.None(), PyBytes::new(py, &bytes)))?,
+    })
+}
+
+fn decimal_value<'py>(py: Python<'py>, number: Decimal) -> PyResult<Bound<'py, PyAny>> {
+    let class = classes(py)?.decimal.bind(py);
+    match number {
+        Decimal::Nan => class.call1(("NaN",)),
+        Decimal::Infinite { negative: false } => class.call1(("Infinity",)),
+        Decimal::Infinite { negative: true } => class.call1(("-Infinity",)),
+        Decimal::Finite { negative, digits, exponent } => {
+            let digits = if digits.is_empty() { vec![0] } else { digits };
+            let digits = PyTuple::new(py, digits.iter().map(|digit| u32::from(*digit)))?;
+            // Python's exponents end before 64 bits do; pack never met one beyond.
+            class.call1(((u8::from(negative), digits, exponent),)).map_err(|_| {
+                let text = "this key was not made of parts by pack: no Decimal has this exponent";
+                exception(py, &Error::corruption(text).with("exponent", exponent))
+            })
+        }
+    }
+}
