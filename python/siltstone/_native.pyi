@@ -1183,7 +1183,7 @@ def merge_sorted(
     limit: int | None = None,
     tombstones: bool,
 ) -> Scan[tuple[bytes, bytes | None]]: ...
-def pack(*parts: Part | _Buffer) -> bytes:
+def pack(*parts: Part | bytearray | memoryview) -> bytes:
     """Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
     `unpack` gives the parts back.
 
@@ -1196,7 +1196,7 @@ def pack(*parts: Part | _Buffer) -> bytes:
     ``date``               by day
     ``datetime``           by instant, to the microsecond; it must be aware
     ``str``                by code points
-    ``bytes``              by their bytes; any C-contiguous buffer of bytes will do
+    ``bytes``              by their bytes; a bytearray or a memoryview will do
     ``UUID``               by its bytes
     =====================  ===============================================================
 
@@ -1208,14 +1208,14 @@ def pack(*parts: Part | _Buffer) -> bytes:
     """
 
 def unpack(key: _Bytes, /) -> tuple[Part, ...]:
-    """The parts that `key` was made of by `pack`. Equal, but not always alike: ``Decimal`` comes back
-    as `Decimal.normalize` has it, a datetime in UTC, a buffer as bytes, a number of NumPy's as an
-    int or a float.
+    """The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
+    as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
+    an int or a float.
 
     :raises Corruption: a key that `pack` never makes.
     """
 
-def prefix_range(*parts: Part | _Buffer) -> tuple[bytes, bytes]:
+def prefix_range(*parts: Part | bytearray | memoryview) -> tuple[bytes, bytes]:
     """Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
     `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
 

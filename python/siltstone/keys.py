@@ -12,8 +12,8 @@
         country, number, day = keys.unpack(key)
 
 Bytes that are joined by hand have an order that is wrong somewhere: negative numbers behind
-positive ones, `("a", "b")` and `("ab", "")` on one key. These have the order of the tuples, whatever
-is in them, and the encoding is frozen: keys that are stored stay readable.
+positive ones, `("a", "b")` and `("ab", "")` on one key. These have the order of the tuples,
+whatever is in them, and the encoding is frozen: keys that are stored stay readable.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ from siltstone._native import pack, prefix_range, unpack
 
 __all__ = ["Part", "pack", "prefix_range", "unpack"]
 
-Part: TypeAlias = None | bool | int | float | Decimal | date | datetime | str | bytes | UUID
+Part: TypeAlias = bool | int | float | Decimal | date | datetime | str | bytes | UUID | None
 """What a key is made of, and comes apart into."""

@@ -63,7 +63,7 @@ fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
 /// ``date``               by day
 /// ``datetime``           by instant, to the microsecond; it must be aware
 /// ``str``                by code points
-/// ``bytes``              by their bytes; any C-contiguous buffer of bytes will do
+/// ``bytes``              by their bytes; a bytearray or a memoryview will do
 /// ``UUID``               by its bytes
 /// =====================  ===============================================================
 ///
@@ -83,9 +83,9 @@ pub(crate) fn pack<'py>(
     Ok(PyBytes::new(py, &key))
 }
 
-/// The parts that `key` was made of by `pack`. Equal, but not always alike: ``Decimal`` comes back
-/// as `Decimal.normalize` has it, a datetime in UTC, a buffer as bytes, a number of NumPy's as an
-/// int or a float.
+/// The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
+/// as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
+/// an int or a float.
 ///
 /// :raises Corruption: a key that `pack` never makes.
 #[pyfunction]
