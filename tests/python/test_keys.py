@@ -80,7 +80,7 @@ def placed(part):
     rank = TYPES.index(type(part))
     if part is None:
         return (rank,)
-    if isinstance(part, float | Decimal) and part.is_nan():
+    if isinstance(part, float | Decimal) and math.isnan(part):
         return (rank, Largest())
     return (rank, part)
 
