@@ -21,7 +21,7 @@ const MAX_INT_BITS: u64 = 255 * 8;
 const TYPES: &str = "None, bool, int, float, Decimal, date, datetime, str, bytes and UUID";
 
 /// What else of Python's has to be at hand.
-struct Classes {
+struct Imported {
     decimal: Py<PyType>,
     uuid: Py<PyType>,
     date: Py<PyType>,
@@ -31,16 +31,16 @@ struct Classes {
     micro: Py<PyAny>,
 }
 
-fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
-    static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
-    CLASSES.get_or_try_init(py, || {
+fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
+    static IMPORTED: PyOnceLock<Imported> = PyOnceLock::new();
+    IMPORTED.get_or_try_init(py, || {
         let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {
             Ok(py.import(module)?.getattr(name)?.cast_into::<PyType>()?.unbind())
         };
         let utc = py.import("datetime")?.getattr("timezone")?.getattr("utc")?;
         let datetime = class("datetime", "datetime")?;
         let timedelta = class("datetime", "timedelta")?;
-        Ok(Classes {
+        Ok(Imported {
             decimal: class("decimal", "Decimal")?,
             uuid: class("uuid", "UUID")?,
             date: class("datetime", "date")?,
@@ -147,17 +147,17 @@ fn put(key: &mut Vec<u8>, part: &Bound<'_, PyAny>, position: usize) -> PyResult<
         return put(key, Part::Float(number.value()));
     }
     if part.cast::<PyDateTime>().is_ok() {
-        return put(key, Part::Instant(instant(part, position)?));
+        return put(key, Part::Moment(instant(part, position)?));
     }
     if part.cast::<PyDate>().is_ok() {
         let ordinal: i32 = part.call_method0("toordinal")?.extract()?;
         return put(key, Part::Date(ordinal - ORDINAL_OF_1970));
     }
-    let classes = classes(py)?;
-    if part.is_instance(classes.uuid.bind(py))? {
+    let imported = imported(py)?;
+    if part.is_instance(imported.uuid.bind(py))? {
         return put(key, Part::Uuid(part.getattr("bytes")?.extract()?));
     }
-    if part.is_instance(classes.decimal.bind(py))? {
+    if part.is_instance(imported.decimal.bind(py))? {
         return put(key, Part::Decimal(decimal(part, position)?));
     }
     if part.is_instance_of::<PyByteArray>() || part.is_instance_of::<PyMemoryView>() {
@@ -212,8 +212,8 @@ fn instant(at: &Bound<'_, PyAny>, position: usize) -> PyResult<i64> {
         );
         return Err(error::invalid(py, text));
     }
-    let classes = classes(py)?;
-    at.sub(classes.epoch.bind(py))?.floor_div(classes.micro.bind(py))?.extract()
+    let imported = imported(py)?;
+    at.sub(imported.epoch.bind(py))?.floor_div(imported.micro.bind(py))?.extract()
 }
 
 fn decimal(number: &Bound<'_, PyAny>, position: usize) -> PyResult<Decimal> {
@@ -235,7 +235,7 @@ fn decimal(number: &Bound<'_, PyAny>, position: usize) -> PyResult<Decimal> {
 
 /// The Python value of a part.
 fn value<'py>(py: Python<'py>, part: Part<'_>) -> PyResult<Bound<'py, PyAny>> {
-    let classes = classes(py)?;
+    let imported = imported(py)?;
     Ok(match part {
         Part::None => py.None().into_bound(py),
         Part::Bool(truth) => PyBool::new(py, truth).to_owned().into_any(),
@@ -248,20 +248,20 @@ fn value<'py>(py: Python<'py>, part: Part<'_>) -> PyResult<Bound<'py, PyAny>> {
         Part::Float(number) => PyFloat::new(py, number).into_any(),
         Part::Decimal(number) => decimal_value(py, number)?,
         Part::Date(days) => {
-            classes.date.bind(py).call_method1("fromordinal", (days + ORDINAL_OF_1970,))?
+            imported.date.bind(py).call_method1("fromordinal", (days + ORDINAL_OF_1970,))?
         }
-        Part::Instant(micros) => {
-            let since = classes.timedelta.bind(py).call1((0, 0, micros))?;
-            classes.epoch.bind(py).add(since)?
+        Part::Moment(micros) => {
+            let since = imported.timedelta.bind(py).call1((0, 0, micros))?;
+            imported.epoch.bind(py).add(since)?
         }
         Part::Text(text) => PyString::new(py, &text).into_any(),
         Part::Bytes(bytes) => PyBytes::new(py, &bytes).into_any(),
-        Part::Uuid(bytes) => classes.uuid.bind(py).call1((py.None(), PyBytes::new(py, &bytes)))?,
+        Part::Uuid(bytes) => imported.uuid.bind(py).call1((py.None(), PyBytes::new(py, &bytes)))?,
     })
 }
 
 fn decimal_value<'py>(py: Python<'py>, number: Decimal) -> PyResult<Bound<'py, PyAny>> {
-    let class = classes(py)?.decimal.bind(py);
+    let class = imported(py)?.decimal.bind(py);
     match number {
         Decimal::Nan => class.call1(("NaN",)),
         Decimal::Infinite { negative: false } => class.call1(("Infinity",)),

@@ -34,7 +34,7 @@ const TRUE: u8 = 0x03;
 const FLOAT: u8 = 0x30;
 const DECIMAL: u8 = 0x38;
 const DATE: u8 = 0x40;
-const INSTANT: u8 = 0x44;
+const MOMENT: u8 = 0x44;
 const TEXT: u8 = 0x50;
 const BYTES: u8 = 0x58;
 const UUID: u8 = 0x60;
@@ -69,7 +69,7 @@ pub enum Part<'a> {
     /// Days since 1970, among [`DAYS`].
     Date(i32),
     /// Microseconds since 1970 in UTC, among [`MICROSECONDS`].
-    Instant(i64),
+    Moment(i64),
     /// Text, by code points.
     Text(Cow<'a, str>),
     /// Bytes.
@@ -141,11 +141,11 @@ pub fn put_part(key: &mut Vec<u8>, part: &Part<'_>) -> Result<()> {
             key.push(DATE);
             key.extend_from_slice(&days.to_ordered());
         }
-        Part::Instant(micros) if MICROSECONDS.contains(micros) => {
-            key.push(INSTANT);
+        Part::Moment(micros) if MICROSECONDS.contains(micros) => {
+            key.push(MOMENT);
             key.extend_from_slice(&micros.to_ordered());
         }
-        Part::Date(_) | Part::Instant(_) => {
+        Part::Date(_) | Part::Moment(_) => {
             return Err(Error::invalid("a date in a key lies in the years 1 to 9999"));
         }
         Part::Text(text) => {
@@ -249,9 +249,9 @@ fn take_part(rest: &mut &[u8]) -> Option<Part<'static>> {
             let days = i32::from_ordered(take_array(rest)?)?;
             Part::Date(Some(days).filter(|days| DAYS.contains(days))?)
         }
-        INSTANT => {
+        MOMENT => {
             let micros = i64::from_ordered(take_array(rest)?)?;
-            Part::Instant(Some(micros).filter(|micros| MICROSECONDS.contains(micros))?)
+            Part::Moment(Some(micros).filter(|micros| MICROSECONDS.contains(micros))?)
         }
         TEXT => {
             let mut text = Vec::new();

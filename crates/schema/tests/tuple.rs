@@ -1,5 +1,14 @@
 //! Tuples: golden bytes, and properties against an order that is written apart.
 
+#![allow(
+    missing_docs,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops at what it did not expect"
+)]
+
 use proptest::prelude::*;
 use siltstone_base::ErrorKind;
 use siltstone_schema::tuple::{DAYS, Decimal, MICROSECONDS, Part, pack, range_of, unpack};
@@ -53,8 +62,8 @@ fn golden() -> Vec<(Part<'static>, &'static str)> {
         (Part::Date(*DAYS.start()), "407ff506c6"),
         (Part::Date(0), "4080000000"),
         (Part::Date(20_000), "4080004e20"),
-        (Part::Instant(-1), "447fffffffffffffff"),
-        (Part::Instant(1_000_000), "4480000000000f4240"),
+        (Part::Moment(-1), "447fffffffffffffff"),
+        (Part::Moment(1_000_000), "4480000000000f4240"),
         (Part::Text("".into()), "500000"),
         (Part::Text("a".into()), "50610000"),
         (Part::Text("a\0b".into()), "506100ff620000"),
@@ -102,7 +111,7 @@ fn what_has_no_encoding_is_invalid() {
     let wrong = [
         vec![],
         vec![Part::Date(DAYS.end() + 1)],
-        vec![Part::Instant(MICROSECONDS.start() - 1)],
+        vec![Part::Moment(MICROSECONDS.start() - 1)],
         vec![big(false, &[1; 256])],
         vec![finite(false, &[1, 1], i64::MAX)],
         vec![finite(false, &[10], 0)],
@@ -157,7 +166,7 @@ fn rank(part: &Part<'_>) -> u8 {
         Part::Float(_) => 3,
         Part::Decimal(_) => 4,
         Part::Date(_) => 5,
-        Part::Instant(_) => 6,
+        Part::Moment(_) => 6,
         Part::Text(_) => 7,
         Part::Bytes(_) => 8,
         Part::Uuid(_) => 9,
@@ -217,7 +226,7 @@ fn order(one: &Part<'_>, other: &Part<'_>) -> Ordering {
             one.cmp(&other).then_with(|| signed(number, second))
         }
         (Part::Date(one), Part::Date(other)) => one.cmp(other),
-        (Part::Instant(one), Part::Instant(other)) => one.cmp(other),
+        (Part::Moment(one), Part::Moment(other)) => one.cmp(other),
         (Part::Text(one), Part::Text(other)) => one.chars().cmp(other.chars()),
         (Part::Bytes(one), Part::Bytes(other)) => one.cmp(other),
         (Part::Uuid(one), Part::Uuid(other)) => one.cmp(other),
@@ -246,7 +255,7 @@ fn part() -> impl Strategy<Value = Part<'static>> {
         any::<bool>().prop_map(|negative| Part::Decimal(Decimal::Infinite { negative })),
         Just(Part::Decimal(Decimal::Nan)),
         DAYS.prop_map(Part::Date),
-        MICROSECONDS.prop_map(Part::Instant),
+        MICROSECONDS.prop_map(Part::Moment),
         "[\\x00-\\x02a\u{ffff}\u{10000}]{0,4}".prop_map(|text| Part::Text(text.into())),
         bytes().prop_map(|bytes| Part::Bytes(bytes.into())),
         any::<[u8; 16]>().prop_map(Part::Uuid),
@@ -295,7 +304,11 @@ proptest! {
     }
 
     #[test]
-    fn a_range_holds_what_begins_with_its_parts(parts in tuple(), other in tuple(), cut in 0..4usize) {
+    fn a_range_holds_what_begins_with_its_parts(
+        parts in tuple(),
+        other in tuple(),
+        cut in 0..4usize,
+    ) {
         let prefix: Vec<_> = parts.iter().take(cut).cloned().collect();
         let packed = if prefix.is_empty() { vec![] } else { pack(&prefix).unwrap() };
         let (start, end) = range_of(packed).unwrap();
