@@ -7,11 +7,28 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`tuple`] | keys of parts that say what they are: `siltstone.keys` |
+//! | [`keys`] | keys made of columns |
+//! | [`values`] | values made of columns, and their generations |
+//! | [`types`] | what columns may hold |
+//! | [`rows`] | what encoding makes |
+//! | `column` | Arrow's columns as their values lie |
+//! | `text` | the words of a schema's text |
 //! | `ordered` | numbers as bytes in their order |
 //! | `escaped` | strings with an end mark |
 
 #![forbid(unsafe_code)]
 
+mod column;
 mod escaped;
+pub mod keys;
 mod ordered;
+pub mod rows;
+mod text;
 pub mod tuple;
+pub mod types;
+pub mod values;
+
+pub use keys::{KeyColumn, KeySchema};
+pub use rows::Rows;
+pub use types::ColumnType;
+pub use values::{ValueColumn, ValueSchema};

@@ -58,12 +58,40 @@ macro_rules! float {
     };
 }
 
+/// Below nothing there is nothing.
+macro_rules! unsigned {
+    ($($number:ident: $bytes:literal;)*) => {
+        $(impl Ordered<$bytes> for $number {
+            #[inline]
+            fn to_ordered(self) -> [u8; $bytes] {
+                self.to_be_bytes()
+            }
+
+            #[inline]
+            fn from_ordered(bytes: [u8; $bytes]) -> Option<Self> {
+                Some($number::from_be_bytes(bytes))
+            }
+        })*
+    };
+}
+
 signed! {
+    i8: 1;
+    i16: 2;
     i32: 4;
     i64: 8;
+    i128: 16;
+}
+
+unsigned! {
+    u8: 1;
+    u16: 2;
+    u32: 4;
+    u64: 8;
 }
 
 float! {
+    f32, u32: 4, 0x7fc0_0000;
     f64, u64: 8, 0x7ff8_0000_0000_0000;
 }
 

@@ -1,0 +1,291 @@
+//! An Arrow column as its values lie, and columns made of values.
+
+use crate::types::ColumnType;
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowPrimitiveType, Date32Type, Decimal128Type, Float32Type, Float64Type, Int8Type, Int16Type,
+    Int32Type, Int64Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, BooleanArray, FixedSizeBinaryArray,
+    PrimitiveArray, StringArray, StringViewArray,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{ArrowError, DataType, TimeUnit};
+use siltstone_base::{Error, Result};
+use std::sync::Arc;
+
+/// Values without their nulls.
+pub(crate) enum Lying<'a> {
+    Boolean(&'a BooleanBuffer),
+    I8(&'a [i8]),
+    I16(&'a [i16]),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    U8(&'a [u8]),
+    U16(&'a [u16]),
+    U32(&'a [u32]),
+    U64(&'a [u64]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    I128(&'a [i128]),
+    /// So many bytes each, one behind the other.
+    Fixed(usize, &'a [u8]),
+    Bytes(Strings<'a>),
+}
+
+/// Values of any length.
+pub(crate) enum Strings<'a> {
+    Small(&'a [i32], &'a [u8]),
+    Large(&'a [i64], &'a [u8]),
+    Texts(&'a StringViewArray),
+    Views(&'a BinaryViewArray),
+}
+
+/// The strings between these ends.
+pub(crate) fn between<'a, O: Copy + TryInto<usize>>(
+    ends: &'a [O],
+    bytes: &'a [u8],
+) -> impl Iterator<Item = &'a [u8]> {
+    let place = |end: O| end.try_into().unwrap_or(usize::MAX);
+    ends.windows(2).map(move |pair| match pair {
+        [start, end] => bytes.get(place(*start)..place(*end)).unwrap_or_default(),
+        _ => &[],
+    })
+}
+
+/// Evaluates an expression in which `$values` iterates over the strings, those under a null too.
+macro_rules! with_strings {
+    ($strings:expr, $values:ident => $done:expr) => {
+        match $strings {
+            $crate::column::Strings::Small(ends, bytes) => {
+                let $values = $crate::column::between(ends, bytes);
+                $done
+            }
+            $crate::column::Strings::Large(ends, bytes) => {
+                let $values = $crate::column::between(ends, bytes);
+                $done
+            }
+            $crate::column::Strings::Texts(array) => {
+                let $values = array.iter().map(|text| text.unwrap_or_default().as_bytes());
+                $done
+            }
+            $crate::column::Strings::Views(array) => {
+                let $values = array.iter().map(Option::unwrap_or_default);
+                $done
+            }
+        }
+    };
+}
+pub(crate) use with_strings;
+
+/// What of a column is encoded.
+pub(crate) struct Given<'a> {
+    pub(crate) values: Lying<'a>,
+    pub(crate) nulls: Option<&'a NullBuffer>,
+    /// Bytes of a value that has always as many.
+    pub(crate) width: Option<usize>,
+    /// Of a decimal: the least number that is too large.
+    bound: Option<i128>,
+}
+
+/// What else a column must be, for a text that names it.
+pub(crate) struct Place<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) column_type: &'a ColumnType,
+    pub(crate) nullable: bool,
+    pub(crate) rows: usize,
+}
+
+impl<'a> Given<'a> {
+    /// The values of `array`, which is to be put at `place`.
+    ///
+    /// # Errors
+    /// Invalid for another type or length, for nulls where there may be none, and for decimals
+    /// with more digits than their type has. Unsupported for types that no column has.
+    pub(crate) fn of(array: &'a ArrayRef, place: &Place<'_>) -> Result<Given<'a>> {
+        let invalid = |text: &str| Err(Error::invalid(text).with("column", place.name));
+        let given = ColumnType::of(array.data_type())?;
+        if !place.column_type.takes(&given) {
+            let wrong = invalid("the column has another type than the schema says: cast it");
+            return wrong
+                .map_err(|error| error.with("type", given).with("schema", place.column_type));
+        }
+        if array.len() != place.rows {
+            return invalid("the columns differ in length");
+        }
+        let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
+        if let Some(nulls) = nulls.filter(|_| !place.nullable) {
+            let row = nulls.iter().position(|valid| !valid).unwrap_or_default();
+            let wrong = invalid("the column has a null, and its schema says not null");
+            return wrong.map_err(|error| error.with("row", row));
+        }
+        let bound = match place.column_type {
+            ColumnType::Decimal { precision, .. } => Some(10i128.pow(u32::from(*precision))),
+            _ => None,
+        };
+        let width = place.column_type.width();
+        let given = Given { values: lying(array), nulls, width, bound };
+        given.check_bound().map_err(|error| error.with("column", place.name))?;
+        Ok(given)
+    }
+
+    /// Arrow lets a decimal have more digits than its type says.
+    fn check_bound(&self) -> Result<()> {
+        let (Lying::I128(values), Some(bound)) = (&self.values, self.bound) else { return Ok(()) };
+        let beyond = |(row, value): (usize, &i128)| {
+            (value.unsigned_abs() >= bound.unsigned_abs()) && self.is_valid(row)
+        };
+        match values.iter().enumerate().position(beyond) {
+            None => Ok(()),
+            Some(row) => {
+                let text = "a decimal has more digits than its type: widen it";
+                Err(Error::invalid(text).with("row", row))
+            }
+        }
+    }
+
+    fn is_valid(&self, row: usize) -> bool {
+        self.nulls.is_none_or(|nulls| nulls.is_valid(row))
+    }
+}
+
+/// The values of an array whose type was checked.
+fn lying(array: &ArrayRef) -> Lying<'_> {
+    fn primitive<T: ArrowPrimitiveType>(array: &ArrayRef) -> &[T::Native] {
+        array.as_primitive::<T>().values()
+    }
+    match array.data_type() {
+        DataType::Boolean => Lying::Boolean(array.as_boolean().values()),
+        DataType::Int8 => Lying::I8(primitive::<Int8Type>(array)),
+        DataType::Int16 => Lying::I16(primitive::<Int16Type>(array)),
+        DataType::Int32 => Lying::I32(primitive::<Int32Type>(array)),
+        DataType::Date32 => Lying::I32(primitive::<Date32Type>(array)),
+        DataType::Int64 => Lying::I64(primitive::<Int64Type>(array)),
+        DataType::Timestamp(unit, _) => Lying::I64(match unit {
+            TimeUnit::Second => primitive::<TimestampSecondType>(array),
+            TimeUnit::Millisecond => primitive::<TimestampMillisecondType>(array),
+            TimeUnit::Microsecond => primitive::<TimestampMicrosecondType>(array),
+            TimeUnit::Nanosecond => primitive::<TimestampNanosecondType>(array),
+        }),
+        DataType::UInt8 => Lying::U8(primitive::<UInt8Type>(array)),
+        DataType::UInt16 => Lying::U16(primitive::<UInt16Type>(array)),
+        DataType::UInt32 => Lying::U32(primitive::<UInt32Type>(array)),
+        DataType::UInt64 => Lying::U64(primitive::<UInt64Type>(array)),
+        DataType::Float32 => Lying::F32(primitive::<Float32Type>(array)),
+        DataType::Float64 => Lying::F64(primitive::<Float64Type>(array)),
+        DataType::Decimal128(..) => Lying::I128(primitive::<Decimal128Type>(array)),
+        DataType::FixedSizeBinary(bytes) => {
+            let array = array.as_fixed_size_binary();
+            Lying::Fixed(usize::try_from(*bytes).unwrap_or_default(), array.value_data())
+        }
+        DataType::Utf8 => {
+            let array = array.as_string::<i32>();
+            Lying::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
+        }
+        DataType::Binary => {
+            let array = array.as_binary::<i32>();
+            Lying::Bytes(Strings::Small(array.value_offsets(), array.value_data()))
+        }
+        DataType::LargeUtf8 => {
+            let array = array.as_string::<i64>();
+            Lying::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
+        }
+        DataType::LargeBinary => {
+            let array = array.as_binary::<i64>();
+            Lying::Bytes(Strings::Large(array.value_offsets(), array.value_data()))
+        }
+        DataType::Utf8View => Lying::Bytes(Strings::Texts(array.as_string_view())),
+        _ => Lying::Bytes(Strings::Views(array.as_binary_view())),
+    }
+}
+
+/// An array that Arrow refuses to make of what was read: Corruption, since lengths are right by
+/// construction and what remains is text that is no UTF-8.
+fn made<A: Array + 'static>(array: Result<A, ArrowError>) -> Result<ArrayRef> {
+    let text = "the bytes are no values of the column's type";
+    array
+        .map(|array| Arc::new(array) as ArrayRef)
+        .map_err(|error| Error::corruption(text).caused_by(error))
+}
+
+/// A column of numbers.
+pub(crate) fn numbers<T: ArrowPrimitiveType>(
+    values: Vec<T::Native>,
+    nulls: Option<NullBuffer>,
+    column_type: &ColumnType,
+) -> Result<ArrayRef> {
+    let array = PrimitiveArray::<T>::try_new(values.into(), nulls);
+    made(array.map(|array| array.with_data_type(column_type.arrow())))
+}
+
+/// A column of counts since 1970.
+pub(crate) fn timestamps(
+    values: Vec<i64>,
+    nulls: Option<NullBuffer>,
+    unit: TimeUnit,
+    column_type: &ColumnType,
+) -> Result<ArrayRef> {
+    match unit {
+        TimeUnit::Second => numbers::<TimestampSecondType>(values, nulls, column_type),
+        TimeUnit::Millisecond => numbers::<TimestampMillisecondType>(values, nulls, column_type),
+        TimeUnit::Microsecond => numbers::<TimestampMicrosecondType>(values, nulls, column_type),
+        TimeUnit::Nanosecond => numbers::<TimestampNanosecondType>(values, nulls, column_type),
+    }
+}
+
+/// A column of truth values.
+pub(crate) fn booleans(values: Vec<bool>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    Ok(Arc::new(BooleanArray::new(values.into(), nulls)))
+}
+
+/// A column of strings of one length.
+pub(crate) fn fixed(bytes: i32, values: Vec<u8>, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    made(FixedSizeBinaryArray::try_new(bytes, Buffer::from_vec(values), nulls))
+}
+
+/// Strings on their way into a column.
+pub(crate) struct Growing {
+    pub(crate) bytes: Vec<u8>,
+    ends: Vec<i32>,
+}
+
+impl Growing {
+    pub(crate) fn new(rows: usize) -> Self {
+        let mut ends = Vec::with_capacity(rows + 1);
+        ends.push(0);
+        Growing { bytes: Vec::new(), ends }
+    }
+
+    /// Ends a row with what was appended to `bytes`.
+    ///
+    /// # Errors
+    /// Invalid past 2 GiB.
+    #[inline]
+    pub(crate) fn end(&mut self) -> Result<()> {
+        let Ok(end) = i32::try_from(self.bytes.len()) else {
+            let text = "a column of these rows has over 2 GiB: decode fewer at a time";
+            return Err(Error::invalid(text));
+        };
+        self.ends.push(end);
+        Ok(())
+    }
+
+    /// The column.
+    ///
+    /// # Errors
+    /// Corruption for text that is no UTF-8.
+    pub(crate) fn column(
+        self,
+        column_type: &ColumnType,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
+        let ends = OffsetBuffer::new(ScalarBuffer::from(self.ends));
+        let bytes = Buffer::from_vec(self.bytes);
+        match column_type {
+            ColumnType::String => made(StringArray::try_new(ends, bytes, nulls)),
+            _ => made(BinaryArray::try_new(ends, bytes, nulls)),
+        }
+    }
+}
