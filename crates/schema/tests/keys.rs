@@ -131,7 +131,10 @@ fn one_binary_column_is_its_own_bytes() {
     let texts = ["a", "a string that is longer than a view"];
     let schema = one(KeyColumn::new("k", ColumnType::String).not_null());
     let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts));
-    assert_eq!(encoded(&schema, &[views.clone()]), texts.map(|text| text.as_bytes().to_vec()));
+    assert_eq!(
+        encoded(&schema, std::slice::from_ref(&views)),
+        texts.map(|text| text.as_bytes().to_vec())
+    );
     assert_eq!(encoded(&schema, &[views.slice(1, 1)]), [texts[1].as_bytes().to_vec()]);
 }
 
