@@ -263,7 +263,7 @@ impl CloneMaker<'_> {
             commit_time: log.commit_time,
             keys: (None, None),
         };
-        let tables = compose(&[source]).map_err(Error::from)?;
+        let tables = compose(&[source])?;
         let fill = CloneEdit::Fill {
             pins: pins(state),
             timeline: TimelineId(env.random_u128()),
