@@ -133,10 +133,12 @@ def test_parts_come_back(parts) -> None:
 
 
 @given(TUPLE, TUPLE, st.integers(0, 3))
+@example((True,), (True, None), 2)
 def test_a_range_holds_what_begins_with_its_parts(parts, other, cut) -> None:
-    start, end = prefix_range(*parts[:cut])
+    prefix = parts[:cut]
+    start, end = prefix_range(*prefix)
     assert start <= pack(*parts) < end
-    begins = ordered(other)[:cut] == ordered(parts[:cut])
+    begins = ordered(other)[: len(prefix)] == ordered(prefix)
     assert (start <= pack(*other) < end) == begins
 
 
