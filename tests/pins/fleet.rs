@@ -124,7 +124,12 @@ fn a_compaction_is_taken_up_when_it_suits() {
 }
 
 fn small() -> Options {
-    Options { max_memtable_bytes: 64 << 10, l0_sst_size_bytes: 64 << 10, ..options() }
+    Options {
+        max_memtable_bytes: 64 << 10,
+        l0_sst_size_bytes: 64 << 10,
+        max_batch_bytes: 4 << 10,
+        ..options()
+    }
 }
 
 /// About so many KiB in the log, in objects of their own.

@@ -124,7 +124,11 @@ def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
 
 
 def test_the_log_in_a_readers_memory_is_bounded(written: str) -> None:
-    small = {"max_memtable_bytes": 65_536, "l0_sst_size_bytes": 65_536}
+    small = {
+        "max_memtable_bytes": 65_536,
+        "l0_sst_size_bytes": 65_536,
+        "max_batch_bytes": 4096,
+    }
     with siltstone.open(written) as db:
         for n in range(200):
             db.put(str(n).encode(), bytes(2000)).wait()

@@ -52,6 +52,7 @@ impl Yields {
 }
 
 /// Where rows come from.
+#[expect(clippy::large_enum_variant, reason = "nearly all are scans, and each row asks one")]
 pub(crate) enum Pull {
     /// A scan of a database or a part.
     Scan(siltstone::Scan),

@@ -205,7 +205,7 @@ impl PinnedRows {
     /// None yet, on the tables of `manifest`.
     fn on(manifest: &Manifest, options: &Options) -> PinnedRows {
         let flushed = manifest.flushed_seq;
-        PinnedRows { rows: LogRows::at_most(options.max_memtable_bytes), flushed, seq: flushed }
+        PinnedRows { rows: LogRows::of(options), flushed, seq: flushed }
     }
 
     /// Reads the WAL objects of `checkpoint`, in order.

@@ -110,7 +110,7 @@ impl Follower {
             requests: ManifestRequests::new(&objects),
             objects,
             bodies: BTreeMap::new(),
-            rows: LogRows::at_most(options.max_memtable_bytes),
+            rows: LogRows::of(options),
             whole_from: Seq::NONE,
             last_seq: Seq::NONE,
             version: None,

@@ -1,6 +1,7 @@
 //! Rows of the log that a reader holds in memory: as many as `max_memtable_bytes` allows.
 
 use crate::manifests::replay::insert_rows;
+use crate::options::Options;
 use siltstone_base::{Error, Result, Seq};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;
@@ -14,13 +15,17 @@ pub(crate) struct LogRows {
     /// Newest first; never empty.
     segments: Vec<Arc<Memtable>>,
     most: usize,
+    /// What a writer of the same options may go over that by: the batch that it admitted last.
+    batch: usize,
 }
 
 impl LogRows {
-    /// None yet, and `most` bytes of them at most: beyond that come one object, since no object is
-    /// too much, and one memtable, whose older rows tables may have as well.
-    pub(crate) fn at_most(most: usize) -> LogRows {
-        LogRows { segments: vec![Arc::default()], most }
+    /// None yet, and at most as many bytes as a writer of these options may have in memory. Beyond
+    /// that come one object, since no object is too much, and one memtable, whose older rows tables
+    /// may have as well.
+    pub(crate) fn of(options: &Options) -> LogRows {
+        let (most, batch) = (options.max_memtable_bytes, options.max_batch_bytes);
+        LogRows { segments: vec![Arc::default()], most, batch }
     }
 
     /// Puts the rows of `body` above `flushed` on top; as [`insert_rows`].
@@ -61,7 +66,8 @@ impl LogRows {
 
     /// Whether nothing more is to be read before something goes, with so many bytes under way.
     pub(crate) fn is_full(&self, under_way: usize) -> bool {
-        self.bytes().saturating_add(under_way) >= self.most.saturating_add(self.segment())
+        let most = self.most.saturating_add(self.batch).saturating_add(self.segment());
+        self.bytes().saturating_add(under_way) >= most
     }
 
     /// Whether memory is a reason to take newer tables up.

@@ -34,8 +34,8 @@ const READ_AHEAD: usize = 32;
 const FOLDERS: [&str; 5] =
     [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
 
-/// How often a boundary is tried on a store that is full, and the pause between: what takes the last
-/// block while it is being written gives it back when it fails.
+/// How often a boundary is tried on a store that is full, and the pause between: what takes the
+/// last block while it is being written gives it back when it fails.
 const TRIES_FOR_ROOM: u32 = 8;
 const PAUSE_FOR_ROOM: Duration = Duration::from_millis(25);
 

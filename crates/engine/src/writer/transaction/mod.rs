@@ -198,8 +198,8 @@ impl Transaction {
         read::get_many(&self.0.writer.context, pin, keys)
     }
 
-    /// About how much a range holds, by metadata alone: as it was when the transaction began, without
-    /// what it wrote. It is an estimate, so a commit does not depend on it.
+    /// About how much a range holds, by metadata alone: as it was when the transaction began,
+    /// without what it wrote. It is an estimate, so a commit does not depend on it.
     ///
     /// # Errors
     /// Closed once it is over; those of the awaited part.
