@@ -162,30 +162,30 @@ def clone(
     :param parent: the other database. A writer may be at work there.
     :param checkpoint: a checkpoint of the parent, its id, or its name, to begin with; None: with
         everything that is durable now, in tables or in the WAL.
-    :param start: the first key to take over; not built yet, like `end`, and several parents.
-    :param end: the key before which to stop.
+    :param start: the first key to take over; None: from the first one. Nothing is read or written
+        for it: the clone's tables show their part, and its compaction rewrites them.
+    :param end: the key before which to stop; None: after the last one.
     :raises NotFound: there is no database at `parent`, or it was destroyed.
     :raises Conflict: another database stands at `url`; the text says which.
     :raises Expired: the checkpoint is gone, or its time is over.
-    :raises Unsupported: the parent is in a place that the clone cannot share tables with; a part of
-        a parent, or several parents.
-    :raises Invalid, Denied, Unavailable, Timeout, Corruption: as their texts say.
+    :raises Unsupported: the parent is in a place that the clone cannot share tables with; several
+        parents, which are not built yet.
+    :raises Invalid: a start that is not below the end.
+    :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
     """
-    parents = _parents(parent, checkpoint, start, end)
+    parents = _parents(parent, checkpoint)
     _native.clone(_text(url), parents, (start, end), _store(store_options))
 
 
 def _parents(
     parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
     checkpoint: CheckpointLike | None,
-    start: bytes | None,
-    end: bytes | None,
 ) -> list[tuple[str, CheckpointLike | None]]:
     """What the compiled part takes."""
-    if start is not None or end is not None:
-        raise _not_built("clone(start=…)")
     if isinstance(parent, (str, os.PathLike)):
         return [(_text(parent), checkpoint)]
+    if len(parent) != 1:
+        raise _not_built("clone(parent=[…])")
     pairs = (one if isinstance(one, tuple) else (one, checkpoint) for one in parent)
     return [(_text(url), at) for url, at in pairs]
 

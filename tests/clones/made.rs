@@ -157,3 +157,28 @@ fn requests_do_not_grow_with_the_tables() {
         assert!(found[0] < 200, "{found:?}");
     });
 }
+
+/// K7: two halves of one parent, compacted on their own, are what it was.
+#[test]
+fn a_clone_of_a_range_has_what_lies_in_it() {
+    run("ranges", async |places| {
+        let parent = places.parent("parent").await;
+        let rows = parents_rows();
+        let cut = rows[rows.len() / 2].0.clone();
+        let mut seen = Vec::new();
+        for (name, start, end) in [("left", None, Some(&cut)), ("right", Some(&cut), None)] {
+            let env = places.env(name);
+            let part = CloneParent { start: start.cloned(), end: end.cloned(), ..of(&parent) };
+            admin::clone(&env, std::slice::from_ref(&part), &options()).await.unwrap();
+            let other = CloneParent { start: None, end: None, ..part };
+            let refused = admin::clone(&env, &[other], &options()).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict);
+            let before = read(&env).await.unwrap();
+            compact(&env).await.unwrap();
+            assert_eq!(read(&env).await.unwrap(), before);
+            assert!(manifest(&env).await.tables().all(|table| !table.is_cut()));
+            seen.extend(before);
+        }
+        assert_eq!(seen, rows);
+    });
+}

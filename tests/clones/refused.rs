@@ -38,8 +38,10 @@ fn what_is_no_parent_is_told() {
         let asked = CloneParent { checkpoint, ..of(&parent) };
         let gone = admin::clone(&env, &[asked], &options()).await.unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::Expired);
-        let part = CloneParent { end: Some(key(3)), ..of(&parent) };
-        for parents in [vec![part], vec![of(&parent), of(&nowhere)], vec![]] {
+        let part = CloneParent { start: Some(key(3)), end: Some(key(3)), ..of(&parent) };
+        let nothing = admin::clone(&env, &[part], &options()).await.unwrap_err();
+        assert_eq!(nothing.kind(), ErrorKind::Invalid, "{nothing}");
+        for parents in [vec![of(&parent), of(&nowhere)], vec![]] {
             let refused = admin::clone(&env, &parents, &options()).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
         }

@@ -121,8 +121,36 @@ def test_refusals_have_words(places, tmp_path: Path) -> None:
         siltstone.clone(places("clone"), parent=places("parent"))
     with pytest.raises(siltstone.Unsupported, match="parent"):
         siltstone.clone(places("x"), parent=[places("parent"), (places("other"), None)])
-    with pytest.raises(siltstone.Unsupported, match="start"):
-        siltstone.clone(places("x"), parent=places("parent"), end=b"a")
+    with pytest.raises(siltstone.Invalid, match="end"):
+        siltstone.clone(places("x"), parent=places("parent"), start=b"b", end=b"a")
+
+
+def test_a_database_is_split_in_two(places) -> None:
+    """Rows, range deletes across the cut, and what each half does afterwards."""
+    fill(places("parent"))
+    with siltstone.open(places("parent")) as db:
+        db.delete_range(b"030", b"070")
+        db.put_many([b"040", b"060"], [b"new"] * 2)
+        whole = dict(db.items())
+    siltstone.clone(places("low"), parent=places("parent"), end=b"050")
+    asyncio.run(siltstone.aio.clone(places("high"), parent=places("parent"), start=b"050"))
+    with pytest.raises(siltstone.Conflict):
+        siltstone.clone(places("low"), parent=places("parent"), end=b"051")
+    low = {key: value for key, value in whole.items() if key < b"050"}
+    high = {key: value for key, value in whole.items() if key >= b"050"}
+    for _ in range(2):
+        assert rows(places("low")) == low
+        assert rows(places("high")) == high
+        for half, cut in (("low", b"055"), ("high", b"045")):
+            with siltstone.open(places(half)) as db:
+                assert db.get(cut) is None
+                db.compact()
+            assert admin.verify(places(half)).problem_count == 0
+    with siltstone.open(places("low")) as db:
+        db[b"055"] = b"its own"
+        assert db[b"055"] == b"its own"
+    assert rows(places("parent")) == whole
+    assert rows(places("high")) == high
 
 
 def test_awaited(places) -> None:

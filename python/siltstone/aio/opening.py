@@ -91,7 +91,7 @@ async def clone(
     """As `siltstone.clone`: a database at `url` that begins with what another one holds, and copies
     none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
     """
-    parents = _parents(parent, checkpoint, start, end)
+    parents = _parents(parent, checkpoint)
     await _native.begin_clone(_text(url), parents, (start, end), _store(store_options))
 
 

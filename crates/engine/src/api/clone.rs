@@ -17,6 +17,7 @@ use siltstone_bloom::key_hash;
 use siltstone_manifest::clone::{
     CloneSource, begun, compose, entries, named_ancestors, next_step, pins,
 };
+use siltstone_manifest::compose::VisibleRange;
 use siltstone_manifest::{
     Ancestor, CheckpointName, CheckpointOwner, CloneEdit, CloneStep, Edit, Manifest, NewCheckpoint,
     PinEdit,
@@ -58,9 +59,9 @@ pub async fn clone(env: &Env, parents: &[CloneParent], options: &Options) -> Res
     let [parent] = parents else {
         return Err(Error::unsupported("a clone of several parents is not built yet"));
     };
-    if parent.start.is_some() || parent.end.is_some() {
-        return Err(Error::unsupported("a clone of a range of keys is not built yet"));
-    }
+    let bounds = [&parent.start, &parent.end].map(|key| key.clone().map(Into::into));
+    let [start, end] = bounds;
+    VisibleRange { start, end }.check()?;
     let limit = options.deadline;
     let there = Objects { env: parent.env.clone(), limit };
     let location = parent.env.store.location().ok_or_else(|| {
@@ -84,7 +85,14 @@ pub async fn clone(env: &Env, parents: &[CloneParent], options: &Options) -> Res
 fn request(parent: DatabaseId, location: &str, asked: &CloneParent) -> RequestId {
     let checkpoint = asked.checkpoint.as_ref().map(ToString::to_string).unwrap_or_default();
     let (parent, location) = (parent.0.to_be_bytes(), location.as_bytes());
-    let text = [parent.as_slice(), location, &[0], checkpoint.as_bytes()].concat();
+    // A key may hold any bytes: its length comes before it.
+    let bound = |key: &Option<Vec<u8>>| match key {
+        None => vec![0],
+        Some(key) => [&[1], (key.len() as u64).to_be_bytes().as_slice(), key].concat(),
+    };
+    let (start, end) = (bound(&asked.start), bound(&asked.end));
+    let text = [parent.as_slice(), location, &[0], checkpoint.as_bytes(), &[0], &start, &end];
+    let text = text.concat();
     let half = |which: u8| u128::from(key_hash(&[&[which], text.as_slice()].concat()));
     RequestId((half(1) << 64) | half(2))
 }
@@ -261,7 +269,7 @@ impl CloneMaker<'_> {
             log: &log.tables,
             last_seq: log.last_seq,
             commit_time: log.commit_time,
-            keys: (None, None),
+            keys: (self.parent.start.as_deref(), self.parent.end.as_deref()),
         };
         let tables = compose(&[source])?;
         let fill = CloneEdit::Fill {
