@@ -107,7 +107,12 @@ async fn compact(env: Env, workers: usize) -> Result<()> {
 
 async fn collect(env: Env) -> Result<()> {
     let second = Duration::from_secs(1);
-    let options = GcOptions { min_age: Duration::ZERO, interval: second, deadline: second };
+    let options = GcOptions {
+        min_age: Duration::ZERO,
+        db_delete_grace: second,
+        interval: second,
+        deadline: second,
+    };
     siltstone::gc::once(&env, &options, false).await.map(drop)
 }
 

@@ -67,6 +67,7 @@ __all__ = [
     "__version__",
     "at_exit",
     "begin_clone",
+    "begin_destroy",
     "begin_open",
     "begin_open_reader",
     "check_group",
@@ -75,6 +76,7 @@ __all__ = [
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
+    "destroy",
     "error_kinds",
     "error_of_kind",
     "gc",
@@ -90,11 +92,14 @@ __all__ = [
     "pack",
     "prefix_range",
     "refresh_checkpoint",
+    "restore",
     "run_compactor",
     "run_gc",
+    "seq_at",
     "stat_table",
     "unpack",
     "verify",
+    "versions",
 ]
 
 __version__: str
@@ -891,6 +896,10 @@ def begin_clone(
     store_options: dict[str, str | int | bool],
 ) -> Pending[None]:
     """`clone`, to be awaited."""
+def begin_destroy(
+    url: str, soft: bool, store_options: dict[str, str | int | bool]
+) -> Pending[None]:
+    """`destroy`, to be awaited."""
 
 def begin_open(
     url: str,
@@ -1260,6 +1269,14 @@ def refresh_checkpoint(
 def delete_checkpoint(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...
+def restore(
+    url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
+) -> None: ...
+def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...
+def versions(
+    url: str, store_options: dict[str, str | int | bool]
+) -> list[tuple[int, int, int]]: ...
+def destroy(url: str, soft: bool, store_options: dict[str, str | int | bool]) -> None: ...
 def list_checkpoints(url: str, store_options: dict[str, str | int | bool]) -> list[Checkpoint]: ...
 def operator_names() -> list[str]:
     """The names of the built-in merge operators."""
@@ -1277,12 +1294,14 @@ def gc(
     store_options: dict[str, str | int | bool],
     dry_run: bool,
     min_age: float | timedelta | None,
+    db_delete_grace: float | timedelta | None,
     progress: Callable[[int, int], object] | None,
 ) -> dict[str, Any]: ...
 def run_gc(
     urls: list[str],
     store_options: dict[str, str | int | bool],
     min_age: float | timedelta | None,
+    db_delete_grace: float | timedelta | None,
     interval: float | timedelta | None,
     tell: Callable[[str, dict[str, Any] | Exception | str], object],
 ) -> None: ...

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from siltstone import _native, showing
-from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
+from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
@@ -24,6 +24,7 @@ __all__ = [
     "Problem",
     "Report",
     "Stays",
+    "Version",
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
@@ -37,7 +38,9 @@ __all__ = [
     "restore",
     "run_compactor",
     "run_gc",
+    "seq_at",
     "verify",
+    "versions",
 ]
 
 
@@ -264,9 +267,67 @@ def verify(
     return Report(problems=problems, orphans=orphans, **found)
 
 
-def restore(url: Url, checkpoint: object, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.restore")
+def restore(
+    url: Url, checkpoint: CheckpointLike, *, store_options: StoreOptionsSource | None = None
+) -> None:
+    """Makes a checkpoint the current state of the database again. No table is copied.
+
+    Whoever writes to it is ended first (`Fenced`); what was written since the checkpoint is undone,
+    for whoever opens it from now on. Checkpoints stay, later ones too: make one before, and the
+    restore can be undone. Readers that follow end with Expired, unless they were opened with the
+    option `follow_restores`; readers at a checkpoint go on.
+
+    :param checkpoint: the checkpoint, its id, or its name.
+    :raises NotFound: there is no database here.
+    :raises Expired: the checkpoint is gone.
+    :raises Fenced: somebody opened the database for writing meanwhile.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say; where the
+        outcome is not known they say so, and the call can be repeated.
+    """
+    _native.restore(_text(url), _store(store_options), checkpoint)
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A state of the database that is still kept: ``open_reader(url, version=…)`` reads it."""
+
+    id: int
+    """The number of its manifest."""
+    time: datetime
+    """When the store took the manifest."""
+    seq: int
+    """The last sequence number in its tables."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON: the time as text of ISO 8601."""
+        return {"id": self.id, "time": self.time.isoformat(), "seq": self.seq}
+
+
+def versions(url: Url, *, store_options: StoreOptionsSource | None = None) -> list[Version]:
+    """The versions that are kept, oldest first. Only a checkpoint keeps one for good; the others go
+    with the collector's grace period.
+
+    :raises NotFound: there is no database here.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    """
+    found = _native.versions(_text(url), _store(store_options))
+    return [Version(id, moment(millis), seq) for id, millis, seq in found]
+
+
+def seq_at(url: Url, time: datetime, *, store_options: StoreOptionsSource | None = None) -> int:
+    """The last sequence number that was committed by `time`: exactly, as far back as the log
+    reaches; before that, the last one in the tables of the newest version that is all that old.
+
+    :param time: an aware datetime.
+    :raises TypeError: for a datetime without a time zone.
+    :raises NotFound: there is no database here.
+    :raises Expired: nothing that is kept reaches back so far.
+    :raises Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
+    """
+    if not isinstance(time, datetime) or time.utcoffset() is None:
+        raise TypeError("time is a datetime with a time zone: datetime.now(UTC)")
+    millis = max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
+    return _native.seq_at(_text(url), _store(store_options), millis)
 
 
 def export(url: Url, to: Url, **_: object) -> NoReturn:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from siltstone.exceptions import Invalid
 
-__all__ = ["Checkpoint", "CheckpointLike", "asked_for", "name_of", "read_at"]
+__all__ = ["Checkpoint", "CheckpointLike", "asked_for", "moment", "name_of", "read_at"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,8 +54,8 @@ class Checkpoint:
         return cls(
             UUID(id),
             manifest_id,
-            _moment(created_ms),
-            None if expires_ms is None else _moment(expires_ms),
+            moment(created_ms),
+            None if expires_ms is None else moment(expires_ms),
             name,
             metadata,
             None if source is None else UUID(source),
@@ -128,8 +128,8 @@ def read_at(checkpoint: CheckpointLike | None, version: int | None) -> str | int
     return version if checkpoint is None else name_of(checkpoint)
 
 
-def _moment(millis: int) -> datetime:
-    """Beyond what Python's dates hold it is as good as the last of them."""
+def moment(millis: int) -> datetime:
+    """A time of the compiled part; beyond what dates hold it is as good as the last of them."""
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:

@@ -29,6 +29,7 @@ from siltstone.cli_checkpoints import (
 )
 from siltstone.cli_clone import clone
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
+from siltstone.cli_ending import destroy, restore, versions
 from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
 
@@ -414,6 +415,9 @@ for _command in (
     delete_checkpoint,
     list_checkpoints,
     clone,
+    destroy,
+    restore,
+    versions,
 ):
     main.add_command(_command)
 

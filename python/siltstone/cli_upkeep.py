@@ -53,20 +53,33 @@ def _min_age(command: _F) -> _F:
     return click.option("--min-age", type=Span(), help=text)(command)
 
 
+def _db_delete_grace(command: _F) -> _F:
+    text = "How long a database that was destroyed softly is left as it is. By default 1day."
+    return click.option("--db-delete-grace", type=Span(), help=text)(command)
+
+
 @click.command(
     epilog=_example("example.db gc --dry-run", "s3://bucket/db gc --min-age 1h --json | jq .total")
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; list what would go, and why.")
 @_min_age
+@_db_delete_grace
 @_as_json
 @click.pass_obj
-def gc(session: Place, dry_run: bool, min_age: float | None, as_json: bool) -> None:
+def gc(
+    session: Place,
+    dry_run: bool,
+    min_age: float | None,
+    db_delete_grace: float | None,
+    as_json: bool,
+) -> None:
     """Deletes what nobody names any more, once; exits with 1 when a delete did not succeed."""
     with _progress("gc", "objects") as progress:
         report = siltstone.admin.gc(
             session.url,
             dry_run=dry_run,
             min_age=min_age,
+            db_delete_grace=db_delete_grace,
             store_options=session.store_options,
             progress=progress,
         )
@@ -102,6 +115,7 @@ def _gc_rows(report: siltstone.admin.GcReport) -> Iterable[tuple[str, Any]]:
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--interval", type=Span(), help="Time between two looks. By default 5min.")
 @_min_age
+@_db_delete_grace
 @_as_json
 @click.pass_obj
 def run_gc(
@@ -109,6 +123,7 @@ def run_gc(
     urls: tuple[str, ...],
     interval: float | None,
     min_age: float | None,
+    db_delete_grace: float | None,
     as_json: bool,
 ) -> None:
     """Collects garbage in every URL, and in that of --path, until it is stopped or all are gone.
@@ -144,6 +159,7 @@ def run_gc(
         siltstone.admin.run_gc(
             given,
             min_age=min_age,
+            db_delete_grace=db_delete_grace,
             interval=interval,
             store_options=session.store_options,
             on_round=on_round,

@@ -134,6 +134,7 @@ def gc(
     *,
     dry_run: bool = False,
     min_age: float | timedelta | None = None,
+    db_delete_grace: float | timedelta | None = None,
     store_options: StoreOptionsSource | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> GcReport:
@@ -144,6 +145,8 @@ def gc(
     :param min_age: grace period, in seconds: what was stored, or superseded, later than this ago by
         the store's clock stays. By default 300. With 0, readers that keep no checkpoint may lose
         the tables they read, and nobody else notices.
+    :param db_delete_grace: seconds for which a database that was destroyed softly is left as it is,
+        86,400 by default. Then, and once no checkpoint and no lease is left, all of it goes.
     :param progress: called a few times a second with the objects deleted and the objects that go,
         which is 0 until all of them are listed.
     :raises NotFound: there is no database here.
@@ -151,13 +154,15 @@ def gc(
         counted, and the others go on.
     :raises Invalid, Unavailable, Timeout, Corruption: as their texts say.
     """
-    return _report(_native.gc(_text(url), _store(store_options), dry_run, min_age, progress))
+    grace = db_delete_grace
+    return _report(_native.gc(_text(url), _store(store_options), dry_run, min_age, grace, progress))
 
 
 def run_gc(
     urls: Url | Iterable[Url],
     *,
     min_age: float | timedelta | None = None,
+    db_delete_grace: float | timedelta | None = None,
     interval: float | timedelta | None = None,
     store_options: StoreOptionsSource | None = None,
     on_round: Callable[[str, GcReport], object] | None = None,
@@ -169,6 +174,7 @@ def run_gc(
     pauses that double.
 
     :param min_age: as of `gc`.
+    :param db_delete_grace: as of `gc`.
     :param interval: seconds between two looks at a database, 300 by default. A look at one in which
         nothing has changed is five requests, a round some twenty and the deletes.
     :param store_options: for all of them.
@@ -191,4 +197,4 @@ def run_gc(
             on_error(url, event)
 
     texts = [_text(url) for url in given]
-    _native.run_gc(texts, _store(store_options), min_age, interval, tell)
+    _native.run_gc(texts, _store(store_options), min_age, db_delete_grace, interval, tell)

@@ -193,11 +193,24 @@ def _parents(
 def destroy(
     url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Not built yet: deletes a database.
+    """Ends a database and deletes what it holds: every table, the log, the manifests.
 
-    :raises Unsupported: always.
+    Whoever writes to it is ended first (`Fenced`), then one commit says that it is destroyed, and
+    from then on nobody opens it. A call that was interrupted is finished by the next one.
+    Afterwards a database can be made at the same place: nothing late of the old one reaches it. A
+    few objects without content stay, which say how far the numbers have come.
+
+    :param soft: leave the objects for a collector (`admin.gc`, `admin.run_gc`, `siltstone run-gc`),
+        which waits for `db_delete_grace`, a day by default, and for every checkpoint and lease.
+        Destroying it again without `soft` does not wait.
+    :raises NotFound: there is no database here.
+    :raises Conflict: clones, or checkpoints that somebody made and that have not expired, need what
+        it holds; it says which. Nobody was disturbed. With `soft` it is no reason.
+    :raises Fenced: somebody opened it for writing meanwhile.
+    :raises Denied: something could not be deleted; call it again once it can.
+    :raises Invalid, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
     """
-    raise _not_built("destroy")
+    _native.destroy(_text(url), soft, _store(store_options))
 
 
 def _reader_arguments(

@@ -40,6 +40,7 @@ class GcValues(TypedDict, total=False):
     interval: Seconds
     min_age: Seconds
     max_garbage_bytes: Bytes | None
+    db_delete_grace: Seconds
 
 
 class OptionValues(TypedDict, total=False):
@@ -56,6 +57,7 @@ class OptionValues(TypedDict, total=False):
     reader_checkpoint: bool
     checkpoint_lifetime: Seconds
     max_staleness: Seconds | None
+    follow_restores: bool
     max_batch_bytes: Bytes
     transaction_window_bytes: Bytes
     block_bytes: Bytes

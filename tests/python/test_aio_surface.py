@@ -56,7 +56,6 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
                 lambda: db.load([]),
                 lambda: db.ingest(1),
                 lambda: aio.clone("memory://x", parent=memory_url, start=b"a"),
-                lambda: aio.destroy("x"),
             ):
                 with pytest.raises(siltstone.Unsupported):
                     await call()

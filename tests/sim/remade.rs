@@ -5,6 +5,8 @@
 //! rule F7, at least every `manifest_poll_interval` while it writes. Until then it may acknowledge
 //! what nobody will ever read; afterwards it ends. The new database loses nothing by it, and nobody
 //! who opens it meets Corruption.
+//!
+//! Likewise where it was destroyed, by one process or by several at once, on any store.
 
 use crate::edges::successors_have_predecessors;
 use crate::world::rows_of;
@@ -115,11 +117,26 @@ async fn old_writer(sim: SimHandle, db: Database, old: Arc<Mutex<Old>>, mut rng:
     }
 }
 
+/// Destroys what is there, however often it takes.
+async fn destroyed(sim: &SimHandle, env: &Env) -> Result<(), Error> {
+    loop {
+        match siltstone::destroy(env, false, Duration::from_secs(10)).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Fenced || error.kind().is_transient() => {
+                sim.sleep(Duration::from_millis(100)).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
 struct Place {
     sim: Sim,
     bucket: Arc<Bucket>,
     rng: Rng,
     options: Options,
+    /// Whether it was destroyed; else somebody deleted all that a listing showed.
+    destroyed: bool,
     violations: Vec<String>,
 }
 
@@ -152,6 +169,24 @@ impl Place {
         self.bucket.book(Fault::Remade);
     }
 
+    /// Ends it as the engine does, at times beside a rival; whoever is fenced, or met with a store
+    /// that fails, begins again.
+    fn destroy(&mut self) -> Result<(), Error> {
+        if self.rng.chance(300) {
+            let (rival, env) = self.process();
+            let (sim, pause) = ((*self.sim).clone(), Duration::from_millis(self.rng.below(300)));
+            self.sim.spawn(rival, "rival", async move {
+                sim.sleep(pause).await;
+                drop(destroyed(&sim, &env).await);
+            });
+        }
+        let (process, env) = self.process();
+        let sim = (*self.sim).clone();
+        let ended = self.run(process, async move { destroyed(&sim, &env).await });
+        self.bucket.book(Fault::Remade);
+        ended
+    }
+
     fn pass(&self, millis: u64) {
         self.sim.run_for(Duration::from_millis(millis)).expect("time goes on");
     }
@@ -161,12 +196,13 @@ impl Place {
         let (process, env) = self.process();
         let (sim, options) = ((*self.sim).clone(), self.options.clone());
         let (mut rng, bucket) = (self.rng.clone(), Arc::clone(&self.bucket));
+        let destroyed = self.destroyed;
         self.run(process, async move {
             let db = loop {
                 match open_at_last(&sim, &env, &options).await {
                     // Under its old handle enough came together again to be a database, or one with
                     // holes (nothing of the new one is there yet): the rest is deleted as well.
-                    Err(error) if is_half_deleted(&error) => {
+                    Err(error) if is_half_deleted(&error) && !destroyed => {
                         let names = bucket.objects().into_iter().map(|(name, _)| name);
                         names.for_each(|name| {
                             bucket.remove(name);
@@ -230,14 +266,18 @@ impl Place {
     }
 }
 
-fn run(seed: u64) -> Vec<String> {
+fn run(seed: u64, destroyed: bool) -> Vec<String> {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 5_000_000, time: Duration::from_secs(3600) });
     let mut rng = sim.split_rng();
     let plan = plan(&mut rng);
     let options = options(&mut rng, plan.rate(Fault::ListStale) == 0);
     let bucket = Bucket::new(&sim, plan);
-    let mut place = Place { sim, bucket, rng, options, violations: Vec::new() };
+    if destroyed && rng.chance(500) {
+        // A folder, or memory: its handles outlive what was in it.
+        bucket.stays();
+    }
+    let mut place = Place { sim, bucket, rng, options, destroyed, violations: Vec::new() };
 
     let (process, env) = place.process();
     let (shared, how) = ((*place.sim).clone(), place.options.clone());
@@ -253,7 +293,13 @@ fn run(seed: u64) -> Vec<String> {
     if pauses {
         place.sim.pause(process);
     }
-    place.delete_everything();
+    if destroyed {
+        if let Err(error) = place.destroy() {
+            place.violations.push(format!("the destroyer: {error:?}"));
+        }
+    } else {
+        place.delete_everything();
+    }
     let rows = 5 + place.rng.below(30);
     let resumes_at = place.rng.below(4000);
     let (resume, sleeper) = ((*place.sim).clone(), (*place.sim).clone());
@@ -310,10 +356,20 @@ fn a_database_that_is_made_again_loses_nothing_to_the_one_before() {
         println!("off: nothing tells a handle yet that its database was replaced");
         return;
     }
+    all_seeds(false);
+}
+
+/// Rule D4.
+#[test]
+fn a_place_that_was_destroyed_is_used_again_and_nothing_late_reaches_it() {
+    all_seeds(true);
+}
+
+fn all_seeds(destroyed: bool) {
     let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("REMADE", 60));
     let mut failed = Vec::new();
     for seed in first..first + seeds {
-        let violations = run(seed);
+        let violations = run(seed, destroyed);
         if !violations.is_empty() {
             println!("seed {seed}:\n  {}", violations.join("\n  "));
             failed.push(seed);

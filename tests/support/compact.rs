@@ -30,6 +30,7 @@ pub async fn everything(env: &Env) -> Result<usize, Error> {
     let finish = FinishCompaction {
         epoch: state.compactor_epoch,
         job: JobId(env.random_u128()),
+        planned_on: state.id,
         add: merged(env, &state).await?.into_iter().collect(),
         destination: 0,
         retire: state.finished_jobs.iter().map(|done| done.job).collect(),

@@ -31,6 +31,7 @@ pub async fn round(env: &Env) -> Result<u64, Error> {
 /// No grace.
 pub const AT_ONCE: GcOptions = GcOptions {
     min_age: Duration::ZERO,
+    db_delete_grace: Duration::ZERO,
     interval: Duration::from_millis(1),
     deadline: Duration::from_secs(10),
 };

@@ -102,6 +102,28 @@ pub fn encode_boundary(
     seal(&Envelope::new(ObjectKind::Boundary, database, object, attempt), id, &[])
 }
 
+/// In the envelope of a boundary of manifests, among what a reader may ignore: nothing stands above
+/// it since the database was destroyed (rule D4).
+const EMPTIED: u32 = 1;
+
+/// The same of the boundary behind which all of a destroyed database's manifests lie.
+#[must_use]
+pub fn encode_last_boundary(
+    id: u64,
+    database: DatabaseId,
+    object: ObjectId,
+    attempt: AttemptId,
+) -> Bytes {
+    let envelope = Envelope::new(ObjectKind::Boundary, database, object, attempt);
+    seal(&Envelope { compatible: EMPTIED, ..envelope }, id, &[])
+}
+
+/// Whether a boundary says that its database was destroyed, and all of it is gone.
+#[must_use]
+pub fn says_emptied(boundary: &Envelope) -> bool {
+    boundary.compatible & EMPTIED != 0
+}
+
 /// Reads a boundary object: its head, and the id that its name must say.
 ///
 /// # Errors

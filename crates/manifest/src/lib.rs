@@ -42,8 +42,9 @@ mod testing;
 
 pub use clone::CloneStep;
 pub use edit::{
-    ClaimWriter, CloneEdit, Conflict, CoverVersions, Edit, FinishCompaction, FlushL0,
-    NewCheckpoint, PinEdit, Refusal, Release, UpdateCheckpoints, replay_point,
+    ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction, FlushL0,
+    NewCheckpoint, PinEdit, Refusal, Release, Restore, UpdateCheckpoints, bars_destroy, is_let_go,
+    replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

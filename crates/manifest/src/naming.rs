@@ -72,7 +72,8 @@ impl fmt::Display for CheckpointName {
 }
 
 /// The checkpoint was there, or was thought to be.
-pub(crate) fn gone(id: CheckpointId) -> Error {
+#[must_use]
+pub fn gone(id: CheckpointId) -> Error {
     Error::new(ErrorKind::Expired, "the checkpoint is gone; make a new one").with("checkpoint", id)
 }
 

@@ -192,6 +192,32 @@ rules! {
     /// L5: a table that is missing is judged by a look that comes after. Without it a reader that
     /// joined a lease while it was being revoked calls what was collected rightly a corruption.
     LookBeforeCorruption,
+    /// D1: a database is destroyed under an epoch whose opener has fenced and confirmed. Without it
+    /// the writer acknowledges on.
+    FenceBeforeDestroy,
+    /// D3: a removal looks once more after it has listed. Without it a destroyer sleeps, another
+    /// one finishes, a database is made anew, and the sleeper lists and deletes that.
+    LookAfterListing,
+    /// D3: the last manifest goes only behind a boundary. Without it a destroyer dies before its
+    /// last delete, or sleeps, and what is made in the place of the last manifest is lost.
+    LastBoundary,
+    /// D4: numbers of a new database are above all that the one before it had. Without it what the
+    /// old one sent lands in the new one's log, and its late deletes hit the new one.
+    NumbersGoOn,
+    /// S1: a restore is committed under an epoch whose opener has fenced and confirmed. Without it
+    /// what it undid reaches a writer that opened meanwhile.
+    RestoreByEpoch,
+    /// S1: what is restored is pinned by a checkpoint that is present in the very state that the
+    /// restore is committed on. Without it a table comes back that was collected.
+    RestoreFromPresent,
+    /// S1: what counts as flushed grows to the largest number met. With the checkpoint's own, a
+    /// reader keeps undone rows, and numbers are given twice.
+    RestoreGoesOn,
+    /// S1: the replay point moves past the fence. Without it undone rows return.
+    RestoreCutsLog,
+    /// S2: a job that was planned before a restore is void. Without it one that dropped tombstones
+    /// at a bottom that the restore filled again is committed, and deleted rows return.
+    RestoreVoidsPlans,
 }
 
 /// A set of rules in force.

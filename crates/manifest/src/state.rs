@@ -12,6 +12,8 @@
 //! - the collector: `ingest_horizon`, which only grows;
 //! - anybody: `checkpoints`, `leases`, `holds`, `pending_ingests`, and `wal_id_last_seen`, which
 //!   only grows; `tables_since` goes with tables, whoever changes them;
+//! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
+//!   `destroyed_at`;
 //! - nobody: `features`, which every edit carries on;
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 
@@ -383,6 +385,18 @@ impl Manifest {
             ingest_apps: Vec::new(),
             ingest_horizon: UnixMillis(0),
         }
+    }
+
+    /// The first manifest of a new database where one was destroyed whose manifests lie at and
+    /// below `boundary`: the number after that decides who makes it, as the first number does
+    /// elsewhere, and all others follow it (rule D4).
+    #[must_use]
+    pub fn new_database_behind(
+        boundary: ManifestId,
+        database: DatabaseId,
+        settings: Settings,
+    ) -> Manifest {
+        Manifest { id: boundary.next(), ..Manifest::new_database(database, settings) }
     }
 
     /// The same, once it is known which attempt writes it: what pins it says so.

@@ -14,7 +14,7 @@ mod support;
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use siltstone_base::{AttemptId, Epoch, JobId, Seq, SstDescriptor, SstId, UnixMillis};
+use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::{
     Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanRefusal, Shaping,
     Source, Why, Work,
@@ -336,8 +336,14 @@ fn a_table_that_came_meanwhile_survives() {
     store.state.runs[0].tables.insert(1, slotted);
     let rows = store.merge(&work.groups[0].tables, true);
     let one = store.made(rows.clone());
-    let commit =
-        |outputs| Edit::FinishCompaction(work.finish(Epoch(1), JobId(7), outputs, Vec::new()));
+    let commit = |outputs| {
+        Edit::FinishCompaction(work.finish(
+            Epoch(1),
+            (JobId(7), ManifestId::FIRST),
+            outputs,
+            Vec::new(),
+        ))
+    };
     let refused = commit(vec![one]).apply(&store.state);
     assert!(refused.is_err(), "bounds of two tables of a run would meet");
     let parts = [vec![rows[0]], vec![rows[1]]].map(|rows| store.made(rows));

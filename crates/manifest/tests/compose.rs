@@ -240,7 +240,7 @@ impl World {
         }
         let id = JobId(self.name());
         if work.is_metadata_only() {
-            let finish = work.finish(Epoch(1), id, Vec::new(), Vec::new());
+            let finish = work.finish(Epoch(1), (id, state.id), Vec::new(), Vec::new());
             let next = Edit::FinishCompaction(finish).apply(&state);
             self.databases[at].state = next.unwrap_or_else(|why| panic!("{plan}: {why:?}"));
             return None;

@@ -154,8 +154,8 @@ impl Database {
     }
 }
 
-/// Where the functions below work.
-fn place(
+/// Where functions about a database that nobody opened work.
+pub(crate) fn place(
     py: Python<'_>,
     url: &str,
     store_options: &Bound<'_, PyDict>,

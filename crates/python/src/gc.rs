@@ -19,6 +19,7 @@ use std::time::Duration;
 fn gc_options(
     py: Python<'_>,
     min_age: Option<&Bound<'_, PyAny>>,
+    db_delete_grace: Option<&Bound<'_, PyAny>>,
     interval: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<GcOptions> {
     let defaults = options(&PyDict::new(py))?;
@@ -27,6 +28,7 @@ fn gc_options(
     };
     Ok(GcOptions {
         min_age: given(min_age, "min_age", defaults.gc.min_age)?,
+        db_delete_grace: given(db_delete_grace, "db_delete_grace", defaults.gc.db_delete_grace)?,
         interval: given(interval, "interval", defaults.gc.interval)?.max(SIGNAL_INTERVAL),
         deadline: defaults.deadline,
     })
@@ -41,10 +43,11 @@ pub(crate) fn gc<'py>(
     store_options: &Bound<'py, PyDict>,
     dry_run: bool,
     min_age: Option<&Bound<'py, PyAny>>,
+    db_delete_grace: Option<&Bound<'py, PyAny>>,
     progress: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let process = Process::current(py)?;
-    let how = gc_options(py, min_age, None)?;
+    let how = gc_options(py, min_age, db_delete_grace, None)?;
     let env = env(py, process, url, &text_of(store_options)?)?;
     let done = Arc::<Progress>::default();
     let work = siltstone::gc::once_watched(&env, &how, dry_run, &done);
@@ -59,11 +62,12 @@ pub(crate) fn run_gc<'py>(
     urls: Vec<String>,
     store_options: &Bound<'py, PyDict>,
     min_age: Option<&Bound<'py, PyAny>>,
+    db_delete_grace: Option<&Bound<'py, PyAny>>,
     interval: Option<&Bound<'py, PyAny>>,
     tell: &Bound<'py, PyAny>,
 ) -> PyResult<()> {
     let process = Process::current(py)?;
-    let how = gc_options(py, min_age, interval)?;
+    let how = gc_options(py, min_age, db_delete_grace, interval)?;
     let store_options = text_of(store_options)?;
     let envs = urls.iter().map(|url| env(py, process, url, &store_options));
     let envs = envs.collect::<PyResult<Vec<_>>>()?;

@@ -98,8 +98,6 @@ async def clone(
 async def destroy(
     url: Url, *, soft: bool = False, store_options: StoreOptionsSource | None = None
 ) -> None:
-    """Not built yet: deletes a database.
-
-    :raises Unsupported: always.
-    """
-    opening.destroy(url, soft=soft, store_options=store_options)
+    """Ends a database and deletes what it holds. Arguments and errors are those of
+    `siltstone.destroy`. It goes on where the wait is cancelled."""
+    await _native.begin_destroy(_text(url), soft, _store(store_options))

@@ -11,7 +11,8 @@ use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, tables_of_log};
 use siltstone_base::{
-    CheckpointId, DatabaseId, Error, ErrorKind, RequestId, Result, SstId, TimelineId, UnixMillis,
+    CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstId, TimelineId,
+    UnixMillis,
 };
 use siltstone_bloom::key_hash;
 use siltstone_manifest::clone::{
@@ -137,8 +138,9 @@ impl CloneMaker<'_> {
             let state = match look_or_left(&self.here).await? {
                 Ok(state) => state,
                 Err(left) => {
+                    let first = left.1.next();
                     let database = creation::identity(&self.here, left).await?;
-                    self.begin(database).await?
+                    self.begin(database, first).await?
                 }
             };
             let step = next_step(&state, self.request)?;
@@ -159,10 +161,12 @@ impl CloneMaker<'_> {
     }
 
     /// Steps 1 and 2: pins, and the clone's first manifest; somebody else's when that came first.
-    async fn begin(&self, database: DatabaseId) -> Result<Arc<Manifest>> {
+    async fn begin(&self, database: DatabaseId, first: ManifestId) -> Result<Arc<Manifest>> {
         let pinned = self.pin(database, 1).await?;
         let entries = pinned.entries.clone();
-        let initial = begun(database, self.request, &pinned.state, entries);
+        let begun = begun(database, self.request, &pinned.state, entries);
+        // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
+        let initial = Manifest { id: first, ..begun };
         let state = found(&self.here, initial).await?;
         if state.database != database {
             self.let_go(database, &pinned.entries).await;

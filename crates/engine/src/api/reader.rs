@@ -1,17 +1,18 @@
 //! A reader in any process: the newest manifest, and the contiguous WAL from its replay point
 //! (RFC 0006).
 
+mod following;
+
 use super::stats::Stats;
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
 use crate::cache::metadata::MetadataBudget;
 use crate::follower::at_checkpoint::{self, KnownCheckpoint, ReadAt};
-use crate::follower::following::{Follower, Looking, ReaderView};
+use crate::follower::following::{Follower, Looking, ReaderView, restored};
 use crate::io::counter::HandleCounters;
 use crate::io::env::Env;
 use crate::io::supervise::{caught, closed, ends_the_handle, watched};
-use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
 use crate::options::Options;
 use crate::read::answer::Answer;
 use crate::read::scan::MissingTables;
@@ -24,7 +25,7 @@ use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How to open a reader.
@@ -109,7 +110,7 @@ impl Reader {
         let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
         if shared.follower.is_some() {
             let (follows, dies) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-            let follow = watched("reader", follow(follows), move |died| {
+            let follow = watched("reader", following::follow(follows), move |died| {
                 if let Some(shared) = dies.upgrade() {
                     shared.die(died);
                 }
@@ -372,7 +373,13 @@ impl ReaderShared {
         let show = |view| *self.view.write() = view;
         let looked = follower.refresh(&self.context, &self.options, &self.budget, look, show).await;
         self.note_next_look(follower);
-        looked?;
+        match follower.undone_by() {
+            Some(at) => {
+                self.check_follows(at)?;
+                self.restart(follower).await?;
+            }
+            None => looked?,
+        }
         if look == Looking::Thoroughly {
             self.confirmed.store(in_millis(began), Ordering::Release);
         }
@@ -476,13 +483,32 @@ impl ReaderShared {
 
     async fn start_again(&self, follower: &mut Follower, levels: &Arc<Levels>) -> Result<()> {
         self.judge_missing(follower, levels).await?;
+        self.restart(follower).await
+    }
+
+    /// From the newest manifest, whatever was known.
+    async fn restart(&self, follower: &mut Follower) -> Result<()> {
         let tables = self.view.read().tree.levels.clone();
         let (fresh, view) =
             follower.restart(&self.context, &self.options, &self.budget, &tables).await?;
+        if follower.history() < fresh.history() {
+            self.check_follows(fresh.history())?;
+        }
         *follower = fresh;
         self.note_next_look(follower);
         *self.view.write() = view;
         Ok(())
+    }
+
+    /// The database was restored to a checkpoint: only who was asked to goes on (rule S3).
+    fn check_follows(&self, restored_at: ManifestId) -> Result<()> {
+        if self.options.follow_restores {
+            return Ok(());
+        }
+        let error = restored(restored_at);
+        // What the reader has leased expires by itself.
+        self.die(&error);
+        Err(error)
     }
 
     /// A table of `levels` is missing.
@@ -520,71 +546,4 @@ fn dangling(error: Error) -> Error {
         return error;
     }
     Error::corruption("a table that the newest manifest names is gone").caused_by(error)
-}
-
-/// Follows the writer until the reader is closed or dropped.
-async fn follow(shared: Weak<ReaderShared>) {
-    let mut quiet = Quiet::default();
-    loop {
-        let (pause, look) = {
-            let Some(shared) = shared.upgrade() else { return };
-            let (pause, look) = quiet.next(&shared);
-            (shared.context.env.clock.sleep(pause), look)
-        };
-        pause.await;
-        let Some(shared) = shared.upgrade() else { return };
-        if shared.closed.load(Ordering::Acquire) {
-            return;
-        }
-        // What could not be read now is read at the next turn; `refresh()` tells the error.
-        let _ = shared.refresh(look).await;
-    }
-}
-
-/// Since when a reader has found nothing.
-#[derive(Default)]
-struct Quiet {
-    /// The commit that last changed tables and the last sequence number that it saw, and when it
-    /// saw them first.
-    saw: Option<(ManifestId, Seq, Duration)>,
-}
-
-impl Quiet {
-    /// The pause before the next look, and what kind of look that is.
-    fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
-        let (pause, look) = self.usual(shared);
-        // Where reads are to be fresh, few of them shall wait for a look.
-        let look = match shared.options.max_staleness {
-            Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
-            _ => look,
-        };
-        let elapsed = in_millis(shared.context.env.clock.elapsed());
-        // What was due and could not be done is tried again at the usual pace.
-        let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);
-        let next = next.filter(|next| *next > 0).map_or(pause, Duration::from_millis);
-        (pause.min(next), look)
-    }
-
-    fn usual(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
-        let interval = shared.options.poll_interval();
-        if shared.options.manifest_poll_interval.is_some() {
-            return (interval, Looking::Cheaply);
-        }
-        let now = shared.context.env.clock.monotonic();
-        let (tables, seq) = {
-            let view = shared.view.read();
-            (view.manifest.tables_since, view.seq)
-        };
-        let since = match self.saw {
-            Some((old, last, since)) if (old, last) == (tables, seq) => since,
-            _ => now,
-        };
-        self.saw = Some((tables, seq, since));
-        if now.saturating_sub(since) < IDLE_AFTER {
-            return (interval, Looking::Cheaply);
-        }
-        // Twice in the half of its lifetime after which a lease is renewed.
-        let pause = IDLE_PAUSE.min(shared.options.checkpoint_lifetime / 4).max(interval);
-        (pause, Looking::Seldom)
-    }
 }

@@ -137,9 +137,11 @@ impl JobWork<'_> {
             Err(refusal) => refusal,
         };
         match refusal {
-            Refusal::Conflict(Conflict::TableGone { .. } | Conflict::Overlap { .. }) => {
-                self.give_up(refusal).await
-            }
+            Refusal::Conflict(
+                Conflict::TableGone { .. }
+                | Conflict::Overlap { .. }
+                | Conflict::RestoredSince { .. },
+            ) => self.give_up(refusal).await,
             refusal => Err(refusal.into()),
         }
     }

@@ -90,7 +90,7 @@ impl Starter<'_> {
             entry.moved = work.moves.len() as u64;
             entry.dropped = work.drops.len() as u64;
             let begun = host.compactor().log.begin(&env.clock, entry);
-            let edit = work.finish(epoch, job, Vec::new(), retire(&record, state));
+            let edit = work.finish(epoch, (job, state.id), Vec::new(), retire(&record, state));
             let ended = commit(host, edit).await.and_then(|done| done.map_err(Error::from));
             if let Some(entry) = begun.end(&ended) {
                 host.tell(CompactorEvent::Compacted(entry));

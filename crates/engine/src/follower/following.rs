@@ -13,7 +13,7 @@ use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use siltstone_base::{Error, Result, Seq, WalId};
+use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen, Want};
 use siltstone_sst::wal::WalObject;
@@ -67,6 +67,9 @@ pub(crate) struct Follower {
     shown: Seq,
     last_poll: Duration,
     last_listing: Duration,
+    /// The last restore before it began, and one since: it is of no use any more then.
+    history: Option<ManifestId>,
+    undone_by: Option<ManifestId>,
 }
 
 impl Follower {
@@ -104,8 +107,24 @@ impl Follower {
         levels: &Arc<Levels>,
         lease: Option<ReaderLease>,
     ) -> Result<(Follower, ReaderView)> {
+        loop {
+            let mut follower = Follower::new(context, options, levels, lease.clone());
+            match follower.first_view(context, options, budget).await {
+                // A restore came while it began: nobody has read what that undid.
+                Err(_) if follower.undone_by.is_some() => {}
+                begun => return begun.map(|view| (follower, view)),
+            }
+        }
+    }
+
+    fn new(
+        context: &ReadContext,
+        options: &Options,
+        levels: &Arc<Levels>,
+        lease: Option<ReaderLease>,
+    ) -> Follower {
         let objects = Objects { env: context.env.clone(), limit: options.deadline };
-        let mut follower = Follower {
+        Follower {
             machine: Follow::new(LIST_EVERY, rules::in_force()),
             requests: ManifestRequests::new(&objects),
             objects,
@@ -121,11 +140,20 @@ impl Follower {
             shown: Seq::NONE,
             last_poll: context.env.clock.monotonic(),
             last_listing: context.env.clock.monotonic(),
-        };
-        follower.drive(context).await?;
-        follower.settle(context, options, budget, true).await?;
-        let view = follower.view().ok_or_else(|| no_database(&context.env))?;
-        Ok((follower, view))
+            history: None,
+            undone_by: None,
+        }
+    }
+
+    async fn first_view(
+        &mut self,
+        context: &ReadContext,
+        options: &Options,
+        budget: &Arc<MetadataBudget>,
+    ) -> Result<ReaderView> {
+        self.drive(context).await?;
+        self.settle(context, options, budget, true).await?;
+        self.view().ok_or_else(|| no_database(&context.env))
     }
 
     /// Looks for newer data, and hands what was found to `show`. Where somebody waits for it
@@ -133,7 +161,7 @@ impl Follower {
     ///
     /// # Errors
     /// Invalid where the log holds more than `max_memtable_bytes`: what was read of it is shown;
-    /// those of the store, and of a commit.
+    /// Expired once the database was restored to a checkpoint; those of the store, and of a commit.
     pub(crate) async fn refresh(
         &mut self,
         context: &ReadContext,
@@ -142,9 +170,10 @@ impl Follower {
         look: Looking,
         show: impl FnOnce(ReaderView),
     ) -> Result<()> {
+        self.check_undone()?;
         let now = context.env.clock.monotonic();
         let looked = self.look(context, options, look, now).await;
-        if looked.is_err() && self.lease_is_due() {
+        if looked.is_err() && self.undone_by.is_none() && self.lease_is_due() {
             // A store that answers seldom must not cost the lease.
             self.keep(false).await?;
         }
@@ -286,6 +315,7 @@ impl Follower {
         let Some(newest) = self.machine.manifest().cloned() else { return Ok(()) };
         if let Some(lease) = &mut self.lease {
             let state = lease.keep(&self.objects, &newest, taken).await?;
+            self.check_history(&state)?;
             // Amid a walk it is met by the next look.
             self.machine.learn(&state);
             if self.machine.manifest().is_some_and(|known| known.id == state.id) {
@@ -383,10 +413,36 @@ impl Follower {
         Ok(seen)
     }
 
+    /// Nothing of a restored state comes upon what it undid (rule S3).
+    fn check_history(&mut self, manifest: &Manifest) -> Result<()> {
+        let at = manifest.restored_at();
+        if *self.history.get_or_insert(at) < at {
+            self.undone_by = Some(at);
+        }
+        self.check_undone()
+    }
+
+    /// # Errors
+    /// Expired once it has met a restored state.
+    fn check_undone(&self) -> Result<()> {
+        self.undone_by.map_or(Ok(()), |at| Err(restored(at)))
+    }
+
+    /// The restore that it has met: only another one goes on from there.
+    pub(crate) fn undone_by(&self) -> Option<ManifestId> {
+        self.undone_by
+    }
+
+    /// The last restore before it began.
+    pub(crate) fn history(&self) -> ManifestId {
+        self.history.unwrap_or_default()
+    }
+
     fn apply(&mut self, event: FollowEvent, context: &ReadContext) -> Result<()> {
         match event {
             FollowEvent::StartAgain(manifest) => {
                 check_settings(&manifest, context)?;
+                self.check_history(&manifest)?;
                 self.rows.clear();
                 self.bodies.clear();
                 self.last_seq = manifest.flushed_seq;
@@ -395,6 +451,7 @@ impl Follower {
             }
             FollowEvent::Newer(manifest) => {
                 check_settings(&manifest, context)?;
+                self.check_history(&manifest)?;
                 self.meet(&manifest);
             }
             FollowEvent::Apply(ids) => {
@@ -439,4 +496,14 @@ impl Follower {
         };
         Some(ReaderView { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
     }
+}
+
+/// What ends a reader that met a restored state.
+pub(crate) fn restored(at: ManifestId) -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        "the database was restored to a checkpoint, and what this reader has read is undone; open \
+         another reader, or open it with follow_restores=True to go on with what was restored",
+    )
+    .with("restored at", at)
 }

@@ -5,7 +5,7 @@
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
-use siltstone_base::Result;
+use siltstone_base::{DatabaseId, Result};
 use siltstone_manifest::{Ancestor, CloneEdit, Edit, Manifest, PinEdit};
 use std::sync::Arc;
 
@@ -35,6 +35,20 @@ async fn detach_one(
     newest: &Arc<Manifest>,
     entry: &Ancestor,
 ) -> Result<Arc<Manifest>> {
+    release(objects, newest.database, entry).await?;
+    let forget = Edit::Clone(CloneEdit::Detach { number: entry.number });
+    commit_alone(objects, forget, Arc::clone(newest)).await
+}
+
+/// Takes away what the clone `database` pins in the ancestor that `entry` names.
+///
+/// # Errors
+/// Unsupported where the ancestor is in a place that is not followed from here; those of a commit.
+pub(super) async fn release(
+    objects: &Objects,
+    database: DatabaseId,
+    entry: &Ancestor,
+) -> Result<()> {
     let store = objects.env.store.neighbour(&entry.location)?;
     let there = Objects { env: Env { store, ..objects.env.clone() }, limit: objects.limit };
     let pinned = look(&there, None).await?;
@@ -43,9 +57,8 @@ async fn detach_one(
         state.database == entry.database && state.checkpoint(entry.checkpoint).is_some()
     });
     if let Some(state) = pinned {
-        let release = PinEdit::Release { pin: entry.checkpoint, clone: newest.database };
+        let release = PinEdit::Release { pin: entry.checkpoint, clone: database };
         commit_alone(&there, Edit::Pin(release), state).await?;
     }
-    let forget = Edit::Clone(CloneEdit::Detach { number: entry.number });
-    commit_alone(objects, forget, Arc::clone(newest)).await
+    Ok(())
 }

@@ -8,17 +8,21 @@
 //! | [`now`] | the store's clock |
 //! | [`report`] | what a round did, and what a dry one would do |
 //! | [`due`] | whether another round could find anything |
+//! | [`erase`], [`destroyed`] | the end of a destroyed database |
 //! | [`garbage`] | garbage that this process knows of, without asking |
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
+mod destroyed;
 mod detach;
 mod due;
+mod erase;
 mod garbage;
 mod report;
 mod round;
 mod serve;
 
+pub(crate) use erase::{both_clocks, erase, let_go};
 pub(crate) use garbage::Garbage;
 pub use report::{Collected, GcClass, GcObject, GcReport, Stays};
 pub(crate) use round::Collector;
@@ -37,6 +41,8 @@ use std::time::Duration;
 pub struct GcOptions {
     /// What is younger, by the store's clock, stays.
     pub min_age: Duration,
+    /// For so long a database that was destroyed softly is left as it is.
+    pub db_delete_grace: Duration,
     /// Time between two rounds over one database.
     pub interval: Duration,
     /// Longest time one request may take, repetitions included.
@@ -71,7 +77,8 @@ pub async fn once_watched(
     progress: &Arc<Progress>,
 ) -> Result<GcReport> {
     let objects = Objects { env: env.clone(), limit: options.deadline };
-    let mut collector = Collector::new(objects, options.min_age).told_to(progress);
+    let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
+    collector = collector.told_to(progress);
     let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
     if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
 }

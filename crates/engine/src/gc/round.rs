@@ -45,22 +45,25 @@ const ALWAYS: UnixMillis = UnixMillis(u64::MAX);
 
 /// The collector of one database, from one round to the next.
 pub(crate) struct Collector {
-    objects: Objects,
+    pub(super) objects: Objects,
     min_age: Duration,
+    /// For so long a destroyed database is left as it is.
+    pub(super) db_delete_grace: Duration,
     /// What is proven of manifests, so that each is read once.
     known: Known,
-    seen: LastRound,
+    pub(super) seen: LastRound,
     /// What the last round left for its age, and its bytes.
     young: Vec<(ObjectName, u64)>,
     /// Of the round under way, for who asked for one.
-    progress: Arc<Progress>,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Collector {
     /// One that goes by nothing: whatever it finds first is a reason for a round.
-    pub(crate) fn new(objects: Objects, min_age: Duration) -> Collector {
+    pub(crate) fn new(objects: Objects, min_age: Duration, db_delete_grace: Duration) -> Collector {
         let (known, seen) = (Known::default(), LastRound::default());
-        Collector { objects, min_age, known, seen, young: Vec::new(), progress: Arc::default() }
+        let (young, progress) = (Vec::new(), Arc::default());
+        Collector { objects, min_age, db_delete_grace, known, seen, young, progress }
     }
 
     /// The same for a process that begins with `newest`: what is there already is another's
@@ -76,6 +79,9 @@ impl Collector {
 
     /// Whether a round could find anything, which would begin from `newest`.
     pub(super) fn is_due(&self, newest: &Manifest) -> bool {
+        if newest.destroyed_at.is_some() {
+            return self.is_end_due(newest);
+        }
         let clock = &self.objects.env.clock;
         self.seen.is_due(newest, clock.now(), clock.monotonic())
     }
@@ -105,10 +111,11 @@ impl Collector {
         // a look from the start finds that out, and where nothing is known there is nothing newer.
         let newest = look(&self.objects, None).await?;
         newest.as_deref().map_or(Ok(()), gate::check_changes)?;
-        if newest.as_ref().is_some_and(|newest| !newest.initialized) {
+        let in_the_making = |state: &Manifest| !state.initialized && state.destroyed_at.is_none();
+        if newest.as_deref().is_some_and(in_the_making) {
             return Err(Refusal::from(Conflict::NotInitialized).into());
         }
-        Ok(newest.filter(|newest| newest.destroyed_at.is_none()))
+        Ok(newest)
     }
 
     /// One round, planned on `newest`, which leaves at most `allowance` for its age. Where there is
@@ -121,6 +128,9 @@ impl Collector {
         newest: Arc<Manifest>,
         allowance: Option<Allowance>,
     ) -> Result<GcReport> {
+        if newest.destroyed_at.is_some() {
+            return self.end_round(newest).await;
+        }
         let full = match self.whole_round(Arc::clone(&newest), allowance).await {
             Err(error) if is_full(&error) => error,
             ended => return ended,
@@ -230,6 +240,9 @@ impl Collector {
     /// # Errors
     /// See [`super::once`].
     pub(super) async fn dry_round(&mut self, newest: &Manifest) -> Result<GcReport> {
+        if newest.destroyed_at.is_some() {
+            return self.dry_end(newest).await;
+        }
         let now = self.objects.env.clock.now();
         let (rules, cutoff) = (rules::in_force(), before(now, self.min_age));
         let machine = Collect::dry(newest.database, now, cutoff, rules);

@@ -30,7 +30,7 @@ pub enum GcEvent {
 /// Why the work on a database ended.
 #[derive(Clone, Debug)]
 pub enum Ended {
-    /// The database is gone: it was deleted, or destroyed.
+    /// The database is gone: it was deleted, or destroyed, and removed.
     Gone(Error),
     /// There has been no database since the start.
     Absent(Error),
@@ -55,7 +55,7 @@ pub async fn run(databases: Vec<Env>, options: GcOptions, tell: impl Fn(usize, G
 /// One database, until it is gone.
 async fn one(env: Env, options: GcOptions, tell: impl Fn(GcEvent)) -> Ended {
     let objects = Objects { env: env.clone(), limit: options.deadline };
-    let mut collector = Collector::new(objects, options.min_age);
+    let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
     let (mut pause, mut found) = (FIRST_PAUSE, false);
     loop {
         let wait = match round(&mut collector, &tell).await {

@@ -10,10 +10,19 @@
 //! manifest/n, n + 1, …   wal/n, n + 1, …   compactions/n, n + 1, …
 //! ```
 //! The identity that every manifest carries says it for good.
+//!
+//! Where a database was destroyed, V is the last boundary of its manifests, and says so: the place
+//! is free. All numbers go on above those that it had (RFC 0030, rule D4).
+//!
+//! ```text
+//! manifest/V+1 ─ decides      wal/n, n + 1, …   compactions/n, n + 1, …
+//! manifest/V+2, …
+//! ```
 
 use super::client::{Left, found};
 use super::now::store_time;
 use super::objects::Objects;
+use super::rules;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
@@ -31,21 +40,28 @@ pub(crate) async fn database(
     settings: Settings,
     left: Left,
 ) -> Result<Arc<Manifest>> {
+    let boundary = left.1;
     let database = identity(objects, left).await?;
-    found(objects, Manifest::new_database(database, settings)).await
+    found(objects, Manifest::new_database_behind(boundary, database, settings)).await
 }
 
-/// The identity of a database that is to be made where there is none, and no more than `left`.
+/// The identity of a database that is to be made where there is none, and no more than `left`: its
+/// first manifest is the one behind the boundary of `left`.
 ///
 /// # Errors
 /// As [`database`].
 pub(crate) async fn identity(objects: &Objects, left: Left) -> Result<DatabaseId> {
+    let boundary = left.1;
     refuse_what_is_left(objects, left).await?;
     let database = DatabaseId(objects.env.random_u128());
-    if !objects.env.store.may_be_emptied() {
+    if boundary.is_none() && !objects.env.store.may_be_emptied() {
         return Ok(database);
     }
-    let first = first_number(objects, database).await?;
+    let mut first = first_number(objects, database).await?;
+    if !boundary.is_none() {
+        // On every store: no folder went, so handles of the old database still reach this place.
+        first = objects.numbers_left().await?.first_number(first, rules::in_force());
+    }
     Ok(DatabaseId::counting_from(first, database.0 as u64))
 }
 
@@ -81,11 +97,12 @@ async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result
          delete the rest as well; if not, put them back, from the store's older versions or a \
          backup",
     );
-    if !boundary.is_none() {
+    if !boundary.is_none() && !objects.is_emptied(boundary).await? {
         // Nothing may be created at or below it, and nobody can tell what comes above.
         return Err(left.with("object", ObjectName::ManifestBoundary(boundary)));
     }
-    let Some(newest) = ids.last().copied() else { return Ok(()) };
+    let newest = ids.last().copied().filter(|newest| *newest > boundary);
+    let Some(newest) = newest else { return Ok(()) };
     let Some(state) = objects.manifest(newest).await? else { return Ok(()) };
     match what_is_left_of(objects, &state).await? {
         Some(there) => Err(left.with("manifest", newest).with("object", there)),

@@ -1,7 +1,9 @@
 //! What is said where there is no database.
 
 use crate::io::env::Env;
-use siltstone_base::{Error, ErrorKind, ManifestId};
+use siltstone_base::{Error, ErrorKind, ManifestId, Result};
+use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::{Manifest, Refusal};
 
 pub(crate) fn no_database(env: &Env) -> Error {
     nothing_here(env, "there is no database here; check the path")
@@ -10,6 +12,19 @@ pub(crate) fn no_database(env: &Env) -> Error {
 /// For the one call that could have made it.
 pub(crate) fn no_database_to_write(env: &Env) -> Error {
     nothing_here(env, "there is no database here; check the path, or open it with create")
+}
+
+/// Whether the database may be used.
+///
+/// # Errors
+/// NotFound for one that was destroyed, Conflict for one that is not made yet, with the way out.
+pub(crate) fn check_lives(manifest: &Manifest) -> Result<()> {
+    let refused = match (manifest.destroyed_at, manifest.initialized) {
+        (Some(_), _) => Conflict::Destroyed,
+        (None, false) => Conflict::NotInitialized,
+        (None, true) => return Ok(()),
+    };
+    Err(Refusal::from(refused).into())
 }
 
 pub(crate) fn no_manifest(id: ManifestId) -> Error {

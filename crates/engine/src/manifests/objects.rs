@@ -11,10 +11,13 @@ use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result,
     WalId,
 };
+use siltstone_manifest::codec::{decode_boundary, says_emptied};
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::edit::Conflict;
-use siltstone_manifest::protocol::{EndOfRun, Listing, RunAction, WalListing, WalSeen};
+use siltstone_manifest::protocol::{
+    EndOfRun, Listing, NumbersLeft, RunAction, WalListing, WalSeen,
+};
 use siltstone_manifest::{Manifest, Refusal};
 use siltstone_sst::wal::{self, WalBody, WalObject};
 use std::sync::Arc;
@@ -77,7 +80,10 @@ impl Objects {
         let mut again = Again::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
             let (ids, boundary) = self.manifests_listed().await?;
-            if let Some(end) = self.end_of_run(&ids, boundary).await? {
+            let end = self.end_of_run(&ids, boundary).await?;
+            if let Some(end) = end
+                && (end > boundary || self.is_boundary_still(boundary).await?)
+            {
                 break (ids, boundary, end);
             }
             if !again.after_a_pause().await {
@@ -94,6 +100,12 @@ impl Objects {
             self.refuse_a_gap(end, apart).await?;
         }
         Ok((listing, ids))
+    }
+
+    /// Nothing is above the boundary: the database was destroyed, or there never was one; unless
+    /// what follows the boundary was freed before it was asked for, behind a higher one.
+    async fn is_boundary_still(&self, boundary: ManifestId) -> Result<bool> {
+        Ok(boundary.is_none() || self.manifests_listed().await?.1 == boundary)
     }
 
     /// Ids of manifests, ascending, and the boundary.
@@ -167,6 +179,23 @@ impl Objects {
             _ => None,
         });
         Ok(ids.max().unwrap_or(WalId::NONE))
+    }
+
+    /// The highest boundaries of all three kinds.
+    pub(crate) async fn numbers_left(&self) -> Result<NumbersLeft> {
+        let folders = [prefix::MANIFEST, prefix::WAL_BOUNDARY, prefix::COMPACTIONS];
+        let mut names = Vec::new();
+        for folder in folders {
+            names.extend(self.list(folder).await?.into_iter().map(|object| object.name));
+        }
+        Ok(NumbersLeft::of(&names))
+    }
+
+    /// Whether the boundary of manifests at `id` says that its database was destroyed.
+    pub(crate) async fn is_emptied(&self, id: ManifestId) -> Result<bool> {
+        let decode = |bytes: &Bytes| Ok(says_emptied(&decode_boundary(bytes)?.0));
+        let says = self.decoded(ObjectName::ManifestBoundary(id), decode).await?;
+        Ok(says.unwrap_or_default())
     }
 
     /// The WAL's ids above `after`, and its boundary: both in one request, as they lie under one

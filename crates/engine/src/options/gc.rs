@@ -12,6 +12,8 @@ pub struct Gc {
     pub min_age: Duration,
     /// Bytes of garbage from which on age counts no longer; `None`: by the size of the database.
     pub max_garbage_bytes: Option<u64>,
+    /// For so long a database that was destroyed softly is left as it is.
+    pub db_delete_grace: Duration,
 }
 
 impl Default for Gc {
@@ -20,6 +22,7 @@ impl Default for Gc {
             interval: Duration::from_secs(300),
             min_age: Duration::from_secs(300),
             max_garbage_bytes: None,
+            db_delete_grace: Duration::from_secs(86_400),
         }
     }
 }

@@ -46,6 +46,8 @@ pub struct Options {
     pub checkpoint_lifetime: Duration,
     /// How old what a reader reads may be; `None`: no bound.
     pub max_staleness: Option<Duration>,
+    /// Whether a reader that follows goes on with a restored state; else it ends there.
+    pub follow_restores: bool,
     /// Largest batch.
     pub max_batch_bytes: usize,
     /// Memory for what was committed while transactions are open.
@@ -90,6 +92,7 @@ impl Default for Options {
             reader_checkpoint: true,
             checkpoint_lifetime: Duration::from_secs(600),
             max_staleness: None,
+            follow_restores: false,
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
@@ -296,6 +299,7 @@ impl Options {
             "max_staleness" => {
                 self.max_staleness = (value != OptionValue::Nothing).then(duration);
             }
+            "follow_restores" => self.follow_restores = number != 0.0,
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
             "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
@@ -307,6 +311,7 @@ impl Options {
             "embedded_gc" => self.embedded_gc = number != 0.0,
             "gc.interval" => self.gc.interval = duration(),
             "gc.min_age" => self.gc.min_age = duration(),
+            "gc.db_delete_grace" => self.gc.db_delete_grace = duration(),
             "gc.max_garbage_bytes" => {
                 let given = value != OptionValue::Nothing;
                 self.gc.max_garbage_bytes = given.then_some(number as u64);
@@ -341,6 +346,7 @@ impl Options {
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
             "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
             "max_staleness" => self.max_staleness.map_or(OptionValue::Nothing, seconds),
+            "follow_restores" => OptionValue::Bool(self.follow_restores),
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
@@ -357,6 +363,7 @@ impl Options {
             "embedded_gc" => OptionValue::Bool(self.embedded_gc),
             "gc.interval" => seconds(self.gc.interval),
             "gc.min_age" => seconds(self.gc.min_age),
+            "gc.db_delete_grace" => seconds(self.gc.db_delete_grace),
             "gc.max_garbage_bytes" => {
                 self.gc.max_garbage_bytes.map_or(OptionValue::Nothing, OptionValue::Int)
             }

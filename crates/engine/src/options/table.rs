@@ -129,6 +129,15 @@ pub(super) const TABLE: &[OptionInfo] = &[
          raises. None: no bound.",
     ),
     info(
+        "follow_restores",
+        OptionKind::Bool,
+        0.0,
+        1.0,
+        "Whether a reader that follows goes on with the restored state when somebody makes a \
+         checkpoint the current state again. Otherwise it ends there, so that nobody goes back \
+         without knowing.",
+    ),
+    info(
         "max_batch_bytes",
         OptionKind::Bytes,
         1024.0,
@@ -227,6 +236,15 @@ pub(super) const TABLE: &[OptionInfo] = &[
          oldest though they are younger than gc.min_age. By default a quarter of the tables' \
          bytes, at least 256 MiB. Less keeps a disk emptier; a reader without a checkpoint that \
          is slower than so much is written begins again at the newest version, or gets Expired.",
+    ),
+    info(
+        "gc.db_delete_grace",
+        OptionKind::Duration,
+        0.0,
+        315_360_000.0,
+        "For so long after a soft destroy everything is left as it is; then, once no checkpoint \
+         and no lease is left either, a collector removes the database. A destroy that is not \
+         soft does not wait.",
     ),
     info(
         "compactors.poll_interval",

@@ -2,23 +2,15 @@
 
 use crate::cache::fetch::ReadContext;
 use crate::manifests::gate::FILTER;
-use siltstone_base::{Error, ErrorKind, Result};
+use crate::manifests::missing::check_lives;
+use siltstone_base::Result;
 use siltstone_manifest::{Manifest, Settings};
 use siltstone_merge::built_in;
 
 /// Checks what a reader brings against what the database records, and takes up a built-in operator
 /// that was not brought.
 pub(crate) fn check_settings(manifest: &Manifest, context: &ReadContext) -> Result<()> {
-    if manifest.destroyed_at.is_some() {
-        return Err(Error::new(ErrorKind::NotFound, "the database was destroyed"));
-    }
-    if !manifest.initialized {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "the database is being made: a clone that was begun and is not finished; repeat the \
-             call that makes it",
-        ));
-    }
+    check_lives(manifest)?;
     let brought = Settings {
         filter: FILTER.to_owned(),
         merge_operator: context.operator().map(|operator| operator.name().to_owned()),

@@ -154,7 +154,8 @@ fn at_open(writer: &Writer) -> Collector {
 
 fn new_collector(writer: &Writer) -> Collector {
     let objects = Objects { env: writer.env.clone(), limit: writer.options.deadline };
-    Collector::new(objects, writer.options.gc.min_age)
+    let gc = &writer.options.gc;
+    Collector::new(objects, gc.min_age, gc.db_delete_grace)
 }
 
 /// The longest pause after rounds that failed, in intervals.

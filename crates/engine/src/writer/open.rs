@@ -24,7 +24,7 @@ use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
 use crate::manifests::creation;
 use crate::manifests::gate::{self, FILTER};
-use crate::manifests::missing::no_database_to_write;
+use crate::manifests::missing::{check_lives, no_database_to_write};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
@@ -106,6 +106,7 @@ pub(crate) async fn writer(
         Err(left) if how.create => creation::database(&objects, settings.clone(), left).await?,
         Err(_) => return Err(no_database_to_write(&env)),
     };
+    check_lives(&newest)?;
     newest.settings.check(&settings)?;
     gate::check_changes(&newest)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
@@ -184,7 +185,7 @@ fn settings(how: &OpenOptions) -> Settings {
 }
 
 /// Drives the opening machine.
-struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     objects: &'a Objects,
     database: DatabaseId,
     machine: OpenWriter,
@@ -197,7 +198,8 @@ struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
+    /// From `newest` on.
+    pub(crate) fn new(objects: &'a Objects, newest: Arc<Manifest>, options: WriterOptions) -> Self {
         Opening {
             objects,
             database: newest.database,
@@ -209,7 +211,11 @@ impl<'a> Opening<'a> {
         }
     }
 
-    async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
+    /// To its end: what may begin, and the WAL objects met on the walk.
+    ///
+    /// # Errors
+    /// Why it may not; those of the store.
+    pub(crate) async fn drive(mut self) -> Result<(Recovered, BTreeMap<WalId, WalObject>)> {
         loop {
             match self.machine.action() {
                 OpenAction::Request(request) => {

@@ -10,7 +10,9 @@ use crate::span::{Span, Spans};
 use crate::state::Manifest;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;
-use siltstone_base::{Cover, Epoch, JobId, SstDescriptor, SstId, TablePart, UnixMillis};
+use siltstone_base::{
+    Cover, Epoch, JobId, ManifestId, SstDescriptor, SstId, TablePart, UnixMillis,
+};
 use std::collections::{HashMap, HashSet};
 
 /// What decides which tables need not be read, fixed when a job starts.
@@ -219,12 +221,13 @@ impl Work {
         ranges
     }
 
-    /// The commit that ends `job`, once every range has left its `outputs`.
+    /// The commit that ends `job`, and where that was planned, once every range has left its
+    /// `outputs`.
     #[must_use]
     pub fn finish(
         &self,
         epoch: Epoch,
-        job: JobId,
+        job: (JobId, ManifestId),
         outputs: Vec<SstDescriptor>,
         retire: Vec<JobId>,
     ) -> FinishCompaction {
@@ -232,8 +235,9 @@ impl Work {
         let mut add = self.moves.clone();
         add.extend(outputs);
         add.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
-        let destination = self.destination;
-        FinishCompaction { epoch, job, remove: remove.collect(), add, destination, retire }
+        let (destination, (job, planned_on)) = (self.destination, job);
+        let remove = remove.collect();
+        FinishCompaction { epoch, job, planned_on, remove, add, destination, retire }
     }
 
     /// Sorts the inputs that are not dropped into moves and groups.

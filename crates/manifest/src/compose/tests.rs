@@ -158,6 +158,7 @@ fn a_part_goes_alone() {
     let finish = FinishCompaction {
         epoch: Epoch(1),
         job: JobId(1),
+        planned_on: state.id,
         remove: vec![left.part()],
         add: vec![table(SstId(70), b"a", b"g", 1, 20)],
         destination: 0,

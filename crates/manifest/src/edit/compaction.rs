@@ -6,13 +6,14 @@
 //! commit holds the job to it again. Tables that stay and share no keys with what goes, such as one
 //! slotted into a run by an ingest meanwhile (rule N3), stay where they are.
 
+use super::restore::check_plan;
 use super::{Conflict, Refusal};
 use crate::layer::Layer;
 use crate::rules::{Rule, Rules};
 use crate::span::{Span, Spans, first_passed};
 use crate::state::RELEASED;
 use crate::state::{FinishedJob, Manifest, SortedRun};
-use siltstone_base::{AttemptId, Epoch, JobId, SstDescriptor, TablePart};
+use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, SstDescriptor, TablePart};
 use std::collections::HashSet;
 
 /// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the
@@ -23,6 +24,8 @@ pub struct FinishCompaction {
     pub epoch: Epoch,
     /// The job that ends.
     pub job: JobId,
+    /// The manifest that it was planned on.
+    pub planned_on: ManifestId,
     /// Tables that go. All must be there (rule N3). Of an object that stands more than once only
     /// the named parts go (rule K6): cousins share t, and "remove t" would take both halves.
     pub remove: Vec<TablePart>,
@@ -41,6 +44,9 @@ impl FinishCompaction {
         }
         if next.finished_jobs.iter().any(|done| done.job == self.job) {
             return Err(Refusal::Invalid("a finished job is never finished again"));
+        }
+        if !self.gives_up() {
+            check_plan(next, self.planned_on, rules)?;
         }
         let going: HashSet<TablePart> = self.remove.iter().cloned().collect();
         if let Some((_, table)) = first_passed(next, &going, Layer::Run(self.destination)) {
@@ -64,6 +70,11 @@ impl FinishCompaction {
         next.finished_jobs.retain(|done| !self.retire.contains(&done.job));
         next.finished_jobs.push(FinishedJob { job: self.job, epoch: self.epoch });
         Ok(())
+    }
+
+    /// Whether it only ends the job.
+    fn gives_up(&self) -> bool {
+        self.remove.is_empty() && self.add.is_empty()
     }
 
     /// What comes holds nothing but rows of what went, and bounds of the destination's other tables

@@ -11,22 +11,27 @@
 //! | finished compaction | its job among the finished ones |
 //! | reserved names, kept fences, checkpoints | present |
 //! | leases | what they are to cover is covered for long enough |
-//! | clean close, removed or refreshed checkpoints | the value they set |
 //! | a step of a clone's making | its timeline, its entries, that it is made |
+//! | restore | its history among the timelines |
+//! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod checkpoint;
 mod clone;
 mod compaction;
+mod ending;
 mod leases;
 mod refusal;
+mod restore;
 mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
+pub use ending::{Destroy, bars_destroy, is_let_go};
 pub use leases::CoverVersions;
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
+pub use restore::Restore;
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
 use crate::invariant::INVARIANTS;
@@ -109,6 +114,10 @@ pub enum Edit {
     Clone(CloneEdit),
     /// A clone changes its pin in the database that it pins (rules K1, K4, K5).
     Pin(PinEdit),
+    /// The database ends (rule D1).
+    Destroy(Destroy),
+    /// A checkpoint becomes the current state again (rule S1).
+    Restore(Restore),
 }
 
 impl Edit {
@@ -166,6 +175,8 @@ impl Edit {
             Edit::FinishCompaction(finish) => finish.apply(&mut next, rules)?,
             Edit::Clone(change) => change.apply(&mut next)?,
             Edit::Pin(change) => change.apply(&mut next)?,
+            Edit::Destroy(destroy) => destroy.apply(&mut next, rules)?,
+            Edit::Restore(restore) => restore.apply(&mut next, rules)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -214,12 +225,15 @@ impl Edit {
             }
             Edit::Clone(change) => change.in_effect(state),
             Edit::Pin(change) => change.in_effect(state),
+            Edit::Destroy(destroy) => destroy.in_effect(state),
+            Edit::Restore(restore) => restore.in_effect(state),
         }
     }
 
     /// Whether a database that is being made takes it.
     fn is_of_the_making(&self) -> bool {
-        matches!(self, Edit::Clone(change) if change.is_of_the_making())
+        matches!(self, Edit::Destroy(_))
+            || matches!(self, Edit::Clone(change) if change.is_of_the_making())
     }
 
     /// Whether a destroyed database still takes it.
@@ -229,7 +243,8 @@ impl Edit {
             | Edit::RevokeExpired { .. }
             | Edit::CloseClean { .. }
             | Edit::Clone(CloneEdit::Detach { .. })
-            | Edit::Pin(PinEdit::Release { .. }) => true,
+            | Edit::Pin(PinEdit::Release { .. })
+            | Edit::Destroy(_) => true,
             Edit::UpdateCheckpoints(update) => update.is_clean_up(),
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! Why an edit does not fit a state.
 
 use crate::naming::gone;
-use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, SstId};
+use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, ManifestId, SstId};
 use std::fmt;
 
 /// Why an edit was refused.
@@ -87,6 +87,18 @@ pub enum Conflict {
         /// Which.
         table: SstId,
     },
+    /// The job was planned before a restore (rule S2).
+    RestoredSince {
+        /// The manifest of the restore.
+        at: ManifestId,
+    },
+    /// What somebody needs bars a destroy that does not wait.
+    Pinned {
+        /// One of the checkpoints.
+        checkpoint: CheckpointId,
+        /// How many more there are.
+        more: usize,
+    },
     /// The database was destroyed.
     Destroyed,
     /// The database is still being made.
@@ -144,8 +156,22 @@ impl fmt::Display for Conflict {
             Conflict::Overlap { table } => {
                 write!(f, "table {table} lies between the inputs and shares keys with them")
             }
-            Conflict::Destroyed => f.write_str("the database was destroyed"),
-            Conflict::NotInitialized => f.write_str("the database is still being made"),
+            Conflict::RestoredSince { at } => {
+                write!(f, "the job was planned before the restore of manifest {at}, and is void")
+            }
+            Conflict::Pinned { checkpoint, more } => write!(
+                f,
+                "checkpoint {checkpoint} and {more} more need what the database holds: delete \
+                 them, destroy the clones first, or destroy it softly, which waits for them"
+            ),
+            Conflict::Destroyed => f.write_str(
+                "the database was destroyed, and what is left of it waits for a collector; to use \
+                 the place again at once, destroy it without soft",
+            ),
+            Conflict::NotInitialized => f.write_str(
+                "the database is still being made, or who made it died; make the same clone again \
+                 to finish it, or destroy it",
+            ),
             Conflict::OtherDatabase => f.write_str(
                 "the database is gone: it was deleted, and perhaps another one made in its place; \
                  nothing more is written or acknowledged; open it again",

@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use siltstone_base::{JobId, Seq, WalId};
 
 mod checkpoints;
+mod ending;
+mod restore;
 
 fn claim(expected: u64, identity: u128) -> ClaimWriter {
     ClaimWriter {
@@ -38,6 +40,7 @@ fn finish(remove: &[u128], destination: u32) -> FinishCompaction {
     FinishCompaction {
         epoch: Epoch(1),
         job: JobId(301),
+        planned_on: ManifestId::FIRST,
         remove: remove.iter().map(|id| SstId(*id).into()).collect(),
         add: vec![table(SstId(70), first, last, 1, 50)],
         destination,

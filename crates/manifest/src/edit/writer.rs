@@ -136,21 +136,14 @@ impl FlushL0 {
         if !self.layers.is_empty() && self.flushed_seq == next.flushed_seq {
             return Err(Refusal::Invalid("a flush that adds tables raises flushed_seq"));
         }
-        let reserved = |name: SstId| next.reserved.contains(&name);
-        if rules.has(Rule::CheckReservation) && !self.names().all(reserved) {
-            return Err(Refusal::Invalid("a table's name is not reserved"));
-        }
+        check_names(next, self.names(), rules)?;
         if !self.layers.is_empty() {
             next.tables_since = next.id;
         }
         let used: Vec<SstId> = self.names().collect();
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
-        for tables in &self.layers {
-            next.last_l0_order = next.last_l0_order.saturating_add(1);
-            let entry = L0Entry { order: next.last_l0_order, tables: tables.clone() };
-            next.l0.insert(0, entry);
-        }
+        push_layers(next, &self.layers);
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
         next.commit_time = next.commit_time.max(self.commit_time);
@@ -182,6 +175,27 @@ impl FlushL0 {
             && self.reserve.iter().all(|name| state.reserved.contains(name))
             && is_added(state, self.checkpoint.as_ref(), rules)
             && is_released(state, &self.release, rules)
+    }
+}
+
+/// Whether every name is reserved (rule R1).
+pub(super) fn check_names(
+    state: &Manifest,
+    mut names: impl Iterator<Item = SstId>,
+    rules: Rules,
+) -> Result<(), Refusal> {
+    if rules.has(Rule::CheckReservation) && !names.all(|name| state.reserved.contains(&name)) {
+        return Err(Refusal::Invalid("a table's name is not reserved"));
+    }
+    Ok(())
+}
+
+/// Adds layers to L0, the oldest first; orders are given here, one up from the last.
+pub(super) fn push_layers(next: &mut Manifest, layers: &[Vec<SstDescriptor>]) {
+    for tables in layers {
+        next.last_l0_order = next.last_l0_order.saturating_add(1);
+        let entry = L0Entry { order: next.last_l0_order, tables: tables.clone() };
+        next.l0.insert(0, entry);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Commit {
     edit: Option<Arc<Edit>>,
     /// The state that the present plan stands on; `None` before a new database has any.
     base: Option<Arc<Manifest>>,
+    /// The number of a new database's first manifest; none for an edit.
+    first: ManifestId,
     rules: Rules,
     phase: CommitPhase,
 }
@@ -76,7 +78,8 @@ impl Commit {
     #[must_use]
     pub fn new(edit: Edit, newest: Arc<Manifest>, rules: Rules) -> Commit {
         let (edit, base) = (Some(Arc::new(edit)), Some(newest));
-        let mut commit = Commit { edit, base, rules, phase: CommitPhase::Find };
+        let (first, phase) = (ManifestId::NONE, CommitPhase::Find);
+        let mut commit = Commit { edit, base, first, rules, phase };
         commit.plan();
         commit
     }
@@ -85,8 +88,9 @@ impl Commit {
     /// database exists by then.
     #[must_use]
     pub fn found(initial: Manifest, rules: Rules) -> Commit {
-        let phase = CommitPhase::Create(Arc::new(Manifest { id: ManifestId::FIRST, ..initial }));
-        Commit { edit: None, base: None, rules, phase }
+        let first = initial.id;
+        let phase = CommitPhase::Create(Arc::new(initial));
+        Commit { edit: None, base: None, first, rules, phase }
     }
 
     /// What to do now. The same create is asked for again after NotApplied and Unknown: wait, with
@@ -177,7 +181,7 @@ impl Commit {
         }
         // The first manifest of a place in which everything below is freed already, and nothing is
         // above: what was deleted here still has a collector.
-        let nowhere = self.base.is_none() && listing.boundary >= ManifestId::FIRST;
+        let nowhere = self.base.is_none() && listing.boundary >= self.first;
         self.phase = match listing.newest {
             None if nowhere => CommitPhase::Failed(Conflict::OtherDatabase.into()),
             newest => newest.map_or(CommitPhase::Find, CommitPhase::Read),

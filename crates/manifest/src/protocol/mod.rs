@@ -18,9 +18,11 @@
 //! | [`Leases`] | under which leases a reader reads (rules L1 to L5) |
 //! | [`Pins`] | which checkpoints keep alive what a process reads (rules C1, C2) |
 //! | [`Collect`] | one round of the garbage collector (rules G1 to G4, M5) |
+//! | [`Erase`] | what is left of a destroyed database goes (rules D3, D4) |
 
 mod collect;
 mod commit;
+mod erase;
 mod follow;
 mod hole;
 mod leases;
@@ -35,6 +37,7 @@ mod window;
 
 pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
+pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use hole::{Hole, WalListing, Witness};
 pub use leases::{Covering, Leases, Moment, Want};
@@ -87,8 +90,9 @@ pub struct Listing {
     pub newest: Option<ManifestId>,
     /// The largest boundary; none when there is none.
     pub boundary: ManifestId,
-    /// Whether the one asked for is in that run, or at or below the boundary. Else there is nothing
-    /// any more that it could be part of.
+    /// Whether the one asked for is in that run, or below it. Else there is nothing any more that
+    /// it could be part of: nor where there is no run above the boundary, which is a place whose
+    /// database was destroyed (rule D3).
     pub stands: bool,
 }
 
@@ -111,7 +115,8 @@ impl Listing {
     #[must_use]
     pub fn ending(end: ManifestId, boundary: ManifestId, after: ManifestId) -> Listing {
         let newest = (end > boundary && end > after).then_some(end);
-        Listing { newest, boundary, stands: after <= end }
+        let stands = after.is_none() || (end > boundary && after <= end);
+        Listing { newest, boundary, stands }
     }
 }
 

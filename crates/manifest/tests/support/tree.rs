@@ -3,7 +3,7 @@
 
 use super::{empty, table};
 use bytes::Bytes;
-use siltstone_base::{AttemptId, Epoch, JobId, Seq, SstDescriptor, SstId, UnixMillis};
+use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, UnixMillis};
 use siltstone_manifest::compaction::{CompactionScheduler, Group, Plan, Shaping, View, Work};
 use siltstone_manifest::{Edit, L0Entry, Manifest};
 
@@ -149,7 +149,12 @@ impl Tree {
         }
         self.compacted += outputs.iter().map(|table| table.object_bytes).sum::<u64>();
         let job = JobId(self.name().0);
-        let edit = Edit::FinishCompaction(work.finish(Epoch(1), job, outputs, Vec::new()));
+        let edit = Edit::FinishCompaction(work.finish(
+            Epoch(1),
+            (job, ManifestId::FIRST),
+            outputs,
+            Vec::new(),
+        ));
         (work, edit)
     }
 

@@ -230,10 +230,18 @@ impl Job {
         epoch: Epoch,
         retire: Vec<JobId>,
     ) -> Result<FinishCompaction, Refusal> {
-        let (job, destination) = (self.id, self.destination);
+        let (job, planned_on, destination) = (self.id, self.planned_on, self.destination);
         if self.cancelled || !self.is_done() {
             let (remove, add) = (Vec::new(), Vec::new());
-            return Ok(FinishCompaction { epoch, job, remove, add, destination, retire });
+            return Ok(FinishCompaction {
+                epoch,
+                job,
+                planned_on,
+                remove,
+                add,
+                destination,
+                retire,
+            });
         }
         let moved: HashSet<SstId> = self.moves.iter().copied().collect();
         let mut add: Vec<SstDescriptor> = Vec::new();
@@ -249,7 +257,7 @@ impl Job {
         }
         add.extend(self.outputs().cloned());
         add.sort_by(|left, right| left.first_visible().cmp(right.first_visible()));
-        Ok(FinishCompaction { epoch, job, remove, add, destination, retire })
+        Ok(FinishCompaction { epoch, job, planned_on, remove, add, destination, retire })
     }
 
     /// Outputs over which a table lies that came to the destination meanwhile, and the keys to cut

@@ -4,7 +4,7 @@ use crate::edit::{Edit, Refusal};
 use crate::state::{L0Entry, SortedRun};
 use crate::testing::{empty, table};
 use proptest::prelude::*;
-use siltstone_base::{AttemptId, Epoch, Seq};
+use siltstone_base::{AttemptId, Epoch, ManifestId, Seq};
 
 /// L0 layers 4 to 1 over runs 100, 50, 3, 1 and 0. Every table spans all keys; L0 layer n is table
 /// n, run n is table 1000 + n.
@@ -109,6 +109,7 @@ proptest! {
         let finish = Edit::FinishCompaction(crate::FinishCompaction {
             epoch: Epoch(1),
             job: JobId(1),
+            planned_on: ManifestId::FIRST,
             remove: going.into_iter().map(Into::into).collect(),
             add: Vec::new(),
             destination,

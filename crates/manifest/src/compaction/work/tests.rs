@@ -56,7 +56,8 @@ fn what_meets_nothing_moves_and_the_rest_is_merged() {
         (vec![22], vec![(b"d".as_slice(), Some(b"m".as_slice()), vec![11, 1])])
     );
     // Tables 2 and 3 are where they would move to.
-    let finish = work.finish(Epoch(1), JobId(1), vec![one(9, b"d", b"g")], vec![]);
+    let finish =
+        work.finish(Epoch(1), (JobId(1), ManifestId::FIRST), vec![one(9, b"d", b"g")], vec![]);
     assert_eq!(finish.remove, [SstId(22), SstId(11), SstId(1)].map(TablePart::from));
     assert_eq!(ids(&finish.add), vec![22, 9]);
     assert_eq!(work.read_bytes(), 200);
@@ -109,7 +110,7 @@ fn what_stays_below_a_dropped_table_moves_to_where_it_is() {
     let work = Work::of(&state, &[], &plan, &facts, shaping).unwrap();
     assert_eq!((work.drops.clone(), ids(&work.moves)), (vec![SstId(22)], vec![1]));
     assert!(work.is_metadata_only());
-    let finish = work.finish(Epoch(1), JobId(1), vec![], vec![]);
+    let finish = work.finish(Epoch(1), (JobId(1), ManifestId::FIRST), vec![], vec![]);
     let next = Edit::FinishCompaction(finish).apply(&state).unwrap();
     assert_eq!(next.tables().map(|table| table.id).collect::<Vec<_>>(), [SstId(1)]);
 }

@@ -155,6 +155,7 @@ impl World {
         let finish = FinishCompaction {
             epoch: Epoch(1),
             job: JobId(1),
+            planned_on: ManifestId::FIRST,
             remove: vec![SstId(remove).into()],
             add: vec![table(SstId(add), b"a", b"z", 1, 1)],
             destination: 0,

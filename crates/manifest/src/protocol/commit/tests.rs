@@ -107,6 +107,7 @@ fn compact_away(store: &mut TinyStore) {
     let finish = FinishCompaction {
         epoch: Epoch(1),
         job: JobId(1),
+        planned_on: ManifestId::FIRST,
         remove: vec![SstId(50).into()],
         add: vec![table(SstId(80), b"a", b"z", 1, 9)],
         destination: 0,

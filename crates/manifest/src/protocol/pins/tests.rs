@@ -73,6 +73,7 @@ impl World {
         let finish = FinishCompaction {
             epoch: Epoch(1),
             job: JobId(self.made),
+            planned_on: ManifestId::FIRST,
             remove: self.tip.tables().map(|table| table.part()).collect(),
             add: vec![table(SstId(20_000 + self.made), b"a", b"z", min, max)],
             destination: 0,

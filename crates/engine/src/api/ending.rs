@@ -1,0 +1,133 @@
+//! The end of a database (RFC 0030).
+
+use crate::gc::{both_clocks, erase, let_go};
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::gate;
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
+use crate::writer::open::Opening;
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, Result, UnixMillis};
+use siltstone_manifest::protocol::WriterOptions;
+use siltstone_manifest::{
+    Checkpoint, CheckpointOwner, Destroy, Edit, KeptFence, Manifest, bars_destroy,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most checkpoints that a refusal names.
+const MOST_NAMED: usize = 8;
+
+/// Ends the database: whoever writes to it is fenced first. Not `soft`, everything is removed at
+/// once, and the place can be used again; `soft`, a collector removes it once `gc.db_delete_grace`
+/// is over and no checkpoint and no lease is left. One that was destroyed softly can be destroyed
+/// for good. What was begun and not ended goes on with the next call.
+///
+/// # Errors
+/// NotFound without a database; Conflict, not `soft`, where clones or checkpoints need what it
+/// holds, with who they are; Fenced where somebody opened it for writing meanwhile; Denied,
+/// Unavailable, Timeout (of one request), Corruption, Unsupported.
+pub async fn destroy(env: &Env, soft: bool, deadline: Duration) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+    gate::check_changes(&newest)?;
+    let clocks = both_clocks(&objects, &newest).await?;
+    if !soft {
+        refuse_pinned(&newest, clocks.0)?;
+    }
+    let Some(last) = mark(&objects, newest, soft, clocks).await? else { return Ok(()) };
+    if soft {
+        return Ok(());
+    }
+    refuse_pinned(&last, clocks.0)?;
+    let last = let_go(&objects, last, clocks).await?;
+    let (ended, report) = erase(&objects, last, None).await?;
+    match report.trouble {
+        Some(trouble) if !ended.finished => {
+            Err(trouble.during("destroy").with("left to delete", ended.failed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The destroyed database's newest manifest; `None` where somebody else has removed it meanwhile.
+async fn mark(
+    objects: &Objects,
+    newest: Arc<Manifest>,
+    soft: bool,
+    clocks: (UnixMillis, UnixMillis),
+) -> Result<Option<Arc<Manifest>>> {
+    if newest.destroyed_at.is_some() {
+        return Ok(Some(newest));
+    }
+    let database = newest.database;
+    let ended = if newest.initialized {
+        end_initialized(objects, newest, soft, clocks).await
+    } else {
+        commit(objects, newest, (None, Vec::new()), soft, clocks).await
+    };
+    let error = match ended {
+        Ok(state) => return Ok(Some(state)),
+        Err(error) => error,
+    };
+    // Somebody else may have come first.
+    match look(objects, None).await? {
+        Some(state) if state.database != database => Ok(None),
+        Some(state) if state.destroyed_at.is_some() => Ok(Some(state)),
+        Some(_) => Err(error),
+        None => Ok(None),
+    }
+}
+
+/// Claim, walk, fence, confirm; then the commit under the own epoch (rule D1).
+async fn end_initialized(
+    objects: &Objects,
+    newest: Arc<Manifest>,
+    soft: bool,
+    clocks: (UnixMillis, UnixMillis),
+) -> Result<Arc<Manifest>> {
+    let env = &objects.env;
+    // A handle of this process that is fenced now keeps nobody from the place.
+    let _presence = env.store.occupy(newest.database, true).await?;
+    let options = WriterOptions {
+        claim: AttemptId(env.random_u128()),
+        max_parallel_writes: 1,
+        take_over: true,
+        ..WriterOptions::default()
+    };
+    let (recovered, _) = Opening::new(objects, newest, options).drive().await?;
+    let fenced = (Some(recovered.epoch), recovered.fences());
+    commit(objects, recovered.manifest, fenced, soft, clocks).await
+}
+
+async fn commit(
+    objects: &Objects,
+    newest: Arc<Manifest>,
+    (epoch, fences): (Option<Epoch>, Vec<KeptFence>),
+    soft: bool,
+    (now, at): (UnixMillis, UnixMillis),
+) -> Result<Arc<Manifest>> {
+    let edit = Edit::Destroy(Destroy { epoch, at, now, soft, fences });
+    commit_alone(objects, edit, newest).await
+}
+
+/// Says who needs what the database holds.
+fn refuse_pinned(state: &Manifest, now: UnixMillis) -> Result<()> {
+    let bars: Vec<&Checkpoint> = bars_destroy(state, now).collect();
+    if bars.is_empty() {
+        return Ok(());
+    }
+    let error = Error::new(
+        ErrorKind::Conflict,
+        "checkpoints or clones need what the database holds: delete the checkpoints, destroy the \
+         clones first, or destroy it softly, which waits for them",
+    );
+    let error = error.with("checkpoints", bars.len());
+    Err(bars.into_iter().take(MOST_NAMED).fold(error, |error, one| match one.owner {
+        CheckpointOwner::Clone(database) => error.with("clone", database),
+        _ => match &one.name {
+            Some(name) => error.with("checkpoint", format_args!("{} ({name})", one.id)),
+            None => error.with("checkpoint", one.id),
+        },
+    }))
+}

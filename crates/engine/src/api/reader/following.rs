@@ -1,0 +1,76 @@
+//! When a reader looks for newer data by itself.
+
+use super::{ReaderShared, in_millis};
+use crate::follower::following::Looking;
+use crate::manifests::poll::{IDLE_AFTER, IDLE_PAUSE};
+use siltstone_base::{ManifestId, Seq};
+use std::sync::Weak;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Follows the writer until the reader is closed or dropped.
+pub(super) async fn follow(shared: Weak<ReaderShared>) {
+    let mut quiet = Quiet::default();
+    loop {
+        let (pause, look) = {
+            let Some(shared) = shared.upgrade() else { return };
+            let (pause, look) = quiet.next(&shared);
+            (shared.context.env.clock.sleep(pause), look)
+        };
+        pause.await;
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.closed.load(Ordering::Acquire) {
+            return;
+        }
+        // What could not be read now is read at the next turn; `refresh()` tells the error.
+        let _ = shared.refresh(look).await;
+    }
+}
+
+/// Since when a reader has found nothing.
+#[derive(Default)]
+struct Quiet {
+    /// The commit that last changed tables and the last sequence number that it saw, and when it
+    /// saw them first.
+    saw: Option<(ManifestId, Seq, Duration)>,
+}
+
+impl Quiet {
+    /// The pause before the next look, and what kind of look that is.
+    fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+        let (pause, look) = self.usual(shared);
+        // Where reads are to be fresh, few of them shall wait for a look.
+        let look = match shared.options.max_staleness {
+            Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
+            _ => look,
+        };
+        let elapsed = in_millis(shared.context.env.clock.elapsed());
+        // What was due and could not be done is tried again at the usual pace.
+        let next = shared.next_look.load(Ordering::Acquire).checked_sub(elapsed);
+        let next = next.filter(|next| *next > 0).map_or(pause, Duration::from_millis);
+        (pause.min(next), look)
+    }
+
+    fn usual(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
+        let interval = shared.options.poll_interval();
+        if shared.options.manifest_poll_interval.is_some() {
+            return (interval, Looking::Cheaply);
+        }
+        let now = shared.context.env.clock.monotonic();
+        let (tables, seq) = {
+            let view = shared.view.read();
+            (view.manifest.tables_since, view.seq)
+        };
+        let since = match self.saw {
+            Some((old, last, since)) if (old, last) == (tables, seq) => since,
+            _ => now,
+        };
+        self.saw = Some((tables, seq, since));
+        if now.saturating_sub(since) < IDLE_AFTER {
+            return (interval, Looking::Cheaply);
+        }
+        // Twice in the half of its lifetime after which a lease is renewed.
+        let pause = IDLE_PAUSE.min(shared.options.checkpoint_lifetime / 4).max(interval);
+        (pause, Looking::Seldom)
+    }
+}

@@ -1,0 +1,119 @@
+//! A checkpoint becomes the current state again (RFC 0030, rule S1): an opening that ends with one
+//! commit.
+
+use crate::follower::at_checkpoint::pinned_log;
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::gate;
+use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::objects::Objects;
+use crate::options::Options;
+use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
+use crate::writer::flush::new_names;
+use crate::writer::open::Opening;
+use siltstone_base::{
+    AttemptId, CheckpointId, ErrorKind, Result, Seq, SstId, TimelineId, UnixMillis, WalId,
+};
+use siltstone_manifest::naming::gone;
+use siltstone_manifest::protocol::{Recovered, WriterOptions};
+use siltstone_manifest::{CheckpointName, Edit, Manifest, Restore};
+use siltstone_sst::wal::WalObject;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Makes what `which` pins the current state of the database. Whoever writes to it is fenced; no
+/// table is copied, and no number goes back. Checkpoints stay, later ones too: what a restore
+/// undoes can be restored where a checkpoint was made of it before.
+///
+/// # Errors
+/// NotFound without a database; Expired for a checkpoint that is gone; Fenced where somebody opened
+/// the database for writing meanwhile; Denied, Unavailable, Timeout (of one request; of the last
+/// commit it may have been done), Corruption, Unsupported.
+pub async fn restore(env: &Env, which: &CheckpointName, options: &Options) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit: options.deadline };
+    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+    check_lives(&newest)?;
+    gate::check_changes(&newest)?;
+    let checkpoint = which.find(&newest)?.clone();
+    let pinned = objects.manifest(checkpoint.manifest_id).await?;
+    let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
+    let log = match checkpoint.pins_any_wal() {
+        true => pinned_log(&objects, &checkpoint, newest.database).await?,
+        false => Vec::new(),
+    };
+    let pinned = Pinned { checkpoint: checkpoint.id, version, log };
+    pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
+        ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
+        _ => error,
+    })
+}
+
+/// What a checkpoint pins.
+struct Pinned {
+    checkpoint: CheckpointId,
+    version: Arc<Manifest>,
+    /// Its part of the log, in order.
+    log: Vec<WalObject>,
+}
+
+impl Pinned {
+    async fn restore(
+        &self,
+        objects: &Objects,
+        newest: Arc<Manifest>,
+        options: &Options,
+    ) -> Result<()> {
+        let env = &objects.env;
+        // A handle of this process that is fenced now keeps nobody from the place.
+        let _presence = env.store.occupy(newest.database, true).await?;
+        // The claim reserves them: what is uploaded under them nobody collects (rule R1).
+        let names = new_names(env, self.log.len());
+        let how = WriterOptions {
+            claim: AttemptId(env.random_u128()),
+            max_parallel_writes: 1,
+            take_over: true,
+            reserve: names.clone(),
+            ..WriterOptions::default()
+        };
+        let (recovered, bodies) = Opening::new(objects, newest, how).drive().await?;
+        let (reached, commit_time) = reached(&recovered, &bodies);
+        let rows = self.rows(objects, &recovered, options, names).await?;
+        let edit = Restore {
+            epoch: recovered.epoch,
+            checkpoint: self.checkpoint,
+            version: Arc::clone(&self.version),
+            layers: rows.tables.into_iter().map(|table| vec![table]).collect(),
+            cut: rows.last_seq,
+            reached,
+            commit_time,
+            fences: recovered.fences(),
+            timeline: TimelineId(env.random_u128()),
+            began_at: env.clock.now(),
+        };
+        commit_alone(objects, Edit::Restore(edit), recovered.manifest).await.map(drop)
+    }
+
+    /// Its rows of the log as tables, of which there are no more than objects.
+    async fn rows(
+        &self,
+        objects: &Objects,
+        recovered: &Recovered,
+        options: &Options,
+        names: Vec<SstId>,
+    ) -> Result<TablesOfLog> {
+        let (env, database) = (&objects.env, recovered.manifest.database);
+        let target = TableTarget { env, database, options };
+        let flushed = self.version.flushed_seq;
+        tables_of_log(&self.log, flushed, &target, &mut names.into_iter()).await
+    }
+}
+
+/// The largest number of the log that was walked, and its latest commit time: no later write has a
+/// smaller one.
+fn reached(recovered: &Recovered, bodies: &BTreeMap<WalId, WalObject>) -> (Seq, UnixMillis) {
+    let met = recovered.replay.iter().filter_map(|(id, _)| bodies.get(id));
+    let state = &recovered.manifest;
+    met.fold((state.flushed_seq, state.commit_time), |(seq, at), object| {
+        (seq.max(object.last_seq), at.max(object.sent.at))
+    })
+}

@@ -1,0 +1,83 @@
+//! Rounds over a database that was destroyed and waits for its grace, and for whoever still reads
+//! it (RFC 0030, rule D2).
+
+use super::due::LastRound;
+use super::erase::{both_clocks, erase, let_go, list_all, may_go};
+use super::report::{GcObject, GcReport};
+use super::round::Collector;
+use crate::manifests::client::commit_alone;
+use siltstone_base::{CheckpointId, ObjectName, Result, UnixMillis};
+use siltstone_manifest::{Edit, Manifest};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why everything goes, and why it stays.
+const GOES: &str = "the database was destroyed";
+
+impl Collector {
+    /// Whether a round over the destroyed database could do anything.
+    pub(super) fn is_end_due(&self, newest: &Manifest) -> bool {
+        let now = self.objects.env.clock.now();
+        may_go(newest, self.db_delete_grace, now) || !expired(newest, now).is_empty()
+    }
+
+    /// Revokes what has expired, and removes the database once nobody is left to wait for.
+    ///
+    /// # Errors
+    /// As [`super::once`].
+    pub(super) async fn end_round(&mut self, newest: Arc<Manifest>) -> Result<GcReport> {
+        let began = self.objects.env.clock.monotonic();
+        let clocks = both_clocks(&self.objects, &newest).await?;
+        let ids = expired(&newest, clocks.0);
+        let mut state = newest;
+        if !ids.is_empty() {
+            let edit = Edit::RevokeExpired { ids: ids.clone(), now: clocks.0 };
+            state = commit_alone(&self.objects, edit, state).await?;
+        }
+        let (database, manifest_id) = (state.database, state.id);
+        let mut report = GcReport { database, manifest_id, ..GcReport::default() };
+        if may_go(&state, self.db_delete_grace, clocks.0) {
+            state = let_go(&self.objects, state, clocks).await?;
+            report = erase(&self.objects, Arc::clone(&state), Some(&self.progress)).await?.1;
+        }
+        report.revoked = ids.len() as u64;
+        self.seen = LastRound::after(&report, state, began, Duration::ZERO);
+        Ok(report)
+    }
+
+    /// What such a round would do.
+    ///
+    /// # Errors
+    /// As [`super::once`].
+    pub(super) async fn dry_end(&self, newest: &Manifest) -> Result<GcReport> {
+        let now = self.objects.env.clock.now();
+        let (database, manifest_id) = (newest.database, newest.id);
+        let mut report = GcReport { database, manifest_id, dry_run: true, ..GcReport::default() };
+        report.revoked = expired(newest, now).len() as u64;
+        let goes = may_go(newest, self.db_delete_grace, now);
+        for object in list_all(&self.objects).await? {
+            let stays = !goes || is_left(newest, object.name);
+            let class = report.class(object.name);
+            if stays {
+                class.alive += 1;
+                continue;
+            }
+            class.deleted += 1;
+            class.bytes += object.bytes;
+            let age = Duration::from_millis(now.0.saturating_sub(object.modified.0));
+            let (name, bytes) = (object.name, object.bytes);
+            report.objects.push(GcObject { name, bytes, age, why: GOES });
+        }
+        Ok(report)
+    }
+}
+
+/// Whether it is there when all is over.
+fn is_left(newest: &Manifest, name: ObjectName) -> bool {
+    matches!(name, ObjectName::Wal(id) if newest.kept_fences.iter().any(|fence| fence.id == id))
+}
+
+fn expired(newest: &Manifest, now: UnixMillis) -> Vec<CheckpointId> {
+    let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
+    expired.map(|one| one.id).collect()
+}

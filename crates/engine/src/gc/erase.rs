@@ -1,0 +1,185 @@
+//! The end of a destroyed database (RFC 0030): what nobody pins any more is removed, by whoever
+//! destroyed it or by a collector after the grace. The machine, `Erase`, says what goes when.
+
+use super::detach::release;
+use super::report::GcReport;
+use crate::io::progress::Progress;
+use crate::io::store::Listed;
+use crate::manifests::client::{ManifestRequests, commit_alone};
+use crate::manifests::create::Creating;
+use crate::manifests::now::store_time;
+use crate::manifests::objects::Objects;
+use crate::manifests::rules;
+use futures::future::try_join_all;
+use siltstone_base::name::prefix;
+use siltstone_base::{AttemptId, Error, ObjectId, ObjectName, PutOutcome, Result, UnixMillis};
+use siltstone_manifest::protocol::{Erase, EraseAction, EraseReport};
+use siltstone_manifest::{Destroy, Edit, Manifest, codec, is_let_go};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything that a database has.
+const FOLDERS: [&str; 6] = [
+    prefix::MANIFEST,
+    prefix::WAL,
+    prefix::COMPACTED,
+    prefix::COMPACTIONS,
+    prefix::INGEST,
+    prefix::PROBE,
+];
+
+/// Every object of the database.
+pub(super) async fn list_all(objects: &Objects) -> Result<Vec<Listed>> {
+    let found = try_join_all(FOLDERS.map(|folder| objects.list(folder))).await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The store's time and this process's: the earlier one, by which things have expired, and the
+/// later one. A clock that is wrong then only delays.
+pub(crate) async fn both_clocks(
+    objects: &Objects,
+    state: &Manifest,
+) -> Result<(UnixMillis, UnixMillis)> {
+    let own = objects.env.clock.now();
+    let stored = store_time(objects, state.database).await?;
+    Ok((own.min(stored), own.max(stored)))
+}
+
+/// Whether a destroyed database may go now: its grace is over, and what pins it has expired or gone
+/// (rule D2). What has expired is revoked by a commit before.
+pub(super) fn may_go(state: &Manifest, grace: Duration, now: UnixMillis) -> bool {
+    let grace = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    let over = state.destroyed_at.is_some_and(|at| at.0.saturating_add(grace) <= now.0);
+    let held = state.holds.iter().any(|one| one.expires_at.is_none_or(|at| at > now));
+    let read = state.leases.iter().any(|one| one.expires_at > now);
+    over && state.checkpoints.iter().all(|one| one.expired_at(now)) && !held && !read
+}
+
+/// Takes the last pins away, where nobody is left who needs them: no edit fits the state then.
+///
+/// # Errors
+/// Conflict where somebody needs them still; those of a commit.
+pub(crate) async fn let_go(
+    objects: &Objects,
+    state: Arc<Manifest>,
+    (now, at): (UnixMillis, UnixMillis),
+) -> Result<Arc<Manifest>> {
+    if is_let_go(&state) {
+        return Ok(state);
+    }
+    let destroy = Destroy { epoch: None, at, now, soft: false, fences: Vec::new() };
+    commit_alone(objects, Edit::Destroy(destroy), state).await
+}
+
+/// Removes the destroyed database whose last manifest is `last`; what it did is in the report.
+///
+/// # Errors
+/// Those of the store; Unsupported for a clone of a database in a place that is not followed from
+/// here. What was deleted before an error is gone, and the
+/// next removal goes on.
+pub(crate) async fn erase(
+    objects: &Objects,
+    last: Arc<Manifest>,
+    progress: Option<&Progress>,
+) -> Result<(EraseReport, GcReport)> {
+    free_pins(objects, &last).await?;
+    let (database, manifest_id) = (last.database, last.id);
+    let report = GcReport { database, manifest_id, ..GcReport::default() };
+    let mut removal = Removal {
+        objects,
+        requests: ManifestRequests::new(objects),
+        last: Arc::clone(&last),
+        machine: Erase::new(last, rules::in_force()),
+        bytes: HashMap::new(),
+        creating: None,
+        report,
+        progress,
+    };
+    let ended = removal.drive().await?;
+    Ok((ended, removal.report))
+}
+
+/// The pins of a clone in the databases whose tables it uses go before anything else does: nobody
+/// would know of them later. One that is gone already is no trouble, so whoever goes on with a
+/// removal does the same again.
+async fn free_pins(objects: &Objects, last: &Manifest) -> Result<()> {
+    for entry in &last.ancestors {
+        let released = release(objects, last.database, entry).await;
+        released.map_err(|error| error.with("ancestor", &entry.location))?;
+    }
+    Ok(())
+}
+
+/// A removal under way.
+struct Removal<'a> {
+    objects: &'a Objects,
+    requests: ManifestRequests,
+    last: Arc<Manifest>,
+    machine: Erase,
+    bytes: HashMap<ObjectName, u64>,
+    creating: Option<(ObjectName, Creating)>,
+    report: GcReport,
+    progress: Option<&'a Progress>,
+}
+
+impl Removal<'_> {
+    async fn drive(&mut self) -> Result<EraseReport> {
+        loop {
+            match self.machine.action() {
+                EraseAction::ListObjects => {
+                    let listed = list_all(self.objects).await?;
+                    self.bytes = listed.iter().map(|one| (one.name, one.bytes)).collect();
+                    if let Some(progress) = self.progress {
+                        progress.expect(listed.len() as u64);
+                    }
+                    self.machine.on_objects(listed.iter().map(|one| one.name).collect());
+                }
+                EraseAction::Request(request) => {
+                    let answer = self.requests.perform(request).await?;
+                    self.machine.on_answer(answer);
+                }
+                EraseAction::CreateBoundary { name, last } => {
+                    let outcome = self.create_boundary(name, last).await?;
+                    self.machine.on_boundary(outcome);
+                }
+                EraseAction::Delete(names) => self.delete(names).await,
+                EraseAction::Done(report) => return Ok(report),
+            }
+        }
+    }
+
+    async fn create_boundary(&mut self, name: ObjectName, last: bool) -> Result<PutOutcome<()>> {
+        if self.creating.as_ref().is_none_or(|(creating, _)| *creating != name) {
+            let env = &self.objects.env;
+            let id = match name {
+                ObjectName::ManifestBoundary(id) => id.get(),
+                ObjectName::WalBoundary(id) => id.get(),
+                ObjectName::CompactionsBoundary(number) => number,
+                other => return Err(Error::internal("no boundary").with("object", other)),
+            };
+            let attempt = AttemptId(env.random_u128());
+            let object = ObjectId(env.random_u128());
+            let encode = if last { codec::encode_last_boundary } else { codec::encode_boundary };
+            let bytes = encode(id, self.last.database, object, attempt);
+            self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
+        }
+        match &mut self.creating {
+            Some((_, creating)) => creating.once(self.objects, name).await,
+            None => Err(Error::internal("a boundary is made from nothing")),
+        }
+    }
+
+    async fn delete(&mut self, names: Vec<ObjectName>) {
+        let answers = self.objects.env.store.delete_many(names.clone()).await;
+        let gone: Vec<bool> = answers.iter().map(Result::is_ok).collect();
+        if let Some(progress) = self.progress {
+            progress.add(gone.len() as u64);
+        }
+        for (name, answer) in names.into_iter().zip(answers) {
+            let bytes = self.bytes.get(&name).copied().unwrap_or_default();
+            self.report.note_delete(name, bytes, answer);
+        }
+        self.machine.on_deleted(&gone);
+    }
+}

@@ -1,0 +1,108 @@
+//! The edit that makes a checkpoint the current state again (RFC 0030, rule S1).
+//!
+//! Nothing that counts goes back: epochs, orders, the replay point and what counts as flushed only
+//! grow, so that no process takes what is undone for what is new, and no number is given twice.
+
+use super::writer::{check_epoch, check_names, keep_fences, push_layers};
+use super::{Conflict, Refusal};
+use crate::rules::{Rule, Rules};
+use crate::state::{CheckpointOwner, KeptFence, Manifest, Timeline};
+use siltstone_base::{
+    CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis, WalId,
+};
+use std::sync::Arc;
+
+/// Makes what a checkpoint pins the current state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Restore {
+    /// Under which the writer before was fenced.
+    pub epoch: Epoch,
+    /// The checkpoint; it must be present in the very state that this is committed on.
+    pub checkpoint: CheckpointId,
+    /// The manifest that it names.
+    pub version: Arc<Manifest>,
+    /// Its rows of the log as tables, the oldest layer first, each of disjoint tables; their names
+    /// are reserved.
+    pub layers: Vec<Vec<SstDescriptor>>,
+    /// The last sequence number that it holds.
+    pub cut: Seq,
+    /// The largest sequence number of the log that was walked.
+    pub reached: Seq,
+    /// The latest commit time of that log.
+    pub commit_time: UnixMillis,
+    /// Every fence on the walk, and the own one.
+    pub fences: Vec<KeptFence>,
+    /// The history that begins here: a fresh identity.
+    pub timeline: TimelineId,
+    /// When it begins.
+    pub began_at: UnixMillis,
+}
+
+impl Restore {
+    fn names(&self) -> impl Iterator<Item = SstId> {
+        self.layers.iter().flatten().map(|table| table.id)
+    }
+
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        if rules.has(Rule::RestoreByEpoch) {
+            check_epoch(next, self.epoch)?;
+        }
+        let pins = |one: &crate::state::Checkpoint| one.manifest_id == self.version.id;
+        let present = next.checkpoint(self.checkpoint).is_some_and(pins);
+        if !present && rules.has(Rule::RestoreFromPresent) {
+            return Err(Refusal::Expired { checkpoint: self.checkpoint });
+        }
+        check_names(next, self.names(), rules)?;
+        let version = Arc::clone(&self.version);
+        next.l0.clone_from(&version.l0);
+        next.l0_last_compacted = version.l0_last_compacted;
+        next.runs.clone_from(&version.runs);
+        next.ingest_apps.clone_from(&version.ingest_apps);
+        push_layers(next, &self.layers);
+        next.tables_since = next.id;
+        let reached = next.flushed_seq.max(self.reached).max(self.cut);
+        let goes_on = rules.has(Rule::RestoreGoesOn);
+        next.flushed_seq = if goes_on { reached } else { self.cut };
+        next.floor = next.flushed_seq;
+        next.commit_time = next.commit_time.max(self.commit_time);
+        keep_fences(next, &self.fences);
+        if rules.has(Rule::RestoreCutsLog) {
+            let beyond = self.fences.iter().map(|fence| fence.next_id).max();
+            next.replay_from = beyond.map_or(next.replay_from, |id| id.max(next.replay_from));
+            let walked = WalId(next.replay_from.get() - 1);
+            next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
+        }
+        next.reserved.clear();
+        next.left.clear();
+        next.pending_ingests.clear();
+        next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
+        if let Some(writer) = next.writers.last_mut() {
+            writer.clean_close = true;
+        }
+        next.timelines.push(Timeline {
+            id: self.timeline,
+            cut: self.cut,
+            begins: next.flushed_seq.next(),
+            manifest_id: next.id,
+            began_at: self.began_at,
+        });
+        Ok(())
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        state.timelines.iter().any(|one| one.id == self.timeline)
+    }
+}
+
+/// Whether a job that was planned on `planned_on` may still change tables (rule S2).
+pub(super) fn check_plan(
+    state: &Manifest,
+    planned_on: ManifestId,
+    rules: Rules,
+) -> Result<(), Refusal> {
+    let at = state.restored_at();
+    if planned_on < at && rules.has(Rule::RestoreVoidsPlans) {
+        return Err(Conflict::RestoredSince { at }.into());
+    }
+    Ok(())
+}

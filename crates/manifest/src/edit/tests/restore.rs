@@ -1,0 +1,119 @@
+//! A checkpoint becomes the current state again: what goes back, and what never does.
+
+use super::*;
+use crate::state::{Checkpoint, KeptFence, L0Entry};
+use siltstone_base::{ManifestId, TimelineId};
+use std::sync::Arc;
+
+/// What checkpoint 1 of `manifest()` pins: manifest 3, before its last flush.
+fn version() -> Manifest {
+    let now = manifest();
+    let (l0, runs) = (now.l0[1..].to_vec(), now.runs.clone());
+    Manifest { id: ManifestId(3), flushed_seq: Seq(50), l0, runs, ..empty() }
+}
+
+fn restore() -> Restore {
+    Restore {
+        epoch: Epoch(2),
+        checkpoint: CheckpointId(1),
+        version: Arc::new(version()),
+        layers: vec![vec![table(SstId(50), b"a", b"m", 51, 55)]],
+        cut: Seq(55),
+        reached: Seq(90),
+        commit_time: UnixMillis(700),
+        fences: vec![KeptFence { id: WalId(8), epoch: Epoch(2), next_id: WalId(10) }],
+        timeline: TimelineId(5),
+        began_at: UnixMillis(800),
+    }
+}
+
+fn apply(edit: Restore, rules: Rules) -> Result<Manifest, Refusal> {
+    Edit::Restore(edit).apply_with(&manifest(), rules)
+}
+
+#[test]
+fn the_tables_go_back_and_nothing_that_counts_does() {
+    let (before, next) = (manifest(), apply(restore(), Rules::ALL).unwrap());
+    let names: Vec<u128> = next.tables().map(|one| one.id.get()).collect();
+    assert_eq!(names, vec![50, 13, 10, 11, 9], "its rows of the log are the newest layer");
+    assert_eq!((next.flushed_seq, next.floor), (Seq(90), Seq(90)));
+    assert_eq!((next.replay_from, next.wal_id_last_seen), (WalId(10), WalId(9)));
+    assert_eq!((next.writer_epoch, next.compactor_epoch), (Epoch(2), Epoch(1)));
+    assert!(next.last_l0_order > before.last_l0_order && next.tables_since == next.id);
+    assert_eq!(next.checkpoints, before.checkpoints);
+    assert_eq!(next.commit_time, UnixMillis(700));
+    assert!(next.closed_cleanly() && next.reserved.is_empty() && next.pending_ingests.is_empty());
+    let timeline = next.timelines.last().unwrap();
+    assert_eq!((timeline.cut, timeline.begins), (Seq(55), Seq(91)));
+    assert_eq!(next.restored_at(), next.id);
+    assert_eq!(broken(&next), None);
+    assert!(Edit::Restore(restore()).in_effect(&next));
+    assert!(!Edit::Restore(restore()).in_effect(&before));
+}
+
+/// S1: one that was overtaken since its fence commits nothing.
+#[test]
+fn another_epoch_is_fenced() {
+    let older = Restore { epoch: Epoch(1), ..restore() };
+    assert_eq!(apply(older.clone(), Rules::ALL), Err(Refusal::Fenced { by: Epoch(2) }));
+    assert!(apply(older, Rules::ALL.without(Rule::RestoreByEpoch)).is_ok());
+}
+
+/// S1: what a collector may have taken since does not come back.
+#[test]
+fn what_is_restored_is_pinned_in_this_very_state() {
+    let gone = Restore { checkpoint: CheckpointId(77), ..restore() };
+    let expired = Err(Refusal::Expired { checkpoint: CheckpointId(77) });
+    assert_eq!(apply(gone.clone(), Rules::ALL), expired);
+    assert!(apply(gone, Rules::ALL.without(Rule::RestoreFromPresent)).is_ok());
+    let other = Manifest { id: ManifestId(4), ..version() };
+    let other = Restore { version: Arc::new(other), ..restore() };
+    assert_eq!(apply(other, Rules::ALL), Err(Refusal::Expired { checkpoint: CheckpointId(1) }));
+}
+
+/// S1: with the checkpoint's own number a reader keeps undone rows, which are above it, and the
+/// next writer gives their numbers again.
+#[test]
+fn numbers_go_on_above_all_that_was_met() {
+    let without = apply(restore(), Rules::ALL.without(Rule::RestoreGoesOn)).unwrap();
+    assert_eq!(without.flushed_seq, Seq(55));
+    assert_eq!(apply(restore(), Rules::ALL).unwrap().timelines[0].begins, Seq(91));
+}
+
+/// S1: with the old replay point the next opener replays what was undone.
+#[test]
+fn the_log_before_the_fence_is_cut_off() {
+    let without = apply(restore(), Rules::ALL.without(Rule::RestoreCutsLog)).unwrap();
+    assert_eq!(without.replay_from, manifest().replay_from);
+    assert!(apply(restore(), Rules::ALL).unwrap().replay_from > WalId(8));
+}
+
+/// S2: the plan stood on a last run that the restore filled again.
+#[test]
+fn a_job_that_was_planned_before_is_void() {
+    let next = apply(restore(), Rules::ALL).unwrap();
+    let planned = |on: ManifestId| {
+        Edit::FinishCompaction(FinishCompaction { planned_on: on, ..finish(&[13], 6) })
+    };
+    let at = next.id;
+    assert_eq!(planned(ManifestId(5)).apply(&next), Err(Conflict::RestoredSince { at }.into()));
+    assert!(planned(at).apply(&next).is_ok());
+    let without = Rules::ALL.without(Rule::RestoreVoidsPlans);
+    assert!(planned(ManifestId(5)).apply_with(&next, without).is_ok());
+    let given_up = FinishCompaction { planned_on: ManifestId(5), add: vec![], ..finish(&[], 6) };
+    assert!(Edit::FinishCompaction(given_up).apply(&next).is_ok());
+}
+
+#[test]
+fn the_owners_checkpoints_stay_but_for_a_writers() {
+    let mut base = manifest();
+    let writers = Checkpoint {
+        owner: CheckpointOwner::Writer(Epoch(2)),
+        ..crate::testing::checkpoint(9, None)
+    };
+    base.checkpoints.push(writers);
+    let next = Edit::Restore(restore()).apply(&base).unwrap();
+    assert_eq!(next.checkpoints, manifest().checkpoints);
+    let named: Vec<L0Entry> = next.l0;
+    assert_eq!(named.len(), 2);
+}
