@@ -21,7 +21,7 @@ def _agreed(question: str, yes: bool) -> None:
 
 
 @click.command(
-    epilog=_example("old.db destroy", "s3://bucket/db destroy --soft --yes"),
+    epilog=_example("example.db destroy --yes", "s3://bucket/db destroy --soft --yes"),
 )
 @click.option(
     "--soft",

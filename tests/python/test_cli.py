@@ -348,15 +348,11 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
             database = Path(f"{number}.db")
             with siltstone.open(database) as db:
                 db.put_many([b"colour", b"\x00\xff", b"layer/1"], [b"grey"] * 3)
-                if "--id" in arguments:
-                    db.checkpoint(name=arguments[arguments.index("--id") + 1])
+                for named in {"--id", "--checkpoint"} & set(arguments):
+                    db.checkpoint(name=arguments[arguments.index(named) + 1])
         if "--parent" in arguments:
             # The clone is made where there is nothing yet, of what the others are given.
-            parent = arguments[arguments.index("--parent") + 1]
-            database.rename(parent)
-            if "--checkpoint" in arguments:
-                asked = arguments[arguments.index("--checkpoint") + 1]
-                siltstone.admin.create_checkpoint(parent, name=asked)
+            database.rename(arguments[arguments.index("--parent") + 1])
         done = CliRunner().invoke(main, ["--path", str(database), *arguments[2:]])
         assert (done.exit_code, done.stderr) == (0, ""), arguments
 

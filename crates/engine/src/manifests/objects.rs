@@ -81,12 +81,22 @@ impl Objects {
         let (ids, boundary, end) = loop {
             let (ids, boundary) = self.manifests_listed().await?;
             let end = self.end_of_run(&ids, boundary).await?;
-            if let Some(end) = end
-                && (end > boundary || self.is_boundary_still(boundary).await?)
-            {
+            let shown = end.filter(|end| *end >= after);
+            let stale = match (end, shown) {
+                (None, _) => true,
+                (Some(end), Some(_)) if end > boundary => false,
+                (Some(_), Some(_)) => !self.is_boundary_still(boundary).await?,
+                // An older run, of what was destroyed here: what comes before the one asked for
+                // says whether that is part of a newer one.
+                (Some(_), None) => self.get(ObjectName::Manifest(after.minus(1))).await?.is_some(),
+            };
+            if let Some(end) = end.filter(|_| !stale) {
                 break (ids, boundary, end);
             }
             if !again.after_a_pause().await {
+                if let Some(end) = end {
+                    break (ids, boundary, end);
+                }
                 let stale = "the store goes on to list a manifest that is gone, and no boundary";
                 let first = ObjectName::Manifest(ManifestId::FIRST);
                 return Err(Error::unavailable(stale).with("object", first));

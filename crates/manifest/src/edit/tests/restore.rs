@@ -93,7 +93,7 @@ fn the_log_before_the_fence_is_cut_off() {
 fn a_job_that_was_planned_before_is_void() {
     let next = apply(restore(), Rules::ALL).unwrap();
     let planned = |on: ManifestId| {
-        Edit::FinishCompaction(FinishCompaction { planned_on: on, ..finish(&[13], 6) })
+        Edit::FinishCompaction(FinishCompaction { planned_on: on, ..finish(&[13, 10, 11], 6) })
     };
     let at = next.id;
     assert_eq!(planned(ManifestId(5)).apply(&next), Err(Conflict::RestoredSince { at }.into()));
