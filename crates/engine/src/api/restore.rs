@@ -41,22 +41,22 @@ pub async fn restore(env: &Env, which: &CheckpointName, options: &Options) -> Re
         true => pinned_log(&objects, &checkpoint, newest.database).await?,
         false => Vec::new(),
     };
-    let pinned = Pinned { checkpoint: checkpoint.id, version, log };
+    let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
     pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
         ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
         _ => error,
     })
 }
 
-/// What a checkpoint pins.
-struct Pinned {
+/// What a checkpoint pins, to be restored.
+struct RestoreSource {
     checkpoint: CheckpointId,
     version: Arc<Manifest>,
     /// Its part of the log, in order.
     log: Vec<WalObject>,
 }
 
-impl Pinned {
+impl RestoreSource {
     async fn restore(
         &self,
         objects: &Objects,
