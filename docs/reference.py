@@ -33,7 +33,7 @@ IN_STUB = {
 }
 MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make docs`. -->"
 # Groups of options, each with its class.
-GROUPS = {"compactors": "Compactors", "gc": "Gc", "windows": "Windows"}
+GROUPS = {"compactors": "Compactors", "gc": "Gc", "readers": "Readers", "windows": "Windows"}
 # Modules beside `siltstone` itself, those that are there.
 MODULES = ["admin", "aio", "keys", "lsm", "mapping", "merging", "exceptions"]
 # Methods with a notation of their own.

@@ -49,7 +49,7 @@ from siltstone.exceptions import (
 )
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
-from siltstone.options import Compactors, Gc, Options, Windows
+from siltstone.options import Compactors, Gc, Options, Readers, Windows
 from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
@@ -78,6 +78,7 @@ __all__ = [
     "NotFound",
     "Options",
     "Reader",
+    "Readers",
     "Savepoint",
     "Scan",
     "Size",

@@ -896,6 +896,7 @@ def begin_clone(
     store_options: dict[str, str | int | bool],
 ) -> Pending[None]:
     """`clone`, to be awaited."""
+
 def begin_destroy(
     url: str, soft: bool, store_options: dict[str, str | int | bool]
 ) -> Pending[None]:

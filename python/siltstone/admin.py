@@ -275,7 +275,7 @@ def restore(
     Whoever writes to it is ended first (`Fenced`); what was written since the checkpoint is undone,
     for whoever opens it from now on. Checkpoints stay, later ones too: make one before, and the
     restore can be undone. Readers that follow end with Expired, unless they were opened with the
-    option `follow_restores`; readers at a checkpoint go on.
+    option `readers.follow_restores`; readers at a checkpoint go on.
 
     :param checkpoint: the checkpoint, its id, or its name.
     :raises NotFound: there is no database here.

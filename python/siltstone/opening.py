@@ -83,7 +83,7 @@ def open_reader(
     `manifest_poll_interval`. Readers of one state share a lease in the manifest, so that nothing
     they read is collected: who finds one writes nothing. With the option `reader_checkpoint` off
     none is looked for or written, and a scan whose table was collected ends with Expired. The
-    option `max_staleness` says how old what it reads may be.
+    option `readers.max_staleness` says how old what it reads may be.
 
     :param checkpoint: a checkpoint to read at, itself, its id in any spelling, or its name: nothing
         newer is seen, nothing is written, and reads are Expired once it is gone. A pickle of the

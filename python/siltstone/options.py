@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from siltstone import _native
 
-__all__ = ["Compactors", "Gc", "OptionValues", "Options", "Windows", "named_options"]
+__all__ = ["Compactors", "Gc", "OptionValues", "Options", "Readers", "Windows", "named_options"]
 
 Seconds = timedelta | float | str
 """A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
@@ -43,6 +43,14 @@ class GcValues(TypedDict, total=False):
     db_delete_grace: Seconds
 
 
+class ReaderValues(TypedDict, total=False):
+    """What `Readers` takes."""
+
+    checkpoint_lifetime: Seconds
+    max_staleness: Seconds | None
+    follow_restores: bool
+
+
 class OptionValues(TypedDict, total=False):
     """What `Options` takes. Its docstring tells meaning, range and default of each."""
 
@@ -55,9 +63,7 @@ class OptionValues(TypedDict, total=False):
     max_memtable_bytes: Bytes
     manifest_poll_interval: Seconds | None
     reader_checkpoint: bool
-    checkpoint_lifetime: Seconds
-    max_staleness: Seconds | None
-    follow_restores: bool
+    readers: Readers | ReaderValues
     max_batch_bytes: Bytes
     transaction_window_bytes: Bytes
     block_bytes: Bytes
@@ -177,6 +183,17 @@ class Gc(_Group):
         self._named = _native.check_group("gc", dict(options))
 
 
+class Readers(_Group):
+    """The options that readers alone need, for `Options.readers`. Whether they lease what they read
+    is `reader_checkpoint`.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[ReaderValues]) -> None:
+        self._named = _native.check_group("readers", dict(options))
+
+
 class Options(_Named):
     """Named options, checked when made; everything not named has its default.
 
@@ -219,7 +236,12 @@ def _from_dict(kind: type[_Named], named: dict[str, Any]) -> _Named:
     return kind(**named)
 
 
-_GROUPS: dict[str, type[_Group]] = {"compactors": Compactors, "gc": Gc, "windows": Windows}
+_GROUPS: dict[str, type[_Group]] = {
+    "compactors": Compactors,
+    "gc": Gc,
+    "readers": Readers,
+    "windows": Windows,
+}
 
 
 def _grouped(name: str, value: Any) -> Any:

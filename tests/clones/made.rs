@@ -6,7 +6,7 @@ use siltstone::verify::verify;
 use siltstone::{CheckpointName, CheckpointOptions, CheckpointOwner, Progress};
 use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{ObjectName, SstDescriptor, SstId};
+use siltstone_base::{ErrorKind, ObjectName, SstDescriptor, SstId};
 use std::time::Instant;
 
 async fn tables_in(env: &Env) -> usize {

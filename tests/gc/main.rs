@@ -22,7 +22,7 @@ use siltstone::store::counting::Requests;
 use siltstone::verify::verify;
 use siltstone::{
     Batch, Database, Env, Error, Fill, OpenOptions, Options, Progress, Reader, ReaderOptions,
-    Result, Rows, Scan, ScanRange,
+    Readers, Result, Rows, Scan, ScanRange,
 };
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
@@ -146,7 +146,10 @@ impl World {
         });
         first.expect("it ends").expect("a healthy store");
         let (reading, env) = self.process("reader", 0);
-        let options = Options { checkpoint_lifetime: Duration::from_secs(1), ..options() };
+        let options = Options {
+            readers: Readers { checkpoint_lifetime: Duration::from_secs(1), ..Readers::default() },
+            ..options()
+        };
         let how = ReaderOptions { options, ..ReaderOptions::default() };
         let reader = self.sim.block_on(reading, Reader::open(env, how));
         std::mem::forget(reader.expect("it ends").expect("a healthy store"));

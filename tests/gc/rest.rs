@@ -3,7 +3,7 @@
 use crate::{Pairs, World, all_of, expected, fill, open, options, rows_of, total};
 use parking_lot::Mutex;
 use siltstone::store::counting::count;
-use siltstone::{Error, Gc, Options, Reader, ReaderOptions, ScanRange};
+use siltstone::{Error, Gc, Options, Reader, ReaderOptions, Readers, ScanRange};
 use siltstone_tests::faults::FaultPlan;
 use siltstone_tests::reachable::Difference;
 use std::sync::Arc;
@@ -33,7 +33,10 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
         };
         let db = open(&env, eager).await?;
         fill(&db, 1).await?;
-        let brief = Options { checkpoint_lifetime: Duration::from_secs(10), ..options() };
+        let brief = Options {
+            readers: Readers { checkpoint_lifetime: Duration::from_secs(10), ..Readers::default() },
+            ..options()
+        };
         let how = ReaderOptions { options: brief, ..ReaderOptions::default() };
         let reader = Reader::open(reader_env.clone(), how).await?;
         let (mut mine, mut theirs) = (db.scan(ScanRange::all())?, reader.scan(ScanRange::all())?);

@@ -5,7 +5,7 @@ use crate::trouble::{Way, behind_a_door};
 use crate::{POLL, World, expected, key, load, options, some, tell, value, write};
 use futures::future::join_all;
 use siltstone::{
-    Batch, Database, Error, ErrorKind, Options, ReadAt, Reader, ReaderOptions, ScanRange,
+    Batch, Database, Error, ErrorKind, Options, ReadAt, Reader, ReaderOptions, Readers, ScanRange,
 };
 use siltstone_base::name::prefix;
 use siltstone_base::{CheckpointId, ObjectName};
@@ -57,7 +57,10 @@ fn a_thousand_readers_commit_as_one() {
         let db = world.open().await;
         put(&db, b"n", b"0").await;
         db.flush_memtable().await.unwrap();
-        let lasting = || Options { checkpoint_lifetime: LIFETIME, ..options() };
+        let lasting = || Options {
+            readers: Readers { checkpoint_lifetime: LIFETIME, ..Readers::default() },
+            ..options()
+        };
         let mut fleet = vec![open(&world, lasting()).await.unwrap()];
         let before = world.manifest().await.id;
         let opening = async {
@@ -103,7 +106,10 @@ fn a_compaction_is_taken_up_when_it_suits() {
     tell(async |world| {
         let db = world.open().await;
         load(&db, 0).await;
-        let options = Options { checkpoint_lifetime: LIFETIME, ..options() };
+        let options = Options {
+            readers: Readers { checkpoint_lifetime: LIFETIME, ..Readers::default() },
+            ..options()
+        };
         let reader = open(&world, options.clone()).await.unwrap();
         world.pause(POLL * 3).await;
         compact::everything(&world.env).await.unwrap();
@@ -206,8 +212,11 @@ fn what_is_read_is_no_older_than_the_bound() {
         let hour = Duration::from_secs(3600);
         let bounded = Options {
             manifest_poll_interval: Some(hour),
-            checkpoint_lifetime: hour * 24,
-            max_staleness: Some(Duration::from_secs(10)),
+            readers: Readers {
+                checkpoint_lifetime: hour * 24,
+                max_staleness: Some(Duration::from_secs(10)),
+                ..Readers::default()
+            },
             deadline: Duration::from_secs(5),
             ..options()
         };

@@ -3,7 +3,7 @@
 use crate::{World, key, options, tell, value};
 use parking_lot::Mutex;
 use siltstone::verify::verify;
-use siltstone::{Accept, Database, Options, Progress, Reader, ReaderOptions};
+use siltstone::{Accept, Database, Options, Progress, Reader, ReaderOptions, Readers};
 use siltstone_base::name::prefix;
 use siltstone_tests::gc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ async fn reader_that_sleeps(world: &World, own_checkpoint: bool) -> Reader {
 async fn reader_every(world: &World, own_checkpoint: bool, interval: Duration) -> Reader {
     let options = Options {
         manifest_poll_interval: Some(interval),
-        checkpoint_lifetime: 10 * HOUR,
+        readers: Readers { checkpoint_lifetime: 10 * HOUR, ..Readers::default() },
         reader_checkpoint: own_checkpoint,
         ..options()
     };

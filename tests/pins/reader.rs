@@ -5,7 +5,7 @@ use crate::{
 };
 use siltstone::{
     Batch, CheckpointId, Database, Error, ErrorKind, Options, ReadAt, Reader, ReaderOptions,
-    ScanRange,
+    Readers, ScanRange,
 };
 use siltstone_base::{ManifestId, ObjectName, UnixMillis};
 use siltstone_manifest::{CheckpointOwner, Edit, NewCheckpoint};
@@ -16,7 +16,10 @@ use std::time::Duration;
 const LIFETIME: Duration = Duration::from_secs(60);
 
 fn lasting() -> Options {
-    Options { checkpoint_lifetime: LIFETIME, ..options() }
+    Options {
+        readers: Readers { checkpoint_lifetime: LIFETIME, ..Readers::default() },
+        ..options()
+    }
 }
 
 impl World {
@@ -346,7 +349,10 @@ fn a_reader_without_a_checkpoint_writes_nothing_and_starts_anew() {
 fn a_lifetime_that_a_poll_could_miss_is_refused() {
     tell(async |world| {
         world.open().await.close().await.unwrap();
-        let short = Options { checkpoint_lifetime: POLL * 2, ..options() };
+        let short = Options {
+            readers: Readers { checkpoint_lifetime: POLL * 2, ..Readers::default() },
+            ..options()
+        };
         let error = world.try_reader(short.clone(), None).await.map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
         let text = error.to_string();

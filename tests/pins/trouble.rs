@@ -6,7 +6,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone::store::{Listed, PutAnswer, Store};
-use siltstone::{Env, Error, ErrorKind, Options, Reader, ReaderOptions, Result, ScanRange};
+use siltstone::{
+    Env, Error, ErrorKind, Options, Reader, ReaderOptions, Readers, Result, ScanRange,
+};
 use siltstone_base::ObjectName;
 use siltstone_tests::passed_on;
 use std::ops::Range;
@@ -130,7 +132,7 @@ fn a_lease_whose_answer_is_lost_is_settled_when_the_store_is_back() {
         let (env, door) = behind_a_door(&world);
         let lifetime = Duration::from_secs(300);
         let brief = Options {
-            checkpoint_lifetime: lifetime,
+            readers: Readers { checkpoint_lifetime: lifetime, ..Readers::default() },
             deadline: Duration::from_secs(2),
             ..options()
         };

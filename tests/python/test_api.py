@@ -13,9 +13,20 @@ import pytest
 import siltstone
 from pace_for_tests import until
 from siltstone import _native
-from siltstone.options import CompactorValues, GcValues, OptionValues, WindowValues
+from siltstone.options import (
+    CompactorValues,
+    GcValues,
+    OptionValues,
+    ReaderValues,
+    WindowValues,
+)
 
-GROUPS = {"compactors": CompactorValues, "gc": GcValues, "windows": WindowValues}
+GROUPS = {
+    "compactors": CompactorValues,
+    "gc": GcValues,
+    "readers": ReaderValues,
+    "windows": WindowValues,
+}
 
 
 def test_a_database_is_a_mapping(db) -> None:

@@ -224,6 +224,7 @@ def test_wrong_options_of_a_group_name_themselves_and_their_range(
         ("gc_interval", r"gc\.interval"),
         ("compactor_poll_interval", r"compactors\.poll_interval"),
         ("worker_timeout", r"compactors\.worker_timeout"),
+        ("checkpoint_lifetime", r"readers\.checkpoint_lifetime"),
         ("min_age", r"gc\.min_age"),
         ("max_garbage_bytes", r"gc\.max_garbage_bytes"),
     ],

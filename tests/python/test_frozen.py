@@ -29,7 +29,7 @@ import json, os, sys
 import siltstone
 folder, rows = sys.argv[1:]
 quiet = dict(embedded_compactor=False, embedded_gc=False, l0_sst_size_bytes=1 << 20,
-             block_bytes=512, checkpoint_lifetime=31536000.0, target_sst_bytes=65536)
+             block_bytes=512, readers={"checkpoint_lifetime": 31536000.0}, target_sst_bytes=65536)
 century = 100 * 365 * 86400.0
 key = "user/{:05d}".format
 
@@ -56,7 +56,7 @@ db.delete_range(b"user/01000", b"user/01100")
 db.put(b"user/01050", b"after the range")
 db.close()
 db = opened("none")
-reader = siltstone.open_reader(folder, options={"checkpoint_lifetime": 31536000.0},
+reader = siltstone.open_reader(folder, options={"readers.checkpoint_lifetime": 31536000.0},
                                merge_operator="append")
 for n in range(40):
     with db.batch() as batch:

@@ -104,14 +104,16 @@ def test_a_given_checkpoint_is_read_as_it_is(written: str) -> None:
 
 
 def test_a_lifetime_that_a_poll_could_miss_is_refused(written: str) -> None:
-    options = siltstone.Options(manifest_poll_interval=1, checkpoint_lifetime=timedelta(seconds=2))
+    brief = siltstone.Readers(checkpoint_lifetime=timedelta(seconds=2))
+    options = siltstone.Options(manifest_poll_interval=1, readers=brief)
     with pytest.raises(siltstone.Invalid, match=r"checkpoint_lifetime.*manifest_poll_interval"):
         siltstone.open_reader(written, options=options)
     siltstone.open(written, options=options).close()
 
 
 def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
-    options = {"max_staleness": 0.001, "manifest_poll_interval": 3600, "checkpoint_lifetime": 9000}
+    readers = {"max_staleness": 0.001, "checkpoint_lifetime": 9000}
+    options = {"readers": readers, "manifest_poll_interval": 3600}
     with siltstone.open_reader(written, options=options) as reader, siltstone.open(written) as db:
         for n in range(20):
             value = str(n).encode()
@@ -119,7 +121,7 @@ def test_what_is_read_is_no_older_than_the_bound(written: str) -> None:
             assert reader.get(b"n") == value
             assert dict(reader.scan())[b"n"] == value
             assert reader.get_many([b"n"]) == [value]
-            assert siltstone.Options(**options).max_staleness == 0.001
+            assert siltstone.Options(**options).readers["max_staleness"] == 0.001
             assert b"n" in list(reader)
 
 

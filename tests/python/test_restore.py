@@ -95,7 +95,7 @@ def test_the_writer_ends_and_numbers_go_on(place: str) -> None:
 
 def test_readers_do_not_go_back_in_silence(place: str) -> None:
     kept = filled(place)
-    follows = {"follow_restores": True}
+    follows = {"readers.follow_restores": True}
     with (
         siltstone.open_reader(place) as following,
         siltstone.open_reader(place, options=follows) as going_on,

@@ -298,7 +298,7 @@ def wrong_places_and_settings(folder: Path) -> list[Callable[[], object]]:
         {"target_sst_bytes": 10},
         {"max_memtable_bytes": 4096, "l0_sst_size_bytes": 1 << 20},
     ]
-    silent = {"manifest_poll_interval": 1, "checkpoint_lifetime": 2}
+    silent = {"manifest_poll_interval": 1, "readers.checkpoint_lifetime": 2}
     return [
         *(lambda named=named: siltstone.open(absent, options=named) for named in wrong_options),
         lambda: siltstone.open_reader(folder / "other", options=silent),

@@ -2,7 +2,7 @@
 
 use siltstone::{
     Accept, Commit, Database, Env, Error, Fill, OpenOptions, Options, Reader, ReaderOptions,
-    Result, Rows, Scan, ScanRange,
+    Readers, Result, Rows, Scan, ScanRange,
 };
 use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{Bucket, FaultPlan};
@@ -141,7 +141,10 @@ pub(crate) async fn keys_of(mut scan: Scan) -> Result<Vec<String>> {
 /// A reader whose leases live for so many seconds.
 pub(crate) async fn reader(env: Env, lifetime: u64) -> Result<Reader> {
     let options = Options {
-        checkpoint_lifetime: Duration::from_secs(lifetime),
+        readers: Readers {
+            checkpoint_lifetime: Duration::from_secs(lifetime),
+            ..Readers::default()
+        },
         manifest_poll_interval: Some(Duration::from_secs(1)),
         ..options()
     };

@@ -22,13 +22,14 @@ pub(crate) async fn reader(
     while !world.stopped() {
         let mut options = Options { reader_checkpoint: rng.chance(800), ..world.options.clone() };
         if rng.chance(300) {
-            options.checkpoint_lifetime =
+            options.readers.checkpoint_lifetime =
                 options.poll_interval() * 2 + Duration::from_millis(1 + rng.below(2000));
         }
         // To a clock that has stepped by hours, every checkpoint is old.
         let lasts = options.reader_checkpoint
             && !world.edges.have(Fault::ClockStep)
-            && options.checkpoint_lifetime >= Options::default().checkpoint_lifetime;
+            && options.readers.checkpoint_lifetime
+                >= Options::default().readers.checkpoint_lifetime;
         let how = ReaderOptions { options, ..ReaderOptions::default() };
         let reader = match Reader::open(env.clone(), how).await {
             Ok(reader) => reader,

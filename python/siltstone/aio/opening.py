@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from siltstone import _native, opening
+from siltstone import _native
 from siltstone.aio.handles import Database, Reader
 from siltstone.aio.soon import Opening
 from siltstone.checkpoints import CheckpointLike, read_at

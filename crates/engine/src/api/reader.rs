@@ -398,7 +398,7 @@ impl ReaderShared {
     }
 
     fn is_stale(&self) -> bool {
-        let bound = self.options.max_staleness.filter(|_| self.follower.is_some());
+        let bound = self.options.readers.max_staleness.filter(|_| self.follower.is_some());
         bound.is_some_and(|bound| self.age() > bound)
     }
 
@@ -411,7 +411,10 @@ impl ReaderShared {
         let shared = Arc::clone(self);
         Answer::Pending(Box::pin(async move {
             shared.look_if_stale().await.map_err(|error| {
-                error.with("max_staleness", format_args!("{:?}", shared.options.max_staleness))
+                error.with(
+                    "readers.max_staleness",
+                    format_args!("{:?}", shared.options.readers.max_staleness),
+                )
             })?;
             read(&shared, what)?.wait().await
         }))
@@ -502,7 +505,7 @@ impl ReaderShared {
 
     /// The database was restored to a checkpoint: only who was asked to goes on (rule S3).
     fn check_follows(&self, restored_at: ManifestId) -> Result<()> {
-        if self.options.follow_restores {
+        if self.options.readers.follow_restores {
             return Ok(());
         }
         let error = restored(restored_at);

@@ -83,7 +83,7 @@ impl Follower {
         options: &Options,
         budget: &Arc<MetadataBudget>,
     ) -> Result<(Follower, ReaderView)> {
-        let lifetime = options.checkpoint_lifetime;
+        let lifetime = options.readers.checkpoint_lifetime;
         let lease = options.reader_checkpoint.then(|| ReaderLease::new(lifetime));
         Follower::begin(context, options, budget, &Arc::default(), lease).await
     }
@@ -503,7 +503,7 @@ pub(crate) fn restored(at: ManifestId) -> Error {
     Error::new(
         ErrorKind::Expired,
         "the database was restored to a checkpoint, and what this reader has read is undone; open \
-         another reader, or open it with follow_restores=True to go on with what was restored",
+         another reader, or open it with the option readers.follow_restores to go on with what was restored",
     )
     .with("restored at", at)
 }

@@ -5,10 +5,12 @@
 pub(crate) mod compaction;
 mod compactors;
 mod gc;
+mod readers;
 mod table;
 
 pub use compactors::Compactors;
 pub use gc::Gc;
+pub use readers::Readers;
 
 use crate::io::store::Store;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
@@ -42,12 +44,8 @@ pub struct Options {
     pub manifest_poll_interval: Option<Duration>,
     /// Whether a reader leases what it reads.
     pub reader_checkpoint: bool,
-    /// How long a lease lives without being renewed.
-    pub checkpoint_lifetime: Duration,
-    /// How old what a reader reads may be; `None`: no bound.
-    pub max_staleness: Option<Duration>,
-    /// Whether a reader that follows goes on with a restored state; else it ends there.
-    pub follow_restores: bool,
+    /// What readers alone need.
+    pub readers: Readers,
     /// Largest batch.
     pub max_batch_bytes: usize,
     /// Memory for what was committed while transactions are open.
@@ -90,9 +88,7 @@ impl Default for Options {
             max_memtable_bytes: 256 << 20,
             manifest_poll_interval: None,
             reader_checkpoint: true,
-            checkpoint_lifetime: Duration::from_secs(600),
-            max_staleness: None,
-            follow_restores: false,
+            readers: Readers::default(),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
             transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
@@ -180,7 +176,10 @@ impl OptionInfo {
         self.kind == OptionKind::Rate
             || matches!(
                 self.name,
-                "compression" | "gc.max_garbage_bytes" | "manifest_poll_interval" | "max_staleness"
+                "compression"
+                    | "gc.max_garbage_bytes"
+                    | "manifest_poll_interval"
+                    | "readers.max_staleness"
             )
     }
 
@@ -221,7 +220,7 @@ impl Options {
     pub const TABLE: &'static [OptionInfo] = table::TABLE;
 
     /// Every group of options.
-    pub const GROUPS: &'static [&'static str] = &["compactors", "gc", "windows"];
+    pub const GROUPS: &'static [&'static str] = &["compactors", "gc", "readers", "windows"];
 
     /// Every option, those of groups included: the table's, then those of compaction.
     pub fn all() -> impl Iterator<Item = OptionInfo> {
@@ -295,11 +294,11 @@ impl Options {
                 self.manifest_poll_interval = (value != OptionValue::Nothing).then(duration);
             }
             "reader_checkpoint" => self.reader_checkpoint = number != 0.0,
-            "checkpoint_lifetime" => self.checkpoint_lifetime = duration(),
-            "max_staleness" => {
-                self.max_staleness = (value != OptionValue::Nothing).then(duration);
+            "readers.checkpoint_lifetime" => self.readers.checkpoint_lifetime = duration(),
+            "readers.max_staleness" => {
+                self.readers.max_staleness = (value != OptionValue::Nothing).then(duration);
             }
-            "follow_restores" => self.follow_restores = number != 0.0,
+            "readers.follow_restores" => self.readers.follow_restores = number != 0.0,
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
             "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
@@ -344,9 +343,11 @@ impl Options {
                 self.manifest_poll_interval.map_or(OptionValue::Nothing, seconds)
             }
             "reader_checkpoint" => OptionValue::Bool(self.reader_checkpoint),
-            "checkpoint_lifetime" => seconds(self.checkpoint_lifetime),
-            "max_staleness" => self.max_staleness.map_or(OptionValue::Nothing, seconds),
-            "follow_restores" => OptionValue::Bool(self.follow_restores),
+            "readers.checkpoint_lifetime" => seconds(self.readers.checkpoint_lifetime),
+            "readers.max_staleness" => {
+                self.readers.max_staleness.map_or(OptionValue::Nothing, seconds)
+            }
+            "readers.follow_restores" => OptionValue::Bool(self.readers.follow_restores),
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
@@ -408,13 +409,13 @@ impl Options {
     /// [`Options::validate`], and what a reader that leases what it reads needs besides.
     pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
         self.validate()?;
-        if own_checkpoint && self.checkpoint_lifetime <= self.poll_interval() * 2 {
+        if own_checkpoint && self.readers.checkpoint_lifetime <= self.poll_interval() * 2 {
             return Err(Error::invalid(
-                "checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
+                "readers.checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
                  reader's lease could run out between two polls; make it longer, or poll more \
                  often",
             )
-            .with("checkpoint_lifetime", format_args!("{:?}", self.checkpoint_lifetime))
+            .with("readers.checkpoint_lifetime", format_args!("{:?}", self.readers.checkpoint_lifetime))
             .with("manifest_poll_interval", format_args!("{:?}", self.poll_interval())));
         }
         Ok(())
@@ -590,6 +591,7 @@ mod tests {
             ("max_garbage_bytes", "gc.max_garbage_bytes"),
             ("compactor_poll_interval", "compactors.poll_interval"),
             ("worker_timeout", "compactors.worker_timeout"),
+            ("checkpoint_lifetime", "readers.checkpoint_lifetime"),
             ("window", "windows.length"),
             ("keep_windows", "windows.keep"),
         ] {

@@ -17,9 +17,10 @@ const fn info(
 }
 
 /// Names that stood at the top before their group did.
-const MOVED: [(&str, &str); 5] = [
+const MOVED: [(&str, &str); 6] = [
     ("compactor_poll_interval", "compactors.poll_interval"),
     ("worker_timeout", "compactors.worker_timeout"),
+    ("checkpoint_lifetime", "readers.checkpoint_lifetime"),
     ("gc_interval", "gc.interval"),
     ("min_age", "gc.min_age"),
     ("max_garbage_bytes", "gc.max_garbage_bytes"),
@@ -111,7 +112,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          collected ends with Expired.",
     ),
     info(
-        "checkpoint_lifetime",
+        "readers.checkpoint_lifetime",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
@@ -120,7 +121,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          was read last is kept for as long.",
     ),
     info(
-        "max_staleness",
+        "readers.max_staleness",
         OptionKind::Duration,
         0.001,
         31_536_000.0,
@@ -129,7 +130,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          raises. None: no bound.",
     ),
     info(
-        "follow_restores",
+        "readers.follow_restores",
         OptionKind::Bool,
         0.0,
         1.0,

@@ -54,7 +54,7 @@ impl CoverVersions {
                         return Err(Refusal::Invalid(
                             "1,024 versions are leased to readers; let the collector run, which \
                              drops leases that have run out, or give readers a shorter \
-                             checkpoint_lifetime",
+                             readers.checkpoint_lifetime",
                         ));
                     }
                     let own = (next.id, AttemptId::NONE);

@@ -40,7 +40,7 @@ impl Quiet {
     fn next(&mut self, shared: &ReaderShared) -> (Duration, Looking) {
         let (pause, look) = self.usual(shared);
         // Where reads are to be fresh, few of them shall wait for a look.
-        let look = match shared.options.max_staleness {
+        let look = match shared.options.readers.max_staleness {
             Some(bound) if shared.age() > bound / 2 => Looking::Thoroughly,
             _ => look,
         };
@@ -70,7 +70,7 @@ impl Quiet {
             return (interval, Looking::Cheaply);
         }
         // Twice in the half of its lifetime after which a lease is renewed.
-        let pause = IDLE_PAUSE.min(shared.options.checkpoint_lifetime / 4).max(interval);
+        let pause = IDLE_PAUSE.min(shared.options.readers.checkpoint_lifetime / 4).max(interval);
         (pause, Looking::Seldom)
     }
 }
