@@ -136,3 +136,60 @@ fn another_database_in_the_place_of_the_parent_is_told() {
         assert_ne!(CheckpointId::NONE, manifest(&env).await.ancestors[0].checkpoint);
     });
 }
+
+/// D3: whoever ends a clone gives back what it pins, and a parent waits for it.
+#[test]
+fn a_clone_that_is_destroyed_lets_its_ancestors_go() {
+    run("ended", async |places| {
+        let (parent, env) = (places.parent("parent").await, places.env("clone"));
+        let grandchild = places.env("grandchild");
+        clone(&env, &parent).await.unwrap();
+        clone(&grandchild, &env).await.unwrap();
+        for barred in [&parent, &env] {
+            let refused = siltstone::destroy(barred, false, DEADLINE).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        }
+        siltstone::destroy(&parent, true, DEADLINE).await.unwrap();
+        gc::round(&parent).await.unwrap();
+        assert_eq!(read(&grandchild).await.unwrap(), parents_rows());
+        assert_eq!(pins_of(&parent, &env).await, 1);
+
+        let ended = manifest(&grandchild).await.database;
+        siltstone::destroy(&grandchild, false, DEADLINE).await.unwrap();
+        let owner = siltstone::CheckpointOwner::Clone(ended);
+        for ancestor in [&parent, &env] {
+            let pins = &manifest(ancestor).await.checkpoints;
+            assert!(pins.iter().all(|one| one.owner != owner), "{pins:?}");
+        }
+        assert_eq!(read(&env).await.unwrap(), parents_rows());
+        // Softly: by a collector.
+        siltstone::destroy(&env, true, DEADLINE).await.unwrap();
+        assert_eq!(pins_of(&parent, &env).await, 1);
+        gc::round(&env).await.unwrap();
+        assert_eq!(manifest(&parent).await.checkpoints, []);
+        gc::round(&parent).await.unwrap();
+        assert!(gc::newest(&parent).await.unwrap().is_none());
+    });
+}
+
+/// D4: a clone that is made in an emptied place counts on from what stood there.
+#[test]
+fn a_clone_is_made_where_a_database_was_destroyed() {
+    run("in its place", async |places| {
+        let (parent, env) = (places.parent("parent").await, places.parent("clone").await);
+        let before = manifest(&env).await;
+        siltstone::destroy(&env, false, DEADLINE).await.unwrap();
+        for _ in 0..2 {
+            clone(&env, &parent).await.unwrap();
+            let made = manifest(&env).await;
+            assert!(made.id > before.id && made.replay_from > before.replay_from);
+            assert_eq!(read(&env).await.unwrap(), parents_rows());
+            let db = open(&env).await.unwrap();
+            fill(&db, 0..ROWS, 9).await;
+            db.close().await.unwrap();
+            rewrite(&env).await;
+            assert_eq!(read(&env).await.unwrap().len(), ROWS as usize);
+            siltstone::destroy(&env, false, DEADLINE).await.unwrap();
+        }
+    });
+}

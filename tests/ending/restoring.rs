@@ -1,7 +1,7 @@
 //! A restore killed before, after and amid every request; and several at once (rule S1).
 
 use super::{DEADLINE, World, expected, fill, keys, killed, named, open, options, put};
-use siltstone::{Env, Error, ErrorKind, Result, admin};
+use siltstone::{Env, Error, ErrorKind, Options, Reader, ReaderOptions, Readers, Result, admin};
 use siltstone_tests::faults::CrashPoint;
 use std::time::Duration;
 
@@ -114,5 +114,50 @@ fn several_restorers_and_a_live_writer() {
         world.run("last", |env| async move { restore(&env).await });
         assert_eq!(rows(&world), expected("old"), "seed {seed}");
         is_sound(&world);
+    }
+}
+
+/// S3: a reader that follows ends, unless it was asked to go on; with a lease and without.
+#[test]
+fn a_reader_that_follows_is_told() {
+    for (follow_restores, reader_checkpoint) in
+        [(false, true), (false, false), (true, true), (true, false)]
+    {
+        let world = World::new(7);
+        lived(&world);
+        let (process, env) = world.process("reader");
+        let readers = Readers { follow_restores, ..Readers::default() };
+        let how = Options { readers, reader_checkpoint, ..options() };
+        let how = ReaderOptions { options: how, ..ReaderOptions::default() };
+        let reader = world.sim.block_on(process, Reader::open(env, how));
+        let reader = reader.expect("it ends").expect("a healthy store");
+        world.run("restorer", |env| async move { restore(&env).await });
+        world.run("next", |env| async move {
+            let db = open(&env, false).await?;
+            put(&db, "later").await?;
+            std::mem::forget(db);
+            Ok(())
+        });
+        let seen = world.sim.block_on(process, async move {
+            let refreshed = reader.refresh().await;
+            if follow_restores {
+                refreshed?;
+                let [old, later, undone] = [&b"old000"[..], b"later", b"undone000"].map(|key| {
+                    let answer = reader.get(key);
+                    async { answer?.wait().await.map(|value| value.is_some()) }
+                });
+                assert_eq!((old.await?, later.await?, undone.await?), (true, true, false));
+                return Ok(());
+            }
+            let mut told = vec![refreshed.unwrap_err()];
+            told.push(reader.refresh().await.unwrap_err());
+            told.push(reader.get(b"old000").map(drop).unwrap_err());
+            for error in told {
+                assert_eq!(error.kind(), ErrorKind::Expired, "{error}");
+                assert!(error.to_string().contains("follow_restores"), "{error}");
+            }
+            Ok::<_, Error>(())
+        });
+        seen.expect("it ends").expect("a healthy store");
     }
 }
