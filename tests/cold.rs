@@ -18,8 +18,8 @@ use siltstone::store::Store;
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
-    Accept, Batch, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options, Rows,
-    ScanRange,
+    Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
+    Rows, ScanRange,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
@@ -29,6 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Tables whose sizes can be told from their rows.
+fn plain() -> Options {
+    Options { compression: Some(Codec::None), ..Options::default() }
+}
 
 /// A process on a slow store, in virtual time.
 struct World {
@@ -238,7 +243,7 @@ fn a_short_cold_scan_of_a_long_run_opens_one_table() {
             min_move_bytes: 0,
             ..CompactionOptions::default()
         };
-        let options = Options { compaction, block_bytes: 1000, ..Options::default() };
+        let options = Options { compaction, block_bytes: 1000, ..plain() };
         let db = world.open(options).await;
         for layer in 0..2 {
             flush_layer(&db, 3000, layer, 2).await;
@@ -377,7 +382,7 @@ fn a_writer_under_load_looks_up_cheaply() {
 async fn compacted_in(world: &World, compaction: CompactionOptions) -> (f64, RequestTotals) {
     let compaction =
         CompactionOptions { target_sst_bytes: 100_000, min_move_bytes: 0, ..compaction };
-    let options = Options { compaction, embedded_compactor: false, ..Options::default() };
+    let options = Options { compaction, embedded_compactor: false, ..plain() };
     let db = world.open(options).await;
     for layer in 0..4 {
         flush_layer(&db, 8000, layer, 4).await;

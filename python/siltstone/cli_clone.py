@@ -13,7 +13,7 @@ from siltstone.cli_parts import Place, _as_json, _example, _print_json
     epilog=_example(
         "try.db clone --parent live.db",
         "s3://bucket/try clone --parent s3://bucket/live --checkpoint nightly",
-        "half.db clone --parent live.db --end m",
+        "half.db clone --parent whole.db --end m",
     ),
 )
 @click.option("--parent", required=True, metavar="URL", help="The database to begin with.")

@@ -55,7 +55,7 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
             for call in (
                 lambda: db.load([]),
                 lambda: db.ingest(1),
-                lambda: aio.clone("memory://x", parent=memory_url, start=b"a"),
+                lambda: aio.clone("memory://x", parent=[memory_url] * 2),
             ):
                 with pytest.raises(siltstone.Unsupported):
                     await call()
