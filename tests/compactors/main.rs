@@ -17,7 +17,7 @@ mod stalled;
 use parking_lot::Mutex;
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, Batch, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
+    Accept, Batch, Codec, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
     Compactors, Database, Env, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
     ReaderOptions, Result, Rows, Scan, ScanRange,
 };
@@ -38,6 +38,8 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 fn options() -> Options {
     Options {
         flush_interval: Duration::from_millis(20),
+        // Sizes can be told from rows.
+        compression: Some(Codec::None),
         block_bytes: 256,
         l0_manifest_commit_interval: Duration::ZERO,
         embedded_compactor: false,

@@ -223,14 +223,6 @@ fn acknowledging() -> Vec<Drop> {
         .behind(&[Rule::LookUpNewerEpochs])
         .with(LATE)
         .after(B_FENCES),
-        // A second line here; what it is first in needs a restore.
-        Drop::new(Rule::LookUpNewerEpochs, |rules| {
-            let others = [plain(1, 0, &[0]), Reader::refreshing(1, rules), Collector::actor(1)];
-            std::iter::once(plain(1, 1, &[])).chain(others).collect()
-        })
-        .behind(&[Rule::ConfirmHits])
-        .with(LATE)
-        .after(B_FENCES),
     ]
 }
 

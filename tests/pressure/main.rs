@@ -16,7 +16,7 @@ mod sustained;
 
 use siltstone::store::counting::Requests;
 use siltstone::store::memory::MemoryStore;
-use siltstone::{Accept, Batch, Database, Env, OpenOptions, Options, Result};
+use siltstone::{Accept, Batch, Codec, Database, Env, OpenOptions, Options, Result};
 use siltstone_tests::latency::{Latencies, slow};
 use siltstone_tests::sim::{ProcessId, Sim, SimHandle};
 use std::sync::Arc;
@@ -28,6 +28,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 fn options() -> Options {
     let mut options = Options {
         l0_sst_size_bytes: 64 << 10,
+        // Sizes can be told from rows.
+        compression: Some(Codec::None),
         max_memtable_bytes: 256 << 10,
         l0_manifest_commit_interval: Duration::ZERO,
         deadline: DEADLINE,

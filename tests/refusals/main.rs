@@ -17,7 +17,7 @@ mod log;
 mod store;
 mod tables;
 
-use siltstone::{Accept, Database, Env, Error, ErrorKind, OpenOptions, Options, Result};
+use siltstone::{Accept, Codec, Database, Env, Error, ErrorKind, OpenOptions, Options, Result};
 use siltstone_tests::sim::{ProcessId, Sim, SimHandle};
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +86,8 @@ impl World {
 fn options() -> Options {
     Options {
         deadline: DEADLINE,
+        // Sizes can be told from rows.
+        compression: Some(Codec::None),
         l0_manifest_commit_interval: Duration::ZERO,
         embedded_compactor: false,
         embedded_gc: false,

@@ -503,7 +503,8 @@ pub(crate) fn restored(at: ManifestId) -> Error {
     Error::new(
         ErrorKind::Expired,
         "the database was restored to a checkpoint, and what this reader has read is undone; open \
-         another reader, or open it with the option readers.follow_restores to go on with what was restored",
+         another reader, or open it with the option readers.follow_restores to go on with what was \
+         restored",
     )
     .with("restored at", at)
 }

@@ -409,13 +409,14 @@ impl Options {
     /// [`Options::validate`], and what a reader that leases what it reads needs besides.
     pub(crate) fn validate_reader(&self, own_checkpoint: bool) -> Result<()> {
         self.validate()?;
-        if own_checkpoint && self.readers.checkpoint_lifetime <= self.poll_interval() * 2 {
+        let lifetime = self.readers.checkpoint_lifetime;
+        if own_checkpoint && lifetime <= self.poll_interval() * 2 {
             return Err(Error::invalid(
-                "readers.checkpoint_lifetime must be more than twice manifest_poll_interval, or the \
-                 reader's lease could run out between two polls; make it longer, or poll more \
+                "readers.checkpoint_lifetime must be more than twice manifest_poll_interval, or \
+                 the reader's lease could run out between two polls; make it longer, or poll more \
                  often",
             )
-            .with("readers.checkpoint_lifetime", format_args!("{:?}", self.readers.checkpoint_lifetime))
+            .with("readers.checkpoint_lifetime", format_args!("{lifetime:?}"))
             .with("manifest_poll_interval", format_args!("{:?}", self.poll_interval())));
         }
         Ok(())

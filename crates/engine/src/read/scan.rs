@@ -481,7 +481,8 @@ fn expired(error: Error) -> Error {
         return error;
     }
     let text = "no checkpoint or lease keeps what this scan reads any more, and a table of it was \
-                collected; scan again (a longer readers.checkpoint_lifetime outlives a longer pause)";
+                collected; scan again (a longer readers.checkpoint_lifetime outlives a longer \
+                pause)";
     Error::new(ErrorKind::Expired, text).caused_by(error)
 }
 
