@@ -1,9 +1,7 @@
 //! The end of a database.
 
 use crate::aio::pending::Pending;
-use crate::open::{env, text_of};
-use crate::options::options;
-use crate::process::Process;
+use crate::checkpoint::place;
 use crate::wait::wait;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -16,9 +14,7 @@ pub(crate) fn destroy(
     soft: bool,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
-    let process = Process::current(py)?;
-    let env = env(py, process, url, &text_of(store_options)?)?;
-    let deadline = options(&PyDict::new(py))?.deadline;
+    let (process, env, deadline) = place(py, url, store_options)?;
     wait(py, process, siltstone::destroy(&env, soft, deadline))
 }
 
@@ -30,9 +26,7 @@ pub(crate) fn begin_destroy(
     soft: bool,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<Pending> {
-    let process = Process::current(py)?;
-    let env = env(py, process, url, &text_of(store_options)?)?;
-    let deadline = options(&PyDict::new(py))?.deadline;
+    let (process, env, deadline) = place(py, url, store_options)?;
     let destroy = async move { siltstone::destroy(&env, soft, deadline).await };
     Ok(Pending::running(process, destroy, |py, ()| Ok(py.None())))
 }

@@ -3,6 +3,7 @@
 
 use crate::follower::at_checkpoint::pinned_log;
 use crate::follower::walk::walk;
+use crate::gc::release_in;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, found, look, look_or_left};
 use crate::manifests::creation;
@@ -338,9 +339,7 @@ impl CloneMaker<'_> {
     async fn let_go(&self, clone: DatabaseId, entries: &[Ancestor]) {
         for entry in entries {
             let Ok(there) = self.objects_of(&entry.location) else { continue };
-            let Ok(newest) = owned(&there, entry).await else { continue };
-            let release = PinEdit::Release { pin: entry.checkpoint, clone };
-            drop(commit_alone(&there, Edit::Pin(release), newest).await);
+            drop(release_in(&there, clone, entry).await);
         }
     }
 
@@ -353,9 +352,7 @@ impl CloneMaker<'_> {
         if location == self.location {
             return Ok(self.there.clone());
         }
-        let store = self.here.env.store.neighbour(location)?;
-        let env = Env { store, ..self.here.env.clone() };
-        Ok(Objects { env, limit: self.here.limit })
+        self.here.neighbour(location)
     }
 }
 

@@ -2,7 +2,6 @@
 //! in the ancestor first, then the entry. The other way round a crash between the two leaves a pin
 //! that nobody knows of.
 
-use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
 use siltstone_base::{DatabaseId, Result};
@@ -49,16 +48,26 @@ pub(super) async fn release(
     database: DatabaseId,
     entry: &Ancestor,
 ) -> Result<()> {
-    let store = objects.env.store.neighbour(&entry.location)?;
-    let there = Objects { env: Env { store, ..objects.env.clone() }, limit: objects.limit };
-    let pinned = look(&there, None).await?;
+    release_in(&objects.neighbour(&entry.location)?, database, entry).await
+}
+
+/// As [`release`], where the ancestor's objects are `there`.
+///
+/// # Errors
+/// Those of a commit.
+pub(crate) async fn release_in(
+    there: &Objects,
+    database: DatabaseId,
+    entry: &Ancestor,
+) -> Result<()> {
+    let pinned = look(there, None).await?;
     // No database, another one, or a pin that is gone: as good as removed.
     let pinned = pinned.filter(|state| {
         state.database == entry.database && state.checkpoint(entry.checkpoint).is_some()
     });
     if let Some(state) = pinned {
         let release = PinEdit::Release { pin: entry.checkpoint, clone: database };
-        commit_alone(&there, Edit::Pin(release), state).await?;
+        commit_alone(there, Edit::Pin(release), state).await?;
     }
     Ok(())
 }

@@ -1,18 +1,18 @@
 //! The end of a destroyed database (RFC 0030): what nobody pins any more is removed, by whoever
 //! destroyed it or by a collector after the grace. The machine, `Erase`, says what goes when.
 
+use super::boundary::BoundaryMaker;
 use super::detach::release;
 use super::report::GcReport;
 use crate::io::progress::Progress;
 use crate::io::store::Listed;
 use crate::manifests::client::{ManifestRequests, commit_alone};
-use crate::manifests::create::Creating;
 use crate::manifests::now::store_time;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
-use siltstone_base::{AttemptId, Error, ObjectId, ObjectName, PutOutcome, Result, UnixMillis};
+use siltstone_base::{ObjectName, PutOutcome, Result, UnixMillis};
 use siltstone_manifest::protocol::{Erase, EraseAction, EraseReport};
 use siltstone_manifest::{Destroy, Edit, Manifest, codec, is_let_go};
 use std::collections::HashMap;
@@ -76,8 +76,7 @@ pub(crate) async fn let_go(
 ///
 /// # Errors
 /// Those of the store; Unsupported for a clone of a database in a place that is not followed from
-/// here. What was deleted before an error is gone, and the
-/// next removal goes on.
+/// here. What was deleted before an error is gone, and the next removal goes on.
 pub(crate) async fn erase(
     objects: &Objects,
     last: Arc<Manifest>,
@@ -92,7 +91,7 @@ pub(crate) async fn erase(
         last: Arc::clone(&last),
         machine: Erase::new(last, rules::in_force()),
         bytes: HashMap::new(),
-        creating: None,
+        boundaries: BoundaryMaker::default(),
         report,
         progress,
     };
@@ -118,7 +117,7 @@ struct Removal<'a> {
     last: Arc<Manifest>,
     machine: Erase,
     bytes: HashMap<ObjectName, u64>,
-    creating: Option<(ObjectName, Creating)>,
+    boundaries: BoundaryMaker,
     report: GcReport,
     progress: Option<&'a Progress>,
 }
@@ -150,24 +149,10 @@ impl Removal<'_> {
     }
 
     async fn create_boundary(&mut self, name: ObjectName, last: bool) -> Result<PutOutcome<()>> {
-        if self.creating.as_ref().is_none_or(|(creating, _)| *creating != name) {
-            let env = &self.objects.env;
-            let id = match name {
-                ObjectName::ManifestBoundary(id) => id.get(),
-                ObjectName::WalBoundary(id) => id.get(),
-                ObjectName::CompactionsBoundary(number) => number,
-                other => return Err(Error::internal("no boundary").with("object", other)),
-            };
-            let attempt = AttemptId(env.random_u128());
-            let object = ObjectId(env.random_u128());
-            let encode = if last { codec::encode_last_boundary } else { codec::encode_boundary };
-            let bytes = encode(id, self.last.database, object, attempt);
-            self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
-        }
-        match &mut self.creating {
-            Some((_, creating)) => creating.once(self.objects, name).await,
-            None => Err(Error::internal("a boundary is made from nothing")),
-        }
+        let encode = if last { codec::encode_last_boundary } else { codec::encode_boundary };
+        let database = self.last.database;
+        let creating = self.boundaries.creating(self.objects, name, database, encode)?;
+        creating.once(self.objects, name).await
     }
 
     async fn delete(&mut self, names: Vec<ObjectName>) {

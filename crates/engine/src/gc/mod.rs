@@ -5,7 +5,7 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`round`] | one round: the machine driven over a store |
-//! | [`now`] | the store's clock |
+//! | [`boundary`] | the making of boundaries |
 //! | [`report`] | what a round did, and what a dry one would do |
 //! | [`due`] | whether another round could find anything |
 //! | [`erase`], [`destroyed`] | the end of a destroyed database |
@@ -13,6 +13,7 @@
 //! | [`embedded`] | rounds of the writer's process |
 //! | [`serve`] | rounds over many databases, without a writer |
 
+mod boundary;
 mod destroyed;
 mod detach;
 mod due;
@@ -22,6 +23,7 @@ mod report;
 mod round;
 mod serve;
 
+pub(crate) use detach::release_in;
 pub(crate) use erase::{both_clocks, erase, let_go};
 pub(crate) use garbage::Garbage;
 pub use report::{Collected, GcClass, GcObject, GcReport, Stays};

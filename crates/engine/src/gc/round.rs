@@ -1,6 +1,7 @@
 //! One round: the machine says what to ask the store for, this asks.
 
 use super::around;
+use super::boundary::BoundaryMaker;
 use super::detach::detach;
 use super::due::LastRound;
 use super::report::GcReport;
@@ -8,16 +9,13 @@ use crate::io::progress::Progress;
 use crate::io::store::Listed;
 use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
-use crate::manifests::create::Creating;
 use crate::manifests::gate;
 use crate::manifests::now::store_time;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
-use siltstone_base::{
-    AttemptId, DatabaseId, Error, ManifestId, ObjectId, ObjectName, PutOutcome, Result, UnixMillis,
-};
+use siltstone_base::{DatabaseId, Error, ManifestId, ObjectName, PutOutcome, Result, UnixMillis};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
@@ -277,7 +275,7 @@ struct Round<'a> {
     fates: Vec<Fate>,
     /// Lengths of what goes.
     bytes: HashMap<ObjectName, u64>,
-    creating: Option<(ObjectName, Creating)>,
+    boundaries: BoundaryMaker,
     /// Of a round that acts: the grace period, and what it comes to.
     min_age: Option<Duration>,
     cutoff: UnixMillis,
@@ -296,7 +294,7 @@ impl<'a> Round<'a> {
             listed: Vec::new(),
             fates: Vec::new(),
             bytes: HashMap::new(),
-            creating: None,
+            boundaries: BoundaryMaker::default(),
             min_age: None,
             cutoff: UnixMillis(0),
             report: GcReport { database, ..GcReport::default() },
@@ -413,25 +411,11 @@ impl<'a> Round<'a> {
     }
 
     async fn create_boundary(&mut self, name: ObjectName) -> Result<PutOutcome<()>> {
-        if self.creating.as_ref().is_none_or(|(creating, _)| *creating != name) {
-            let env = &self.objects.env;
-            let id = match name {
-                ObjectName::ManifestBoundary(id) => id.get(),
-                ObjectName::WalBoundary(id) => id.get(),
-                ObjectName::CompactionsBoundary(number) => number,
-                other => return Err(Error::internal("no boundary").with("object", other)),
-            };
-            let attempt = AttemptId(env.random_u128());
-            let object = ObjectId(env.random_u128());
-            let bytes = codec::encode_boundary(id, self.database, object, attempt);
-            self.creating = Some((name, Creating::new(self.objects, bytes, attempt)));
-        }
-        let Some((_, creating)) = &mut self.creating else {
-            return Err(Error::internal("a boundary is made from nothing"));
-        };
+        let (objects, encode) = (self.objects, codec::encode_boundary);
+        let creating = self.boundaries.creating(objects, name, self.database, encode)?;
         let mut tries = 1;
         loop {
-            let outcome = creating.once(self.objects, name).await?;
+            let outcome = creating.once(objects, name).await?;
             let Some(full) = creating.trouble().filter(|trouble| is_full(trouble)) else {
                 return Ok(outcome);
             };
@@ -439,8 +423,7 @@ impl<'a> Round<'a> {
                 return Err(full.clone().with("object", name));
             }
             tries += 1;
-            let clock = &self.objects.env.clock;
-            clock.sleep(around(&self.objects.env, PAUSE_FOR_ROOM)).await;
+            objects.env.clock.sleep(around(&objects.env, PAUSE_FOR_ROOM)).await;
         }
     }
 

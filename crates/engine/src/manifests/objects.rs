@@ -31,6 +31,15 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
+    /// Those of the database at `location`, in the same store.
+    ///
+    /// # Errors
+    /// Unsupported where the store follows no such place.
+    pub(crate) fn neighbour(&self, location: &str) -> Result<Objects> {
+        let store = self.env.store.neighbour(location)?;
+        Ok(Objects { env: Env { store, ..self.env.clone() }, limit: self.limit })
+    }
+
     /// Every object under `prefix`, whose names are known.
     pub(crate) async fn list(&self, prefix: &'static str) -> Result<Vec<Listed>> {
         let list = || self.env.store.list(prefix, None);

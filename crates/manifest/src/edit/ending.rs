@@ -3,11 +3,11 @@
 //! Destroyed means: whoever was the writer has been fenced, nothing is added any more, and once
 //! nothing is pinned either, no edit fits the state at all. So its number is the last one.
 
-use super::writer::{check_epoch, keep_fences};
+use super::writer::{check_epoch, end_writer, go_past, keep_fences};
 use super::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, KeptFence, Manifest};
-use siltstone_base::{CheckpointId, Epoch, UnixMillis, WalId};
+use siltstone_base::{CheckpointId, Epoch, UnixMillis};
 
 /// Ends the database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,25 +45,11 @@ impl Destroy {
         }
         if first {
             next.destroyed_at = Some(self.at);
-            self.end_writer(next);
+            keep_fences(next, &self.fences);
+            go_past(next, &self.fences);
+            end_writer(next);
         }
         Ok(())
-    }
-
-    /// What was the writer's is nobody's.
-    fn end_writer(&self, next: &mut Manifest) {
-        keep_fences(next, &self.fences);
-        let beyond = self.fences.iter().map(|fence| fence.next_id).max();
-        next.replay_from = beyond.map_or(next.replay_from, |id| id.max(next.replay_from));
-        let walked = WalId(next.replay_from.get() - 1);
-        next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
-        next.reserved.clear();
-        next.left.clear();
-        next.pending_ingests.clear();
-        next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
-        if let Some(writer) = next.writers.last_mut() {
-            writer.clean_close = true;
-        }
     }
 
     /// Nothing is pinned any more once it was done for good, and nothing is pinned anew.

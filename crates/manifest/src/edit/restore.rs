@@ -3,12 +3,12 @@
 //! Nothing that counts goes back: epochs, orders, the replay point and what counts as flushed only
 //! grow, so that no process takes what is undone for what is new, and no number is given twice.
 
-use super::writer::{check_epoch, check_names, keep_fences, push_layers};
+use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
 use super::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
-use crate::state::{CheckpointOwner, KeptFence, Manifest, Timeline};
+use crate::state::{KeptFence, Manifest, Timeline};
 use siltstone_base::{
-    CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis, WalId,
+    CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
 };
 use std::sync::Arc;
 
@@ -67,18 +67,9 @@ impl Restore {
         next.commit_time = next.commit_time.max(self.commit_time);
         keep_fences(next, &self.fences);
         if rules.has(Rule::RestoreCutsLog) {
-            let beyond = self.fences.iter().map(|fence| fence.next_id).max();
-            next.replay_from = beyond.map_or(next.replay_from, |id| id.max(next.replay_from));
-            let walked = WalId(next.replay_from.get() - 1);
-            next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
+            go_past(next, &self.fences);
         }
-        next.reserved.clear();
-        next.left.clear();
-        next.pending_ingests.clear();
-        next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
-        if let Some(writer) = next.writers.last_mut() {
-            writer.clean_close = true;
-        }
+        end_writer(next);
         next.timelines.push(Timeline {
             id: self.timeline,
             cut: self.cut,

@@ -240,6 +240,25 @@ pub(super) fn keep_fences(next: &mut Manifest, fences: &[KeptFence]) {
     }
 }
 
+/// Cuts off the log that `fences` end: nobody replays what lies below the last of them.
+pub(super) fn go_past(next: &mut Manifest, fences: &[KeptFence]) {
+    let beyond = fences.iter().map(|fence| fence.next_id).max();
+    next.replay_from = beyond.map_or(next.replay_from, |id| id.max(next.replay_from));
+    let walked = WalId(next.replay_from.get() - 1);
+    next.wal_id_last_seen = next.wal_id_last_seen.max(walked);
+}
+
+/// What was the writer's is nobody's, and whoever opens next finds nothing unsettled.
+pub(super) fn end_writer(next: &mut Manifest) {
+    next.reserved.clear();
+    next.left.clear();
+    next.pending_ingests.clear();
+    next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
+    if let Some(writer) = next.writers.last_mut() {
+        writer.clean_close = true;
+    }
+}
+
 pub(super) fn keeps_all(state: &Manifest, fences: &[KeptFence]) -> bool {
     fences.iter().all(|fence| state.kept_fences.contains(fence))
 }
