@@ -164,9 +164,9 @@ mod tests {
             ("fn a() { std::env::vars(); }", "crates/python/src/open.rs"),
         ] {
             assert_eq!(count(home, text), 0, "{text}");
-            assert_eq!(count("crates/engine/src/writer/wal.rs", text), 1, "{text}");
+            assert_eq!(count("crates/engine/src/writer/wal_task.rs", text), 1, "{text}");
             let test = format!("#[cfg(test)]\nmod tests {{ {text} }}\n");
-            assert_eq!(count("crates/engine/src/writer/wal.rs", &test), 0, "{text}");
+            assert_eq!(count("crates/engine/src/writer/wal_task.rs", &test), 0, "{text}");
         }
     }
 

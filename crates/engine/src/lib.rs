@@ -37,6 +37,7 @@ mod read;
 mod readahead;
 pub mod tables;
 pub mod verify;
+mod wal;
 mod writer;
 
 pub use api::admin;
@@ -45,7 +46,7 @@ pub use api::db::Database;
 pub use api::ending::destroy;
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
-pub use compact::log::CompactionEntry;
+pub use compact::compaction_log::CompactionEntry;
 pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use io::env::Env;

@@ -1,10 +1,10 @@
 //! Checkpoints by hand: made, renewed, listed and deleted, with a writer or without one (RFC 0027).
 
-use crate::follower::walk::walk;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use crate::wal::walk::walk;
 use crate::writer::state::Writer;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint};

@@ -2,15 +2,15 @@
 //! same request goes on where another one stopped; what is next, the clone's manifest says.
 
 use crate::follower::at_checkpoint::pinned_log;
-use crate::follower::walk::walk;
 use crate::gc::release_in;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, found, look, look_or_left};
-use crate::manifests::creation;
 use crate::manifests::missing::no_database;
+use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, tables_of_log};
+use crate::wal::walk::walk;
 use siltstone_base::{
     CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstId, TimelineId,
     UnixMillis,
@@ -140,7 +140,7 @@ impl CloneMaker<'_> {
                 Ok(state) => state,
                 Err(left) => {
                     let first = left.1.next();
-                    let database = creation::identity(&self.here, left).await?;
+                    let database = new_database::identity(&self.here, left).await?;
                     self.begin(database, first).await?
                 }
             };

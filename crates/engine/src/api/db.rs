@@ -2,7 +2,7 @@
 
 use super::checkpoints::{self, CheckpointOptions};
 use super::stats::Stats;
-use crate::compact::log::{CompactionEntry, Health};
+use crate::compact::compaction_log::{CompactionEntry, Health};
 use crate::compact::{self, CompactionRequest};
 use crate::io::env::Env;
 use crate::io::store::presence::Occupancy;

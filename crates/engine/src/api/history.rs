@@ -1,9 +1,9 @@
 //! What was when: the versions that are still there, and the last number of a moment.
 
-use crate::follower::walk::walk_telling;
 use crate::io::env::Env;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
+use crate::wal::walk::walk_telling;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, Seq, UnixMillis};

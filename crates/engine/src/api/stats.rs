@@ -5,11 +5,11 @@
 //! descriptors, which are in memory. Nothing is asked of the store.
 
 use crate::cache::fetch::ReadContext;
-use crate::compact::log::CompactionTotals;
+use crate::compact::compaction_log::CompactionTotals;
 use crate::compact::pending::pending_bytes;
 use crate::options::Options;
 use crate::read::tree::Tree;
-use crate::writer::pressure::StallCause;
+use crate::writer::stalls::pressure::StallCause;
 use crate::writer::state::Writer;
 use siltstone_base::UnixMillis;
 use siltstone_manifest::Manifest;

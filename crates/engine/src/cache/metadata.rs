@@ -3,7 +3,7 @@
 
 use super::blocks::BlockCache;
 use super::filters::KeyFilters;
-use super::lent::LentTable;
+use super::lent_table::LentTable;
 use super::slots::Slots;
 use crate::io::store::Store;
 use parking_lot::{Mutex, RwLock};

@@ -1,6 +1,6 @@
 //! What a compactor in a process of its own tells.
 
-use super::log::{CompactionEntry, TARGET};
+use super::compaction_log::{CompactionEntry, TARGET};
 use siltstone_base::Error;
 use std::fmt;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! One job, from its record to its commit: its ranges are merged here, or by workers elsewhere, and
 //! whoever stalls is replaced.
 
+use super::compaction_log::CompactionEntry;
 use super::cut;
 use super::event::CompactorEvent;
 use super::host::Host;
-use super::log::CompactionEntry;
 use super::range::{Layers, RangeEnding, RangeWorker};
 use super::start::{commit, retire};
 use crate::io::supervise::caught;

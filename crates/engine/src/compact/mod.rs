@@ -18,18 +18,18 @@
 //! | [`records`] | the chain of job records |
 //! | [`stalled`] | when a compactor that was stopped takes the epoch back |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
-//! | [`log`] | what was merged into what: totals, lines |
+//! | [`compaction_log`] | what was merged into what: totals, lines |
 //! | [`event`] | what a process of its own tells |
 //! | [`pending`] | how much there is to do |
 //! | [`named`] | its options among the engine's |
 
+pub(crate) mod compaction_log;
 mod cut;
 mod deleted;
 pub(crate) mod event;
 pub(crate) mod host;
 pub(crate) mod job;
 mod limit;
-pub(crate) mod log;
 mod merging;
 mod opening;
 pub(crate) mod pending;
@@ -49,10 +49,10 @@ use crate::io::supervise::caught;
 use crate::manifests::client::ManifestClient;
 use crate::readahead::buffers::Buffers;
 use crate::readahead::inputs;
+use compaction_log::CompactionLog;
 use host::Host;
 use job::JobEnd;
 use limit::Limit;
-use log::CompactionLog;
 use parking_lot::Mutex;
 use range::SLICE_BYTES;
 use records::Chain;

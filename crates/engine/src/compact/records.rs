@@ -3,7 +3,7 @@
 //! race each other for the next number.
 
 use crate::manifests::client::ManifestClient;
-use crate::manifests::create::Creating;
+use crate::manifests::conditional_create::Creating;
 use crate::manifests::rules;
 use parking_lot::RwLock;
 use siltstone_base::{AttemptId, Error, JobId, ObjectId, ObjectName, Result};

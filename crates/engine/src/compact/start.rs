@@ -1,11 +1,11 @@
 //! From what is wanted to jobs under way: plans, what they come to, and their record.
 
 use super::CompactionRequest;
+use super::compaction_log::CompactionEntry;
 use super::cut;
 use super::deleted::with_deleted;
 use super::event::CompactorEvent;
 use super::host::Host;
-use super::log::CompactionEntry;
 use super::range::names_ahead;
 use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, UnixMillis};
 use siltstone_manifest::compaction::filter_bits;

@@ -5,4 +5,3 @@ pub(crate) mod at_checkpoint;
 pub(crate) mod following;
 pub(crate) mod lease;
 pub(crate) mod rows;
-pub(crate) mod walk;

@@ -1,7 +1,7 @@
 //! Rows of the log that a reader holds in memory: as many as `max_memtable_bytes` allows.
 
-use crate::manifests::replay::insert_rows;
 use crate::options::Options;
+use crate::wal::replay::insert_rows;
 use siltstone_base::{Error, Result, Seq};
 use siltstone_memtable::Memtable;
 use siltstone_sst::wal::WalObject;

@@ -1,6 +1,6 @@
 //! The making of boundaries, by a round and by the end of a database.
 
-use crate::manifests::create::Creating;
+use crate::manifests::conditional_create::Creating;
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::{AttemptId, DatabaseId, Error, ObjectId, ObjectName, Result};

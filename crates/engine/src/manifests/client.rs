@@ -1,6 +1,6 @@
 //! Carries out the manifest protocols: the machines say what to ask the store for, this asks.
 
-use super::create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
+use super::conditional_create::{Creating, FIRST_PAUSE, LONGEST_PAUSE};
 use super::objects::Objects;
 use super::rules;
 use parking_lot::RwLock;

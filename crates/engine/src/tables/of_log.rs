@@ -8,8 +8,8 @@
 
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
-use crate::manifests::replay::insert_rows;
 use crate::options::Options;
+use crate::wal::replay::insert_rows;
 use siltstone_base::{
     AttemptId, DatabaseId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq,
     SstDescriptor, SstId, UnixMillis,

@@ -11,7 +11,7 @@
 use super::table::TableFile;
 use crate::io::env::Effects;
 use crate::io::store::local::scratch::ScratchFolder;
-use crate::io::store::lone::LoneObject;
+use crate::io::store::lone_object::LoneObject;
 use crate::options::Options;
 use crate::readahead::inputs::{InputCursor, Inputs, PrefetchBytes};
 use siltstone_base::id::ulid_bits;

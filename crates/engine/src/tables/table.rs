@@ -4,7 +4,7 @@ use super::view::{self, View};
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::{MetadataBudget, OpenTable, TableHandle};
 use crate::io::env::Effects;
-use crate::io::store::lone::LoneObject;
+use crate::io::store::lone_object::LoneObject;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::options::Options;
 use crate::read::answer::Answer;

@@ -2,12 +2,12 @@
 //! thread. No channel, no task hop; the WAL task is nudged once per WAL object, not once per put.
 
 use super::accept::Accept;
-use super::buffer::WalBuffer;
 use super::durability::Durability;
-use super::pressure::Hold;
+use super::stalls::pressure::Hold;
 use super::state::Writer;
+use super::transaction::commit_window::CommitWindow;
 use super::transaction::footprint::touched;
-use super::transaction::window::CommitWindow;
+use super::wal_buffer::WalBuffer;
 use crate::io::env::Env;
 use crate::io::store::counting::Requests;
 use crate::io::store::troubles::explained;

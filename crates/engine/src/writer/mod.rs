@@ -3,24 +3,23 @@
 //! 0004, 0022, 0025).
 
 pub(crate) mod accept;
-pub(crate) mod buffer;
 pub(crate) mod checkpoint;
 pub(crate) mod close;
 pub(crate) mod collector;
 pub(crate) mod commit;
 pub(crate) mod compactor;
 pub(crate) mod durability;
+pub(crate) mod durable_log;
 pub(crate) mod flush;
-pub(crate) mod flushes;
-pub(crate) mod held;
+pub(crate) mod flush_progress;
+pub(crate) mod held_seqs;
 pub(crate) mod life;
-pub(crate) mod log;
 pub(crate) mod nudges;
 pub(crate) mod observer;
 pub(crate) mod open;
-pub(crate) mod pressure;
 pub(crate) mod snapshot;
 pub(crate) mod stalls;
 pub(crate) mod state;
 pub(crate) mod transaction;
-pub(crate) mod wal;
+pub(crate) mod wal_buffer;
+pub(crate) mod wal_task;

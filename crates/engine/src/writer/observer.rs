@@ -1,7 +1,7 @@
 //! What the parts of a writer hear of its manifests.
 
 use super::durability::Durability;
-use super::pressure::Pressure;
+use super::stalls::pressure::Pressure;
 use crate::gc::Garbage;
 use crate::io::env::Env;
 use crate::manifests::client::Observer;

@@ -3,13 +3,13 @@
 
 use super::checkpoint::TreePins;
 use super::durability::Durability;
+use super::durable_log::UnflushedWal;
 use super::flush::{self, RESERVED_NAMES, new_names};
-use super::log::UnflushedWal;
 use super::observer::WriterObserver;
-use super::pressure::Pressure;
 use super::stalls;
+use super::stalls::pressure::Pressure;
 use super::state::{Start, Writer};
-use super::wal::WalTask;
+use super::wal_task::WalTask;
 use super::{checkpoint, collector, compactor};
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
@@ -22,15 +22,15 @@ use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
-use crate::manifests::creation;
 use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::{check_lives, no_database_to_write};
+use crate::manifests::new_database;
 use crate::manifests::objects::{Objects, seen};
-use crate::manifests::replay::insert_rows;
 use crate::manifests::rules;
 use crate::options::Options;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
+use crate::wal::replay::insert_rows;
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Error, MergeOperator, ObjectId, ObjectKind,
@@ -103,7 +103,7 @@ pub(crate) async fn writer(
     let settings = settings(&how);
     let newest = match look_or_left(&objects).await? {
         Ok(newest) => newest,
-        Err(left) if how.create => creation::database(&objects, settings.clone(), left).await?,
+        Err(left) if how.create => new_database::create(&objects, settings.clone(), left).await?,
         Err(_) => return Err(no_database_to_write(&env)),
     };
     check_lives(&newest)?;

@@ -3,18 +3,18 @@
 //! Fields are grouped by who touches them, and what belongs together has a module of its own. Lock
 //! order: `tail` before `tree`, and so `held`; nothing is awaited under any of them.
 
-use super::buffer::WalBuffer;
 use super::checkpoint::TreePins;
 use super::collector::Embedded;
 use super::commit::{Awaiting, Tail};
 use super::durability::Durability;
-use super::flushes::Flushes;
-use super::held::HeldSeqs;
+use super::durable_log::{DurableLog, UnflushedWal};
+use super::flush_progress::Flushes;
+use super::held_seqs::HeldSeqs;
 use super::life::{Phase, WriterLife};
-use super::log::{DurableLog, UnflushedWal};
 use super::nudges::Nudges;
-use super::pressure::Pressure;
-use super::transaction::window::CommitWindow;
+use super::stalls::pressure::Pressure;
+use super::transaction::commit_window::CommitWindow;
+use super::wal_buffer::WalBuffer;
 use crate::cache::fetch::ReadContext;
 use crate::cache::metadata::MetadataBudget;
 use crate::compact::Compactor;

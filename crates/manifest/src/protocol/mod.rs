@@ -23,30 +23,30 @@
 mod collect;
 mod commit;
 mod erase;
+mod fencing;
 mod follow;
 mod hole;
 mod leases;
 mod look;
-mod open;
 mod pinned;
 mod pins;
 mod run;
 #[cfg(test)]
 mod testing;
-mod window;
+mod wal_window;
 
 pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
 pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
+pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
 pub use hole::{Hole, WalListing, Witness};
 pub use leases::{Covering, Leases, Moment, Want};
 pub use look::{Look, LookAction};
-pub use open::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use pinned::{PinnedAction, PinnedWalk};
 pub use pins::Pins;
 pub use run::{EndOfRun, RunAction};
-pub use window::{WalWindow, WindowEvent};
+pub use wal_window::{WalWindow, WindowEvent};
 
 use crate::edit::{Refusal, fenced};
 use crate::state::{KeptFence, Manifest};

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use siltstone::env::Effects;
 use siltstone::store::Upload;
-use siltstone::store::lone::LoneObject;
+use siltstone::store::lone_object::LoneObject;
 use siltstone::store::options::StoreOptions;
 use siltstone::store::url;
 use siltstone::{Error, ErrorKind, Options, Result, task};

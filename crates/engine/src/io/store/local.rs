@@ -14,7 +14,7 @@ mod files;
 mod folder;
 #[cfg(test)]
 mod gone;
-pub(super) mod lone;
+pub(super) mod lone_file;
 mod map;
 mod mark;
 mod parts;

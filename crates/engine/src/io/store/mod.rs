@@ -9,7 +9,7 @@ pub mod conditional;
 pub mod counting;
 pub mod full;
 pub mod local;
-pub mod lone;
+pub mod lone_object;
 pub mod memory;
 pub mod options;
 pub mod presence;

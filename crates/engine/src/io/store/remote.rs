@@ -20,7 +20,8 @@ pub(super) use build::Provider;
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
 use super::{
-    Listed, PutAnswer, Store, Upload, check_range, lies_under, lone, not_followed, too_short, url,
+    Listed, PutAnswer, Store, Upload, check_range, lies_under, lone_object, not_followed,
+    too_short, url,
 };
 use crate::io::env::Effects;
 use crate::io::supervise::caught;
@@ -274,8 +275,8 @@ impl RemoteShared {
 
     /// The listing of a lone object: one line, or none.
     async fn head(&self) -> Result<Vec<Listed>> {
-        match self.client.head(&self.path(lone::NAME)?).await {
-            Ok(object) => Ok(vec![line(lone::NAME, &object)]),
+        match self.client.head(&self.path(lone_object::NAME)?).await {
+            Ok(object) => Ok(vec![line(lone_object::NAME, &object)]),
             Err(object_store::Error::NotFound { source, .. }) => {
                 self.explainer.absent(&*source).map(|()| Vec::new())
             }

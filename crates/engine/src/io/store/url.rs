@@ -10,7 +10,7 @@
 
 use super::Store;
 use super::local::LocalStore;
-use super::lone::LoneObject;
+use super::lone_object::LoneObject;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
 use super::remote::{Provider, RemoteStore};

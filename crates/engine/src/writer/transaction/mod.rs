@@ -1,11 +1,11 @@
 //! Transactions (RFC 0025): reads at one number, writes of one batch, accepted together where
 //! nothing that they depend on was committed meanwhile.
 
+pub(crate) mod commit_window;
 pub(crate) mod conditional;
 pub(crate) mod footprint;
 mod own;
 mod reads;
-pub(crate) mod window;
 
 use super::accept::Accept;
 use super::snapshot::Snapshot;

@@ -1,14 +1,16 @@
 //! Waiting under pressure (RFC 0022): the futures that a write is answered with, the task that
 //! looks for another process's compactions meanwhile, and what is said about it.
 
-use super::pressure::{Hold, Pressure, StallCause};
+pub(crate) mod pressure;
+
 use super::state::Writer;
-use crate::compact::log::Health;
+use crate::compact::compaction_log::Health;
 use crate::compact::stalled::patience;
 use crate::io::store::troubles::explained;
 use crate::manifests::poll::LIST_EVERY;
 use futures::future::{BoxFuture, select};
 use log::Level;
+use pressure::{Hold, Pressure, StallCause};
 use siltstone_base::{Error, ErrorKind, Result};
 use siltstone_manifest::Refusal;
 use std::pin::pin;

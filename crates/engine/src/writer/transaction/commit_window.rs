@@ -241,5 +241,5 @@ impl CommitWindow {
 }
 
 #[cfg(test)]
-#[path = "window/tests.rs"]
+#[path = "commit_window/tests.rs"]
 mod tests;

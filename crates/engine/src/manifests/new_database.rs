@@ -20,9 +20,9 @@
 //! ```
 
 use super::client::{Left, found};
-use super::now::store_time;
 use super::objects::Objects;
 use super::rules;
+use super::store_time::store_time;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
@@ -35,7 +35,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
-pub(crate) async fn database(
+pub(crate) async fn create(
     objects: &Objects,
     settings: Settings,
     left: Left,

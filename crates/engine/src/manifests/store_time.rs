@@ -7,7 +7,7 @@
 //! object look old (planted bug 8: a cut-off by the local clock). No store tells its time by
 //! another way that all of them have.
 
-use super::create::Creating;
+use super::conditional_create::Creating;
 use super::objects::Objects;
 use crate::io::store::full::is_full;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Opening a writer: claim, walk, fence, confirm (rules F1 to F5).
+//! Fencing, which is what opening a writer is: claim, walk, fence, confirm (rules F1 to F5).
 //!
 //! ```text
 //! claim ─► walk ─► read id ──older data──► keep for replay, id + 1 ─┐

@@ -4,7 +4,7 @@
 //! Below is a [`Store`] in which every name means that one object, and whose listing has at most
 //! one line. So everything that reads tables of a database reads a lone one with the same code.
 
-use super::local::lone::LoneFile;
+use super::local::lone_file::LoneFile;
 use super::memory::MemoryStore;
 use super::{Listed, PutAnswer, Store, Upload};
 use crate::io::env::Effects;

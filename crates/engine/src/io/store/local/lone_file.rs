@@ -12,7 +12,7 @@ use super::folder::read_at;
 use super::staging::{self, StagedFile};
 use crate::io::env::Effects;
 use crate::io::store::profile::Profile;
-use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone, too_short};
+use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone_object, too_short};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -202,7 +202,7 @@ impl Store for LoneFile {
         let look = move || -> Result<Vec<Listed>> {
             let open = shared.open()?;
             let line = |open: Arc<(File, u64)>| Listed {
-                name: lone::NAME,
+                name: lone_object::NAME,
                 bytes: open.1,
                 // Nobody collects lone files, so nobody asks for their age.
                 modified: now,

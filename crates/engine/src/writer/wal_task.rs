@@ -2,9 +2,9 @@
 //! in flight, and acknowledges in id order. The rules are the manifest crate's `WalWindow`; this
 //! file only carries them out.
 
-use super::buffer::Due;
 use super::life::Phase;
 use super::state::Writer;
+use super::wal_buffer::Due;
 use crate::io::store::conditional::{self, Created};
 use crate::io::store::troubles::{Area, Verb};
 use crate::manifests::objects::{Objects, seen};
