@@ -43,7 +43,7 @@ mod writer;
 pub use api::admin;
 pub use api::checkpoints::{CheckpointOptions, CheckpointScope};
 pub use api::db::Database;
-pub use api::ending::destroy;
+pub use api::destroy::destroy;
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;

@@ -43,8 +43,8 @@ mod compactor;
 mod conditional;
 mod database;
 mod deletion;
+mod destroy;
 mod duration;
-mod ending;
 mod entry;
 mod error;
 mod exit;
@@ -118,7 +118,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::refresh_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
-    module.add_function(wrap_pyfunction!(ending::destroy, module)?)?;
+    module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
     module.add_function(wrap_pyfunction!(history::restore, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;

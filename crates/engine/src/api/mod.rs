@@ -4,7 +4,7 @@ pub mod admin;
 pub(crate) mod checkpoints;
 pub(crate) mod clone;
 pub(crate) mod db;
-pub(crate) mod ending;
+pub(crate) mod destroy;
 pub(crate) mod history;
 pub(crate) mod reader;
 pub(crate) mod restore;

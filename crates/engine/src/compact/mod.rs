@@ -16,7 +16,7 @@
 //! | [`sending`] | chunks of a table on their way to the store |
 //! | [`limit`] | how fast compactions go at most |
 //! | [`records`] | the chain of job records |
-//! | [`stalled`] | when a compactor that was stopped takes the epoch back |
+//! | [`take_back`] | when a compactor that was stopped takes the epoch back |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
 //! | [`compaction_log`] | what was merged into what: totals, lines |
 //! | [`event`] | what a process of its own tells |
@@ -38,8 +38,8 @@ mod range;
 mod records;
 pub(crate) mod schedule;
 mod sending;
-pub(crate) mod stalled;
 mod start;
+pub(crate) mod take_back;
 mod worker;
 
 pub use event::{CompactorEvent, RangeMerged};
@@ -83,7 +83,7 @@ pub(crate) struct Compactor {
     turn: Arc<tokio::sync::RwLock<()>>,
     held: Mutex<CompactorState>,
     /// What it saw of the compactor that stopped it.
-    watch: Mutex<stalled::CompactorWatch>,
+    watch: Mutex<take_back::CompactorWatch>,
     pub(crate) log: CompactionLog,
     limit: Limit,
     memory: MergeMemory,

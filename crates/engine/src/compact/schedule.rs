@@ -6,7 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::job::JobEnd;
 use super::start::{Started, Starter, Wishes};
-use super::{CompactionRequest, job, leftovers, stalled};
+use super::{CompactionRequest, job, leftovers, take_back};
 use crate::io::supervise::caught;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) async fn run(host: &Arc<dyn Host>) -> Result<()> {
         if error.kind() == ErrorKind::Fenced {
             // It stays stopped, unless the other one gives the epoch up, or stalls while
             // this one is needed.
-            let again = stalled::watch(&**host).await;
+            let again = take_back::watch(&**host).await;
             host.idle(again).await;
             continue;
         }

@@ -18,7 +18,7 @@
 mod checkpoint;
 mod clone;
 mod compaction;
-mod ending;
+mod destroy;
 mod leases;
 mod refusal;
 mod restore;
@@ -27,7 +27,7 @@ mod writer;
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
-pub use ending::{Destroy, bars_destroy, is_let_go};
+pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use leases::CoverVersions;
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use siltstone_base::{JobId, Seq, WalId};
 
 mod checkpoints;
-mod ending;
+mod destroy;
 mod restore;
 
 fn claim(expected: u64, identity: u128) -> ClaimWriter {

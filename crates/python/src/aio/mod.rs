@@ -26,7 +26,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pending::Pending>()?;
     module.add_class::<port::Port>()?;
     module.add_class::<scan::AsyncScan>()?;
-    module.add_function(wrap_pyfunction!(crate::ending::begin_destroy, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::destroy::begin_destroy, module)?)?;
     module.add_function(wrap_pyfunction!(open::begin_open, module)?)?;
     module.add_function(wrap_pyfunction!(open::begin_open_reader, module)?)
 }

@@ -5,7 +5,7 @@ pub(crate) mod pressure;
 
 use super::state::Writer;
 use crate::compact::compaction_log::Health;
-use crate::compact::stalled::patience;
+use crate::compact::take_back::patience;
 use crate::io::store::troubles::explained;
 use crate::manifests::poll::LIST_EVERY;
 use futures::future::{BoxFuture, select};
