@@ -1,6 +1,7 @@
 //! The shared objects, the dice, and the books.
 
 use super::link::Traffic;
+use super::places::Place;
 use super::plan::{Fault, FaultPlan};
 use super::quota::Quota;
 use super::refusal::{Refusals, Verb, is_for_good};
@@ -66,6 +67,8 @@ struct State {
 /// The object store of a simulated world.
 pub struct Bucket {
     sim: SimHandle,
+    /// Where others find it; `None`: nobody does.
+    place: Option<Place>,
     state: Mutex<State>,
 }
 
@@ -88,6 +91,10 @@ impl Bucket {
     /// An empty store under `plan`, its dice drawn from the simulation's seed.
     #[must_use]
     pub fn new(sim: &SimHandle, plan: FaultPlan) -> Arc<Bucket> {
+        Bucket::at(sim, plan, None)
+    }
+
+    pub(super) fn at(sim: &SimHandle, plan: FaultPlan, place: Option<Place>) -> Arc<Bucket> {
         let state = State {
             objects: BTreeMap::new(),
             rng: sim.split_rng(),
@@ -106,13 +113,17 @@ impl Bucket {
             quota: Quota::default(),
             refused_wal: BTreeMap::new(),
         };
-        Arc::new(Bucket { sim: sim.clone(), state: Mutex::new(state) })
+        Arc::new(Bucket { sim: sim.clone(), place, state: Mutex::new(state) })
     }
 
     /// The store as `process` sees it.
     #[must_use]
     pub fn store(self: &Arc<Self>, process: ProcessId) -> Arc<dyn Store> {
         Arc::new(FaultStore::new(Arc::clone(self), process))
+    }
+
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     pub(super) fn sim(&self) -> &SimHandle {

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod link;
+mod places;
 mod plan;
 mod quota;
 mod refusal;
@@ -14,6 +15,7 @@ mod upload;
 
 pub use bucket::{Bucket, CrashPoint};
 pub use link::Link;
+pub use places::Places;
 pub use plan::{Fault, FaultPlan};
 pub use refusal::is_for_good;
 pub use store::FaultStore;

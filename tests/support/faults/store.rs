@@ -7,6 +7,7 @@
 //! Where the client has a limit, it may give up anywhere on this way.
 
 use super::bucket::{Bucket, CrashPoint, Passage};
+use super::places::Place;
 use super::plan::Fault;
 use super::refusal::Verb;
 use super::upload::FaultUpload;
@@ -40,7 +41,10 @@ pub struct FaultStore {
 
 impl fmt::Debug for FaultStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sim://{:?}", self.process)
+        match self.location() {
+            Some(location) => write!(f, "{location} of {:?}", self.process),
+            None => write!(f, "sim://{:?}", self.process),
+        }
     }
 }
 
@@ -164,6 +168,12 @@ impl FaultStore {
         }
     }
 
+    /// The bucket that a clone here names as its ancestor's.
+    fn followed(&self, location: &str) -> Result<Arc<Bucket>> {
+        let found = self.bucket.place().and_then(|place| place.neighbour(location));
+        found.ok_or_else(|| Error::unsupported("there is no such place").with("location", location))
+    }
+
     async fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
         if let Some(range) = &range
             && range.start >= range.end
@@ -280,6 +290,18 @@ impl FaultStore {
 impl Store for FaultStore {
     fn may_be_emptied(&self) -> bool {
         self.bucket.may_be_emptied()
+    }
+
+    fn location(&self) -> Option<String> {
+        self.bucket.place().map(Place::location)
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.followed(location).map(drop)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        Ok(self.followed(location)?.store(self.process))
     }
 
     fn get(
