@@ -41,7 +41,7 @@ DEMO ?=
 WHEEL_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 	$(shell find crates -name '*.rs' -path '*/src/*' 2>/dev/null) \
 	$(shell find crates -name Cargo.toml 2>/dev/null) \
-	$(shell find python/siltstone -type f -name '*.py*' -not -name '*.pyc' 2>/dev/null)
+	$(shell find python/siltstone python/pyspark_siltstone -type f -name '*.py*' -not -name '*.pyc' 2>/dev/null)
 
 .PHONY: help
 help: ## List the targets

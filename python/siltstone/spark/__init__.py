@@ -1,0 +1,19 @@
+"""Apache Spark: a database read as DataFrames, at one checkpoint.
+
+``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of its rows, ``lookup`` a join with
+it, ``get`` a column function; ``spark.read.format("siltstone").load("s3://bucket/db")`` is found
+without registration. Everything goes through Arrow batches. Spark 3.5 and newer, Spark Connect too;
+``pip install siltstone[spark]`` here and where the workers run.
+
+Workers are processes of their own. They read with the credentials of their environment, or of the
+function that `store_options` names: none travels with a job.
+"""
+
+from __future__ import annotations
+
+from siltstone.spark.doctor import Doctor, Slot, doctor
+from siltstone.spark.frames import get, lookup, scan
+from siltstone.spark.pins import release
+from siltstone.spark.registering import register
+
+__all__ = ["Doctor", "Slot", "doctor", "get", "lookup", "register", "release", "scan"]

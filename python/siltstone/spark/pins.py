@@ -1,0 +1,148 @@
+"""The state that a job reads: a checkpoint that is kept for as long as this process lives, and the
+reader of it that travels to Spark's workers.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import siltstone
+from siltstone.checkpoints import Checkpoint, CheckpointLike
+from siltstone.exceptions import Error, Invalid
+from siltstone.merging import MergeOperatorSource
+from siltstone.opening import StoreOptionsSource, Url
+from siltstone.options import Options, named_options
+
+__all__ = ["LIFETIME", "Pinned", "pinned", "release"]
+
+LIFETIME = 3600.0
+"""Seconds that a checkpoint lives on once nobody refreshes it any more."""
+MOST = 64
+"""Checkpoints that are refreshed at most: a notebook that scans in a loop does not keep all."""
+SMALL = {"block_cache_bytes": 32 << 20, "metadata_cache_bytes": 16 << 20}
+"""Caches of a reader in a worker: a machine runs as many workers as it has cores."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """One state, for any process."""
+
+    checkpoint: Checkpoint
+    """What keeps it."""
+    reader: bytes
+    """A pickled `siltstone.Reader` at it."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A checkpoint that was made here."""
+
+    url: Url
+    checkpoint: Checkpoint
+    store_options: StoreOptionsSource | None
+
+
+class _Keeper:
+    """Refreshes what was made here, from one thread, and deletes it when the process ends."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: list[_Kept] = []
+        self._process = 0
+        self._wake = threading.Event()
+
+    def keep(self, kept: _Kept) -> None:
+        with self._lock:
+            if self._process != os.getpid():
+                # After a fork there is neither the thread, nor anything of this process's own.
+                self._kept, self._process, self._wake = [], os.getpid(), threading.Event()
+                wake = self._wake
+                threading.Thread(
+                    target=self._refresh, args=(wake,), name="siltstone-pins", daemon=True
+                ).start()
+                atexit.register(self.release)
+            self._kept = [*self._kept[1 - MOST :], kept]
+
+    def release(self) -> int:
+        """Deletes what is kept; how many there were."""
+        with self._lock:
+            if self._process != os.getpid():
+                return 0
+            kept, self._kept = self._kept, []
+        for one in kept:
+            with suppress(Error):
+                siltstone.admin.delete_checkpoint(
+                    one.url, one.checkpoint, store_options=one.store_options
+                )
+        return len(kept)
+
+    def _refresh(self, wake: threading.Event) -> None:
+        while not wake.wait(LIFETIME / 2):
+            with self._lock:
+                kept = list(self._kept)
+            for one in kept:
+                # What cannot be refreshed now has another half of its life for the next try.
+                with suppress(Error):
+                    siltstone.admin.refresh_checkpoint(
+                        one.url,
+                        one.checkpoint,
+                        lifetime=LIFETIME,
+                        store_options=one.store_options,
+                    )
+
+
+_keeper = _Keeper()
+
+
+def release() -> int:
+    """Lets every checkpoint go that `scan`, `lookup` and `get` made in this process; how many they
+    were. What reads them afterwards ends with Expired.
+    """
+    return _keeper.release()
+
+
+def pinned(
+    url: Url,
+    checkpoint: CheckpointLike | None,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> tuple[siltstone.Reader, Pinned]:
+    """A reader at `checkpoint`, or at one that is made of what is durable now; and what travels.
+
+    :raises Invalid: a database in the memory of this process, which no worker reaches.
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `open_reader`.
+    """
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
+    at = checkpoint
+    if at is None:
+        made = siltstone.admin.create_checkpoint(
+            url,
+            lifetime=LIFETIME,
+            metadata={"made_by": "siltstone.spark"},
+            store_options=store_options,
+        )
+        _keeper.keep(_Kept(url, made, store_options))
+        at = made
+    reader = siltstone.open_reader(
+        url,
+        checkpoint=at,
+        options={**SMALL, **named_options(options)},
+        store_options=store_options,
+        merge_operator=merge_operator,
+    )
+    held = reader.checkpoint
+    if held is None:
+        raise Invalid(f"the reader is at no checkpoint, although it was opened at {at}")
+    return reader, Pinned(held, pickle.dumps(reader))

@@ -1,0 +1,218 @@
+"""Behind the data source `format("siltstone")` (`pyspark_siltstone`): what its options mean, and
+what reads.
+
+Spark builds a source once for a DataFrame, at `load()`, in a process of its own, sends it to other
+such processes for planning, and its reader to the workers. So whatever they need is a plain value.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, StructType
+
+import siltstone
+from siltstone.exceptions import Invalid, Unsupported
+from siltstone.opening import _not_built
+from siltstone.spark.frames import COLUMNS, bounds, split
+from siltstone.spark.pins import SMALL
+from siltstone.spark.workers import reader_of, rows
+
+__all__ = ["OPTIONS", "Planned", "no_writer", "planned", "reader_for"]
+
+OPTIONS = {
+    "path": "the database",
+    "checkpoint": "an id or a name to read at",
+    "versionAsOf": "the number of a manifest that is still kept",
+    "timestampAsOf": "the newest kept manifest of that time or before, ISO 8601 with its zone",
+    "prefix": "what keys begin with",
+    "start": "the first key",
+    "end": "the key before which to stop",
+    "numPartitions": "tasks to read with",
+    "checkpointLifetime": "seconds that a checkpoint made here lives after the last action",
+    "storeOptions": "the function that gives store options, as module:function",
+}
+"""By the names that users write; Spark lowers them on the way."""
+LIFETIME = 86_400.0
+"""Of a checkpoint that is made here: nobody refreshes it while no action plans."""
+HEX = "hex:"
+"""In front of a bound that is not text."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is read: plain values, for the processes that plan and for the workers."""
+
+    url: str
+    store_options: str | None
+    reader: bytes
+    """A pickled `siltstone.Reader` at one state."""
+    refreshed: tuple[str, float] | None
+    """The checkpoint that was made for it, and its lifetime; None: it is somebody else's."""
+    start: bytes | None
+    end: bytes | None
+    partitions: int | None
+
+
+def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
+    """Reads the columns of `schema`: one of the two, or both.
+
+    :raises Invalid: it asks for another one, or another type.
+    """
+    for field in schema.fields:
+        if field.name not in COLUMNS or not isinstance(field.dataType, BinaryType):
+            raise Invalid(
+                f"the schema asks for {field.simpleString()}; a database without a schema has "
+                "key and value, both binary"
+            )
+    return RangeReader(planned, [(field.name, field.nullable) for field in schema.fields])
+
+
+def no_writer() -> Unsupported:
+    """What a frame that is written is told."""
+    return _not_built("df.write.format('siltstone')")
+
+
+class RangeReader(DataSourceReader):
+    """Reads ranges of one state.
+
+    It takes no filters. Spark 4.3 keeps what a query pushed with the frame, and gives it to the
+    next query that pushes nothing: that one would miss rows.
+    """
+
+    def __init__(self, planned: Planned, columns: list[tuple[str, bool]]) -> None:
+        self.planned = planned
+        self.columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """One range a task. Called for each action, so it also keeps the checkpoint alive."""
+        planned = self.planned
+        if planned.refreshed is not None:
+            checkpoint, lifetime = planned.refreshed
+            siltstone.admin.refresh_checkpoint(
+                planned.url, checkpoint, lifetime=lifetime, store_options=planned.store_options
+            )
+        reader = reader_of(planned.reader)
+        pieces = split(reader, planned.start, planned.end, planned.partitions or _processors)
+        return [InputPartition(piece) for piece in pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+
+        start, end = partition.value
+        schema = pa.schema([pa.field(name, pa.binary(), free) for name, free in self.columns])
+        return rows(reader_of(self.planned.reader), start, end, schema)
+
+
+def understood(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names of `OPTIONS`.
+
+    :raises Invalid: one is unknown, or several paths.
+    """
+    names = {name.casefold(): name for name in OPTIONS}
+    understood: dict[str, str] = {}
+    for given, value in options.items():
+        if given.casefold() == "paths":
+            # What `load` makes of a list.
+            paths = json.loads(value)
+            if len(paths) != 1:
+                raise Invalid(f"a frame reads one database, not {len(paths)}; union the frames")
+            understood["path"] = paths[0]
+            continue
+        name = names.get(given.casefold())
+        if name is None:
+            raise Invalid(f"there is no option {given!r}; there are {', '.join(OPTIONS)}")
+        understood[name] = value
+    return understood
+
+
+def planned(options: Mapping[str, str]) -> Planned | None:
+    """What a frame with these options reads, at a state that is pinned now; None without a path,
+    which is said when something is read.
+
+    :raises Invalid: an option that there is not, or what it does not take.
+    :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
+    """
+    asked = understood(options)
+    if "path" not in asked:
+        return None
+    url, provider = asked["path"], asked.get("storeOptions")
+    places = [name for name in ("checkpoint", "versionAsOf", "timestampAsOf") if name in asked]
+    if len(places) > 1:
+        raise Invalid(f"{' and '.join(places)} exclude each other: a frame reads one state")
+    if url.startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in one process, and Spark works in others; use a folder or a "
+            "bucket that all of them reach"
+        )
+    start, end = bounds(*(_key(asked, name) for name in ("start", "end", "prefix")))
+    count = _number(asked, "numPartitions", int)
+    lifetime = _number(asked, "checkpointLifetime", float) or LIFETIME
+    checkpoint: Any = asked.get("checkpoint")
+    version = _number(asked, "versionAsOf", int)
+    refreshed = None
+    if "timestampAsOf" in asked:
+        version = _version_at(url, provider, asked["timestampAsOf"])
+    elif not places:
+        checkpoint = siltstone.admin.create_checkpoint(
+            url,
+            lifetime=lifetime,
+            metadata={"made_by": "siltstone.spark"},
+            store_options=provider,
+        )
+        refreshed = (checkpoint.id.hex, lifetime)
+    with siltstone.open_reader(
+        url, checkpoint=checkpoint, version=version, options=SMALL, store_options=provider
+    ) as reader:
+        return Planned(url, provider, pickle.dumps(reader), refreshed, start, end, count)
+
+
+def _version_at(url: str, provider: str | None, text: str) -> int:
+    """The newest manifest that is kept and no younger than a moment."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise Invalid(
+            f"timestampAsOf is {text!r}: ISO 8601 with its zone, as 2026-03-01T12:00:00+00:00"
+        )
+    versions = siltstone.admin.versions(url, store_options=provider)
+    before = [version.id for version in versions if version.time <= moment]
+    if not before:
+        raise siltstone.NotFound(f"no manifest of {text} or before is kept; see admin.versions")
+    return max(before)
+
+
+def _key(asked: Mapping[str, str], name: str) -> bytes | None:
+    text = asked.get(name)
+    if text is None or not text.startswith(HEX):
+        return None if text is None else text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(HEX))
+    except ValueError:
+        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
+
+
+def _number(asked: Mapping[str, str], name: str, kind: type[int | float]) -> Any:
+    text = asked.get(name)
+    try:
+        number = None if text is None else kind(text)
+    except ValueError:
+        number = 0
+    if number is not None and not 0 < number < float("inf"):
+        raise Invalid(f"{name} is {text!r}: a number above 0")
+    return number
+
+
+def _processors() -> int:
+    """Planning sees no session: as many tasks as this machine has processors."""
+    return os.cpu_count() or 1

@@ -1,0 +1,293 @@
+"""Spark reads a database at one checkpoint."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone.spark import pins
+
+pytestmark = pytest.mark.slow
+
+ROWS = {b"key/%04d" % n: b"value %d" % n for n in range(2000)}
+
+
+@pytest.fixture(scope="module")
+def spark():
+    """A session on two slots, whose workers are this interpreter."""
+    from pyspark import SparkContext  # noqa: PLC0415 - starts nothing before it is needed
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        # Workers import what the tests send them.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.log.level", "ERROR")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(30)
+
+
+@pytest.fixture
+def written(url: str):
+    """A database whose rows lie in tables and in the log; its writer goes on."""
+    with siltstone.open(url) as db:
+        keys = list(ROWS)
+        db.put_many(keys[:1500], [ROWS[key] for key in keys[:1500]])
+        db.flush(memtable=True)
+        db.put_many(keys[1500:], [ROWS[key] for key in keys[1500:]]).wait()
+        yield db, url
+    kv.release()
+
+
+def rows(frame) -> list[tuple[bytes, ...]]:
+    return [tuple(bytes(value) for value in row) for row in frame.collect()]
+
+
+@pytest.mark.parametrize("partitions", [None, 1, 3, 16])
+def test_a_scan_is_the_database(spark, written, partitions) -> None:
+    frame = kv.scan(spark, written[1], partitions=partitions)
+    assert frame.dtypes == [("key", "binary"), ("value", "binary")]
+    assert rows(frame) == list(ROWS.items())
+    assert 1 <= frame.rdd.getNumPartitions() <= (partitions or 2)
+    assert partitions in (None, 1) or frame.rdd.getNumPartitions() > 1
+
+
+def test_a_scan_of_a_part(spark, written) -> None:
+    url = written[1]
+    some = kv.scan(spark, url, start=b"key/0100", end=b"key/0200", columns=["key"], partitions=4)
+    assert rows(some) == [(key,) for key in list(ROWS)[100:200]]
+    assert kv.scan(spark, url, prefix=b"key/19").count() == 100
+    assert kv.scan(spark, url, prefix=b"nothing").count() == 0
+
+
+def test_jobs_read_one_state_while_the_writer_goes_on(spark, written) -> None:
+    db, url = written
+    frame = kv.scan(spark, url, partitions=4)
+    found = kv.lookup(frame.select("key"), url, key="key", select={"value": "found"})
+    for _ in range(3):
+        db.put_many(list(ROWS), [b"later"] * len(ROWS))
+        db.flush(memtable=True)
+        db.compact()
+        siltstone.admin.gc(url, min_age=0)
+    assert rows(frame) == list(ROWS.items())
+    assert frame.join(found, "key").where("value <=> found").count() == len(ROWS)
+    assert kv.scan(spark, url).where("value = binary('later')").count() == len(ROWS)
+
+
+def test_a_look_up_equals_sparks_own_join(spark, written) -> None:
+    url = written[1]
+    texts = [f"key/{n:04}" if n % 5 else None for n in range(1900, 2100)]
+    asked = spark.createDataFrame(pa.table({"k": texts, "n": range(200)})).repartition(3)
+    table = kv.scan(spark, url).selectExpr("string(key) AS k", "value AS expected")
+    left = kv.lookup(asked, url, key="k").join(table, "k", "left")
+    assert left.count() == 200
+    assert left.where("NOT value <=> expected").count() == 0
+    inner = kv.lookup(asked, url, key="k", how="inner")
+    assert inner.count() == 80
+    assert inner.where("value IS NULL").count() == 0
+    assert inner.columns == ["k", "n", "value"]
+
+
+def test_a_column_function(spark, written) -> None:
+    value = kv.get(written[1])
+    asked = spark.createDataFrame(pa.table({"k": [b"key/0007", b"absent", None]}))
+    answers = [row.v for row in asked.select(value("k").alias("v")).collect()]
+    assert [answer and bytes(answer) for answer in answers] == [b"value 7", None, None]
+    spark.udf.register("value_of", value)
+    told = spark.sql("SELECT string(value_of(binary('key/0042'))) AS v").first()
+    assert told.v == "value 42"
+
+
+def test_workers_open_a_state_once_and_write_nothing(spark, written) -> None:
+    url = written[1]
+    frame = kv.scan(spark, url, partitions=16)
+    before = siltstone.admin.manifest(url)["id"]
+    asked = frame.select("key").repartition(8)
+    for _ in range(3):
+        assert kv.lookup(asked, url, key="key", checkpoint=kept(url)).count() == len(ROWS)
+    assert frame.count() == len(ROWS)
+    assert siltstone.admin.manifest(url)["id"] == before
+    opened = asked.mapInArrow(processes, "process bigint, readers bigint").distinct().collect()
+    assert {row.readers for row in opened} <= {1, 2, 3, 4}
+
+
+def kept(url: str):
+    """The checkpoint that was made for Spark."""
+    (one,) = [
+        one
+        for one in siltstone.admin.list_checkpoints(url)
+        if one.metadata.get("made_by") == "siltstone.spark"
+    ]
+    return one
+
+
+def processes(batches):
+    """How many readers each worker keeps."""
+    from siltstone.spark import workers  # noqa: PLC0415 - that of the worker
+
+    for _ in batches:
+        counted = {"process": [os.getpid()], "readers": [len(workers._readers)]}
+        yield pa.RecordBatch.from_pydict(counted)
+
+
+def test_what_was_pinned_is_let_go(spark, written) -> None:
+    url = written[1]
+    frame = kv.scan(spark, url)
+    one = kept(url)
+    assert one.expires is not None
+    assert kv.release() == 1
+    assert kv.release() == 0
+    with pytest.raises(siltstone.Expired, match=one.id.hex):
+        siltstone.open_reader(url, checkpoint=one)
+    siltstone.admin.gc(url, min_age=0)
+    assert frame.columns == ["key", "value"]
+    mine = siltstone.admin.create_checkpoint(url, name="mine")
+    assert kv.scan(spark, url, checkpoint="mine").count() == len(ROWS)
+    assert kv.release() == 0
+    siltstone.admin.delete_checkpoint(url, mine)
+
+
+def test_no_more_are_kept_than_is_sensible(written, monkeypatch) -> None:
+    monkeypatch.setattr(pins, "MOST", 3)
+    for _ in range(5):
+        pins.pinned(written[1], None)[0].close()
+    assert kv.release() == 3
+
+
+def test_what_is_not_understood_is_refused(spark, written) -> None:
+    url = written[1]
+    frame = spark.range(3)
+    keyed = spark.createDataFrame(pa.table({"key": [b"a"], "value": [b"b"]}))
+    refused = {
+        "at least one task": lambda: kv.scan(spark, url, partitions=0),
+        "exclude each other": lambda: kv.scan(spark, url, prefix=b"a", end=b"b"),
+        "some of key, value": lambda: kv.scan(spark, url, columns=["ky"]),
+        "there is no column 'key'": lambda: kv.lookup(frame, url, key="key"),
+        "is of type bigint": lambda: kv.lookup(frame, url, key="id"),
+        "a column 'value' already": lambda: kv.lookup(keyed, url, key="key"),
+        "how is 'outer'": lambda: kv.lookup(keyed.select("key"), url, key="key", how="outer"),
+        "has one column, value": lambda: kv.lookup(keyed, url, key="key", select=["price"]),
+        "Spark's workers are others": lambda: kv.scan(spark, "memory://here"),
+    }
+    for text, call in refused.items():
+        with pytest.raises(siltstone.Invalid, match=re.escape(text)):
+            call()
+    assert kv.release() == 0
+
+
+def test_the_doctor_asks_every_slot(spark, written, tmp_path: Path) -> None:
+    found = kv.doctor(spark, written[1])
+    assert found.problems == ()
+    assert 1 <= len(found.slots) <= 8
+    for slot in found.slots:
+        assert slot.siltstone == siltstone.__version__
+        assert slot.store == "ok"
+    assert "no problems" in str(found)
+    missing = kv.doctor(spark, tmp_path / "nothing")
+    assert all("NotFound" in problem for problem in missing.problems)
+    assert len(missing.problems) == len(missing.slots)
+
+
+# --- format("siltstone") --------------------------------------------------------------------------
+
+
+def test_the_source_is_found_by_its_name(spark, written) -> None:
+    db, url = written
+    frame = spark.read.format("siltstone").option("numPartitions", 3).load(url)
+    db.put(b"key/0000", b"later").wait()
+    assert rows(frame) == list(ROWS.items())
+    assert frame.rdd.getNumPartitions() == 3
+    again = spark.read.format("siltstone").load(url)
+    assert again.where("key = binary('key/0000')").first().value == b"later"
+    narrow = spark.read.format("siltstone").schema("key binary").option("prefix", "key/01")
+    assert rows(narrow.load(url)) == [(key,) for key in list(ROWS)[100:200]]
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW kv USING siltstone OPTIONS (path '{url}')")
+    assert spark.sql("SELECT count(*) AS n FROM kv").first().n == len(ROWS)
+
+
+@pytest.mark.parametrize("pushed", [False, True])
+def test_filters_of_the_key(spark, written, pushed) -> None:
+    url = written[1]
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", str(pushed).lower())
+    frame = spark.read.format("siltstone").load(url)
+    conditions = {
+        "key = binary('key/0100')": 1,
+        "key >= binary('key/0100') AND key < binary('key/0110')": 10,
+        "key > binary('key/0100') AND key <= binary('key/0110')": 10,
+        "key > binary('key/1000') AND key < binary('key/0110')": 0,
+        "key = binary('key/0100') OR key = binary('key/0101')": 2,
+        "key IN (binary('key/0100'), binary('key/0101'), binary('no'))": 2,
+        "key IS NULL": 0,
+        "key != binary('key/0100')": len(ROWS) - 1,
+        "value = binary('value 7')": 1,
+    }
+    for condition, count in conditions.items():
+        assert frame.where(condition).count() == count, condition
+        assert len(frame.where(condition).collect()) == count, condition
+        assert frame.count() == len(ROWS), condition
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_state_of_the_past(spark, written) -> None:
+    db, url = written
+    siltstone.admin.create_checkpoint(url, name="before")
+    db.put_many(list(ROWS), [b"later"] * len(ROWS))
+    db.flush(memtable=True)
+    source = spark.read.format("siltstone")
+    assert rows(source.option("checkpoint", "before").load(url)) == list(ROWS.items())
+    last = siltstone.admin.versions(url)[-1]
+    at = spark.read.format("siltstone").option("versionAsOf", last.id).load(url)
+    assert {row.value for row in at.collect()} == {b"later"}
+    at = spark.read.format("siltstone").option("timestampAsOf", last.time.isoformat()).load(url)
+    assert at.count() == len(ROWS)
+
+
+def test_options_are_refused_by_name(spark, written) -> None:
+    url = written[1]
+    refused = {
+        "no option 'numpartition'": {"numPartition": "3"},
+        "numPartitions is 'many'": {"numPartitions": "many"},
+        "exclude each other: a frame": {"checkpoint": "a", "versionAsOf": "1"},
+        "with its zone": {"timestampAsOf": "2026-01-01"},
+        "two hexadecimal digits": {"start": "hex:1"},
+    }
+    for text, options in refused.items():
+        with pytest.raises(Exception, match=re.escape(text)):
+            spark.read.format("siltstone").options(**options).load(url)
+    with pytest.raises(Exception, match="which database"):
+        spark.read.format("siltstone").load().count()
+    with pytest.raises(Exception, match="value:string"):
+        spark.read.format("siltstone").schema("value string").load(url).count()
+    with pytest.raises(Exception, match="not built yet"):
+        spark.range(1).write.format("siltstone").mode("append").save(url)
+
+
+def test_store_options_travel_by_name(spark, written) -> None:
+    named = "providers_for_tests:nothing"
+    frame = kv.scan(spark, written[1], store_options=named)
+    assert (
+        kv.lookup(frame.select("key"), written[1], key="key", store_options=named).count() == 2000
+    )
+    source = spark.read.format("siltstone").option("storeOptions", named)
+    assert source.load(written[1]).count() == 2000
+    with pytest.raises(Exception, match="cannot be imported"):
+        spark.read.format("siltstone").option("storeOptions", "no_such:one").load(written[1])
