@@ -149,3 +149,9 @@ def test_what_layers_cost_is_measured() -> None:
     assert one.startswith("0 L0 tables, 1 runs: ")
     assert ratio.startswith("ratio: ")
     assert seek.startswith("a seek over 1,000 tombstones: ")
+
+
+def test_reading_from_spark_is_measured() -> None:
+    *rows, found = printed("spark.py", "--rows", "20000", "--turns", "1").splitlines()[-4:]
+    assert [line.split(":")[0] for line in rows] == ["Parquet", "scan", "format"]
+    assert found.startswith("lookup: ")

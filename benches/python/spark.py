@@ -1,0 +1,176 @@
+"""What Spark's reads cost beside Parquet, in seconds of processor of the whole tree of processes.
+
+python benches/python/spark.py [--rows N] [--turns N] [--folder F]
+
+Rows of 16 B random keys and 100 B random values lie in a database, compacted, and in one sorted
+snappy Parquet file a slot. In turns, on two slots: a scan of both columns to nowhere, by Spark's
+own Parquet reader, by `siltstone.spark.scan` and by `format("siltstone")`; and as many keys in
+another order, handed to a function that does nothing, and to `siltstone.spark.lookup`. JVM and
+workers count, so who else is running hardly matters. The best turn counts. A look-up's figure is
+what is above the function that does nothing; `get_many` beside it is the same batches in one
+process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import siltstone
+import siltstone.spark as kv
+
+SLOTS = 2
+BATCH = 10_000
+"""Keys of a batch: Spark's default."""
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def processor_seconds() -> float:
+    """Of this process and all below it, those that ended included."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(fields[1])
+        used[int(entry.name)] = sum(map(int, fields[11:15])) / TICK
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return sum(used[pid] for pid in ours)
+
+
+def measured(work: Callable[[], Any]) -> float:
+    """Seconds of processor that it took."""
+    before = processor_seconds()
+    work()
+    # What was handed on ends a moment later.
+    time.sleep(0.3)
+    return processor_seconds() - before
+
+
+def nothing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Hands back what comes."""
+    yield from batches
+
+
+def to_nowhere(frame: Any) -> None:
+    """Reads all of a frame."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def prepared(folder: Path, rows: int) -> None:
+    """The database, the Parquet files, and the keys in another order."""
+    source = random.Random(rows)
+    keys = sorted({source.randbytes(16) for _ in range(rows)})
+    values = [source.randbytes(100) for _ in keys]
+    with siltstone.open(folder / "db") as db:
+        for at in range(0, len(keys), BATCH):
+            db.put_many(keys[at : at + BATCH], values[at : at + BATCH])
+        db.compact()
+    (folder / "parquet").mkdir()
+    (folder / "keys").mkdir()
+    asked = source.sample(keys, len(keys))
+    share = -(-len(keys) // SLOTS)
+    for slot in range(SLOTS):
+        part = slice(slot * share, (slot + 1) * share)
+        table = pa.table({"key": keys[part], "value": values[part]})
+        pq.write_table(table, folder / "parquet" / f"{slot}.parquet")
+        pq.write_table(pa.table({"key": asked[part]}), folder / "keys" / f"{slot}.parquet")
+
+
+def session() -> SparkSession:
+    """On two slots, whose workers are this interpreter."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(f"local[{SLOTS}]")
+    return (
+        builder.config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+    )
+
+
+def steps(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
+    """What is measured, by name."""
+    url = str(folder / "db")
+    parquet = spark.read.parquet(str(folder / "parquet"))
+    scanned = kv.scan(spark, url, partitions=SLOTS)
+    source = spark.read.format("siltstone").option("numPartitions", SLOTS).load(url)
+    keys = spark.read.parquet(str(folder / "keys"))
+    handed = keys.mapInArrow(nothing, "key binary")
+    found = kv.lookup(keys, url, key="key")
+    frames = {
+        "Parquet": parquet,
+        "scan": scanned,
+        "format": source,
+        "nothing": handed,
+        "lookup": found,
+    }
+    return {name: lambda frame=frame: to_nowhere(frame) for name, frame in frames.items()}
+
+
+def alone(folder: Path) -> float:
+    """Seconds of processor of the look-ups without Spark."""
+    keys = pq.read_table(folder / "keys").column("key")
+    with siltstone.open_reader(folder / "db") as reader:
+        for _ in reader.scan():
+            pass
+        batches = pa.table({"key": keys}).to_batches(max_chunksize=BATCH)
+        before = time.process_time()
+        for batch in batches:
+            reader.get_many(batch.column(0))
+        return time.process_time() - before
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--folder", type=Path, help="where the files lie; a temporary one")
+    asked = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(dir=asked.folder))
+    try:
+        prepared(folder, asked.rows)
+        spark = session()
+        best: dict[str, float] = {}
+        for _ in range(asked.turns):
+            for name, work in steps(spark, folder).items():
+                best[name] = min(best.get(name, float("inf")), measured(work))
+        kv.release()
+        spark.stop()
+        get_many = alone(folder)
+    finally:
+        shutil.rmtree(folder)
+    micro = 1e6 / asked.rows
+    say = sys.stdout.write
+    say(f"{asked.rows:,} rows, microseconds of processor a row, the best of {asked.turns} turns\n")
+    for name in ("Parquet", "scan", "format"):
+        ratio = best[name] / best["Parquet"]
+        say(f"{name}: {best[name] * micro:.2f}, {ratio:.2f} x Parquet\n")
+    above = best["lookup"] - best["nothing"]
+    say(
+        f"lookup: {above * micro:.2f} above a function that does nothing "
+        f"({best['nothing'] * micro:.2f}); get_many alone: {get_many * micro:.2f}\n"
+    )
+
+
+if __name__ == "__main__":
+    main()
