@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use siltstone::Error;
-use siltstone_base::ObjectName;
+use siltstone_base::{ObjectName, SstDescriptor};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::compaction::Compactions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ fn manifest(there: &BTreeMap<ObjectName, &Bytes>, name: ObjectName) -> Result<Ma
 
 fn name_version(name: ObjectName, state: &Manifest, needed: &mut BTreeSet<ObjectName>) {
     needed.insert(name);
-    needed.extend(state.tables().map(|table| ObjectName::Compacted(table.id)));
+    needed.extend(state.tables().map(SstDescriptor::name));
 }
 
 fn last(

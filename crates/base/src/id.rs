@@ -245,6 +245,23 @@ ulid_identity! {
     JobId
 }
 
+impl JobId {
+    /// The folder of an export into this database: a ULID of time 0, with a `1` above its random
+    /// bits, so that no such job is none, and none is one of an ingest, whose time is a deadline.
+    #[must_use]
+    pub const fn of_an_export(random: u128) -> JobId {
+        const RANDOM_BITS: u32 = 79;
+        JobId((1 << RANDOM_BITS) | (random & ((1 << RANDOM_BITS) - 1)))
+    }
+
+    /// Whether it is the folder of an export.
+    #[must_use]
+    pub const fn is_of_an_export(self) -> bool {
+        const RANDOM_BITS: u32 = 79;
+        self.0 >> RANDOM_BITS == 1
+    }
+}
+
 /// Crockford's base 32, as the ULID specification has it: no I, L, O, U.
 const CROCKFORD: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 /// 26 characters of 5 bits hold 130 bits; the first character is at most '7'.
@@ -337,6 +354,17 @@ mod tests {
             let kept = !((0xf << 76) | (0b11 << 62));
             assert_eq!(CheckpointId::random(random).0 & kept, random & kept);
         }
+    }
+
+    #[test]
+    fn jobs_of_exports_are_told_from_all_others() {
+        for random in [0, 7, u128::MAX] {
+            let job = JobId::of_an_export(random);
+            assert!(job.is_of_an_export() && !job.is_none(), "{job}");
+            assert!(job.to_string().starts_with("0000000000"), "{job}");
+        }
+        assert!(!JobId(ulid_bits(1, u128::MAX)).is_of_an_export());
+        assert!(!JobId(ulid_bits(0, 7)).is_of_an_export());
     }
 
     #[test]

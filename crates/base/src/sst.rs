@@ -3,6 +3,7 @@
 
 use crate::entry::UnixMillis;
 use crate::id::{JobId, Seq, SstId};
+use crate::name::ObjectName;
 use bytes::Bytes;
 
 /// Which database holds a table's object.
@@ -88,6 +89,15 @@ impl From<SstId> for TablePart {
 }
 
 impl SstDescriptor {
+    /// Its object's name, under the root of the database that holds it.
+    #[must_use]
+    pub fn name(&self) -> ObjectName {
+        match self.job {
+            None => ObjectName::Compacted(self.id),
+            Some(job) => ObjectName::IngestSst(job, self.id),
+        }
+    }
+
     /// What names it in a state.
     #[must_use]
     pub fn part(&self) -> TablePart {

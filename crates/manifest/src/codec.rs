@@ -59,6 +59,11 @@ impl Manifest {
     /// # Errors
     /// Invalid when the object could be too large.
     pub fn encode_with(&self, envelope: &Envelope) -> Result<Bytes> {
+        if let Some(mirror) = &self.mirror {
+            let features = mirror.onto(&self.features);
+            let stored = Manifest { features, mirror: None, ..self.clone() };
+            return stored.encode_with(envelope);
+        }
         let most = encode::body_bytes_at_most(self).saturating_add(FRAME_BYTES);
         if most > MAX_MANIFEST_BYTES {
             return Err(Error::invalid("the manifest would be too large; compact the database")

@@ -8,7 +8,8 @@
 use bytes::Bytes;
 use siltstone_base::{Envelope, Error, Result};
 
-/// Features by name that this version knows: none came after version 1 of the formats yet.
+/// Features by name that this version knows and a state carries as they are. That of a mirror is
+/// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
 const KNOWN: [&str; 0] = [];
 
 /// What came with an object, beside what its body means.

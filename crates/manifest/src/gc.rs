@@ -16,7 +16,7 @@ use crate::compaction::record::JobReservation;
 use crate::rules::Rules;
 use crate::state::Manifest;
 use crate::state::clone::named_ancestors;
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_base::{DatabaseId, ManifestId, ObjectName, UnixMillis, WalId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub struct Evidence {
     pub newest: Option<Arc<Manifest>>,
     /// The last manifest that names a table, of those above the new boundary. A table is added by
     /// one manifest and taken away by a later one for good, so it stands in all between.
-    pub named: BTreeMap<SstId, ManifestId>,
+    pub named: BTreeMap<ObjectName, ManifestId>,
     /// Likewise, the last that names a table in an ancestor, by the ancestor's number.
     pub named_ancestors: BTreeMap<u32, ManifestId>,
     /// The manifests of the checkpoints and leases that are present in the newest one.
@@ -70,7 +70,7 @@ impl Evidence {
     /// Takes note of the tables that a manifest names.
     pub fn note(&mut self, manifest: &Manifest) {
         for table in manifest.tables() {
-            let last = self.named.entry(table.id).or_default();
+            let last = self.named.entry(table.name()).or_default();
             *last = manifest.id.max(*last);
         }
         for entry in named_ancestors(manifest) {

@@ -12,6 +12,7 @@
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
 //! | [`clone`] | what a clone begins with, and what its maker does next |
+//! | [`mirror`] | what an export is composed of, and what stands in the target |
 //! | [`compose`] | what clones are made of: tables cut to a range, databases side by side |
 //! | [`naming`] | how checkpoints are asked for |
 //! | [`features`] | what a manifest asks of whoever meets it, and what a commit carries on |
@@ -32,6 +33,7 @@ pub mod features;
 pub mod gc;
 pub mod invariant;
 pub mod layer;
+pub mod mirror;
 pub mod naming;
 pub mod protocol;
 pub mod rules;
@@ -43,13 +45,13 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction, FlushL0,
-    NewCheckpoint, PinEdit, Refusal, Release, Restore, UpdateCheckpoints, bars_destroy, is_let_go,
-    replay_point,
+    MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release, Restore, UpdateCheckpoints,
+    bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
     Ancestor, Checkpoint, CheckpointOwner, FinishedJob, Hold, IngestApp, IngestOutcome, KeptFence,
-    L0Entry, Lease, LeasedVersion, Manifest, PendingIngest, RememberedIngest, Settings, SortedRun,
-    Timeline, WalStore, WriterRecord,
+    L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RememberedIngest,
+    Settings, SortedRun, Timeline, WalStore, WriterRecord,
 };

@@ -218,6 +218,18 @@ rules! {
     /// S2: a job that was planned before a restore is void. Without it one that dropped tombstones
     /// at a bottom that the restore filled again is committed, and deleted rows return.
     RestoreVoidsPlans,
+    /// X2: the collector spares the folder of the export that the mirror records. Without it what
+    /// is staged is deleted, and then committed.
+    HonourExportJob,
+    /// X2: a head is committed under the newest claim, out of the folder that is recorded. Without
+    /// it an exporter that slept commits tables of a folder that has ended, and that are deleted.
+    ExportByClaim,
+    /// X2: a head shares only tables that the mirror's state names. Without it a table that left
+    /// the head, and is to be deleted, is named again, and the delete lands.
+    ExportSharesHead,
+    /// X2: each job has a folder of its own. Without it a table that left the head is staged again
+    /// under its old name, which is to be deleted.
+    ExportFreshFolder,
 }
 
 /// A set of rules in force.

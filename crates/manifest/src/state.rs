@@ -15,16 +15,19 @@
 //! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
 //!   `destroyed_at`;
 //! - nobody: `features`, which every edit carries on;
+//! - exporters, of a mirror: `mirror`, and all that a head of theirs replaces (RFC 0033);
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 
 pub(crate) mod clone;
 mod ingest;
+pub(crate) mod mirror;
 mod shared;
 
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,
 };
+pub use mirror::{Mirror, MirrorHead};
 pub use shared::{Hold, Lease, LeasedVersion, MOST_LEASED, MOST_LEASES, Timeline};
 
 use crate::features::Features;
@@ -74,6 +77,8 @@ pub struct Manifest {
     pub last_ancestor: u32,
     /// What a clone was begun with.
     pub request: Option<RequestId>,
+    /// Whose mirror it is: exports fill it, and nobody writes to it until it is promoted.
+    pub mirror: Option<Mirror>,
 
     /// The newest writer's epoch; none before the first writer.
     pub writer_epoch: Epoch,
@@ -357,6 +362,7 @@ impl Manifest {
             ancestors: Vec::new(),
             last_ancestor: 0,
             request: None,
+            mirror: None,
             writer_epoch: Epoch::NONE,
             writers: Vec::new(),
             widest_window: 0,

@@ -61,7 +61,7 @@ async fn mark(
         return Ok(Some(newest));
     }
     let database = newest.database;
-    let ended = if newest.initialized {
+    let ended = if newest.initialized && newest.mirror.is_none() {
         end_initialized(objects, newest, soft, clocks).await
     } else {
         commit(objects, newest, (None, Vec::new()), soft, clocks).await

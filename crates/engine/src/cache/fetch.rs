@@ -14,8 +14,7 @@ use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use futures::future::try_join_all;
 use siltstone_base::{
-    BlockAddr, Epoch, Error, ErrorKind, MergeOperator, ObjectName, Result, SstDescriptor,
-    UnixMillis,
+    BlockAddr, Epoch, Error, ErrorKind, MergeOperator, Result, SstDescriptor, UnixMillis,
 };
 use siltstone_sst::{Block, Table};
 use std::ops::{Deref, Range};
@@ -130,7 +129,7 @@ impl ReadContext {
         descriptor: &SstDescriptor,
         range: Range<u64>,
     ) -> Result<Bytes> {
-        let name = ObjectName::Compacted(descriptor.id);
+        let name = descriptor.name();
         if range.start >= range.end || range.end > descriptor.object_bytes {
             return Err(Error::corruption("a block lies outside its table").with("table", name));
         }
@@ -188,9 +187,8 @@ impl ReadContext {
         let table = match open(self.read(&handle.descriptor, range.clone()).await?) {
             // One re-read: bytes may be damaged on the way, not only at rest.
             Err(error) if error.kind() == ErrorKind::Corruption => {
-                open(self.read(&handle.descriptor, range).await?).map_err(|error| {
-                    error.with("object", ObjectName::Compacted(handle.descriptor.id))
-                })?
+                open(self.read(&handle.descriptor, range).await?)
+                    .map_err(|error| error.with("object", handle.descriptor.name()))?
             }
             opened => opened?,
         };
@@ -258,9 +256,7 @@ impl ReadContext {
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 let again = self.read(table.descriptor(), range.clone()).await?;
                 table.decode_block(block, again).map_err(|error| {
-                    error
-                        .with("object", ObjectName::Compacted(addr.sst))
-                        .with("offset", range.start)
+                    error.with("object", table.descriptor().name()).with("offset", range.start)
                 })?
             }
             decoded => decoded?,

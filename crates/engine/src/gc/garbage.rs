@@ -144,7 +144,7 @@ impl Garbage {
 
 fn table((name, bytes): &(ObjectName, u64)) -> Option<(SstId, u64)> {
     match name {
-        ObjectName::Compacted(id) => Some((*id, *bytes)),
+        ObjectName::Compacted(id) | ObjectName::IngestSst(_, id) => Some((*id, *bytes)),
         _ => None,
     }
 }

@@ -53,13 +53,12 @@ impl GcClass {
         match name {
             ObjectName::Manifest(_) => GcClass::Manifests,
             ObjectName::Wal(_) => GcClass::Wal,
-            ObjectName::Compacted(_) => GcClass::Tables,
+            ObjectName::Compacted(_) | ObjectName::IngestSst(..) => GcClass::Tables,
             ObjectName::Compactions(_) => GcClass::Records,
             ObjectName::ManifestBoundary(_)
             | ObjectName::WalBoundary(_)
             | ObjectName::CompactionsBoundary(_) => GcClass::Boundaries,
             ObjectName::IngestManifest(_)
-            | ObjectName::IngestSst(..)
             | ObjectName::ProbeRecord
             | ObjectName::ProbeScratch(_) => GcClass::Others,
         }

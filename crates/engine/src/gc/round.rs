@@ -28,9 +28,15 @@ use std::time::Duration;
 
 /// Manifests that are read at a time: a first round over a busy database may need many.
 const READ_AHEAD: usize = 32;
-/// What a round lists. Staged ingests are not the collector's.
-const FOLDERS: [&str; 5] =
-    [prefix::MANIFEST, prefix::WAL, prefix::COMPACTED, prefix::COMPACTIONS, prefix::PROBE];
+/// What a round lists.
+const FOLDERS: [&str; 6] = [
+    prefix::MANIFEST,
+    prefix::WAL,
+    prefix::COMPACTED,
+    prefix::COMPACTIONS,
+    prefix::INGEST,
+    prefix::PROBE,
+];
 
 /// How often a boundary is tried on a store that is full, and the pause between: what takes the
 /// last block while it is being written gives it back when it fails.

@@ -25,7 +25,7 @@ use super::rules;
 use super::store_time::store_time;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstId, UnixMillis};
+use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstDescriptor, UnixMillis};
 use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -113,18 +113,17 @@ async fn refuse_what_is_left(objects: &Objects, (ids, boundary): Left) -> Result
 /// An object that `state` names, where all of them are there: its tables, or, where it has none,
 /// the log from its beginning.
 async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<ObjectName>> {
-    let tables: HashSet<SstId> = state.tables().map(|table| table.id).collect();
+    let tables: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
     if tables.is_empty() {
         let first = objects.wal(state.replay_from).await?;
         let of_this = first.is_some_and(|object| object.envelope.database == state.database);
         return Ok(of_this.then_some(ObjectName::Wal(state.replay_from)));
     }
-    let listed = objects.list(prefix::COMPACTED).await?;
-    let there = listed
-        .into_iter()
-        .map(|object| object.name)
-        .filter(|name| matches!(name, ObjectName::Compacted(id) if tables.contains(id)));
-    let there: Vec<ObjectName> = there.collect();
+    let mut there = Vec::new();
+    for folder in [prefix::COMPACTED, prefix::INGEST] {
+        let listed = objects.list(folder).await?.into_iter().map(|object| object.name);
+        there.extend(listed.filter(|name| tables.contains(name)));
+    }
     Ok(there.first().copied().filter(|_| there.len() == tables.len()))
 }
 

@@ -175,7 +175,7 @@ impl TablePrefetch {
         }
         let (blocks, bytes) = self.begin(state, block)?;
         let (at, length) = (bytes.start, bytes.end - bytes.start);
-        let name = ObjectName::Compacted(self.table.descriptor().id);
+        let name = self.table.descriptor().name();
         match self.bytes_now(name, bytes) {
             Some(bytes) if bytes.len() as u64 == length => Some(Wave { blocks, at, bytes }),
             _ => {

@@ -155,7 +155,7 @@ impl Verify<'_> {
 
     /// Every table of every state, each once.
     async fn tables(&mut self) -> Result<()> {
-        let mut wanted: BTreeMap<SstId, SstDescriptor> = BTreeMap::new();
+        let mut wanted: BTreeMap<ObjectName, SstDescriptor> = BTreeMap::new();
         let ancestors = Ancestors::default();
         for state in self.states.clone() {
             ancestors.learn(&state);
@@ -166,7 +166,7 @@ impl Verify<'_> {
         let (objects, progress, database) = (&self.objects, self.progress, self.report.database);
         let sizes = &self.listed;
         let checks = wanted.into_values().map(|descriptor| {
-            let listed = sizes.get(&ObjectName::Compacted(descriptor.id)).copied();
+            let listed = sizes.get(&descriptor.name()).copied();
             let place = place_of(objects, &ancestors, database, &descriptor);
             async move {
                 let (objects, database) = place?;
@@ -178,7 +178,7 @@ impl Verify<'_> {
         while let Some(checked) = checks.next().await {
             let checked = checked?;
             if checked.gone {
-                gone.push(checked.id);
+                gone.push(checked.name);
             }
             self.report.add(checked.report);
         }
@@ -186,12 +186,16 @@ impl Verify<'_> {
         self.tables_gone(&gone).await
     }
 
-    fn name_table(&mut self, wanted: &mut BTreeMap<SstId, SstDescriptor>, table: &SstDescriptor) {
-        let name = ObjectName::Compacted(table.id);
+    fn name_table(
+        &mut self,
+        wanted: &mut BTreeMap<ObjectName, SstDescriptor>,
+        table: &SstDescriptor,
+    ) {
+        let name = table.name();
         if table.location == SstLocation::Own {
             self.named.insert(name);
         }
-        if let Some(before) = wanted.insert(table.id, table.clone())
+        if let Some(before) = wanted.insert(name, table.clone())
             && before.checksum != table.checksum
         {
             let what = "two manifests name two tables by this name";
@@ -201,16 +205,16 @@ impl Verify<'_> {
 
     /// A table may have been compacted away and collected since the listing: it is missing only
     /// when it is still named.
-    async fn tables_gone(&mut self, gone: &[SstId]) -> Result<()> {
+    async fn tables_gone(&mut self, gone: &[ObjectName]) -> Result<()> {
         if gone.is_empty() {
             return Ok(());
         }
         let mut still = HashSet::new();
         for state in self.named_now().await? {
-            still.extend(state.tables().map(|table| table.id));
+            still.extend(state.tables().map(SstDescriptor::name));
         }
-        for id in gone.iter().filter(|id| still.contains(*id)) {
-            self.report.problem(ObjectName::Compacted(*id), None, "is missing");
+        for name in gone.iter().filter(|name| still.contains(*name)) {
+            self.report.problem(*name, None, "is missing");
         }
         Ok(())
     }
@@ -256,6 +260,7 @@ impl Verify<'_> {
     /// What was there at the start, and nobody names or may come to name.
     fn orphans(&mut self, newest: &Manifest) {
         let reserved: HashSet<SstId> = newest.reserved.iter().copied().collect();
+        let exports = newest.mirror.as_ref().and_then(|mirror| mirror.job);
         for (name, bytes) in std::mem::take(&mut self.listed) {
             let waits = match name {
                 ObjectName::Compacted(id) => reserved.contains(&id),
@@ -263,9 +268,8 @@ impl Verify<'_> {
                 ObjectName::Manifest(id) => id > newest.id,
                 ObjectName::Wal(id) => id >= newest.replay_from && id > self.report.wal_last_id,
                 // Jobs, whose own parts look after them.
-                ObjectName::Compactions(_)
-                | ObjectName::IngestManifest(_)
-                | ObjectName::IngestSst(..) => true,
+                ObjectName::Compactions(_) | ObjectName::IngestManifest(_) => true,
+                ObjectName::IngestSst(job, _) => !job.is_of_an_export() || exports == Some(job),
                 _ => false,
             };
             if !waits && !self.named.contains(&name) {

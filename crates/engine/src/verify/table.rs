@@ -9,7 +9,7 @@ use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{
     DatabaseId, Envelope, Error, ErrorKind, Kind, ObjectKind, ObjectName, Result, Seq,
-    SstDescriptor, SstId, UnixMillis, checksum,
+    SstDescriptor, UnixMillis, checksum,
 };
 use siltstone_bloom::key_hash;
 use siltstone_sst::{Block, Table};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// What came of one table.
 pub(super) struct Checked {
-    pub(super) id: SstId,
+    pub(super) name: ObjectName,
     /// The object is not there.
     pub(super) gone: bool,
     pub(super) report: Report,
@@ -63,8 +63,7 @@ pub(super) async fn check(
 ) -> Result<Checked> {
     // All of the object is checked, whatever the manifest lets be seen of it.
     let descriptor = descriptor.whole();
-    let id = descriptor.id;
-    let name = ObjectName::Compacted(id);
+    let name = descriptor.name();
     let mut report = Report { tables: 1, ..Report::default() };
     if let Some(bytes) = listed.filter(|bytes| *bytes != descriptor.object_bytes) {
         let named = descriptor.object_bytes;
@@ -73,8 +72,8 @@ pub(super) async fn check(
     let tail_range = Table::tail_range(&descriptor);
     let tail = match read(objects, name, tail_range.clone()).await {
         Ok(Some(tail)) => tail,
-        Ok(None) => return Ok(Checked { id, gone: true, report: Report::default() }),
-        Err(error) if is_damage(error.kind()) => return Ok(damaged(id, report, &error)),
+        Ok(None) => return Ok(Checked { name, gone: true, report: Report::default() }),
+        Err(error) if is_damage(error.kind()) => return Ok(damaged(name, report, &error)),
         Err(error) => return Err(error),
     };
     progress.add(tail.len() as u64);
@@ -88,7 +87,7 @@ pub(super) async fn check(
     };
     let table = match opened {
         Ok(table) => Arc::new(table),
-        Err(error) => return Ok(damaged(id, report, &error)),
+        Err(error) => return Ok(damaged(name, report, &error)),
     };
     let mut reading = Reading {
         name,
@@ -103,9 +102,9 @@ pub(super) async fn check(
     while let Some((blocks, range)) = reading.chunk(at) {
         let bytes = match read(objects, name, range.clone()).await {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Checked { id, gone: true, report: Report::default() }),
+            Ok(None) => return Ok(Checked { name, gone: true, report: Report::default() }),
             Err(error) if is_damage(error.kind()) => {
-                return Ok(damaged(id, reading.report, &error));
+                return Ok(damaged(name, reading.report, &error));
             }
             Err(error) => return Err(error),
         };
@@ -119,12 +118,12 @@ pub(super) async fn check(
         reading.read_again(objects).await?;
     }
     reading.finish(&tail);
-    Ok(Checked { id, gone: false, report: reading.report })
+    Ok(Checked { name, gone: false, report: reading.report })
 }
 
-fn damaged(id: SstId, mut report: Report, error: &Error) -> Checked {
-    report.problem(ObjectName::Compacted(id), None, error);
-    Checked { id, gone: false, report }
+fn damaged(name: ObjectName, mut report: Report, error: &Error) -> Checked {
+    report.problem(name, None, error);
+    Checked { name, gone: false, report }
 }
 
 async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<Option<Bytes>> {
@@ -175,7 +174,9 @@ impl Reading {
         }
     }
 
-    /// The envelope at the front, which a reader of the tail never looks at.
+    /// The envelope at the front, which a reader of the tail never looks at. A table that came
+    /// through a job's folder has that of whoever built it: the checksum of all of it tells that it
+    /// is the one that the manifest names.
     fn check_envelope(&mut self, bytes: &Bytes) {
         let head = bytes.get(..ENVELOPE_BYTES).unwrap_or_default();
         match Envelope::decode(head, ObjectKind::Table) {
@@ -183,11 +184,15 @@ impl Reading {
             Ok(envelope) if envelope != *self.table.envelope() => {
                 self.report.problem(self.name, Some(0), "the envelopes at both ends differ");
             }
-            Ok(envelope) if envelope.database != self.database => {
+            Ok(envelope) if envelope.database != self.database && !self.is_of_a_job() => {
                 self.report.problem(self.name, Some(0), "belongs to another database");
             }
             Ok(_) => {}
         }
+    }
+
+    fn is_of_a_job(&self) -> bool {
+        self.table.descriptor().job.is_some()
     }
 
     /// Reads damaged blocks once more, and reports those that are damaged at rest.

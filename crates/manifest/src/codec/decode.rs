@@ -5,8 +5,8 @@ use super::unknown::unknown_field;
 use crate::features::{Carried, Features};
 use crate::invariant;
 use crate::state::{
-    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Settings,
-    SortedRun, WalStore, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Mirror,
+    Settings, SortedRun, WalStore, WriterRecord,
 };
 use bytes::Bytes;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, VerifierOptions};
@@ -46,13 +46,15 @@ pub(crate) fn limits(length: usize) -> VerifierOptions {
 pub(super) fn body(bytes: &[u8], envelope: &Envelope) -> Result<Manifest> {
     let root = fb::root_as_manifest_with_opts(&limits(bytes.len()), bytes)
         .map_err(|invalid| Error::corruption("not a manifest's body").caused_by(invalid))?;
-    let features = Features {
+    let mut features = Features {
         carried: Carried::of(envelope, unknown_field(&root)),
         named: list(root.features(), |each| Ok(shared::read_feature(&each)))?,
         extensions: list(root.extensions(), |each| Ok(shared::read_extension(&each)))?,
     };
+    let mirror = Mirror::out_of(&mut features)?;
     features.check_readable()?;
-    let manifest = state(&root, envelope.database, features)?.written_as(envelope.attempt);
+    let read = Manifest { mirror, ..state(&root, envelope.database, features)? };
+    let manifest = read.written_as(envelope.attempt);
     invariant::check_decoded(&manifest)?;
     Ok(manifest)
 }
@@ -71,6 +73,7 @@ fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> R
         ancestors: list(root.ancestors(), |each| Ok(ancestor(&each)))?,
         last_ancestor: root.last_ancestor(),
         request: root.request().map(|id| RequestId(bits(id))),
+        mirror: None,
         writer_epoch: Epoch(root.writer_epoch()),
         writers: list(root.writers(), |each| Ok(writer(&each)))?,
         widest_window: root.widest_window(),

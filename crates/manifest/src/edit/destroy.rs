@@ -13,7 +13,7 @@ use siltstone_base::{CheckpointId, Epoch, UnixMillis};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Destroy {
     /// Under which it was fenced; `None` where there is nobody to fence: a database that was never
-    /// initialised, or that was destroyed before.
+    /// initialised, a mirror, or one that was destroyed before.
     pub epoch: Option<Epoch>,
     /// When it is destroyed: the later of its maker's clock and the store's.
     pub at: UnixMillis,
@@ -29,7 +29,8 @@ pub struct Destroy {
 impl Destroy {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let first = next.destroyed_at.is_none();
-        if first && next.initialized && rules.has(Rule::FenceBeforeDestroy) {
+        let has_writer = next.initialized && next.mirror.is_none();
+        if first && has_writer && rules.has(Rule::FenceBeforeDestroy) {
             // Nobody has epoch 0 where a writer has claimed.
             check_epoch(next, self.epoch.unwrap_or_default())?;
         }

@@ -13,6 +13,7 @@
 //! | leases | what they are to cover is covered for long enough |
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 //! | restore | its history among the timelines |
+//! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod checkpoint;
@@ -20,6 +21,7 @@ mod clone;
 mod compaction;
 mod destroy;
 mod leases;
+pub(crate) mod mirror;
 mod refusal;
 mod restore;
 mod writer;
@@ -29,6 +31,7 @@ pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use leases::CoverVersions;
+pub use mirror::{MirrorEdit, NewHead};
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use restore::Restore;
@@ -36,7 +39,7 @@ pub use writer::{ClaimWriter, FlushL0, replay_point};
 
 use crate::invariant::INVARIANTS;
 use crate::rules::{Rule, Rules};
-use crate::state::{KeptFence, Manifest};
+use crate::state::{CheckpointOwner, KeptFence, Manifest};
 use siltstone_base::{AttemptId, CheckpointId, Epoch, ManifestId, SstId, UnixMillis};
 
 /// One change to a database's state.
@@ -118,6 +121,8 @@ pub enum Edit {
     Destroy(Destroy),
     /// A checkpoint becomes the current state again (rule S1).
     Restore(Restore),
+    /// A step of an export into this database, or its promotion (rules X2, X4).
+    Mirror(MirrorEdit),
 }
 
 impl Edit {
@@ -139,6 +144,9 @@ impl Edit {
         }
         if !base.initialized && !self.is_of_the_making() {
             return Err(Conflict::NotInitialized.into());
+        }
+        if base.mirror.is_some() && !self.suits_a_mirror() {
+            return Err(Conflict::Mirror { database: base.database }.into());
         }
         let mut next = base.clone();
         (next.id, next.attempt) = (base.next_id(), AttemptId::NONE);
@@ -177,6 +185,7 @@ impl Edit {
             Edit::Pin(change) => change.apply(&mut next)?,
             Edit::Destroy(destroy) => destroy.apply(&mut next, rules)?,
             Edit::Restore(restore) => restore.apply(&mut next, rules)?,
+            Edit::Mirror(change) => change.apply(&mut next, rules)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -227,13 +236,32 @@ impl Edit {
             Edit::Pin(change) => change.in_effect(state),
             Edit::Destroy(destroy) => destroy.in_effect(state),
             Edit::Restore(restore) => restore.in_effect(state),
+            Edit::Mirror(change) => change.in_effect(state),
         }
     }
 
     /// Whether a database that is being made takes it.
     fn is_of_the_making(&self) -> bool {
-        matches!(self, Edit::Destroy(_))
+        matches!(self, Edit::Destroy(_) | Edit::Mirror(_))
             || matches!(self, Edit::Clone(change) if change.is_of_the_making())
+    }
+
+    /// Whether a mirror takes it: what exporters do, and all that readers, clones and collectors do
+    /// beside them (rule X4).
+    fn suits_a_mirror(&self) -> bool {
+        match self {
+            Edit::Mirror(_)
+            | Edit::RefreshCheckpoint { .. }
+            | Edit::UpdateCheckpoints(_)
+            | Edit::RemoveCheckpoint { .. }
+            | Edit::CoverVersions(_)
+            | Edit::RevokeExpired { .. }
+            | Edit::Clone(_)
+            | Edit::Pin(_)
+            | Edit::Destroy(_) => true,
+            Edit::AddCheckpoint(new) => !matches!(new.owner, CheckpointOwner::Writer(_)),
+            _ => false,
+        }
     }
 
     /// Whether a destroyed database still takes it.

@@ -92,6 +92,32 @@ pub enum Conflict {
         /// The manifest of the restore.
         at: ManifestId,
     },
+    /// Nobody writes to a mirror (rule X4).
+    Mirror {
+        /// Its identity.
+        database: DatabaseId,
+    },
+    /// What stands where an export goes is no mirror, or was promoted (rule X4).
+    NoMirror {
+        /// Its identity.
+        database: DatabaseId,
+    },
+    /// It is the mirror of another database (rule X4).
+    OtherSource {
+        /// Its identity.
+        database: DatabaseId,
+        /// Whose mirror it is.
+        source: DatabaseId,
+    },
+    /// It is kept by exports, and an import came; or the other way round.
+    OtherPurpose {
+        /// Its identity.
+        database: DatabaseId,
+        /// Whether an import makes it.
+        is_import: bool,
+    },
+    /// A newer export to the same place has taken over (rule X2).
+    ExportOvertaken,
     /// What somebody needs bars a destroy that does not wait.
     Pinned {
         /// One of the checkpoints.
@@ -159,6 +185,11 @@ impl fmt::Display for Conflict {
             Conflict::RestoredSince { at } => {
                 write!(f, "the job was planned before the restore of manifest {at}, and is void")
             }
+            Conflict::Mirror { .. }
+            | Conflict::NoMirror { .. }
+            | Conflict::OtherSource { .. }
+            | Conflict::OtherPurpose { .. }
+            | Conflict::ExportOvertaken => self.fmt_of_mirrors(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
                 "checkpoint {checkpoint} and {more} more need what the database holds: delete \
@@ -169,13 +200,50 @@ impl fmt::Display for Conflict {
                  the place again at once, destroy it without soft",
             ),
             Conflict::NotInitialized => f.write_str(
-                "the database is still being made, or who made it died; make the same clone again \
-                 to finish it, or destroy it",
+                "the database is still being made, or who made it died; make the same clone, \
+                 export or import again to finish it, or destroy it",
             ),
             Conflict::OtherDatabase => f.write_str(
                 "the database is gone: it was deleted, and perhaps another one made in its place; \
                  nothing more is written or acknowledged; open it again",
             ),
+        }
+    }
+}
+
+impl Conflict {
+    /// Those of mirrors, and of exports (RFC 0033).
+    fn fmt_of_mirrors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Conflict::Mirror { database } => write!(
+                f,
+                "the database {database} is a mirror, and the next export replaces what it holds: \
+                 promote it first to write to it, or read it"
+            ),
+            Conflict::NoMirror { database } => write!(
+                f,
+                "the database {database} stands there and is no mirror, or was promoted to a \
+                 database of its own, which an export would erase; choose another place"
+            ),
+            Conflict::OtherSource { database, source } => write!(
+                f,
+                "the mirror {database} stands there, of another database, {source}; choose another \
+                 place"
+            ),
+            Conflict::OtherPurpose { database, is_import: false } => write!(
+                f,
+                "the mirror {database} stands there, which exports keep: promote it in place of \
+                 importing, or choose another place"
+            ),
+            Conflict::OtherPurpose { database, is_import: true } => write!(
+                f,
+                "an import makes the database {database} there; repeat it to finish it, or choose \
+                 another place"
+            ),
+            Conflict::ExportOvertaken => {
+                f.write_str("a newer export to the same place has taken over, and goes on")
+            }
+            _ => Ok(()),
         }
     }
 }

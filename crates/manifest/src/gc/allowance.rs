@@ -46,14 +46,14 @@ impl Allowance {
         fates.sort_unstable_by_key(|(object, _)| object.name);
         for (object, fate) in fates {
             let since = match (object.name, fate) {
-                (ObjectName::Compacted(_), Fate::Alive(_)) => {
+                (ObjectName::Compacted(_) | ObjectName::IngestSst(..), Fate::Alive(_)) => {
                     live += object.bytes;
                     None
                 }
                 // Superseded with the last manifest that names it. One whose successor raced the
                 // listing stays.
-                (ObjectName::Compacted(id), Fate::Young) => {
-                    let last = evidence.named.get(&id);
+                (ObjectName::Compacted(_) | ObjectName::IngestSst(..), Fate::Young) => {
+                    let last = evidence.named.get(&object.name);
                     last.and_then(|last| stored.get(&last.next())).copied()
                 }
                 (ObjectName::Wal(_), Fate::Young) => {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, Manifest};
-use siltstone_base::{JobId, ManifestId, ObjectName, SstId, UnixMillis, WalId};
+use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
 use std::collections::{BTreeMap, HashSet};
 
 /// What becomes of an object.
@@ -35,7 +35,7 @@ pub enum Alive {
     Lease,
     /// The writer reserved its name.
     Reserved,
-    /// A compaction job that has not ended reserved its name.
+    /// A compaction, or an export, that has not ended reserved its name.
     Job,
     /// A WAL object that a replay would read.
     Log,
@@ -72,7 +72,7 @@ impl Fate {
             Fate::Alive(Alive::Checkpoint) => "a checkpoint pins it",
             Fate::Alive(Alive::Lease) => "a lease of readers covers it",
             Fate::Alive(Alive::Reserved) => "the writer reserved its name",
-            Fate::Alive(Alive::Job) => "a compaction reserved its name",
+            Fate::Alive(Alive::Job) => "a job reserved its name",
             Fate::Alive(Alive::Log) => "the next opener would replay it",
             Fate::Alive(Alive::Fence) => "a fence that stays for ever",
             Fate::Alive(Alive::Foreign) => "not the collector's to judge",
@@ -115,11 +115,11 @@ struct ObjectJudge<'a> {
     first_young_wal: WalId,
     /// The WAL: the boundary there is, and where it moves.
     wal: (WalId, WalId),
-    pinned: HashSet<SstId>,
-    leased: HashSet<SstId>,
-    reserved: HashSet<SstId>,
-    jobs: HashSet<SstId>,
-    tree: HashSet<SstId>,
+    pinned: HashSet<ObjectName>,
+    leased: HashSet<ObjectName>,
+    reserved: HashSet<ObjectName>,
+    jobs: HashSet<ObjectName>,
+    tree: HashSet<ObjectName>,
 }
 
 impl<'a> ObjectJudge<'a> {
@@ -148,7 +148,7 @@ impl<'a> ObjectJudge<'a> {
             leased: HashSet::new(),
             reserved: HashSet::new(),
             jobs: HashSet::new(),
-            tree: newest.tables().map(|table| table.id).collect(),
+            tree: newest.tables().map(SstDescriptor::name).collect(),
         };
         judge.read_tables();
         judge.read_wal();
@@ -161,19 +161,21 @@ impl<'a> ObjectJudge<'a> {
         for manifest in &evidence.pinned {
             let mut pins = newest.checkpoints.iter().filter(|_| honoured);
             if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
-                self.pinned.extend(manifest.tables().map(|table| table.id));
+                self.pinned.extend(manifest.tables().map(SstDescriptor::name));
             }
             if self.is_leased(manifest.id) {
-                self.leased.extend(manifest.tables().map(|table| table.id));
+                self.leased.extend(manifest.tables().map(SstDescriptor::name));
             }
         }
         if self.rules.has(Rule::HonourReservations) {
-            self.reserved.extend(&newest.reserved);
+            let reserved = newest.reserved.iter().copied();
+            self.reserved.extend(reserved.map(ObjectName::Compacted));
         }
         if self.rules.has(Rule::HonourJobs) {
             let finished = |job: &JobId| newest.finished_jobs.iter().any(|done| done.job == *job);
             let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
-            self.jobs.extend(running.flat_map(|job| &job.outputs));
+            let outputs = running.flat_map(|job| job.outputs.iter().copied());
+            self.jobs.extend(outputs.map(ObjectName::Compacted));
         }
     }
 
@@ -220,15 +222,14 @@ impl<'a> ObjectJudge<'a> {
                 None => Fate::Dead(Dead::Flushed),
             },
             ObjectName::Compactions(number) => self.record(number),
-            ObjectName::Compacted(id) => self.table(id),
+            ObjectName::Compacted(_) => self.table(object.name),
+            ObjectName::IngestSst(job, _) => self.staged(job, object.name),
             ObjectName::ManifestBoundary(id) => boundary(id < self.manifests.1),
             ObjectName::WalBoundary(id) => boundary(id < self.wal.1),
             ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
             ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
             ObjectName::ProbeScratch(_) => Fate::Young,
-            ObjectName::ProbeRecord | ObjectName::IngestManifest(_) | ObjectName::IngestSst(..) => {
-                Fate::Alive(Alive::Foreign)
-            }
+            ObjectName::ProbeRecord | ObjectName::IngestManifest(_) => Fate::Alive(Alive::Foreign),
         }
     }
 
@@ -279,17 +280,29 @@ impl<'a> ObjectJudge<'a> {
 
     /// No age: whoever may name it later has reserved it before it was listed, and reservations
     /// and manifests were read after that.
-    fn table(&self, id: SstId) -> Fate {
-        let above = || self.evidence.named.get(&id).is_some_and(|last| *last > self.manifests.1);
-        match self.keeper(id) {
+    fn table(&self, name: ObjectName) -> Fate {
+        let above = || self.evidence.named.get(&name).is_some_and(|last| *last > self.manifests.1);
+        match self.keeper(name) {
             Some(alive) => Fate::Alive(alive),
             None if self.rules.has(Rule::ManifestsKeepTables) && above() => Fate::Young,
             None => Fate::Dead(Dead::Unnamed),
         }
     }
 
+    /// A table in a job's folder: as any other once it is named. One that nobody names waits for
+    /// its job, and jobs of ingests are not judged here.
+    fn staged(&self, job: JobId, name: ObjectName) -> Fate {
+        let exports = self.newest.mirror.as_ref().and_then(|mirror| mirror.job);
+        let runs = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
+        match self.table(name) {
+            Fate::Dead(_) if runs => Fate::Alive(Alive::Job),
+            Fate::Dead(_) if !job.is_of_an_export() => Fate::Alive(Alive::Foreign),
+            fate => fate,
+        }
+    }
+
     /// Who needs the table, now or later.
-    fn keeper(&self, id: SstId) -> Option<Alive> {
+    fn keeper(&self, name: ObjectName) -> Option<Alive> {
         let keepers = [
             (&self.tree, Alive::Tree),
             (&self.pinned, Alive::Checkpoint),
@@ -297,7 +310,7 @@ impl<'a> ObjectJudge<'a> {
             (&self.reserved, Alive::Reserved),
             (&self.jobs, Alive::Job),
         ];
-        keepers.into_iter().find(|(tables, _)| tables.contains(&id)).map(|(_, alive)| alive)
+        keepers.into_iter().find(|(tables, _)| tables.contains(&name)).map(|(_, alive)| alive)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
 use crate::{Lease, LeasedVersion};
 use siltstone_base::id::NUMBERS_A_MILLI;
-use siltstone_base::{AttemptId, JobId};
+use siltstone_base::{AttemptId, JobId, SstId};
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
     ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
@@ -204,7 +204,7 @@ fn piled_up() -> Evidence {
     }
     let mut found = evidence(listed, 0);
     for (table, last) in [(21, 1), (22, 2), (23, 4)] {
-        found.named.insert(SstId(table), ManifestId(last));
+        found.named.insert(ObjectName::Compacted(SstId(table)), ManifestId(last));
     }
     found.pinned = vec![];
     let mut newest = manifest();

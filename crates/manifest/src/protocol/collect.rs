@@ -21,7 +21,7 @@ use crate::gc::{
 };
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, PutOutcome, SstId, UnixMillis};
+use siltstone_base::{DatabaseId, ManifestId, ObjectName, PutOutcome, UnixMillis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ pub struct Known {
     /// Every manifest from the boundary up to here has been read.
     through: ManifestId,
     /// As [`Evidence::named`].
-    named: BTreeMap<SstId, ManifestId>,
+    named: BTreeMap<ObjectName, ManifestId>,
     /// As [`Evidence::named_ancestors`].
     named_ancestors: BTreeMap<u32, ManifestId>,
     /// Manifests of checkpoints and leases.

@@ -35,7 +35,7 @@ impl Area {
     pub(crate) fn of(name: ObjectName) -> Area {
         match name {
             ObjectName::Wal(_) | ObjectName::WalBoundary(_) => Area::Log,
-            ObjectName::Compacted(_) => Area::Tables,
+            ObjectName::Compacted(_) | ObjectName::IngestSst(..) => Area::Tables,
             ObjectName::Manifest(_) | ObjectName::ManifestBoundary(_) => Area::Manifests,
             _ => Area::Rest,
         }

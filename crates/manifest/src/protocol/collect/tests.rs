@@ -5,7 +5,7 @@ use crate::edit::{FinishCompaction, FlushL0, NewCheckpoint};
 use crate::protocol::testing::{TinyStore, opener};
 use crate::testing::table;
 use bytes::Bytes;
-use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, WalId};
+use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, SstId, WalId};
 
 const LATE: UnixMillis = UnixMillis(1000);
 

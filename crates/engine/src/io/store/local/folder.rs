@@ -127,7 +127,7 @@ impl Folder {
     /// The whole of a table, mapped; `None` where it is not `bytes` bytes long, or cannot be.
     pub(super) fn map(&self, name: ObjectName, bytes: u64) -> Option<Bytes> {
         // Numbered objects are read once, and whole.
-        if !matches!(name, ObjectName::Compacted(_)) {
+        if !matches!(name, ObjectName::Compacted(_) | ObjectName::IngestSst(..)) {
             return None;
         }
         let open = self.opened(name).ok()??;

@@ -1,0 +1,185 @@
+//! Edits of a mirror: of its exporters, and the one that makes it a database like others (RFC
+//! 0033).
+//!
+//! ```text
+//! begin (manifest 1) ─► claim ─► head ─► claim ─► head … ─► promote
+//!        └── or claim, claim: each newer exporter goes on with the folder of the one before
+//! ```
+
+use super::{Conflict, Refusal};
+use crate::features::Features;
+use crate::rules::{Rule, Rules};
+use crate::state::clone::Composed;
+use crate::state::{IngestApp, Manifest, Mirror, MirrorHead, Timeline};
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    AttemptId, DatabaseId, JobId, ObjectName, SstDescriptor, TimelineId, UnixMillis,
+};
+use std::collections::HashSet;
+
+/// A change of a mirror.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MirrorEdit {
+    /// A new exporter: whoever exported before commits no head any more (rule X2).
+    Claim {
+        /// The database that it exports: the mirror's, or this is refused (rule X4).
+        source: DatabaseId,
+        /// Where that is.
+        location: String,
+        /// Whether it imports: a mirror that exports keep is none of an import's.
+        is_import: bool,
+        /// Its identity, random.
+        claim: AttemptId,
+        /// Its folder, fresh; where one is being filled already, it goes on with that.
+        job: JobId,
+    },
+    /// What was exported becomes the state.
+    Head(Box<NewHead>),
+    /// The mirror becomes a database like others (rule X4).
+    Promote,
+}
+
+/// A head to commit.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NewHead {
+    /// The folder in which new tables were staged: it ends here, and no later job has its name.
+    pub job: JobId,
+    /// What it is made of, and under which claim.
+    pub head: MirrorHead,
+    /// Its tables, each in the folder, or named by the state that this is committed on.
+    pub tables: Composed,
+    /// What applications brought last.
+    pub apps: Vec<IngestApp>,
+    /// What the source asks of whoever meets its tables.
+    pub features: Features,
+    /// The history that begins where the mirror goes back, and with its first head: a fresh
+    /// identity.
+    pub timeline: TimelineId,
+    /// When it does.
+    pub began_at: UnixMillis,
+}
+
+impl MirrorEdit {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let database = next.database;
+        let has_head = next.initialized;
+        let Some(mirror) = &mut next.mirror else {
+            return Err(Conflict::NoMirror { database }.into());
+        };
+        match self {
+            MirrorEdit::Claim { source, location, is_import, claim, job } => {
+                check_source(mirror, database, *source, *is_import)?;
+                mirror.location.clone_from(location);
+                mirror.claim = *claim;
+                let folder = mirror.job.get_or_insert(*job);
+                if !rules.has(Rule::ExportFreshFolder) {
+                    *folder = JobId::of_an_export(0);
+                }
+                Ok(())
+            }
+            MirrorEdit::Head(new) => new.apply(next, rules),
+            MirrorEdit::Promote if !has_head => Err(Conflict::NotInitialized.into()),
+            MirrorEdit::Promote => {
+                next.mirror = None;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        let mirror = state.mirror.as_ref();
+        match self {
+            MirrorEdit::Claim { claim, .. } => mirror.is_some_and(|one| one.claim == *claim),
+            MirrorEdit::Head(new) => {
+                let head = mirror.and_then(|mirror| mirror.head.as_ref());
+                head.is_some_and(|head| head.claim == new.head.claim)
+            }
+            MirrorEdit::Promote => mirror.is_none(),
+        }
+    }
+}
+
+/// A mirror has one source, and one purpose (rule X4).
+pub(crate) fn check_source(
+    mirror: &Mirror,
+    database: DatabaseId,
+    source: DatabaseId,
+    is_import: bool,
+) -> Result<(), Refusal> {
+    if mirror.source != source {
+        return Err(Conflict::OtherSource { database, source: mirror.source }.into());
+    }
+    if mirror.is_import != is_import {
+        return Err(Conflict::OtherPurpose { database, is_import: mirror.is_import }.into());
+    }
+    Ok(())
+}
+
+impl NewHead {
+    fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let Some(mirror) = &next.mirror else {
+            return Err(Conflict::NoMirror { database: next.database }.into());
+        };
+        let is_own = mirror.claim == self.head.claim && mirror.job == Some(self.job);
+        if !is_own && rules.has(Rule::ExportByClaim) {
+            return Err(Conflict::ExportOvertaken.into());
+        }
+        if rules.has(Rule::ExportSharesHead) {
+            self.check_tables(next)?;
+        }
+        let turns_back = self.turns_back(next);
+        let tables = &self.tables;
+        next.settings.clone_from(&tables.settings);
+        next.schema.clone_from(&tables.schema);
+        next.features.clone_from(&self.features);
+        next.l0.clone_from(&tables.l0);
+        next.last_l0_order = next.last_l0_order.max(tables.last_l0_order);
+        next.l0_last_compacted = tables.l0_last_compacted;
+        next.runs.clone_from(&tables.runs);
+        next.tables_since = next.id;
+        next.flushed_seq = next.flushed_seq.max(tables.flushed_seq);
+        next.floor = next.flushed_seq;
+        next.commit_time = next.commit_time.max(tables.commit_time);
+        next.ingest_apps.clone_from(&self.apps);
+        next.initialized = true;
+        if turns_back {
+            next.timelines.push(Timeline {
+                id: self.timeline,
+                cut: self.head.last_seq,
+                begins: next.flushed_seq.next(),
+                manifest_id: next.id,
+                began_at: self.began_at,
+            });
+        }
+        if let Some(mirror) = &mut next.mirror {
+            mirror.job = None;
+            mirror.head = Some(self.head.clone());
+        }
+        Ok(())
+    }
+
+    /// Whether what it holds does not go on from what the mirror held (rule X3): whoever follows is
+    /// told. The first one begins a history.
+    fn turns_back(&self, state: &Manifest) -> bool {
+        let before = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
+        before.is_none_or(|before| {
+            before.timeline != self.head.timeline || self.head.last_seq < before.last_seq
+        })
+    }
+
+    /// Every table lies in the own folder, which nobody else names, or is alive in `state`. One
+    /// that is neither may be deleted by now, or later (rule X2). None lies elsewhere (rule X3).
+    fn check_tables(&self, state: &Manifest) -> Result<(), Refusal> {
+        let alive: HashSet<ObjectName> = state.tables().map(SstDescriptor::name).collect();
+        let l0 = self.tables.l0.iter().flat_map(|entry| &entry.tables);
+        let mut all = l0.chain(self.tables.runs.iter().flat_map(|run| &run.tables));
+        let doubtful = all.find(|table| {
+            let is_here = table.job == Some(self.job) || alive.contains(&table.name());
+            !is_here || table.location != SstLocation::Own
+        });
+        match doubtful {
+            None => Ok(()),
+            Some(table) => Err(Conflict::TableGone { table: table.id }.into()),
+        }
+    }
+}

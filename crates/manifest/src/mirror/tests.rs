@@ -1,0 +1,251 @@
+//! Exports into a mirror: what moves, what is shared, and what the mirror is afterwards.
+
+use super::*;
+use crate::edit::{Edit, MirrorEdit};
+use crate::invariant::broken;
+use crate::rules::{Rule, Rules};
+use crate::testing::{empty, manifest, table};
+use siltstone_base::Epoch;
+
+const SOURCE: DatabaseId = DatabaseId(77);
+const MIRROR: DatabaseId = DatabaseId(88);
+
+fn mirror(claim: u128, job: u128) -> Mirror {
+    Mirror {
+        source: SOURCE,
+        location: "memory://source".to_owned(),
+        is_import: false,
+        claim: AttemptId(claim),
+        job: Some(JobId::of_an_export(job)),
+        head: None,
+    }
+}
+
+/// A place in which the first exporter has begun.
+fn first() -> Manifest {
+    begun(ManifestId(1), MIRROR, &source(), mirror(1, 1))
+}
+
+/// A database without ancestors: tables 14 and 13 in L0, 10, 11 and 9 in runs.
+fn source() -> Manifest {
+    Manifest { ancestors: Vec::new(), attempt: AttemptId(500), ..manifest() }
+}
+
+fn claimed(target: &Manifest, claim: u128, job: u128) -> Manifest {
+    let edit = MirrorEdit::Claim {
+        source: SOURCE,
+        location: "memory://source".to_owned(),
+        is_import: false,
+        claim: AttemptId(claim),
+        job: JobId::of_an_export(job),
+    };
+    Edit::Mirror(edit).apply(target).unwrap()
+}
+
+fn head_of(source: &Manifest, target: &Manifest, log: LogWritten) -> NewHead {
+    let last = source.flushed_seq.max(log.last_seq);
+    let plan = ExportPlan::new(source, last, target).unwrap();
+    plan.head(source, log, TimelineId(u128::from(target.id.get()) + 900), UnixMillis(7))
+}
+
+fn committed(target: &Manifest, head: NewHead) -> Result<Manifest, Refusal> {
+    Edit::Mirror(MirrorEdit::Head(Box::new(head))).apply(target)
+}
+
+fn exported(source: &Manifest, target: &Manifest) -> Manifest {
+    committed(target, head_of(source, target, LogWritten::default())).unwrap()
+}
+
+fn moved(plan: &ExportPlan) -> Vec<u128> {
+    plan.moves.iter().map(|(table, _)| table.id.get()).collect()
+}
+
+fn job_table(id: u128, job: u128, min: u64, max: u64) -> SstDescriptor {
+    let job = Some(JobId::of_an_export(job));
+    SstDescriptor { job, ..table(SstId(id), b"a", b"z", min, max) }
+}
+
+#[test]
+fn the_first_export_moves_everything_into_its_folder() {
+    let (source, target) = (source(), first());
+    let plan = ExportPlan::new(&source, Seq(60), &target).unwrap();
+    assert_eq!((moved(&plan), plan.shared), (vec![14, 13, 10, 11, 9], 0));
+    let next = exported(&source, &target);
+    assert_eq!(broken(&next), None);
+    assert!(next.initialized && next.ancestors.is_empty() && next.closed_cleanly());
+    assert!(next.tables().all(|table| table.job == Some(JobId::of_an_export(1))));
+    assert_eq!((next.flushed_seq, next.floor, next.last_l0_order), (Seq(60), Seq(60), 4));
+    assert_eq!((next.database, next.writer_epoch), (MIRROR, Epoch::NONE));
+    let mirror = next.mirror.as_ref().unwrap();
+    assert_eq!(mirror.job, None, "the folder ends with its head");
+    assert_eq!(mirror.head.as_ref().unwrap().manifest, source.id);
+    assert_eq!(next.timelines.len(), 1);
+}
+
+#[test]
+fn a_later_one_moves_what_is_new() {
+    let before = claimed(&exported(&source(), &first()), 2, 2);
+    let mut source = source();
+    source.id = ManifestId(6);
+    source.l0.insert(0, L0Entry { order: 5, tables: vec![table(SstId(20), b"a", b"z", 61, 70)] });
+    (source.last_l0_order, source.flushed_seq) = (5, Seq(70));
+    let plan = ExportPlan::new(&source, Seq(70), &before).unwrap();
+    assert_eq!((moved(&plan), plan.shared), (vec![20], 5));
+    let next = exported(&source, &before);
+    let jobs: Vec<_> = next.tables().map(|table| table.job).collect();
+    let folder = |job| Some(JobId::of_an_export(job));
+    assert_eq!(jobs[..2], [folder(2), folder(1)]);
+    assert_eq!(next.timelines.len(), 1, "it goes on");
+    assert_eq!(broken(&next), None);
+}
+
+/// Parts of one object move once, each with its own keys in sight.
+#[test]
+fn what_is_in_sight_comes_with_each_part() {
+    let part = |start: Option<&'static [u8]>, end: Option<&'static [u8]>| SstDescriptor {
+        visible_start: start.map(Into::into),
+        visible_end: end.map(Into::into),
+        location: SstLocation::Ancestor(3),
+        ..table(SstId(14), b"a", b"z", 51, 60)
+    };
+    let mut source = source();
+    source.l0[0].tables = vec![part(None, Some(b"h")), part(Some(b"h"), None)];
+    let plan = ExportPlan::new(&source, Seq(60), &first()).unwrap();
+    assert_eq!(moved(&plan), vec![14, 13, 10, 11, 9]);
+    let next = exported(&source, &first());
+    let seen: Vec<_> = next.l0[0].tables.iter().map(|part| part.visible_end.clone()).collect();
+    assert_eq!(seen, vec![Some(b"h".as_slice().into()), None]);
+    assert!(next.tables().all(|table| table.location == SstLocation::Own));
+    assert_eq!(broken(&next), None);
+}
+
+/// Rows of the log that were exported stay where nothing was flushed since; then they are in the
+/// source's tables.
+#[test]
+fn rows_of_the_log_move_once() {
+    let rows = |id, job, min, max| LogWritten {
+        tables: vec![job_table(id, job, min, max)],
+        last_seq: Seq(max),
+        commit_time: UnixMillis(5),
+    };
+    let source = source();
+    let one = committed(&first(), head_of(&source, &first(), rows(30, 1, 61, 65))).unwrap();
+    assert_eq!((one.flushed_seq, one.l0[0].order), (Seq(65), 5));
+    let two = claimed(&one, 2, 2);
+    let plan = ExportPlan::new(&source, Seq(70), &two).unwrap();
+    assert_eq!((plan.moves.len(), plan.shared, plan.written), (0, 6, Seq(65)));
+    let two = committed(&two, head_of(&source, &two, rows(31, 2, 66, 70))).unwrap();
+    let l0: Vec<u128> = two.l0.iter().map(|layer| layer.tables[0].id.get()).collect();
+    assert_eq!(l0, vec![31, 30, 14, 13]);
+    assert_eq!(broken(&two), None);
+    let three = claimed(&two, 3, 3);
+    for (flushed, last, history) in [(68, 70, 0), (60, 68, 0), (60, 70, 1)] {
+        let mut later = source.clone();
+        later.flushed_seq = Seq(flushed);
+        later.timelines.extend((history > 0).then_some(crate::state::Timeline {
+            id: TimelineId(history),
+            cut: Seq(1),
+            begins: Seq(60),
+            manifest_id: ManifestId(5),
+            began_at: UnixMillis(1),
+        }));
+        let plan = ExportPlan::new(&later, Seq(last), &three).unwrap();
+        assert_eq!(plan.written, Seq(flushed), "flushed {flushed}, to {last}, of {history}");
+        assert!(plan.log.is_empty());
+    }
+}
+
+/// X3: numbers never fall, and whoever follows the mirror is told that it went back.
+#[test]
+fn an_older_state_is_a_new_history() {
+    let before = claimed(&exported(&source(), &first()), 2, 2);
+    let mut older = source();
+    older.l0.remove(0);
+    (older.id, older.flushed_seq, older.floor) = (ManifestId(3), Seq(50), Seq(40));
+    let next = exported(&older, &before);
+    assert_eq!(next.flushed_seq, Seq(60));
+    let timeline = next.timelines.last().unwrap();
+    assert_eq!((timeline.cut, timeline.begins), (Seq(50), Seq(61)));
+    assert_eq!(next.restored_at(), next.id);
+    assert_eq!(next.last_l0_order, 4);
+    assert_eq!(broken(&next), None);
+}
+
+/// X2: an exporter that was overtaken commits nothing, also where the newer one goes on with its
+/// folder; and when that has ended.
+#[test]
+fn a_newer_claim_voids_the_older_one() {
+    let begun = first();
+    let sleeper = head_of(&source(), &begun, LogWritten::default());
+    let taken = claimed(&begun, 2, 2);
+    assert_eq!(taken.mirror.as_ref().unwrap().job, Some(JobId::of_an_export(1)), "goes on");
+    let overtaken = Err(Refusal::Conflict(Conflict::ExportOvertaken));
+    assert_eq!(committed(&taken, sleeper.clone()), overtaken);
+    let ended = exported(&source(), &taken);
+    assert_eq!(committed(&ended, sleeper.clone()), overtaken);
+    let edit = Edit::Mirror(MirrorEdit::Head(Box::new(sleeper)));
+    assert!(edit.apply_with(&taken, Rules::ALL.without(Rule::ExportByClaim)).is_ok());
+    assert!(!edit.in_effect(&ended));
+}
+
+/// X2: a table that left the head is not named again where it lies.
+#[test]
+fn what_left_the_head_is_not_shared() {
+    let one = claimed(&exported(&source(), &first()), 2, 2);
+    let mut head = head_of(&source(), &one, LogWritten::default());
+    let mut without = source();
+    without.l0.clear();
+    let two = claimed(&exported(&without, &one), 3, 3);
+    head.head.claim = AttemptId(3);
+    head.job = JobId::of_an_export(3);
+    let edit = Edit::Mirror(MirrorEdit::Head(Box::new(head)));
+    let gone = Conflict::TableGone { table: SstId(14) };
+    assert_eq!(edit.apply(&two), Err(gone.into()));
+    assert!(edit.apply_with(&two, Rules::ALL.without(Rule::ExportSharesHead)).is_ok());
+    let plan = ExportPlan::new(&source(), Seq(60), &two).unwrap();
+    assert_eq!(moved(&plan), vec![14, 13], "moved anew, into another folder");
+    assert!(plan.moves.iter().all(|(_, to)| to.job == Some(JobId::of_an_export(3))));
+}
+
+/// X3: a head that names another place is none.
+#[test]
+fn a_head_names_its_own_place_alone() {
+    let target = first();
+    let mut head = head_of(&source(), &target, LogWritten::default());
+    head.tables.runs[0].tables[0].location = SstLocation::Ancestor(1);
+    assert!(committed(&target, head).is_err());
+}
+
+/// X4.
+#[test]
+fn nobody_writes_to_a_mirror_until_it_is_promoted() {
+    let mirror = exported(&source(), &first());
+    let claim = Edit::ClaimCompactor { writer: None, expected: Epoch(0), claim: AttemptId(9) };
+    let is_mirror = Err(Conflict::Mirror { database: MIRROR }.into());
+    assert_eq!(claim.apply(&mirror), is_mirror);
+    assert_eq!(Edit::CloseClean { epoch: Epoch(0) }.apply(&mirror), is_mirror);
+    let promoted = Edit::Mirror(MirrorEdit::Promote).apply(&mirror).unwrap();
+    assert!(claim.apply(&promoted).is_ok());
+    assert!(Edit::Mirror(MirrorEdit::Promote).in_effect(&promoted));
+    let no_mirror = Conflict::NoMirror { database: MIRROR };
+    assert_eq!(check_target(&promoted, SOURCE, false), Err(no_mirror.into()));
+}
+
+#[test]
+fn a_mirror_has_one_source_and_one_purpose() {
+    let state = first();
+    assert!(check_target(&state, SOURCE, false).is_ok());
+    let other = Conflict::OtherSource { database: MIRROR, source: SOURCE };
+    assert_eq!(check_target(&state, DatabaseId(5), false), Err(other.into()));
+    let kept = Conflict::OtherPurpose { database: MIRROR, is_import: false };
+    assert_eq!(check_target(&state, SOURCE, true), Err(kept.into()));
+    let no_mirror = Conflict::NoMirror { database: SOURCE };
+    assert_eq!(check_target(&empty(), SOURCE, false), Err(no_mirror.into()));
+}
+
+#[test]
+fn a_mirror_without_a_head_is_not_promoted() {
+    let promote = Edit::Mirror(MirrorEdit::Promote);
+    assert_eq!(promote.apply(&first()), Err(Conflict::NotInitialized.into()));
+    assert_eq!(broken(&first()), None);
+}
