@@ -265,7 +265,8 @@ impl CloneMaker<'_> {
             Err(error) => return Err(self.unless_overtaken(state, error).await?),
         };
         let env = &self.here.env;
-        let target = TableTarget { env, database: state.database, options: self.options };
+        let target =
+            TableTarget { env, database: state.database, job: None, options: self.options };
         let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
         let log = tables_of_log(&log, pinned.flushed_seq, &target, &mut names).await?;
         let source = CloneSource {

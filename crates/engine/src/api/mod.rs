@@ -5,6 +5,7 @@ pub(crate) mod checkpoints;
 pub(crate) mod clone;
 pub(crate) mod db;
 pub(crate) mod destroy;
+pub(crate) mod export;
 pub(crate) mod history;
 pub(crate) mod reader;
 pub(crate) mod restore;

@@ -5,7 +5,7 @@ use crate::follower::at_checkpoint::pinned_log;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::gate;
-use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::missing::{check_writable, no_database};
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub async fn restore(env: &Env, which: &CheckpointName, options: &Options) -> Result<()> {
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    check_lives(&newest)?;
+    check_writable(&newest)?;
     gate::check_changes(&newest)?;
     let checkpoint = which.find(&newest)?.clone();
     let pinned = objects.manifest(checkpoint.manifest_id).await?;
@@ -102,7 +102,7 @@ impl RestoreSource {
         names: Vec<SstId>,
     ) -> Result<TablesOfLog> {
         let (env, database) = (&objects.env, recovered.manifest.database);
-        let target = TableTarget { env, database, options };
+        let target = TableTarget { env, database, job: None, options };
         let flushed = self.version.flushed_seq;
         tables_of_log(&self.log, flushed, &target, &mut names.into_iter()).await
     }

@@ -27,6 +27,18 @@ pub(crate) fn check_lives(manifest: &Manifest) -> Result<()> {
     Err(Refusal::from(refused).into())
 }
 
+/// Whether the database may be written to.
+///
+/// # Errors
+/// As [`check_lives`]; Conflict for a mirror.
+pub(crate) fn check_writable(manifest: &Manifest) -> Result<()> {
+    check_lives(manifest)?;
+    if manifest.mirror.is_none() {
+        return Ok(());
+    }
+    Err(Refusal::from(Conflict::Mirror { database: manifest.database }).into())
+}
+
 pub(crate) fn no_manifest(id: ManifestId) -> Error {
     Error::new(ErrorKind::NotFound, "there is no manifest of this number (any more)")
         .with("manifest", id)

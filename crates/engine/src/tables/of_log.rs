@@ -11,7 +11,7 @@ use crate::io::env::Env;
 use crate::options::Options;
 use crate::wal::replay::insert_rows;
 use siltstone_base::{
-    AttemptId, DatabaseId, Envelope, Error, ObjectId, ObjectKind, ObjectName, Result, Seq,
+    AttemptId, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
     SstDescriptor, SstId, UnixMillis,
 };
 use siltstone_memtable::Memtable;
@@ -25,6 +25,8 @@ pub(crate) struct TableTarget<'a> {
     pub(crate) env: &'a Env,
     /// The database that they belong to, which their envelopes name.
     pub(crate) database: DatabaseId,
+    /// The job in whose folder they go; `None`: where the database's own are.
+    pub(crate) job: Option<JobId>,
     /// How they are built, and how large they get.
     pub(crate) options: &'a Options,
 }
@@ -89,9 +91,14 @@ async fn write(
     };
     // Operands stay what they are: whoever reads them has the operator.
     let table = TableInProgress::new(memtable, envelope, built, env.clock.now(), None)?;
-    let open = env.store.upload(ObjectName::Compacted(name));
+    let place = match target.job {
+        None => ObjectName::Compacted(name),
+        Some(job) => ObjectName::IngestSst(job, name),
+    };
+    let open = env.store.upload(place);
     let upload = env.deadline(options.deadline, "begin upload", open).await?;
-    table.stream(env, upload).await
+    let built = table.stream(env, upload).await?;
+    Ok(SstDescriptor { job: target.job, ..built })
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Occupancy;
 use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
 use crate::manifests::gate::{self, FILTER};
-use crate::manifests::missing::{check_lives, no_database_to_write};
+use crate::manifests::missing::{check_writable, no_database_to_write};
 use crate::manifests::new_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
@@ -106,7 +106,7 @@ pub(crate) async fn writer(
         Err(left) if how.create => new_database::create(&objects, settings.clone(), left).await?,
         Err(_) => return Err(no_database_to_write(&env)),
     };
-    check_lives(&newest)?;
+    check_writable(&newest)?;
     newest.settings.check(&settings)?;
     gate::check_changes(&newest)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;

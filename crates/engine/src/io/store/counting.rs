@@ -4,7 +4,7 @@ use super::full::is_full;
 use super::presence::Presence;
 use super::profile::Profile;
 use super::troubles::{Area, Troubles, Verb};
-use super::{Listed, PutAnswer, Store, Swept, Upload};
+use super::{CopyAnswer, Listed, PutAnswer, Store, Swept, Upload};
 use crate::io::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -244,6 +244,16 @@ impl Store for CountingStore {
 
     fn profile(&self) -> Profile {
         self.store.profile()
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        let asked = (Verb::Upload, Area::of(to));
+        let copy = self.requests.noting(asked, self.store.copy_from(location, from, to));
+        let count = |answer: &Result<bool>| {
+            let was_asked = u64::from(!matches!(answer, Ok(false)));
+            self.requests.puts.fetch_add(was_asked, Relaxed);
+        };
+        copy.inspect(count).boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

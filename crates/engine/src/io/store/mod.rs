@@ -72,6 +72,9 @@ pub trait Upload: Send {
     fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 }
 
+/// Whether a store has copied an object by itself.
+pub type CopyAnswer<'a> = BoxFuture<'a, Result<bool>>;
+
 /// Objects under one database's root.
 pub trait Store: Send + Sync + fmt::Debug {
     /// The bytes of `range` (all when `None`), `None` when there is no such object. Exactly the
@@ -150,6 +153,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// As [`Store::follows`].
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         Err(not_followed(self.location(), location))
+    }
+
+    /// Copies an object of the database at `location` to `to` by itself: its bytes never come here.
+    /// `to` is a name as for [`Store::upload`]. `false` where this store cannot.
+    fn copy_from(&self, _location: &str, _from: ObjectName, _to: ObjectName) -> CopyAnswer<'_> {
+        ready(Ok(false)).boxed()
     }
 
     /// Creates the object if the name is free; durable once `Created` is answered. Never retried

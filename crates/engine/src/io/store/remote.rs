@@ -20,8 +20,8 @@ pub(super) use build::Provider;
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
 use super::{
-    Listed, PutAnswer, Store, Upload, check_range, lies_under, lone_object, not_followed,
-    too_short, url,
+    CopyAnswer, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone_object,
+    not_followed, too_short, url,
 };
 use crate::io::env::Effects;
 use crate::io::supervise::caught;
@@ -134,11 +134,7 @@ impl fmt::Debug for RemoteStore {
 
 impl RemoteShared {
     fn below_root(&self, relative: &str) -> Result<Path> {
-        let path = match self.root.as_str() {
-            "" => relative.to_owned(),
-            root => format!("{root}/{relative}"),
-        };
-        parse_path(&path)
+        below(&self.root, relative)
     }
 
     fn path(&self, name: ObjectName) -> Result<Path> {
@@ -248,6 +244,13 @@ impl RemoteShared {
         }
     }
 
+    /// From under `root` in the same bucket. A name that nobody else uses may be copied to twice.
+    async fn copy(self: Arc<Self>, root: String, from: ObjectName, to: ObjectName) -> Result<()> {
+        let (from, to) = (below(&root, &from.to_string())?, self.path(to)?);
+        let copied = self.client.copy(&from, &to).await;
+        copied.map_err(|error| self.explainer.explain(&error))
+    }
+
     async fn listing(
         self: Arc<Self>,
         prefix: &'static str,
@@ -292,6 +295,14 @@ impl RemoteShared {
         };
         Some(line(ObjectName::parse(relative)?, object))
     }
+}
+
+fn below(root: &str, relative: &str) -> Result<Path> {
+    let path = match root {
+        "" => relative.to_owned(),
+        root => format!("{root}/{relative}"),
+    };
+    parse_path(&path)
 }
 
 fn parse_path(path: &str) -> Result<Path> {
@@ -362,6 +373,13 @@ impl Store for RemoteStore {
         let read = Arc::clone(&self.shared).read(name, range);
         let read = self.shared.start("get", read);
         async move { read.await? }.boxed()
+    }
+
+    fn copy_from(&self, location: &str, from: ObjectName, to: ObjectName) -> CopyAnswer<'_> {
+        let Ok(root) = self.neighbour_root(location) else { return ready(Ok(false)).boxed() };
+        let copy = Arc::clone(&self.shared).copy(root, from, to);
+        let copy = self.shared.start("copy", copy);
+        async move { copy.await?.map(|()| true) }.boxed()
     }
 
     fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {

@@ -51,7 +51,7 @@ fn run(objects: &[WalObject], flushed: u64, most_bytes: usize) -> Result<(Env, T
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let env = tokio_env(runtime.handle().clone(), MemoryStore::unnamed());
     let options = Options { l0_sst_size_bytes: most_bytes, ..Options::default() };
-    let target = TableTarget { env: &env, database: DATABASE, options: &options };
+    let target = TableTarget { env: &env, database: DATABASE, job: None, options: &options };
     let mut names = names(40);
     let work = tables_of_log(objects, Seq(flushed), &target, &mut names);
     let done = runtime.block_on(work)?;

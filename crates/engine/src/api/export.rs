@@ -1,0 +1,277 @@
+//! Export and import (RFC 0033): a state of one database, copied to a place where it opens by
+//! itself.
+//!
+//! ```text
+//! look at the target ─► pin the source ─► begin or claim the target ─► write rows of the log, copy
+//! tables ─► head: one commit ─► unpin
+//! ```
+//! What is new, and what the head is made of, `siltstone_manifest::mirror` says.
+
+mod copy;
+mod pin;
+
+use crate::io::env::Env;
+use crate::io::progress::Progress;
+use crate::manifests::client::{Left, commit_alone, found, look, look_or_left};
+use crate::manifests::gate;
+use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::new_database;
+use crate::manifests::objects::Objects;
+use crate::options::Options;
+use crate::tables::of_log::{TableTarget, tables_of_log};
+use copy::Copier;
+use futures::FutureExt;
+use futures::future::{Either, select};
+use pin::PinnedSource;
+use siltstone_base::name::prefix;
+use siltstone_base::{
+    AttemptId, Error, ErrorKind, JobId, ManifestId, ObjectName, Result, SstDescriptor, SstId,
+    TimelineId,
+};
+use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::mirror::{ExportPlan, LogWritten, begun, check_target};
+use siltstone_manifest::{CheckpointName, Edit, Manifest, Mirror, MirrorEdit, Refusal};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an export came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportReport {
+    /// Tables that are new in the mirror, those included that an earlier try had moved.
+    pub tables_moved: u64,
+    /// Tables that were there already.
+    pub tables_shared: u64,
+    /// Bytes of tables that this call moved.
+    pub bytes: u64,
+}
+
+/// A database, and a place.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportPlaces<'a> {
+    /// The database whose state is copied. It needs to be writable: its tables are pinned.
+    pub source: &'a Env,
+    /// Where the copy goes: nothing yet, or a mirror of the same database.
+    pub target: &'a Env,
+}
+
+/// Copies what `which` pins, or all that is durable now, into a mirror at the target: a database
+/// that opens by itself, and that takes no writes. A mirror that is there already takes what is new
+/// alone, and what an earlier call left unfinished goes on.
+///
+/// Of the options, the deadline (of each request) and those of tables count. `progress` is kept up
+/// to date for whoever looks at it: bytes of tables, of those that move.
+///
+/// # Errors
+/// NotFound without a source; Expired where the checkpoint is gone; Conflict where the target is
+/// no mirror of this source, or a newer export to it has taken over; Corruption for a table that
+/// is damaged; Denied, Unavailable, Timeout (of one request; of the last commit it may have been
+/// done), Unsupported.
+pub async fn export(
+    places: ExportPlaces<'_>,
+    which: Option<&CheckpointName>,
+    options: &Options,
+    progress: &Progress,
+) -> Result<ExportReport> {
+    let exporter = Exporter::new(places, false, options, progress);
+    exporter.run(which).await.map_err(|error| error.during("export"))
+}
+
+/// As [`export`], and makes a database of its own of it, that takes writes. It goes on where an
+/// earlier call stopped, with what the source holds then.
+///
+/// # Errors
+/// As [`export`]; Conflict where the target is a mirror that exports keep.
+pub async fn import(
+    places: ExportPlaces<'_>,
+    which: Option<&CheckpointName>,
+    options: &Options,
+    progress: &Progress,
+) -> Result<ExportReport> {
+    let importer = Exporter::new(places, true, options, progress);
+    let work = async {
+        let report = importer.run(which).await?;
+        promote(places.target, options.deadline).await?;
+        Ok(report)
+    };
+    work.await.map_err(|error: Error| error.during("import"))
+}
+
+/// Makes a mirror a database like others: it takes writes, and no exports any more.
+///
+/// # Errors
+/// NotFound without a database; Conflict for one that is no mirror, or that no export has finished;
+/// Denied, Unavailable, Timeout, Corruption.
+pub async fn promote(env: &Env, deadline: Duration) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+    check_lives(&newest)?;
+    if newest.mirror.is_none() {
+        return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
+    }
+    commit_alone(&objects, Edit::Mirror(MirrorEdit::Promote), newest).await.map(drop)
+}
+
+/// One export.
+struct Exporter<'a> {
+    source: Objects,
+    target: Objects,
+    is_import: bool,
+    options: &'a Options,
+    progress: &'a Progress,
+}
+
+impl<'a> Exporter<'a> {
+    fn new(
+        places: ExportPlaces<'_>,
+        is_import: bool,
+        options: &'a Options,
+        progress: &'a Progress,
+    ) -> Exporter<'a> {
+        let objects = |env: &Env| Objects { env: env.clone(), limit: options.deadline };
+        let (source, target) = (objects(places.source), objects(places.target));
+        Exporter { source, target, is_import, options, progress }
+    }
+
+    async fn run(&self, which: Option<&CheckpointName>) -> Result<ExportReport> {
+        let source = look(&self.source, None).await?;
+        let source = source.ok_or_else(|| no_database(&self.source.env))?;
+        check_lives(&source)?;
+        gate::check_changes(&source)?;
+        let before = look_or_left(&self.target).await?;
+        if let Ok(state) = &before {
+            self.check_target(&source, state)?;
+        }
+        let pinned = PinnedSource::pin(&self.source, &self.target, which).await?;
+        let transfer = self.transfer(&pinned, before).boxed();
+        let done = match select(transfer, pinned.renew().boxed()).await {
+            Either::Left((done, _)) => done,
+            Either::Right((lost, _)) => Err(lost),
+        };
+        let done = match done {
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(pinned.judge(error).await),
+            done => done,
+        };
+        pinned.let_go().await;
+        done
+    }
+
+    /// Whether what stands in the target takes this export, before anything is written.
+    fn check_target(&self, source: &Manifest, state: &Manifest) -> Result<()> {
+        if state.database == source.database {
+            return Err(Error::invalid("a database is not exported to its own place"));
+        }
+        check_target(state, source.database, self.is_import)?;
+        gate::check_changes(state)
+    }
+
+    async fn transfer(
+        &self,
+        pinned: &PinnedSource,
+        before: std::result::Result<Arc<Manifest>, Left>,
+    ) -> Result<ExportReport> {
+        let folder = JobId::of_an_export(self.target.env.random_u128());
+        let state = self.claim(pinned, folder, before).await?;
+        let source = &pinned.state;
+        let plan = ExportPlan::new(source, pinned.last_seq, &state);
+        let plan = plan.ok_or_else(|| Error::internal("an export has no folder"))?;
+        let staged = match plan.job() == folder {
+            true => HashMap::new(),
+            false => self.staged(plan.job()).await?,
+        };
+        self.progress.expect(plan.moves.iter().map(|(table, _)| table.object_bytes).sum());
+        let log = self.write_log(pinned, &plan, &state).await?;
+        let copier = Copier::new(self.progress, &self.target, &self.source, source);
+        let copied = copier.copy_all(&plan.moves, &staged).await?;
+        let report = ExportReport {
+            tables_moved: (plan.moves.len() + log.tables.len()) as u64,
+            tables_shared: plan.shared as u64,
+            bytes: copied + log.tables.iter().map(|table| table.object_bytes).sum::<u64>(),
+        };
+        let env = &self.target.env;
+        let head = plan.head(source, log, TimelineId(env.random_u128()), env.clock.now());
+        let head = MirrorEdit::Head(Box::new(head));
+        let done = commit_alone(&self.target, Edit::Mirror(head), state).await;
+        done.map(|_| report).map_err(|error| match error.kind() {
+            ErrorKind::Timeout | ErrorKind::Unavailable => {
+                error.with("perhaps exported", source.id)
+            }
+            _ => error,
+        })
+    }
+
+    /// Begins a mirror, or claims the one that is there: from here on no older exporter commits a
+    /// head. The folder that is being filled already stays what it is.
+    async fn claim(
+        &self,
+        pinned: &PinnedSource,
+        folder: JobId,
+        before: std::result::Result<Arc<Manifest>, Left>,
+    ) -> Result<Arc<Manifest>> {
+        let (database, claim) = (pinned.state.database, AttemptId(self.target.env.random_u128()));
+        let location = pinned.location();
+        let state = match before {
+            Ok(state) => state,
+            Err(left) => {
+                let mirror = Mirror {
+                    source: database,
+                    location: location.clone(),
+                    is_import: self.is_import,
+                    claim,
+                    job: Some(folder),
+                    head: None,
+                };
+                let state = self.begin(pinned, mirror, left).await?;
+                if state.mirror.as_ref().is_some_and(|mirror| mirror.claim == claim) {
+                    return Ok(state);
+                }
+                state
+            }
+        };
+        self.check_target(&pinned.state, &state)?;
+        let is_import = self.is_import;
+        let claim = MirrorEdit::Claim { source: database, location, is_import, claim, job: folder };
+        commit_alone(&self.target, Edit::Mirror(claim), state).await
+    }
+
+    /// The first manifest of a mirror; somebody else's where that came first.
+    async fn begin(
+        &self,
+        pinned: &PinnedSource,
+        mirror: Mirror,
+        left: Left,
+    ) -> Result<Arc<Manifest>> {
+        // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
+        let first: ManifestId = left.1.next();
+        let database = new_database::identity(&self.target, left).await?;
+        found(&self.target, begun(first, database, &pinned.state, mirror)).await
+    }
+
+    /// What an earlier exporter left in the folder: objects, and their lengths.
+    async fn staged(&self, folder: JobId) -> Result<HashMap<ObjectName, u64>> {
+        let listed = self.target.list(prefix::INGEST).await?;
+        let own = listed
+            .into_iter()
+            .filter(|object| matches!(object.name, ObjectName::IngestSst(job, _) if job == folder));
+        Ok(own.map(|object| (object.name, object.bytes)).collect())
+    }
+
+    /// Rows of the source's log that no table of the mirror has, as tables in the folder.
+    async fn write_log(
+        &self,
+        pinned: &PinnedSource,
+        plan: &ExportPlan,
+        state: &Manifest,
+    ) -> Result<LogWritten> {
+        let env = &self.target.env;
+        let (database, job) = (state.database, Some(plan.job()));
+        let target = TableTarget { env, database, job, options: self.options };
+        let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
+        let written = tables_of_log(&pinned.log, plan.written, &target, &mut names).await?;
+        let (tables, commit_time) = (written.tables, written.commit_time);
+        Ok(LogWritten { tables, last_seq: written.last_seq, commit_time })
+    }
+}
+
+/// A table of the source, and what the target will name it by.
+type Move = (SstDescriptor, SstDescriptor);

@@ -1,0 +1,130 @@
+//! The source of an export: pinned by a checkpoint that is renewed for as long as it is read (rule
+//! X1).
+
+use crate::follower::at_checkpoint::pinned_log;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
+use crate::wal::walk::walk;
+use siltstone_base::{CheckpointId, Error, ErrorKind, Result, Seq, UnixMillis};
+use siltstone_manifest::naming::gone;
+use siltstone_manifest::{CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint};
+use siltstone_sst::wal::WalObject;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a pin lives that is not renewed: what an exporter that died holds up. A process that
+/// was stopped for so long finds its pin gone, and ends.
+const PIN_LIFE: Duration = Duration::from_secs(10 * 60);
+/// Pause before a renewal that met a trouble of the store is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// A state of the source that stays as long as this is renewed.
+pub(super) struct PinnedSource {
+    objects: Objects,
+    id: CheckpointId,
+    /// The state that is pinned, of whose log the rows are `log`.
+    pub(super) state: Arc<Manifest>,
+    pub(super) log: Vec<WalObject>,
+    /// The last number of both.
+    pub(super) last_seq: Seq,
+}
+
+impl PinnedSource {
+    /// Pins what `which` names, or all that is durable now.
+    pub(super) async fn pin(
+        objects: &Objects,
+        target: &Objects,
+        which: Option<&CheckpointName>,
+    ) -> Result<PinnedSource> {
+        let env = &objects.env;
+        let id = CheckpointId::random(env.random_u128());
+        let created_at = env.clock.now();
+        let place = target.env.store.location().unwrap_or_default();
+        let new = NewCheckpoint {
+            id,
+            created_at,
+            expires_at: Some(ends(created_at)),
+            owner: CheckpointOwner::Reader,
+            metadata: vec![("export to".to_owned(), place)],
+            ..NewCheckpoint::default()
+        };
+        let (newest, new) = match which {
+            Some(name) => {
+                let newest = look(objects, None).await?.ok_or_else(|| no_database(env))?;
+                let source = Some(name.find(&newest)?.id);
+                (newest, NewCheckpoint { source, ..new })
+            }
+            None => {
+                let (newest, walked) = walk(objects).await?;
+                (newest, NewCheckpoint { wal_id_last_seen: Some(walked), ..new })
+            }
+        };
+        let committed = commit_alone(objects, Edit::AddCheckpoint(new), newest).await?;
+        let checkpoint = committed.checkpoint(id).ok_or_else(|| gone(id))?;
+        let state = match checkpoint.manifest_id == committed.id {
+            true => Arc::clone(&committed),
+            false => {
+                let pinned = objects.manifest(checkpoint.manifest_id).await?;
+                pinned.ok_or_else(|| gone(id))?
+            }
+        };
+        let log = match checkpoint.pins_any_wal() {
+            true => pinned_log(objects, checkpoint, committed.database).await?,
+            false => Vec::new(),
+        };
+        let last_seq = log.iter().map(|object| object.last_seq).fold(state.flushed_seq, Seq::max);
+        Ok(PinnedSource { objects: objects.clone(), id, state, log, last_seq })
+    }
+
+    /// Where it is, for people.
+    pub(super) fn location(&self) -> String {
+        let store = &self.objects.env.store;
+        store.location().unwrap_or_else(|| format!("{store:?}"))
+    }
+
+    /// Renews the pin at half its life, again and again; ends with why that cannot go on.
+    pub(super) async fn renew(&self) -> Error {
+        let clock = &self.objects.env.clock;
+        let mut pause = PIN_LIFE / 2;
+        loop {
+            clock.sleep(pause).await;
+            pause = match self.renew_once().await {
+                Ok(()) => PIN_LIFE / 2,
+                // Present is alive: it is gone only once a renewal says so.
+                Err(error) if error.kind().may_pass() => AGAIN,
+                Err(error) => return error,
+            };
+        }
+    }
+
+    async fn renew_once(&self) -> Result<()> {
+        let expires_at = Some(ends(self.objects.env.clock.now()));
+        let edit = Edit::RefreshCheckpoint { id: self.id, expires_at };
+        commit_alone(&self.objects, edit, Arc::clone(&self.state)).await.map(drop)
+    }
+
+    /// Why a table is missing: its pin is gone, or it is damage.
+    pub(super) async fn judge(&self, error: Error) -> Error {
+        match look(&self.objects, None).await {
+            Ok(Some(newest)) if newest.checkpoint(self.id).is_some() => {
+                Error::new(ErrorKind::Corruption, "a table that the manifest names is gone")
+                    .caused_by(error)
+            }
+            Ok(Some(newest)) if newest.database == self.state.database => {
+                gone(self.id).caused_by(error)
+            }
+            _ => error,
+        }
+    }
+
+    /// Removes the pin. What cannot be removed now expires.
+    pub(super) async fn let_go(&self) {
+        let edit = Edit::RemoveCheckpoint { id: self.id };
+        drop(commit_alone(&self.objects, edit, Arc::clone(&self.state)).await);
+    }
+}
+
+fn ends(now: UnixMillis) -> UnixMillis {
+    UnixMillis(now.0.saturating_add(PIN_LIFE.as_millis() as u64))
+}

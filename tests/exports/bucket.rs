@@ -1,0 +1,38 @@
+//! In an object store: within one bucket it copies by itself.
+
+use super::*;
+use siltstone::store::counting::CountingStore;
+use siltstone::task::tokio_effects;
+use siltstone_tests::moto::Moto;
+
+const BUCKET: &str = "exports";
+
+#[test]
+fn one_bucket_copies_by_itself() {
+    let Some(moto) = Moto::start_or_skip(BUCKET) else { return };
+    run("bucket", async |places| {
+        let memory = places.parent("memory").await;
+        let env = |path: &str| {
+            let effects = tokio_effects(places.runtime.clone());
+            let (store, counts) = CountingStore::wrap(moto.store(BUCKET, path, &effects));
+            (Env { store, ..memory.clone() }, counts)
+        };
+        let ((source, _), (mirror, written)) = (env("source"), env("mirror"));
+        let streamed = export(&memory, &source).await.unwrap();
+        assert!(streamed.bytes > 0);
+        assert_eq!(read(&source).await.unwrap(), parents_rows());
+        let copied = export(&source, &mirror).await.unwrap();
+        assert_eq!((copied.tables_moved, copied.bytes), (streamed.tables_moved, streamed.bytes));
+        assert_eq!(read(&mirror).await.unwrap(), parents_rows());
+        let totals = written.totals();
+        let chunks = totals.upload_chunks;
+        assert_eq!(chunks, 0, "not a byte of a table passed through this process");
+        assert!(totals.puts >= copied.tables_moved);
+        check_whole(&mirror).await;
+        lose(&source).await;
+        // And out of the bucket again.
+        let back = places.env("back");
+        export(&mirror, &back).await.unwrap();
+        assert_eq!(read(&back).await.unwrap(), parents_rows());
+    });
+}

@@ -1,0 +1,277 @@
+//! An exporter that stops at any request, before it took effect or after: whoever exports next goes
+//! on, and ends with a good mirror.
+
+use super::*;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
+use siltstone::store::{Listed, PutAnswer, Store, Upload};
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How many requests are left to a process, over all its stores.
+struct Life {
+    left: AtomicU64,
+    /// Whether the last one takes effect without an answer.
+    lands: bool,
+}
+
+enum Turn {
+    Answered,
+    Lands,
+    Over,
+}
+
+impl Life {
+    fn turn(&self) -> Turn {
+        let before = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
+        match before {
+            Ok(1) if self.lands => Turn::Lands,
+            Ok(0 | 1) | Err(_) => Turn::Over,
+            Ok(_) => Turn::Answered,
+        }
+    }
+}
+
+fn over() -> Error {
+    Error::new(ErrorKind::Denied, "the process is gone")
+}
+
+/// A store of a process that stops.
+struct Mortal {
+    store: Arc<dyn Store>,
+    life: Arc<Life>,
+}
+
+impl fmt::Debug for Mortal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl Mortal {
+    fn env(env: &Env, life: &Arc<Life>) -> Env {
+        let store = Arc::new(Mortal { store: Arc::clone(&env.store), life: Arc::clone(life) });
+        Env { store, ..env.clone() }
+    }
+
+    fn answer<'a, T: Send + 'a>(
+        &self,
+        request: BoxFuture<'a, Result<T>>,
+    ) -> BoxFuture<'a, Result<T>> {
+        match self.life.turn() {
+            Turn::Answered => request,
+            Turn::Lands => async move { request.await.and(Err(over())) }.boxed(),
+            Turn::Over => ready(Err(over())).boxed(),
+        }
+    }
+}
+
+impl Store for Mortal {
+    fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.answer(self.store.get(name, range))
+    }
+
+    fn location(&self) -> Option<String> {
+        self.store.location()
+    }
+
+    fn follows(&self, location: &str) -> Result<()> {
+        self.store.follows(location)
+    }
+
+    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
+        let store = self.store.neighbour(location)?;
+        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
+    }
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        match self.life.turn() {
+            Turn::Answered => self.store.put_if_absent(name, bytes),
+            Turn::Lands => {
+                let put = self.store.put_if_absent(name, bytes);
+                async move {
+                    drop(put.await);
+                    PutAnswer::Ambiguous(over())
+                }
+                .boxed()
+            }
+            Turn::Over => ready(PutAnswer::Refused(over())).boxed(),
+        }
+    }
+
+    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
+        let upload = self.answer(self.store.upload(name));
+        let life = Arc::clone(&self.life);
+        async move {
+            let mortal: Box<dyn Upload> = Box::new(MortalUpload { upload: upload.await?, life });
+            Ok(mortal)
+        }
+        .boxed()
+    }
+
+    fn list(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.answer(self.store.list(prefix, after))
+    }
+
+    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
+        self.answer(self.store.delete(name))
+    }
+}
+
+/// One of such a process.
+struct MortalUpload {
+    upload: Box<dyn Upload>,
+    life: Arc<Life>,
+}
+
+impl Upload for MortalUpload {
+    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
+        self.upload.write(chunk)
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        match self.life.turn() {
+            Turn::Answered => self.upload.finish(),
+            Turn::Lands => async move { self.upload.finish().await.and(Err(over())) }.boxed(),
+            Turn::Over => ready(Err(over())).boxed(),
+        }
+    }
+
+    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        self.upload.abort()
+    }
+}
+
+/// Stops an exporter after `at` requests; answers whether it had ended.
+async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
+    let name = format!("{at} {lands} {grows}");
+    let source = places.parent(&format!("source {name}")).await;
+    let target = places.env(&format!("mirror {name}"));
+    let before = match grows {
+        false => None,
+        true => {
+            export(&source, &target).await.unwrap();
+            let db = open(&source).await.unwrap();
+            fill(&db, 0..2, 30).await;
+            db.flush_memtable().await.unwrap();
+            fill(&db, 2..3, 31).await;
+            std::mem::forget(db);
+            Some(parents_rows())
+        }
+    };
+    let mut expected = read(&source).await.unwrap();
+    let life = Arc::new(Life { left: AtomicU64::new(at), lands });
+    let mortal = export(&Mortal::env(&source, &life), &Mortal::env(&target, &life)).await;
+    match read(&target).await {
+        Ok(rows) => {
+            let is_old = before.as_ref() == Some(&rows);
+            assert!(rows == expected || (is_old && mortal.is_err()), "{name}: {rows:?}");
+        }
+        Err(error) => {
+            let told = match error.kind() {
+                ErrorKind::Conflict => text(&error).contains("being made"),
+                kind => kind == ErrorKind::NotFound,
+            };
+            assert!(told && before.is_none() && mortal.is_err(), "{name}: {error}");
+        }
+    }
+    // A collector comes between: what is staged is spared.
+    let staged = |names: Vec<ObjectName>| {
+        let is_staged = |name: &ObjectName| matches!(name, ObjectName::IngestSst(..));
+        names.into_iter().filter(is_staged).count()
+    };
+    let there = staged(names(&target).await);
+    // One leaves a database alone that is being made, and says so.
+    drop(gc::round(&target).await);
+    if mortal.is_err() && before.is_none() {
+        assert_eq!(staged(names(&target).await), there, "{name}");
+    }
+    if at % 3 == 0 {
+        // The source goes on meanwhile.
+        let db = open(&source).await.unwrap();
+        fill(&db, 3..4, 40).await;
+        db.flush_memtable().await.unwrap();
+        std::mem::forget(db);
+        expected = read(&source).await.unwrap();
+    }
+    export(&source, &target).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(read(&target).await.unwrap(), expected, "{name}");
+    check_whole(&target).await;
+    assert_eq!(read(&target).await.unwrap(), expected, "{name}");
+    mortal.is_ok()
+}
+
+fn each_request(test: &'static str, lands: bool, grows: bool) {
+    run(test, async |places| {
+        let mut at = 1;
+        while !stopped(&places, at, lands, grows).await {
+            at += 1;
+            assert!(at < 400, "it never ends");
+        }
+        assert!(at > 30, "{at} requests");
+    });
+}
+
+#[test]
+fn stopped_at_any_request_of_the_first_export() {
+    each_request("first, before", false, false);
+    each_request("first, after", true, false);
+}
+
+#[test]
+fn stopped_at_any_request_of_a_later_export() {
+    each_request("later, before", false, true);
+    each_request("later, after", true, true);
+}
+
+/// The tables that came whole are not moved again.
+#[test]
+fn what_was_staged_stays() {
+    run("staged", async |places| {
+        let source = places.parent("source").await;
+        let whole = export(&source, &places.env("whole")).await.unwrap();
+        let mut least = whole.bytes;
+        for at in 1.. {
+            let target = places.env(&format!("mirror {at}"));
+            let life = Arc::new(Life { left: AtomicU64::new(at), lands: false });
+            let stopped = export(&Mortal::env(&source, &life), &Mortal::env(&target, &life)).await;
+            let rest = export(&source, &target).await.unwrap();
+            if stopped.is_ok() {
+                break;
+            }
+            assert!(rest.bytes <= whole.bytes);
+            if rest.tables_shared == 0 {
+                // No head came of it.
+                assert_eq!(rest.tables_moved, whole.tables_moved);
+                least = least.min(rest.bytes);
+            }
+        }
+        assert!(least < whole.bytes / 2, "{least} of {whole:?}");
+    });
+}
+
+/// X2: of two exporters the newer claim commits.
+#[test]
+fn an_exporter_that_was_overtaken_says_so() {
+    run("two", async |places| {
+        let (source, target) = (places.parent("source").await, places.env("mirror"));
+        export(&source, &target).await.unwrap();
+        let (left, right) = futures::join!(export(&source, &target), export(&source, &target));
+        let lost: Vec<Error> = [left, right].into_iter().filter_map(Result::err).collect();
+        assert!(lost.len() <= 1 && lost.iter().all(|one| one.kind() == ErrorKind::Conflict));
+        assert_eq!(read(&target).await.unwrap(), parents_rows());
+        check_whole(&target).await;
+    });
+}
