@@ -68,6 +68,7 @@ __all__ = [
     "at_exit",
     "begin_clone",
     "begin_destroy",
+    "begin_export",
     "begin_open",
     "begin_open_reader",
     "check_group",
@@ -79,6 +80,7 @@ __all__ = [
     "destroy",
     "error_kinds",
     "error_of_kind",
+    "export",
     "gc",
     "list_checkpoints",
     "manifest",
@@ -91,6 +93,7 @@ __all__ = [
     "option_table",
     "pack",
     "prefix_range",
+    "promote",
     "refresh_checkpoint",
     "restore",
     "run_compactor",
@@ -902,6 +905,14 @@ def begin_destroy(
 ) -> Pending[None]:
     """`destroy`, to be awaited."""
 
+def begin_export(
+    source: tuple[str, dict[str, str | int | bool]],
+    target: tuple[str, dict[str, str | int | bool]],
+    checkpoint: CheckpointLike | None,
+    is_import: bool,
+) -> Pending[tuple[int, int, int]]:
+    """`export`, to be awaited."""
+
 def begin_open(
     url: str,
     manner: tuple[bool, bool | None, bool],
@@ -1277,6 +1288,16 @@ def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) ->
 def versions(
     url: str, store_options: dict[str, str | int | bool]
 ) -> list[tuple[int, int, int]]: ...
+def export(
+    source: tuple[str, dict[str, str | int | bool]],
+    target: tuple[str, dict[str, str | int | bool]],
+    checkpoint: CheckpointLike | None,
+    is_import: bool,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[int, int, int]:
+    """Copies a state; tables that moved, tables that were there, bytes."""
+
+def promote(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def destroy(url: str, soft: bool, store_options: dict[str, str | int | bool]) -> None: ...
 def list_checkpoints(url: str, store_options: dict[str, str | int | bool]) -> list[Checkpoint]: ...
 def operator_names() -> list[str]:

@@ -11,12 +11,14 @@ from siltstone import _native, showing
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for, moment
 from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_gc
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
+from siltstone.exporting import ExportReport, export, import_, promote
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
 
 __all__ = [
     "Checkpoint",
     "Collected",
     "Compaction",
+    "ExportReport",
     "GcObject",
     "GcReport",
     "Merged",
@@ -34,6 +36,7 @@ __all__ = [
     "list_checkpoints",
     "manifest",
     "probe",
+    "promote",
     "refresh_checkpoint",
     "restore",
     "run_compactor",
@@ -328,13 +331,3 @@ def seq_at(url: Url, time: datetime, *, store_options: StoreOptionsSource | None
         raise TypeError("time is a datetime with a time zone: datetime.now(UTC)")
     millis = max(0, (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))
     return _native.seq_at(_text(url), _store(store_options), millis)
-
-
-def export(url: Url, to: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.export")
-
-
-def import_(url: Url, **_: object) -> NoReturn:
-    """Not built yet. :raises Unsupported: always."""
-    raise _not_built("admin.import_")

@@ -30,7 +30,8 @@ from siltstone.cli_checkpoints import (
 from siltstone.cli_clone import clone
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_ending import destroy, restore, versions
-from siltstone.cli_parts import _as_json, _example, _print_json, _print_table, _told
+from siltstone.cli_export import export, import_, promote
+from siltstone.cli_parts import _as_json, _example, _pairs, _print_json, _print_table, _told
 from siltstone.cli_upkeep import gc, run_gc, verify
 
 ABSENT = 3
@@ -142,18 +143,6 @@ def _in_a_line(data: bytes, form: str | None) -> str:
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _store_options(
-    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    options = {}
-    for pair in given:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise click.BadParameter("a store option is NAME=VALUE")
-        options[name] = value
-    return options
-
-
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -170,7 +159,7 @@ def _store_options(
     "store_options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_store_options,
+    callback=_pairs,
     help="Endpoint, region and the like. Better give credentials by the environment.",
 )
 @click.option(
@@ -418,6 +407,9 @@ for _command in (
     destroy,
     restore,
     versions,
+    export,
+    import_,
+    promote,
 ):
     main.add_command(_command)
 

@@ -83,6 +83,19 @@ class Span(click.ParamType[float]):
         return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
 
 
+def _pairs(
+    _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str]:
+    """Store options, each NAME=VALUE."""
+    options = {}
+    for pair in given:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter("a store option is NAME=VALUE")
+        options[name] = value
+    return options
+
+
 def _as_json(command: _F) -> _F:
     return click.option("--json", "as_json", is_flag=True, help="Answer in JSON.")(command)
 

@@ -358,7 +358,7 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
         (lambda db, _: db.load([]), "load"),
         (lambda db, _: db.ingest(None), "ingest"),
         (lambda _, url: siltstone.clone(url + "2", parent=[url, url]), "clone"),
-        (lambda _, url: siltstone.admin.export(url, "x"), "export"),
+        (lambda _, url: siltstone.admin.probe(url), "probe"),
     ],
 )
 def test_what_is_not_built_says_so_by_name(db, memory_url, call, feature) -> None:

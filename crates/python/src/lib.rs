@@ -49,6 +49,7 @@ mod entry;
 mod error;
 mod exit;
 mod expiry;
+mod export;
 mod gc;
 mod get;
 mod get_many;
@@ -120,6 +121,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
     module.add_function(wrap_pyfunction!(history::restore, module)?)?;
+    module.add_function(wrap_pyfunction!(export::export, module)?)?;
+    module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;
+    module.add_function(wrap_pyfunction!(export::promote, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
     module.add_function(wrap_pyfunction!(gc::gc, module)?)?;

@@ -26,6 +26,7 @@ from __future__ import annotations
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Savepoint
 from siltstone.aio.batch import WriteBatch
+from siltstone.aio.exporting import export, import_
 from siltstone.aio.handles import Database, Reader, Snapshot, Transaction
 from siltstone.aio.opening import clone, destroy, open, open_reader
 from siltstone.aio.retrying import retry
@@ -45,6 +46,8 @@ __all__ = [
     "WriteBatch",
     "clone",
     "destroy",
+    "export",
+    "import_",
     "open",
     "open_reader",
     "retry",
