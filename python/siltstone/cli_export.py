@@ -25,7 +25,7 @@ _checkpoint = click.option(
 @click.command(
     epilog=_example(
         "live.db export s3://bucket/backup",
-        "s3://bucket/live export s3://bucket/backup --checkpoint nightly",
+        "s3://bucket/live export s3://bucket/nightly --checkpoint nightly",
     ),
 )
 @click.argument("to", metavar="TO")

@@ -147,7 +147,7 @@ fn an_older_checkpoint_is_a_new_history() {
         let old = db.checkpoint(&CheckpointOptions::default()).await.unwrap();
         let kept = read(&source).await.unwrap();
         export(&source, &target).await.unwrap();
-        let mut follower = Reader::open(
+        let follower = Reader::open(
             target.clone(),
             ReaderOptions { options: options(), ..Default::default() },
         )

@@ -198,7 +198,7 @@ async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
     if mortal.is_err() && before.is_none() {
         assert_eq!(staged(names(&target).await), there, "{name}");
     }
-    if at % 3 == 0 {
+    if at.is_multiple_of(3) {
         // The source goes on meanwhile.
         let db = open(&source).await.unwrap();
         fill(&db, 3..4, 40).await;

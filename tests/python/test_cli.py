@@ -353,6 +353,11 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
         if "--parent" in arguments:
             # The clone is made where there is nothing yet, of what the others are given.
             database.rename(arguments[arguments.index("--parent") + 1])
+        if name == "import":
+            database.rename(arguments[3])
+        if name == "promote":
+            siltstone.admin.export(database, "mirror.db")
+            database = Path("mirror.db")
         done = CliRunner().invoke(main, ["--path", str(database), *arguments[2:]])
         assert (done.exit_code, done.stderr) == (0, ""), arguments
 

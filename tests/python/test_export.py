@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -92,7 +95,9 @@ def test_a_mirror_is_written_to_once_it_is_promoted(places: list[str]) -> None:
         siltstone.open(mirror)
     with pytest.raises(siltstone.Conflict, match="mirror"):
         admin.compact(mirror)
+    assert admin.manifest(mirror)["mirror_of"].endswith("source")
     admin.promote(mirror)
+    assert admin.manifest(mirror)["mirror_of"] is None
     with siltstone.open(mirror) as db:
         db[b"new"] = b"row"
         db.compact()
@@ -139,6 +144,29 @@ def test_awaited(places: list[str]) -> None:
 
     asyncio.run(both())
     assert rows(mirror) == rows(third) == expected
+
+
+def test_a_killed_export_goes_on(tmp_path: Path) -> None:
+    source, mirror = tmp_path / "source", tmp_path / "mirror"
+    small = {"l0_sst_size_bytes": 256 << 10, "embedded_compactor": False}
+    with siltstone.open(source, options=small) as db:
+        for row in range(2000):
+            db[b"row%04d" % row] = bytes([row % 251]) * 1000
+    program = "import sys, siltstone; siltstone.admin.export(*sys.argv[1:])"
+    exporter = subprocess.Popen([sys.executable, "-c", program, str(source), str(mirror)])
+    try:
+        # Killed amid it, or just after it: both go on.
+        while exporter.poll() is None and not list(mirror.glob("ingest/*/*.sst")):
+            time.sleep(0.001)
+    finally:
+        exporter.kill()
+        exporter.wait()
+    again = admin.export(source, mirror)
+    assert rows(str(mirror)) == rows(str(source))
+    assert again.bytes < sum(table.stat().st_size for table in mirror.glob("ingest/*/*.sst"))
+    admin.gc(mirror, min_age=0)
+    assert admin.verify(mirror).ok
+    assert not admin.verify(mirror).orphans
 
 
 def test_the_report_is_short() -> None:

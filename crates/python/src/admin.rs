@@ -102,6 +102,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         database: manifest.database.to_string(),
         initialized: manifest.initialized,
         destroyed_at_ms: manifest.destroyed_at.map(|at| at.0),
+        mirror_of: manifest.mirror.as_ref().map(|mirror| &mirror.location),
         settings: dict! { py;
             codec: &settings.codec,
             filter: &settings.filter,

@@ -132,11 +132,14 @@ impl NewHead {
         next.settings.clone_from(&tables.settings);
         next.schema.clone_from(&tables.schema);
         next.features.clone_from(&self.features);
+        // Readers go on under their leases where nothing moved.
+        if next.l0 != tables.l0 || next.runs != tables.runs {
+            next.tables_since = next.id;
+        }
         next.l0.clone_from(&tables.l0);
         next.last_l0_order = next.last_l0_order.max(tables.last_l0_order);
         next.l0_last_compacted = tables.l0_last_compacted;
         next.runs.clone_from(&tables.runs);
-        next.tables_since = next.id;
         next.flushed_seq = next.flushed_seq.max(tables.flushed_seq);
         next.floor = next.flushed_seq;
         next.commit_time = next.commit_time.max(tables.commit_time);

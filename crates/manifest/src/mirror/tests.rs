@@ -96,6 +96,9 @@ fn a_later_one_moves_what_is_new() {
     let folder = |job| Some(JobId::of_an_export(job));
     assert_eq!(jobs[..2], [folder(2), folder(1)]);
     assert_eq!(next.timelines.len(), 1, "it goes on");
+    assert_eq!(next.tables_since, next.id);
+    let same = exported(&source, &claimed(&next, 3, 3));
+    assert_eq!(same.tables_since, next.id, "nothing moved");
     assert_eq!(broken(&next), None);
 }
 
