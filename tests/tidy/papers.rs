@@ -84,7 +84,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
 }
 
 /// One of each kind.
-fn every_name() -> [ObjectName; 11] {
+fn every_name() -> [ObjectName; 13] {
     [
         ObjectName::Manifest(ManifestId(7)),
         ObjectName::ManifestBoundary(ManifestId(7)),
@@ -97,6 +97,8 @@ fn every_name() -> [ObjectName; 11] {
         ObjectName::IngestSst(JobId(7), SstId(7)),
         ObjectName::ProbeRecord,
         ObjectName::ProbeScratch(JobId(7)),
+        ObjectName::DamagedManifest(JobId(7), ManifestId(7)),
+        ObjectName::DamagedWal(JobId(7), WalId(7)),
     ]
 }
 

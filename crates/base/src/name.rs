@@ -31,6 +31,10 @@ pub enum ObjectName {
     ProbeRecord,
     /// `probe/<ULID>`: scratch of a running probe.
     ProbeScratch(JobId),
+    /// `damaged/<ULID>/<20 digits>.manifest`: a copy of what a repair passes over.
+    DamagedManifest(JobId, ManifestId),
+    /// `damaged/<ULID>/<20 digits>.sst`: likewise, of the WAL.
+    DamagedWal(JobId, WalId),
 }
 
 /// Folders, as prefixes to list.
@@ -51,6 +55,8 @@ pub mod prefix {
     pub const INGEST: &str = "ingest/";
     /// The store probe's objects.
     pub const PROBE: &str = "probe/";
+    /// Copies that repairs made.
+    pub const DAMAGED: &str = "damaged/";
 }
 
 impl fmt::Display for ObjectName {
@@ -67,6 +73,10 @@ impl fmt::Display for ObjectName {
             ObjectName::IngestSst(job, sst) => write!(f, "ingest/{job}/{sst}.sst"),
             ObjectName::ProbeRecord => f.write_str("probe/record"),
             ObjectName::ProbeScratch(id) => write!(f, "probe/{id}"),
+            ObjectName::DamagedManifest(repair, id) => {
+                write!(f, "damaged/{repair}/{:020}.manifest", id.0)
+            }
+            ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
         }
     }
 }
@@ -101,6 +111,16 @@ impl ObjectName {
                 let sst = SstId::parse(file.strip_suffix(".sst")?)?;
                 Some(ObjectName::IngestSst(job, sst))
             }
+            "damaged" => {
+                let (repair, file) = rest.split_once('/')?;
+                let repair = JobId::parse(repair)?;
+                if let Some(id) = file.strip_suffix(".manifest") {
+                    return digits(id)
+                        .map(|id| ObjectName::DamagedManifest(repair, ManifestId(id)));
+                }
+                let id = digits(file.strip_suffix(".sst")?)?;
+                Some(ObjectName::DamagedWal(repair, WalId(id)))
+            }
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
             _ => None,
@@ -132,6 +152,8 @@ mod tests {
             ObjectName::IngestSst(JobId(9), SstId(8)),
             ObjectName::ProbeRecord,
             ObjectName::ProbeScratch(JobId(4)),
+            ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
+            ObjectName::DamagedWal(JobId(6), WalId(2)),
         ];
         for name in names {
             assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
@@ -151,6 +173,8 @@ mod tests {
             "wal/../manifest/00000000000000000001.manifest",
             "compacted/01arz3ndektsv4rrffq69g5fav.sst",
             "ingest/x/manifest",
+            "damaged/x/00000000000000000001.sst",
+            "damaged/0000000000000000000000000D/1.sst",
             "else/00000000000000000001",
         ] {
             assert_eq!(ObjectName::parse(path), None, "{path}");

@@ -35,6 +35,7 @@ mod manifests;
 mod options;
 mod read;
 mod readahead;
+pub mod repair;
 pub mod tables;
 pub mod verify;
 mod wal;

@@ -136,6 +136,28 @@ impl Features {
     }
 }
 
+/// Since a repair went on from an older manifest, tables that nobody names stay until somebody says
+/// that they may go (RFC 0034).
+const TABLES_STAY: &str = "siltstone.tables-stay";
+
+impl Features {
+    /// Whether tables that nobody names stay.
+    #[must_use]
+    pub fn keeps_tables(&self) -> bool {
+        self.extensions.iter().any(|one| one.name == TABLES_STAY)
+    }
+
+    pub(crate) fn keep_tables(&mut self) {
+        if !self.keeps_tables() {
+            self.extensions.push(Extension { name: TABLES_STAY.to_owned(), value: None });
+        }
+    }
+
+    pub(crate) fn collect_tables(&mut self) {
+        self.extensions.retain(|one| one.name != TABLES_STAY);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,8 +45,8 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction, FlushL0,
-    MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release, Restore, UpdateCheckpoints,
-    bars_destroy, is_let_go, replay_point,
+    KeepPrefix, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release, Restore,
+    UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -230,6 +230,15 @@ rules! {
     /// X2: each job has a folder of its own. Without it a table that left the head is staged again
     /// under its old name, which is to be deleted.
     ExportFreshFolder,
+    /// Y2: behind a cut W fences stand in a row. With one, what could not be read was a fence: its
+    /// maker, alive, begins behind the one, and acknowledges what nobody will read.
+    FencesInARow,
+    /// Y2: what counts as flushed passes every number that what is cut off may hold. Without it
+    /// numbers are given twice, and a reader that had seen the first keeps undone rows.
+    CutPassesNumbers,
+    /// Y3: who goes on from an older manifest takes an epoch beyond those that the void ones may
+    /// have claimed. Without it two writers have one epoch.
+    VoidPassesEpochs,
 }
 
 /// A set of rules in force.

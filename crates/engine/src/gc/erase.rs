@@ -20,13 +20,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Everything that a database has.
-const FOLDERS: [&str; 6] = [
+const FOLDERS: [&str; 7] = [
     prefix::MANIFEST,
     prefix::WAL,
     prefix::COMPACTED,
     prefix::COMPACTIONS,
     prefix::INGEST,
     prefix::PROBE,
+    prefix::DAMAGED,
 ];
 
 /// Every object of the database.

@@ -60,7 +60,9 @@ impl GcClass {
             | ObjectName::CompactionsBoundary(_) => GcClass::Boundaries,
             ObjectName::IngestManifest(_)
             | ObjectName::ProbeRecord
-            | ObjectName::ProbeScratch(_) => GcClass::Others,
+            | ObjectName::ProbeScratch(_)
+            | ObjectName::DamagedManifest(..)
+            | ObjectName::DamagedWal(..) => GcClass::Others,
         }
     }
 }

@@ -33,8 +33,8 @@ use crate::read::tree::Levels;
 use crate::wal::replay::insert_rows;
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, CheckpointId, DatabaseId, Envelope, Error, MergeOperator, ObjectId, ObjectKind,
-    ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
+    AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
+    ObjectKind, ObjectName, PutOutcome, Result, Seq, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
     Failure, OpenAction, OpenWriter, Recovered, WalSeen, WalWindow, WriterOptions,
@@ -120,6 +120,7 @@ pub(crate) async fn writer(
         reserve: new_names(&env, RESERVED_NAMES),
         checkpoint: Some(NewCheckpoint { id: pin, created_at, ..NewCheckpoint::default() }),
         merge_operator: settings.merge_operator.clone(),
+        cut: None,
     };
     let (recovered, bodies) = Opening::new(&objects, newest, options).drive().await?;
     let proof = prove_conditions(&env, &recovered);
@@ -226,6 +227,15 @@ impl<'a> Opening<'a> {
                     let seen = match self.objects.wal(id).await? {
                         Some(object) => self.meet(id, object),
                         None => WalSeen::Absent,
+                    };
+                    self.machine.on_wal(seen);
+                }
+                OpenAction::ReadCutOff(id) => {
+                    let seen = match self.objects.wal(id).await {
+                        Ok(Some(object)) => self.meet(id, object),
+                        Ok(None) => WalSeen::Absent,
+                        Err(error) if error.kind() == ErrorKind::Corruption => WalSeen::Foreign,
+                        Err(error) => return Err(error),
                     };
                     self.machine.on_wal(seen);
                 }

@@ -12,8 +12,8 @@
 //! | reserved names, kept fences, checkpoints | present |
 //! | leases | what they are to cover is covered for long enough |
 //! | a step of a clone's making | its timeline, its entries, that it is made |
-//! | restore | its history among the timelines |
 //! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
+//! | restore, kept part of a log | its history among the timelines |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod checkpoint;
@@ -23,6 +23,7 @@ mod destroy;
 mod leases;
 pub(crate) mod mirror;
 mod refusal;
+mod repair;
 mod restore;
 mod writer;
 
@@ -34,6 +35,7 @@ pub use leases::CoverVersions;
 pub use mirror::{MirrorEdit, NewHead};
 pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
+pub use repair::{KeepPrefix, VoidManifests};
 pub use restore::Restore;
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
@@ -123,6 +125,10 @@ pub enum Edit {
     Restore(Restore),
     /// A step of an export into this database, or its promotion (rules X2, X4).
     Mirror(MirrorEdit),
+    /// The log is cut off before what nobody can read (rule Y2).
+    KeepPrefix(KeepPrefix),
+    /// Tables that nobody names are collected again after a repair (rule Y3).
+    CollectTables,
 }
 
 impl Edit {
@@ -186,6 +192,8 @@ impl Edit {
             Edit::Destroy(destroy) => destroy.apply(&mut next, rules)?,
             Edit::Restore(restore) => restore.apply(&mut next, rules)?,
             Edit::Mirror(change) => change.apply(&mut next, rules)?,
+            Edit::KeepPrefix(prefix) => prefix.apply(&mut next, rules)?,
+            Edit::CollectTables => next.features.collect_tables(),
         }
         check(&next, rules)?;
         Ok(next)
@@ -237,6 +245,8 @@ impl Edit {
             Edit::Destroy(destroy) => destroy.in_effect(state),
             Edit::Restore(restore) => restore.in_effect(state),
             Edit::Mirror(change) => change.in_effect(state),
+            Edit::KeepPrefix(prefix) => prefix.in_effect(state),
+            Edit::CollectTables => !state.features.keeps_tables(),
         }
     }
 
@@ -258,6 +268,7 @@ impl Edit {
             | Edit::RevokeExpired { .. }
             | Edit::Clone(_)
             | Edit::Pin(_)
+            | Edit::CollectTables
             | Edit::Destroy(_) => true,
             Edit::AddCheckpoint(new) => !matches!(new.owner, CheckpointOwner::Writer(_)),
             _ => false,

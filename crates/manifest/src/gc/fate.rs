@@ -41,6 +41,8 @@ pub enum Alive {
     Log,
     /// A fence that stays for ever (rule F5).
     Fence,
+    /// Nobody names it since a repair, which may have lost who did (rule Y3).
+    SinceRepair,
     /// Not the collector's to judge.
     Foreign,
 }
@@ -75,6 +77,7 @@ impl Fate {
             Fate::Alive(Alive::Job) => "a job reserved its name",
             Fate::Alive(Alive::Log) => "the next opener would replay it",
             Fate::Alive(Alive::Fence) => "a fence that stays for ever",
+            Fate::Alive(Alive::SinceRepair) => "kept since a repair, until it is told to go",
             Fate::Alive(Alive::Foreign) => "not the collector's to judge",
             Fate::Young => "within the grace period",
             Fate::Dead(Dead::Superseded) => "superseded by a newer one",
@@ -229,7 +232,10 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
             ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
             ObjectName::ProbeScratch(_) => Fate::Young,
-            ObjectName::ProbeRecord | ObjectName::IngestManifest(_) => Fate::Alive(Alive::Foreign),
+            ObjectName::ProbeRecord
+            | ObjectName::IngestManifest(_)
+            | ObjectName::DamagedManifest(..)
+            | ObjectName::DamagedWal(..) => Fate::Alive(Alive::Foreign),
         }
     }
 
@@ -285,6 +291,7 @@ impl<'a> ObjectJudge<'a> {
         match self.keeper(name) {
             Some(alive) => Fate::Alive(alive),
             None if self.rules.has(Rule::ManifestsKeepTables) && above() => Fate::Young,
+            None if self.newest.features.keeps_tables() => Fate::Alive(Alive::SinceRepair),
             None => Fate::Dead(Dead::Unnamed),
         }
     }

@@ -22,8 +22,11 @@
 //!                     ▼
 //!                   Done
 //! ```
+//! A repair opens with a cut: the walk ends there, whatever stands at it, and goes on as `cut.rs`
+//! says.
 
 use super::commit::{Commit, CommitAction};
+use super::cut::{CutAction, CutLog, CutOff};
 use super::hole::{Doubt, Doubted};
 use super::look::{Look, LookAction};
 use super::{Failure, Hole, ManifestAnswer, ManifestRequest, WalListing, WalSeen, beyond};
@@ -48,6 +51,8 @@ pub struct WriterOptions {
     pub checkpoint: Option<NewCheckpoint>,
     /// Name of the merge operator that it brings.
     pub merge_operator: Option<String>,
+    /// Where the log is to be cut off, by a repair: what stands there and behind it is not kept.
+    pub cut: Option<WalId>,
 }
 
 /// A writer that may begin.
@@ -65,6 +70,8 @@ pub struct Recovered {
     /// Fences that must stand in the manifest no later than the commit that moves the replay point
     /// past them: those met, and its own unless the fenced writer had closed cleanly (rule F5).
     pub keep: Vec<KeptFence>,
+    /// What was cut off, where that was asked for.
+    pub cut_off: Option<CutOff>,
 }
 
 impl Recovered {
@@ -123,6 +130,12 @@ enum OpenPhase {
     /// Looking whether what is missing was freed behind a newer writer.
     Missing(Look, Hole),
     Fence(WalId),
+    /// Cutting the log off.
+    Cut(CutLog),
+    /// Looking before a fence behind the cut, and then creating it.
+    CutLook(Look, CutLog),
+    CutFence(CutLog),
+    CutConfirm(Look, CutLog),
     Confirm(Look, KeptFence),
     Done(Recovered),
     Failed(Failure),
@@ -135,6 +148,8 @@ pub enum OpenAction {
     Request(ManifestRequest),
     /// Read this WAL object and keep its body.
     ReadWal(WalId),
+    /// The same behind the cut: what nobody can read is [`WalSeen::Foreign`].
+    ReadCutOff(WalId),
     /// List the WAL behind this id, and its boundary.
     ListWal(WalId),
     /// Create this fence if the name is free: always with the same bytes and attempt id as long as
@@ -167,16 +182,29 @@ impl OpenWriter {
                 CommitAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
                 CommitAction::Failed(refusal) => OpenAction::Failed(refusal.into()),
             },
+            // Whatever stands there.
+            OpenPhase::Walk(id) if self.options.cut == Some(*id) => {
+                OpenAction::ListWal(id.minus(1))
+            }
             OpenPhase::Walk(id) => OpenAction::ReadWal(*id),
             OpenPhase::List(id) => OpenAction::ListWal(*id),
             OpenPhase::Doubt(doubt, _) => OpenAction::ReadWal(doubt.reads()),
             OpenPhase::Look(look, _)
             | OpenPhase::Missing(look, _)
+            | OpenPhase::CutLook(look, _)
+            | OpenPhase::CutConfirm(look, _)
             | OpenPhase::Confirm(look, _) => match look.action() {
                 LookAction::Request(request) => OpenAction::Request(request),
                 LookAction::Done(_) => OpenAction::Failed(Failure::Fenced { by: None }),
             },
             OpenPhase::Fence(id) => OpenAction::CreateFence(self.fence_at(*id)),
+            OpenPhase::Cut(cut) | OpenPhase::CutFence(cut) => match cut.action() {
+                CutAction::Read(id) => OpenAction::ReadCutOff(id),
+                CutAction::Fence(fence) => OpenAction::CreateFence(fence),
+                // Settled before anybody can ask; see `cut_on`.
+                CutAction::Done => OpenAction::Failed(Failure::Fenced { by: None }),
+                CutAction::Fenced(by) => OpenAction::Failed(Failure::Fenced { by: Some(by) }),
+            },
             OpenPhase::Done(recovered) => OpenAction::Done(recovered.clone()),
             OpenPhase::Failed(failure) => OpenAction::Failed(*failure),
         }
@@ -188,6 +216,8 @@ impl OpenWriter {
             OpenPhase::Claim(commit) => commit.on_answer(answer),
             OpenPhase::Look(look, _)
             | OpenPhase::Missing(look, _)
+            | OpenPhase::CutLook(look, _)
+            | OpenPhase::CutConfirm(look, _)
             | OpenPhase::Confirm(look, _) => {
                 look.on_answer(answer);
             }
@@ -196,8 +226,12 @@ impl OpenWriter {
         self.settle();
     }
 
-    /// The answer to [`OpenAction::ReadWal`].
+    /// The answer to [`OpenAction::ReadWal`] and [`OpenAction::ReadCutOff`].
     pub fn on_wal(&mut self, seen: WalSeen) {
+        if let OpenPhase::Cut(cut) = &mut self.phase {
+            cut.on_read(seen);
+            return self.cut_on();
+        }
         match self.phase {
             OpenPhase::Walk(id) => self.walk(id, seen),
             OpenPhase::Doubt(..) => self.doubt(seen),
@@ -207,6 +241,14 @@ impl OpenWriter {
 
     /// The answer to [`OpenAction::ListWal`].
     pub fn on_wal_listing(&mut self, listing: &WalListing) {
+        if let (OpenPhase::Walk(id), Some(claimed)) = (&self.phase, &self.claimed)
+            && self.options.cut == Some(*id)
+        {
+            let window = claimed.known.window_with(self.options.max_parallel_writes);
+            let cut = CutLog::new(*id, &claimed.known, window, listing, self.rules);
+            self.phase = OpenPhase::Cut(cut);
+            return self.cut_on();
+        }
         let OpenPhase::List(id) = self.phase else { return };
         match Doubt::of(id, listing, self.rules) {
             Some(doubt) => self.phase = OpenPhase::Doubt(doubt, id),
@@ -216,6 +258,14 @@ impl OpenWriter {
 
     /// The answer to [`OpenAction::CreateFence`].
     pub fn on_fence(&mut self, outcome: PutOutcome<WalSeen>) {
+        if let OpenPhase::CutFence(cut) = &mut self.phase {
+            match outcome {
+                PutOutcome::Committed => cut.on_fenced(),
+                PutOutcome::Lost(seen) => cut.on_lost(seen),
+                PutOutcome::NotApplied | PutOutcome::Unknown => {}
+            }
+            return self.cut_on();
+        }
         let OpenPhase::Fence(id) = self.phase else { return };
         match outcome {
             PutOutcome::Committed => self.confirm(id),
@@ -264,6 +314,22 @@ impl OpenWriter {
                     && self.still_newest(newest)
                 {
                     self.phase = OpenPhase::Failed(Failure::Hole(hole));
+                }
+            }
+            OpenPhase::CutLook(look, cut) => {
+                let cut = cut.clone();
+                if let LookAction::Done(newest) = look.action()
+                    && self.still_newest(newest)
+                {
+                    self.phase = OpenPhase::CutFence(cut);
+                }
+            }
+            OpenPhase::CutConfirm(look, cut) => {
+                let cut = cut.clone();
+                if let LookAction::Done(newest) = look.action()
+                    && self.still_newest(newest)
+                {
+                    self.finish_cut(&cut);
                 }
             }
             OpenPhase::Confirm(look, fence) => {
@@ -453,6 +519,32 @@ impl OpenWriter {
         }
     }
 
+    /// Goes on behind the cut: before each fence a look, and one at the end.
+    fn cut_on(&mut self) {
+        let (OpenPhase::Cut(cut) | OpenPhase::CutFence(cut)) = &self.phase else { return };
+        let known = self.claimed.as_ref().map(|claimed| claimed.known.clone());
+        let look = Look::new(known, self.rules);
+        self.phase = match cut.action() {
+            CutAction::Read(_) => return,
+            CutAction::Fence(_) => OpenPhase::CutLook(look, cut.clone()),
+            CutAction::Done => OpenPhase::CutConfirm(look, cut.clone()),
+            CutAction::Fenced(by) => OpenPhase::Failed(Failure::Fenced { by: Some(by) }),
+        };
+    }
+
+    fn finish_cut(&mut self, cut: &CutLog) {
+        let (off, fences) = cut.ended();
+        let (Some(claimed), Some(last)) = (&self.claimed, fences.last().copied()) else { return };
+        self.phase = OpenPhase::Done(Recovered {
+            manifest: claimed.known.clone(),
+            epoch: claimed.epoch,
+            replay: claimed.replay.clone(),
+            fence: last,
+            keep: claimed.met.iter().copied().chain(fences).collect(),
+            cut_off: Some(off),
+        });
+    }
+
     fn finish(&mut self, fence: KeptFence) {
         let Some(claimed) = &self.claimed else { return };
         let waived = claimed.after_clean_close;
@@ -470,6 +562,7 @@ impl OpenWriter {
             replay: claimed.replay.clone(),
             fence,
             keep,
+            cut_off: None,
         });
     }
 }

@@ -22,6 +22,7 @@
 
 mod collect;
 mod commit;
+mod cut;
 mod erase;
 mod fencing;
 mod follow;
@@ -37,6 +38,7 @@ mod wal_window;
 
 pub use collect::{Collect, CollectAction, CollectReport, DELETE_BATCH, Known};
 pub use commit::{Commit, CommitAction};
+pub use cut::CutOff;
 pub use erase::{Erase, EraseAction, EraseReport, NumbersLeft};
 pub use fencing::{OpenAction, OpenWriter, Recovered, WriterOptions};
 pub use follow::{Follow, FollowAction, FollowEvent, WALK_LIMIT};
@@ -141,7 +143,8 @@ pub enum WalSeen {
         /// Where the WAL goes on.
         next_id: WalId,
     },
-    /// An object of another database (rule F8).
+    /// An object of another database (rule F8); behind where a log is cut off also one that nobody
+    /// can read.
     Foreign,
 }
 

@@ -140,6 +140,10 @@ impl TinyStore {
                 self.requests += 1;
                 open.on_wal(self.read_wal(id));
             }
+            OpenAction::ReadCutOff(id) => {
+                self.requests += 1;
+                open.on_wal(self.read_wal(id));
+            }
             OpenAction::ListWal(id) => {
                 self.requests += 1;
                 open.on_wal_listing(&self.list_wal(id));

@@ -176,8 +176,8 @@ fn is_ours(_object: &[u8], _kind: ObjectKind, _attempt: AttemptId) -> bool {
 /// What stands under a name.
 fn kind_of(name: ObjectName) -> ObjectKind {
     match name {
-        ObjectName::Manifest(_) => ObjectKind::Manifest,
-        ObjectName::Wal(_) => ObjectKind::Wal,
+        ObjectName::Manifest(_) | ObjectName::DamagedManifest(..) => ObjectKind::Manifest,
+        ObjectName::Wal(_) | ObjectName::DamagedWal(..) => ObjectKind::Wal,
         ObjectName::ManifestBoundary(_)
         | ObjectName::WalBoundary(_)
         | ObjectName::CompactionsBoundary(_) => ObjectKind::Boundary,

@@ -333,6 +333,8 @@ fn is_in_text_order(name: ObjectName) -> bool {
             | ObjectName::IngestSst(..)
             | ObjectName::ProbeRecord
             | ObjectName::ProbeScratch(_)
+            | ObjectName::DamagedManifest(..)
+            | ObjectName::DamagedWal(..)
     )
 }
 

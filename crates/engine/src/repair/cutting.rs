@@ -1,0 +1,102 @@
+//! Cutting the log off (rule Y2): an opening that ends with one commit, as a restore is.
+
+use super::log::Log;
+use super::report::RepairReport;
+use crate::manifests::client::commit_alone;
+use crate::manifests::objects::Objects;
+use crate::options::Options;
+use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
+use crate::writer::flush::new_names;
+use crate::writer::open::Opening;
+use siltstone_base::{
+    AttemptId, Error, ErrorKind, ManifestId, Result, Seq, TimelineId, UnixMillis, WalId,
+};
+use siltstone_manifest::protocol::{CutOff, Recovered, WriterOptions};
+use siltstone_manifest::{Edit, KeepPrefix, Manifest};
+use siltstone_sst::wal::WalObject;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Sequence numbers that an object may hold which nobody can read: it has less than 4 GiB, and an
+/// operation takes at least a byte. What is left of one says nothing of what it was, so this is not
+/// judged by its length; there are 2^24 times as many numbers.
+const NUMBERS_AN_OBJECT: u64 = 1 << 32;
+
+/// What was done.
+pub(super) struct CutDone {
+    manifest_id: ManifestId,
+    kept: Seq,
+}
+
+impl CutDone {
+    pub(super) fn into_report(self, report: &mut RepairReport) {
+        (report.manifest_id, report.seq_kept) = (self.manifest_id, self.kept);
+    }
+}
+
+/// Cuts the log of `newest` off at `at`.
+///
+/// # Errors
+/// Conflict where the log is another one by now; Fenced where somebody opened the database
+/// meanwhile; those of the store.
+pub(super) async fn cut(
+    objects: &Objects,
+    newest: Arc<Manifest>,
+    at: WalId,
+    log: &Log,
+    options: &Options,
+) -> Result<CutDone> {
+    let env = &objects.env;
+    // The claim reserves them: what is uploaded under them nobody collects (rule R1).
+    let names = new_names(env, log.objects);
+    let how = WriterOptions {
+        claim: AttemptId(env.random_u128()),
+        max_parallel_writes: 1,
+        take_over: true,
+        reserve: names.clone(),
+        cut: Some(at),
+        ..WriterOptions::default()
+    };
+    let (recovered, mut bodies) = Opening::new(objects, newest, how).drive().await?;
+    let Some(off) = &recovered.cut_off else {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "the log is not what it was when it was looked at: look again",
+        ));
+    };
+    let kept = recovered.replay.iter().filter_map(|(id, _)| bodies.remove(id)).collect();
+    let kept: Vec<WalObject> = kept;
+    let state = &recovered.manifest;
+    let target = TableTarget { env, database: state.database, options };
+    let rows = tables_of_log(&kept, state.flushed_seq, &target, &mut names.into_iter()).await?;
+    let (reached, commit_time) = reached(&recovered, &rows, off, &bodies);
+    let cut = rows.last_seq;
+    let edit = Edit::KeepPrefix(KeepPrefix {
+        epoch: recovered.epoch,
+        layers: rows.tables.into_iter().map(|table| vec![table]).collect(),
+        cut,
+        reached,
+        commit_time,
+        fences: recovered.keep.clone(),
+        timeline: TimelineId(env.random_u128()),
+        began_at: env.clock.now(),
+    });
+    let state = commit_alone(objects, edit, recovered.manifest).await?;
+    Ok(CutDone { manifest_id: state.id, kept: cut })
+}
+
+/// A number above which none was given, and the latest commit time.
+fn reached(
+    recovered: &Recovered,
+    rows: &TablesOfLog,
+    off: &CutOff,
+    bodies: &BTreeMap<WalId, WalObject>,
+) -> (Seq, UnixMillis) {
+    let read = off.readable.iter().filter_map(|id| bodies.get(id));
+    let seq = read.clone().map(|object| object.last_seq).fold(rows.last_seq, Seq::max);
+    let at = read.map(|object| object.sent.at).fold(rows.commit_time, UnixMillis::max);
+    let ids = off.last.get().saturating_sub(off.at.get()).saturating_add(1);
+    let unknown = ids.saturating_sub(off.readable.len() as u64);
+    let numbers = unknown.saturating_mul(NUMBERS_AN_OBJECT);
+    (seq.plus(numbers), at.max(recovered.manifest.commit_time))
+}

@@ -1,0 +1,192 @@
+//! The log, read as an opening would: how far it can be kept, and what stands behind that.
+
+use super::chain::{Chain, Remedy};
+use super::report::Damage;
+use crate::manifests::objects::{Objects, seen};
+use crate::wal::replay::insert_rows;
+use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::protocol::{Hole, WalListing};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::{WalBody, WalObject};
+
+/// The log of a database.
+pub(super) struct Log {
+    /// Objects that hold rows and are kept.
+    pub(super) objects: usize,
+    /// The last sequence number of tables and of those.
+    pub(super) seq: Seq,
+    /// The largest epoch met.
+    pub(super) epoch: Epoch,
+    /// Where it has to be cut off.
+    pub(super) cut: Option<Cut>,
+}
+
+/// Where a log has to be cut off.
+pub(super) struct Cut {
+    pub(super) at: WalId,
+    pub(super) damage: Vec<Damage>,
+    /// What stands there and behind it.
+    pub(super) off: Vec<CutObject>,
+    /// Ids that hold nothing and may have held rows.
+    pub(super) missing: u64,
+}
+
+/// An object that is cut off.
+pub(super) struct CutObject {
+    pub(super) id: WalId,
+    pub(super) bytes: u64,
+    /// Its first and last sequence number; `None` where nobody can tell.
+    pub(super) seqs: Option<(Seq, Seq)>,
+}
+
+impl Log {
+    /// Whether it holds objects of a writer that `state` does not know.
+    pub(super) fn knows_more(&self, state: &Manifest) -> bool {
+        self.epoch > state.writer_epoch
+    }
+}
+
+/// # Errors
+/// Unsupported for what a newer version wrote; those of the store.
+pub(super) async fn inspect(objects: &Objects, chain: &Chain) -> Result<Log> {
+    let mut walk = Walk {
+        objects,
+        state: &chain.base,
+        is_void: matches!(chain.remedy, Remedy::Void(_)),
+        log: Log { objects: 0, seq: chain.base.flushed_seq, epoch: Epoch::NONE, cut: None },
+    };
+    let mut at = chain.base.replay_from;
+    let told = loop {
+        match walk.step(at).await? {
+            Step::On(next) => at = next,
+            Step::End => return Ok(walk.log),
+            Step::Cut(what) => break what,
+        }
+    };
+    let cut = walk.behind(at, told).await?;
+    walk.log.cut = Some(cut);
+    Ok(walk.log)
+}
+
+enum Step {
+    On(WalId),
+    End,
+    Cut(Damage),
+}
+
+struct Walk<'a> {
+    objects: &'a Objects,
+    state: &'a Manifest,
+    /// Whether newer manifests are lost: the log may have been freed behind them.
+    is_void: bool,
+    log: Log,
+}
+
+impl Walk<'_> {
+    async fn step(&mut self, at: WalId) -> Result<Step> {
+        let name = ObjectName::Wal(at);
+        let object = match self.objects.wal(at).await {
+            Ok(Some(object)) => object,
+            Ok(None) => return self.nothing(at).await,
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                return Ok(Step::Cut(Damage::new(name, error)));
+            }
+            Err(error) => return Err(error),
+        };
+        if object.envelope.database != self.state.database {
+            return Ok(Step::Cut(Damage::new(name, "belongs to another database")));
+        }
+        self.log.epoch = self.log.epoch.max(object.epoch);
+        if let WalBody::Fence { next_id } = object.body {
+            return Ok(Step::On(next_id.max(at.next())));
+        }
+        let scratch = Memtable::new();
+        match insert_rows(&scratch, &object, self.state.flushed_seq, self.log.seq) {
+            Ok(last) => {
+                self.log.seq = last.unwrap_or(self.log.seq);
+                self.log.objects += 1;
+                Ok(Step::On(at.next()))
+            }
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                Ok(Step::Cut(Damage::new(name, error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nothing is there: the end, unless a manifest or a later object says otherwise.
+    async fn nothing(&self, at: WalId) -> Result<Step> {
+        let cut = |what| Ok(Step::Cut(Damage::new(ObjectName::Wal(at), what)));
+        if at <= self.state.wal_id_last_seen {
+            return cut("is missing, and the manifest knows of it");
+        }
+        let WalListing { boundary, later } = self.objects.list_wal(at).await?;
+        if self.is_void && at <= boundary {
+            return cut("was freed, behind a manifest that can not be read");
+        }
+        for id in later.into_iter().rev() {
+            match self.objects.wal(id).await {
+                Ok(Some(object)) => {
+                    let shown = seen(&object, self.state.database);
+                    let is_hole = Hole::before(at, (id, shown)).is_some();
+                    if is_hole && self.objects.wal(at).await?.is_none() {
+                        return cut("is missing, and a later object says that it was there");
+                    }
+                    if is_hole {
+                        return Ok(Step::On(at));
+                    }
+                }
+                Ok(None) => {}
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    let name = ObjectName::Wal(id);
+                    return Ok(Step::Cut(Damage::new(name, error)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Step::End)
+    }
+
+    /// What is cut off.
+    async fn behind(&mut self, at: WalId, first: Damage) -> Result<Cut> {
+        let listed = self.objects.list(siltstone_base::name::prefix::WAL).await?;
+        let there = listed.into_iter().filter_map(|one| match one.name {
+            ObjectName::Wal(id) if id >= at => Some((id, one.bytes)),
+            _ => None,
+        });
+        let mut cut = Cut { at, damage: vec![first], off: Vec::new(), missing: 0 };
+        let mut expected = at;
+        for (id, bytes) in there {
+            cut.missing += id.get().saturating_sub(expected.get());
+            let object = match self.objects.wal(id).await {
+                Ok(Some(object)) => Some(object),
+                Ok(None) => continue,
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    let name = ObjectName::Wal(id);
+                    if cut.damage.iter().all(|one| one.object != name) {
+                        cut.damage.push(Damage::new(name, error));
+                    }
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            let own = object.filter(|one| one.envelope.database == self.state.database);
+            self.log.epoch =
+                self.log.epoch.max(own.as_ref().map(|one| one.epoch).unwrap_or_default());
+            expected = expected.max(own.as_ref().map_or(id.next(), goes_on));
+            let seqs = own.map(|one| (one.first_seq, one.last_seq));
+            cut.off.push(CutObject { id, bytes, seqs });
+        }
+        let known = self.state.wal_id_last_seen.next();
+        cut.missing += known.get().saturating_sub(expected.get());
+        Ok(cut)
+    }
+}
+
+fn goes_on(object: &WalObject) -> WalId {
+    match object.body {
+        WalBody::Fence { next_id } => next_id.max(object.id.next()),
+        WalBody::Records(_) => object.id.next(),
+    }
+}

@@ -1,0 +1,169 @@
+//! Going on from an older manifest (rule Y3).
+
+use super::chain::Chain;
+use super::log::Log;
+use crate::manifests::conditional_create::Creating;
+use crate::manifests::objects::{Objects, seen};
+use crate::manifests::rules;
+use bytes::Bytes;
+use siltstone_base::name::prefix;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName,
+    PutOutcome, Result, SstId, TimelineId, WalId,
+};
+use siltstone_manifest::protocol::WalSeen;
+use siltstone_manifest::{Checkpoint, KeptFence, Manifest, VoidManifests, codec};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+/// A fence has no records: an object that is longer is none.
+const LONGEST_FENCE: u64 = 512;
+
+/// Creates the manifest that goes on, behind the last number that is taken, and then the boundary
+/// below it. Answers it, and the checkpoints that it drops.
+///
+/// # Errors
+/// Conflict where somebody else committed meanwhile; those of the store.
+pub(super) async fn go_on(
+    objects: &Objects,
+    chain: &Chain,
+    log: &Log,
+    last: ManifestId,
+) -> Result<(Arc<Manifest>, Vec<CheckpointId>)> {
+    let env = &objects.env;
+    let there = There::list(objects, chain).await?;
+    let mut gone = Vec::new();
+    for one in &chain.base.checkpoints {
+        if !there.has(objects, one).await? {
+            gone.push(one.id);
+        }
+    }
+    let void = VoidManifests {
+        last,
+        epoch: log.epoch,
+        claim: AttemptId(env.random_u128()),
+        fences: there.fences,
+        wal_boundary: there.wal_boundary,
+        gone: gone.clone(),
+        readable: there.manifests,
+        timeline: TimelineId(env.random_u128()),
+        began_at: env.clock.now(),
+    };
+    let next = void.apply(&chain.base, rules::in_force())?;
+    let (name, attempt) = (ObjectName::Manifest(next.id), AttemptId(env.random_u128()));
+    let bytes = next.encode(ObjectId(env.random_u128()), attempt)?;
+    let is_new = create(objects, name, bytes, attempt).await?;
+    // A slot that was freed before is nobody's: somebody else has repaired, and gone on.
+    let (_, boundary) = objects.manifests_listed().await?;
+    if !is_new || boundary >= next.id {
+        return Err(Error::new(
+            ErrorKind::Conflict,
+            "somebody else has committed meanwhile: look again whether the database opens",
+        )
+        .with("object", name));
+    }
+    self::boundary(objects, next.database, next.id.minus(1)).await?;
+    Ok((Arc::new(next.written_as(attempt)), gone))
+}
+
+/// Says that manifests up to `id` count no more.
+///
+/// # Errors
+/// Those of the store.
+pub(super) async fn boundary(
+    objects: &Objects,
+    database: DatabaseId,
+    id: ManifestId,
+) -> Result<()> {
+    let env = &objects.env;
+    let (object, attempt) = (ObjectId(env.random_u128()), AttemptId(env.random_u128()));
+    let bytes = codec::encode_boundary(id.get(), database, object, attempt);
+    // One that is there says the same.
+    create(objects, ObjectName::ManifestBoundary(id), bytes, attempt).await.map(drop)
+}
+
+/// Whether it was created by this call.
+async fn create(
+    objects: &Objects,
+    name: ObjectName,
+    bytes: Bytes,
+    attempt: AttemptId,
+) -> Result<bool> {
+    let mut creating = Creating::new(objects, bytes, attempt);
+    loop {
+        match creating.once(objects, name).await? {
+            PutOutcome::Committed => return Ok(true),
+            PutOutcome::Lost(()) => return Ok(false),
+            PutOutcome::NotApplied | PutOutcome::Unknown => {}
+        }
+    }
+}
+
+/// What listings show.
+struct There {
+    manifests: BTreeSet<ManifestId>,
+    tables: HashSet<SstId>,
+    log: BTreeSet<WalId>,
+    wal_boundary: WalId,
+    fences: Vec<KeptFence>,
+}
+
+impl There {
+    async fn list(objects: &Objects, chain: &Chain) -> Result<There> {
+        let listed = chain.listed.iter().copied();
+        let mut there = There {
+            manifests: listed.filter(|id| !chain.unreadable.contains(id)).collect(),
+            tables: HashSet::new(),
+            log: BTreeSet::new(),
+            wal_boundary: WalId::NONE,
+            fences: Vec::new(),
+        };
+        for one in objects.list(prefix::COMPACTED).await? {
+            if let ObjectName::Compacted(id) = one.name {
+                there.tables.insert(id);
+            }
+        }
+        for one in objects.list(prefix::WAL).await? {
+            match one.name {
+                ObjectName::WalBoundary(id) => there.wal_boundary = there.wal_boundary.max(id),
+                ObjectName::Wal(id) => {
+                    there.log.insert(id);
+                    if id < chain.base.replay_from && one.bytes <= LONGEST_FENCE {
+                        there.fences.extend(fence(objects, chain.base.database, id).await?);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(there)
+    }
+
+    /// Whether what the checkpoint pins is still there.
+    async fn has(&self, objects: &Objects, checkpoint: &Checkpoint) -> Result<bool> {
+        let log = !checkpoint.pins_any_wal() || self.log.contains(&checkpoint.replay_from);
+        if !log || !self.manifests.contains(&checkpoint.manifest_id) {
+            return Ok(false);
+        }
+        let pinned = match objects.manifest(checkpoint.manifest_id).await {
+            Ok(Some(pinned)) => pinned,
+            Ok(None) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::Corruption => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let mut own = pinned.tables().filter(|table| table.location == SstLocation::Own);
+        Ok(own.all(|table| self.tables.contains(&table.id)))
+    }
+}
+
+/// The fence at `id`, where one stands that can be read.
+async fn fence(objects: &Objects, database: DatabaseId, id: WalId) -> Result<Option<KeptFence>> {
+    let object = match objects.wal(id).await {
+        Err(error) if error.kind() == ErrorKind::Corruption => None,
+        found => found?,
+    };
+    Ok(object.and_then(|object| match seen(&object, database) {
+        WalSeen::Fence { epoch, next_id } => Some(KeptFence { id, epoch, next_id }),
+        _ => None,
+    }))
+}

@@ -1,0 +1,190 @@
+//! What a repair does to the state (RFC 0034): goes on from the newest manifest that can be read,
+//! and keeps the part of the log before what can not.
+//!
+//! As in a restore nothing that counts goes back. What is passed over may have counted further than
+//! anybody can tell, so numbers that it may have given are passed as well.
+
+use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
+use super::{Refusal, check};
+use crate::rules::{Rule, Rules};
+use crate::state::{
+    CheckpointOwner, KeptFence, Manifest, RELEASED, Timeline, WRITER_RECORDS, WriterRecord,
+};
+use siltstone_base::limits::MAX_PARALLEL_WRITES;
+use siltstone_base::{
+    AttemptId, CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
+    WalId,
+};
+use std::collections::BTreeSet;
+
+/// Layers of L0, and ancestors, that one manifest may have brought: orders and numbers of those
+/// that nobody can read are passed.
+const MOST_BROUGHT: u32 = 1 << 16;
+
+/// Cuts the log off: what was before is in tables now, what was behind is gone (rule Y2).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeepPrefix {
+    /// Under which whoever was the writer has been fenced.
+    pub epoch: Epoch,
+    /// The rows of the log before the cut as tables, the oldest layer first, each of disjoint
+    /// tables; their names are reserved.
+    pub layers: Vec<Vec<SstDescriptor>>,
+    /// The last sequence number that is kept.
+    pub cut: Seq,
+    /// No number above this was ever given: what is cut off has smaller ones.
+    pub reached: Seq,
+    /// The latest commit time of the log that was walked.
+    pub commit_time: UnixMillis,
+    /// Every fence on the walk and behind the cut, and the own ones.
+    pub fences: Vec<KeptFence>,
+    /// The history that begins here: a fresh identity.
+    pub timeline: TimelineId,
+    /// When it begins.
+    pub began_at: UnixMillis,
+}
+
+impl KeepPrefix {
+    fn names(&self) -> impl Iterator<Item = SstId> {
+        self.layers.iter().flatten().map(|table| table.id)
+    }
+
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        check_epoch(next, self.epoch)?;
+        check_names(next, self.names(), rules)?;
+        if !self.layers.is_empty() {
+            next.tables_since = next.id;
+        }
+        push_layers(next, &self.layers);
+        let kept = next.flushed_seq.max(self.cut);
+        let passes = rules.has(Rule::CutPassesNumbers);
+        next.flushed_seq = if passes { kept.max(self.reached) } else { kept };
+        next.floor = next.flushed_seq;
+        next.commit_time = next.commit_time.max(self.commit_time);
+        keep_fences(next, &self.fences);
+        go_past(next, &self.fences);
+        end_writer(next);
+        next.timelines.push(Timeline {
+            id: self.timeline,
+            cut: kept,
+            begins: next.flushed_seq.next(),
+            manifest_id: next.id,
+            began_at: self.began_at,
+        });
+        Ok(())
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        state.timelines.iter().any(|one| one.id == self.timeline)
+    }
+}
+
+/// Goes on from a manifest behind which others stood that nobody can read, or that are gone (rule
+/// Y3). It is no edit: what it is made on is not the newest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VoidManifests {
+    /// The largest number that is taken.
+    pub last: ManifestId,
+    /// The largest epoch that shows in the log.
+    pub epoch: Epoch,
+    /// Identity of the claim, random.
+    pub claim: AttemptId,
+    /// Fences that a listing shows.
+    pub fences: Vec<KeptFence>,
+    /// The log's boundary: what is missing up to there was freed behind a manifest that is lost.
+    pub wal_boundary: WalId,
+    /// Checkpoints whose objects are gone.
+    pub gone: Vec<CheckpointId>,
+    /// Older manifests that are there.
+    pub readable: BTreeSet<ManifestId>,
+    /// The history that begins here: a fresh identity.
+    pub timeline: TimelineId,
+    /// When it begins.
+    pub began_at: UnixMillis,
+}
+
+impl VoidManifests {
+    /// How many manifests behind `base` are void where `last` is the largest number that is taken;
+    /// one that is gone without a trace counts as one.
+    #[must_use]
+    pub fn behind(base: &Manifest, last: ManifestId) -> u64 {
+        last.next().get().saturating_sub(base.next_id().get()).max(1)
+    }
+
+    /// The state that goes on from `base`, to be created under the first number that is free. It
+    /// claims for a writer that never begins, so whoever opens next walks and fences as ever.
+    ///
+    /// # Errors
+    /// Broken, where it would break an invariant.
+    pub fn apply(&self, base: &Manifest, rules: Rules) -> Result<Manifest, Refusal> {
+        let mut next = base.clone();
+        (next.id, next.attempt) = (self.last.next().max(base.next_id()), AttemptId::NONE);
+        // Each of them may have been a claim.
+        let voided = VoidManifests::behind(base, self.last);
+        let passed = if rules.has(Rule::VoidPassesEpochs) { voided + 1 } else { 1 };
+        claim(&mut next, base.writer_epoch.plus(passed).max(self.epoch.next()), self.claim);
+        next.compactor_epoch = next.compactor_epoch.plus(passed);
+        next.compactor_claim = RELEASED;
+        let brought = u64::from(MOST_BROUGHT).saturating_mul(voided);
+        next.last_l0_order = next.last_l0_order.saturating_add(brought);
+        let brought = u32::try_from(brought).unwrap_or(u32::MAX);
+        next.last_ancestor = next.last_ancestor.saturating_add(brought);
+        self.keep_what_is_there(&mut next);
+        next.wal_id_last_seen = next.wal_id_last_seen.max(self.wal_boundary);
+        next.features.keep_tables();
+        next.tables_since = next.id;
+        next.timelines.push(Timeline {
+            id: self.timeline,
+            cut: next.flushed_seq,
+            begins: next.flushed_seq.next(),
+            manifest_id: next.id,
+            began_at: self.began_at,
+        });
+        check(&next, rules)?;
+        Ok(next)
+    }
+
+    fn keep_what_is_there(&self, next: &mut Manifest) {
+        next.checkpoints.retain(|one| !self.gone.contains(&one.id));
+        for one in &mut next.checkpoints {
+            // Perhaps it was made endless since.
+            if matches!(one.owner, CheckpointOwner::Clone(_)) {
+                one.expires_at = None;
+            }
+        }
+        for lease in &mut next.leases {
+            lease.versions.retain(|version| self.readable.contains(&version.manifest_id));
+        }
+        next.leases.retain(|lease| !lease.versions.is_empty());
+        let mut fences = self.fences.clone();
+        fences.sort_unstable();
+        for fence in fences {
+            let apart = |kept: &KeptFence| kept.next_id <= fence.id || fence.next_id <= kept.id;
+            // What lies further on a walk meets.
+            if fence.next_id <= next.replay_from && next.kept_fences.iter().all(apart) {
+                keep_fences(next, &[fence]);
+            }
+        }
+    }
+}
+
+/// As a claim does; of a window as wide as that of any claim that nobody can read.
+fn claim(next: &mut Manifest, epoch: Epoch, claim: AttemptId) {
+    next.writer_epoch = epoch;
+    next.widest_window = MAX_PARALLEL_WRITES;
+    next.writers.push(WriterRecord {
+        epoch,
+        claim,
+        max_parallel_writes: MAX_PARALLEL_WRITES,
+        clean_close: false,
+    });
+    let excess = next.writers.len().saturating_sub(WRITER_RECORDS);
+    next.writers.drain(..excess);
+    next.reserved.clear();
+    next.left.clear();
+    next.pending_ingests.clear();
+    next.floor = next.flushed_seq;
+    next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));
+}
+
+#[cfg(test)]
+mod tests;

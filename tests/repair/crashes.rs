@@ -1,0 +1,76 @@
+//! A repair killed before, after and amid every request, and done again.
+
+use super::logs::{lived, log};
+use super::{Harm, World, expected, killed, mend, open, tell};
+use siltstone_base::{ManifestId, ObjectName};
+use siltstone_tests::faults::CrashPoint;
+
+const POINTS: [CrashPoint; 3] = [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After];
+const ROWS: u64 = 8;
+
+/// What is harmed: the log, manifests, or both. How many rows are kept.
+fn harmed(world: &World, which: usize) -> u64 {
+    lived(world, ROWS);
+    let log = log(world);
+    let newest = world.objects().into_keys().filter_map(|name| match name {
+        ObjectName::Manifest(id) => Some(id),
+        _ => None,
+    });
+    let newest = newest.max().expect("a database");
+    if which != 0 {
+        world.harm(ObjectName::Manifest(newest), Harm::Flipped);
+    }
+    match which {
+        1 => return ROWS,
+        2 => world.harm(ObjectName::Manifest(ManifestId(newest.get() - 1)), Harm::Removed),
+        _ => {}
+    }
+    world.harm(ObjectName::Wal(log[log.len() - 3].0), Harm::Truncated);
+    log[log.len() - 4].1.get()
+}
+
+#[test]
+fn every_crash_of_a_repair() {
+    for which in 0..3 {
+        let mut crashes = 0;
+        'world: for operation in 1.. {
+            for point in POINTS {
+                let world = World::new(operation);
+                let kept = harmed(&world, which);
+                let (dying, env) = world.process("dying");
+                world.bucket.crash_at(dying, operation, point);
+                let ended = world.sim.block_on(dying, async move { mend(&env).await });
+                if let Some(ended) = killed(ended) {
+                    ended.expect("a healthy store");
+                    world.goes_on_with(&expected(kept));
+                    println!("{crashes} crashes of repair {which}");
+                    assert!(crashes > 60);
+                    break 'world;
+                }
+                crashes += 1;
+                world.sim.kill(dying);
+                again(&world, kept, &format!("{which} {operation} {point:?}"));
+            }
+        }
+    }
+}
+
+/// Either it opens with all that can be kept, or the same once more makes it open.
+fn again(world: &World, kept: u64, place: &str) {
+    let told = world.run("teller", |env| async move { tell(&env).await });
+    if told.needed {
+        // Whoever tries to open in between is refused, and does no harm.
+        assert!(!world.opens(), "{place}");
+        world.run("again", |env| async move { mend(&env).await });
+    }
+    let found = world.run("reader", |env| async move {
+        let db = open(&env, false).await?;
+        let found = super::keys(&db).await?;
+        db.close().await?;
+        Ok(found)
+    });
+    assert_eq!(found, expected(kept), "{place}");
+    if place.contains("Lost") {
+        world.goes_on_with(&expected(kept));
+    }
+}

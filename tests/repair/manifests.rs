@@ -1,0 +1,186 @@
+//! The newest manifest is damaged, or an older one is missing (rule Y3).
+
+use super::logs::lived;
+use super::{Harm, World, expected, is_conflict, key, mend, open, put, tell};
+use siltstone::repair::collect_after;
+use siltstone::{CheckpointOptions, ErrorKind};
+use siltstone_base::{ManifestId, ObjectName};
+
+fn newest(world: &World) -> ManifestId {
+    let ids = world.objects().into_keys().filter_map(|name| match name {
+        ObjectName::Manifest(id) => Some(id),
+        _ => None,
+    });
+    ids.max().expect("a database")
+}
+
+/// A life that ends after so many steps, each of which commits; how many rows it acknowledged.
+fn lived_until(world: &World, steps: usize) -> u64 {
+    let (process, env) = world.process("writer");
+    let rows = world.sim.block_on(process, async move {
+        let mut db = open(&env, true).await?;
+        let mut rows = 0;
+        for step in 0..steps {
+            match step {
+                0 | 2 | 5 => {
+                    put(&db, &key(rows)).await?;
+                    put(&db, &key(rows + 1)).await?;
+                    rows += 2;
+                }
+                1 | 3 => db.flush_memtable().await?,
+                4 => drop(db.checkpoint(&CheckpointOptions::default()).await?),
+                6 => {
+                    db.close().await?;
+                    db = open(&env, false).await?;
+                    put(&db, &key(rows)).await?;
+                    rows += 1;
+                }
+                _ => drop(db.compact().await?),
+            }
+        }
+        std::mem::forget(db);
+        Ok::<_, siltstone::Error>(rows)
+    });
+    world.sim.kill(process);
+    rows.expect("it ends").expect("a healthy store")
+}
+
+/// The newest manifest harmed at every stage of a life, in every way: all rows are there.
+#[test]
+fn the_newest_harmed() {
+    let (mut repaired, mut opened) = (0, 0);
+    for steps in 0..=8 {
+        for harm in Harm::EVERY {
+            let world = World::new(steps as u64);
+            let rows = lived_until(&world, steps);
+            let harmed = newest(&world);
+            world.harm(ObjectName::Manifest(harmed), harm);
+            let told = world.run("teller", |env| async move { tell(&env).await });
+            if !told.needed {
+                assert_eq!(harm, Harm::Removed, "{steps}");
+                is_conflict(world.try_run("mender", |env| async move { mend(&env).await }));
+                world.goes_on_with(&expected(rows));
+                opened += 1;
+                continue;
+            }
+            assert_eq!(told.seq_kept.get(), rows, "{harm:?} {steps}: {told:?}");
+            let done = world.run("mender", |env| async move { mend(&env).await });
+            assert!(done.tables_stay && done.manifests_void == 1);
+            assert!(done.manifest_id >= harmed, "{done:?}");
+            assert_eq!(done.aside.is_some(), harm != Harm::Removed);
+            world.goes_on_with(&expected(rows));
+            repaired += 1;
+        }
+    }
+    println!("{repaired} repaired, {opened} opened as they were");
+    assert!(repaired > 27 && opened > 0);
+}
+
+/// A missing manifest with later ones behind it: those say all, and a boundary makes them count.
+#[test]
+fn an_older_one_is_missing() {
+    let world = World::new(1);
+    let rows = lived_until(&world, 8);
+    world.harm(ObjectName::Manifest(ManifestId(newest(&world).get() - 2)), Harm::Removed);
+    assert!(!world.opens());
+    let done = world.run("mender", |env| async move { mend(&env).await });
+    assert!(done.done && done.manifests_void == 0 && done.damage.len() == 1, "{done:?}");
+    world.goes_on_with(&expected(rows));
+}
+
+/// Several of the newest, one of them missing, and an object of the log besides.
+#[test]
+fn more_than_one_is_harmed() {
+    let world = World::new(1);
+    lived(&world, 10);
+    let last = newest(&world);
+    world.harm(ObjectName::Manifest(last), Harm::Flipped);
+    world.harm(ObjectName::Manifest(ManifestId(last.get() - 1)), Harm::Removed);
+    let log = super::logs::log(&world);
+    world.harm(ObjectName::Wal(log[log.len() - 2].0), Harm::Emptied);
+    let kept = log[log.len() - 3].1.get();
+    let told = world.run("teller", |env| async move { tell(&env).await });
+    assert_eq!((told.manifests_void, told.seq_kept.get()), (2, kept), "{told:?}");
+    world.run("mender", |env| async move { mend(&env).await });
+    world.goes_on_with(&expected(kept));
+}
+
+/// Whoever holds the damaged one in memory, and commits first, has mended it.
+#[test]
+fn a_live_writer_mends_it_or_is_fenced() {
+    for seed in 1..=20 {
+        let world = World::new(seed);
+        let (living, env) = world.process("living");
+        let db = world.sim.block_on(living, async move {
+            let db = open(&env, true).await?;
+            for row in 0..4 {
+                put(&db, &key(row)).await?;
+            }
+            db.flush_memtable().await?;
+            Ok::<_, siltstone::Error>(db)
+        });
+        let db = db.expect("it ends").expect("a healthy store");
+        world.harm(ObjectName::Manifest(newest(&world)), Harm::Flipped);
+        let (done, told) = std::sync::mpsc::channel();
+        world.sim.spawn(living, "living", async move {
+            for row in 4..40 {
+                if put(&db, &key(row)).await.is_err() || db.flush_memtable().await.is_err() {
+                    break;
+                }
+                done.send(row).expect("somebody listens");
+            }
+            std::mem::forget(db);
+        });
+        let (process, env) = world.process("mender");
+        world.sim.spawn(process, "mender", async move {
+            env.clock.sleep(std::time::Duration::from_millis(seed * 7)).await;
+            if let Err(error) = mend(&env).await {
+                let kinds = [ErrorKind::Conflict, ErrorKind::Fenced];
+                assert!(kinds.contains(&error.kind()), "{error}");
+            }
+        });
+        world.sim.run_for(std::time::Duration::from_secs(60)).expect("time goes on");
+        let acknowledged = told.try_iter().last().map_or(4, |row| row + 1);
+        world.sim.kill(living);
+        let found = world.run("opener", |env| async move {
+            let db = open(&env, false).await?;
+            super::keys(&db).await
+        });
+        assert!(found.len() as u64 >= acknowledged, "{seed}: {found:?} of {acknowledged}");
+        assert_eq!(found, expected(found.len() as u64));
+    }
+}
+
+/// Tables that only the lost manifest named stay until somebody says so.
+#[test]
+fn tables_stay_until_told() {
+    let world = World::new(1);
+    lived_until(&world, 4);
+    world.harm(ObjectName::Manifest(newest(&world)), Harm::Flipped);
+    let tables = |world: &World| {
+        let names = world.objects().into_keys();
+        names.filter(|name| matches!(name, ObjectName::Compacted(_))).collect::<Vec<_>>()
+    };
+    let before = tables(&world);
+    world.run("mender", |env| async move { mend(&env).await });
+    world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+    assert!(before.iter().all(|name| tables(&world).contains(name)));
+    world.run("told", |env| async move { collect_after(&env, super::DEADLINE).await });
+    world.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+    assert!(!before.iter().all(|name| tables(&world).contains(name)));
+    world.goes_on_with(&expected(4));
+}
+
+/// Where no manifest is left above the boundary there is nothing to go on from.
+#[test]
+fn nothing_is_left() {
+    let world = World::new(1);
+    lived_until(&world, 0);
+    let all: Vec<ObjectName> = world.objects().into_keys().collect();
+    for name in all.into_iter().filter(|name| matches!(name, ObjectName::Manifest(_))) {
+        world.harm(name, Harm::Flipped);
+    }
+    let error = world.try_run("teller", |env| async move { tell(&env).await }).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains("put the newest one back"), "{error}");
+}
