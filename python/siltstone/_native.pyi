@@ -74,6 +74,7 @@ __all__ = [
     "check_group",
     "check_options",
     "clone",
+    "collect_after_repair",
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
@@ -95,6 +96,7 @@ __all__ = [
     "prefix_range",
     "promote",
     "refresh_checkpoint",
+    "repair",
     "restore",
     "run_compactor",
     "run_gc",
@@ -1284,6 +1286,10 @@ def delete_checkpoint(
 def restore(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...
+def repair(
+    url: str, store_options: dict[str, str | int | bool], dry_run: bool, take_over: bool
+) -> dict[str, Any]: ...
+def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...
 def versions(
     url: str, store_options: dict[str, str | int | bool]

@@ -13,20 +13,24 @@ from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_g
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.exporting import ExportReport, export, import_, promote
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
+from siltstone.repairing import Damage, RepairReport, collect_after_repair, repair
 
 __all__ = [
     "Checkpoint",
     "Collected",
     "Compaction",
+    "Damage",
     "ExportReport",
     "GcObject",
     "GcReport",
     "Merged",
     "Orphan",
     "Problem",
+    "RepairReport",
     "Report",
     "Stays",
     "Version",
+    "collect_after_repair",
     "compact",
     "create_checkpoint",
     "delete_checkpoint",
@@ -38,6 +42,7 @@ __all__ = [
     "probe",
     "promote",
     "refresh_checkpoint",
+    "repair",
     "restore",
     "run_compactor",
     "run_gc",

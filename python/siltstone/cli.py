@@ -32,6 +32,7 @@ from siltstone.cli_compaction import _options, _options_as, compact, run_compact
 from siltstone.cli_ending import destroy, restore, versions
 from siltstone.cli_export import export, import_, promote
 from siltstone.cli_parts import _as_json, _example, _pairs, _print_json, _print_table, _told
+from siltstone.cli_repair import repair
 from siltstone.cli_upkeep import gc, run_gc, verify
 
 ABSENT = 3
@@ -406,6 +407,7 @@ for _command in (
     clone,
     destroy,
     restore,
+    repair,
     versions,
     export,
     import_,

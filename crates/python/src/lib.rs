@@ -68,6 +68,7 @@ mod put;
 mod range;
 mod reached;
 mod reader;
+mod repair;
 mod scan;
 mod shared;
 mod shown;
@@ -124,6 +125,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
     module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;
     module.add_function(wrap_pyfunction!(export::promote, module)?)?;
+    module.add_function(wrap_pyfunction!(repair::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;
     module.add_function(wrap_pyfunction!(gc::gc, module)?)?;

@@ -10,7 +10,7 @@ use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, ObjectId, ObjectName,
-    PutOutcome, Result, SstId, TimelineId, WalId,
+    PutOutcome, Result, TimelineId, WalId,
 };
 use siltstone_manifest::protocol::WalSeen;
 use siltstone_manifest::{Checkpoint, KeptFence, Manifest, VoidManifests, codec};
@@ -103,7 +103,7 @@ async fn create(
 /// What listings show.
 struct There {
     manifests: BTreeSet<ManifestId>,
-    tables: HashSet<SstId>,
+    tables: HashSet<ObjectName>,
     log: BTreeSet<WalId>,
     wal_boundary: WalId,
     fences: Vec<KeptFence>,
@@ -119,10 +119,8 @@ impl There {
             wal_boundary: WalId::NONE,
             fences: Vec::new(),
         };
-        for one in objects.list(prefix::COMPACTED).await? {
-            if let ObjectName::Compacted(id) = one.name {
-                there.tables.insert(id);
-            }
+        for folder in [prefix::COMPACTED, prefix::INGEST] {
+            there.tables.extend(objects.list(folder).await?.into_iter().map(|one| one.name));
         }
         for one in objects.list(prefix::WAL).await? {
             match one.name {
@@ -152,7 +150,7 @@ impl There {
             Err(error) => return Err(error),
         };
         let mut own = pinned.tables().filter(|table| table.location == SstLocation::Own);
-        Ok(own.all(|table| self.tables.contains(&table.id)))
+        Ok(own.all(|table| self.tables.contains(&table.name())))
     }
 }
 

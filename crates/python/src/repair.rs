@@ -1,0 +1,56 @@
+//! Making a database that does not open openable again.
+
+use crate::checkpoint::place;
+use crate::options::options;
+use crate::wait::wait;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use siltstone::repair::{RepairOptions, RepairReport, collect_after};
+
+/// Tells what bars opening, and goes on without it unless that is a dry run.
+#[pyfunction]
+pub(crate) fn repair<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    dry_run: bool,
+    take_over: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (process, env, _) = place(py, url, store_options)?;
+    let options = options(&PyDict::new(py))?;
+    let how = RepairOptions { dry_run, take_over };
+    report(py, &wait(py, process, siltstone::repair::repair(&env, how, &options))?)
+}
+
+/// Lets the collector take what a repair let it leave alone.
+#[pyfunction]
+pub(crate) fn collect_after_repair(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<()> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    wait(py, process, collect_after(&env, deadline))
+}
+
+fn report<'py>(py: Python<'py>, found: &RepairReport) -> PyResult<Bound<'py, PyDict>> {
+    let damage = found.damage.iter().map(|one| (one.object.to_string(), one.what.as_str()));
+    let dropped = found.checkpoints_dropped.iter().map(ToString::to_string);
+    let fields = PyDict::new(py);
+    fields.set_item("database", found.database.to_string())?;
+    fields.set_item("needed", found.needed)?;
+    fields.set_item("done", found.done)?;
+    fields.set_item("damage", PyList::new(py, damage)?)?;
+    fields.set_item("manifest_id", found.manifest_id.get())?;
+    fields.set_item("manifests_void", found.manifests_void)?;
+    fields.set_item("seq_kept", found.seq_kept.get())?;
+    fields.set_item("seq_lost", (!found.seq_lost.is_none()).then(|| found.seq_lost.get()))?;
+    fields.set_item("rows_lost", found.rows_lost)?;
+    fields.set_item("objects_cut_off", found.objects_cut_off)?;
+    fields.set_item("bytes_cut_off", found.bytes_cut_off)?;
+    fields.set_item("objects_unknown", found.objects_unknown)?;
+    fields.set_item("checkpoints_dropped", PyTuple::new(py, dropped.collect::<Vec<_>>())?)?;
+    fields.set_item("tables_stay", found.tables_stay)?;
+    fields.set_item("aside", found.aside.as_deref())?;
+    Ok(fields)
+}

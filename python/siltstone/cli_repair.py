@@ -1,0 +1,100 @@
+"""The command that makes a database openable again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+import siltstone
+from siltstone.cli_parts import Place, _as_json, _example, _print_json, _print_table
+
+
+@click.command(
+    epilog=_example("example.db repair", "example.db repair --yes", "example.db repair --collect"),
+)
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can answer.")
+@click.option("--take-over", is_flag=True, help="End a writer that is alive.")
+@click.option(
+    "--collect",
+    is_flag=True,
+    help="Nothing else: let collectors take tables again that nobody names since a repair.",
+)
+@_as_json
+@click.pass_obj
+def repair(session: Place, yes: bool, take_over: bool, collect: bool, as_json: bool) -> None:
+    """Makes a database that does not open openable again, without what is damaged.
+
+    Tells what bars opening it and what would be lost, and then asks. A damaged object of the log
+    cuts the log off there; damaged newest manifests are passed over. Copies of all that go below
+    damaged/ first, and nothing is deleted. Put damaged objects back from a backup where you can:
+    that loses nothing. Without --yes, where nobody can answer, it only tells; the status is 1 then
+    where something bars opening.
+    """
+    place, options = session.url, session.store_options
+    if collect:
+        siltstone.admin.collect_after_repair(place, store_options=options)
+        if as_json:
+            _print_json({"collects": place})
+        return
+    told = siltstone.admin.repair(place, store_options=options)
+    asks = told.needed and not yes and _answers()
+    if not as_json or asks:
+        _tell(told, asks)
+    acts = told.needed and (yes or (asks and click.confirm("Go on without it?", err=True)))
+    if acts:
+        told = siltstone.admin.repair(
+            place, dry_run=False, take_over=take_over, store_options=options
+        )
+    if as_json:
+        _print_json(told.to_dict())
+    elif acts:
+        _tell(told, False)
+    if told.needed and not told.done:
+        click.echo("Nothing was changed; --yes goes on without what is damaged.", err=True)
+        sys.exit(1)
+
+
+def _answers() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def _tell(report: siltstone.admin.RepairReport, err: bool) -> None:
+    if err:
+        for name, value in _rows(report):
+            click.echo(f"{name}\t{value}", err=True)
+    else:
+        _print_table("repair", _rows(report))
+
+
+def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:
+    if not report.needed:
+        yield "nothing to repair", "nothing bars opening it"
+        return
+    for one in report.damage:
+        yield one.object, one.what
+    yield "done" if report.done else "would be done", _what_is_done(report)
+    yield "kept up to sequence number", report.seq_kept
+    if report.seq_lost is not None:
+        yield "lost up to sequence number, at least", report.seq_lost
+    yield "operations lost", report.rows_lost
+    if report.objects_unknown:
+        yield "objects with rows that nobody can count", report.objects_unknown
+    if report.checkpoints_dropped:
+        yield "checkpoints dropped", " ".join(map(str, report.checkpoints_dropped))
+    if report.aside:
+        yield "copies", report.aside
+    if report.tables_stay:
+        yield "tables that nobody names", "stay until repair --collect"
+
+
+def _what_is_done(report: siltstone.admin.RepairReport) -> str:
+    parts = []
+    if report.manifests_void:
+        parts.append(f"{report.manifests_void} manifests are passed over")
+    if report.objects_cut_off or report.objects_unknown:
+        parts.append(f"the log is cut off before {report.objects_cut_off} objects")
+    return " and ".join(parts) or "older manifests count no more"

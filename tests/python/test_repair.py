@@ -1,0 +1,170 @@
+"""Databases that do not open, and what a repair leaves of them."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import uuid
+
+import pytest
+from click.testing import CliRunner
+
+import siltstone
+from siltstone.cli import main
+
+admin = siltstone.admin
+
+# Writes five rows, an object of the log each, and dies.
+DIES = """
+import os, sys, siltstone
+db = siltstone.open(sys.argv[1])
+for row in range(5):
+    db.put(b"row%d" % row, b"value").wait()
+os._exit(0)
+"""
+
+
+@pytest.fixture
+def place(url: str) -> str:
+    """A folder whose writer died with five rows in the log alone."""
+    subprocess.run([sys.executable, "-c", DIES, url], check=True)
+    return url
+
+
+def log(place: str) -> list[pathlib.Path]:
+    """Objects of the log, the fence first."""
+    return sorted(pathlib.Path(place, "wal").glob("*.sst"))
+
+
+def flip(path: pathlib.Path) -> None:
+    """One bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def rows(place: str) -> list[bytes]:
+    with siltstone.open(place, create=False) as db:
+        return list(db)
+
+
+def test_what_opens_is_refused(place: str) -> None:
+    told = admin.repair(place)
+    assert not told.needed
+    assert not told.damage
+    assert repr(told).startswith("<siltstone.admin.RepairReport nothing to repair")
+    with pytest.raises(siltstone.Conflict, match="nothing to repair"):
+        admin.repair(place, dry_run=False)
+    assert len(rows(place)) == 5
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_the_log_is_cut_off(place: str, at: int) -> None:
+    flip(log(place)[1 + at])
+    with pytest.raises(siltstone.Corruption):
+        siltstone.open(place)
+    told = admin.repair(place)
+    assert told.needed
+    assert not told.done
+    assert told.aside is None
+    assert (told.seq_kept, told.rows_lost, told.objects_unknown) == (at, 4 - at, 1)
+    assert told.damage[0].object.startswith("wal/")
+    done = admin.repair(place, dry_run=False)
+    assert done.done
+    assert done.seq_kept == at
+    copies = sorted(pathlib.Path(place, done.aside).iterdir())
+    cut_off = log(place)[1 + at : 1 + at + len(copies)]
+    assert [copy.read_bytes() for copy in copies] == [one.read_bytes() for one in cut_off]
+    assert rows(place) == [b"row%d" % row for row in range(at)]
+    assert admin.verify(place).ok
+    admin.gc(place, min_age=0)
+    assert admin.verify(place).ok
+    assert pathlib.Path(place, done.aside).is_dir()
+
+
+def test_the_newest_manifest(place: str) -> None:
+    newest = max(pathlib.Path(place, "manifest").glob("*.manifest"))
+    newest.write_bytes(newest.read_bytes()[:40])
+    with pytest.raises(siltstone.Corruption):
+        siltstone.open(place)
+    done = admin.repair(place, dry_run=False)
+    assert done.manifests_void == 1
+    assert done.tables_stay
+    assert newest.name in {copy.name for copy in pathlib.Path(place, done.aside).iterdir()}
+    assert len(rows(place)) == 5
+    assert admin.verify(place).ok
+    admin.collect_after_repair(place)
+    admin.collect_after_repair(place)
+    assert admin.verify(place).ok
+
+
+def test_a_live_writer_is_told_and_fenced(url: str) -> None:
+    db = siltstone.open(url)
+    for row in range(3):
+        db.put(b"row%d" % row, b"value").wait()
+    flip(log(url)[2])
+    assert admin.repair(url).needed
+    with pytest.raises(siltstone.Conflict, match="open for writing"):
+        admin.repair(url, dry_run=False)
+    admin.repair(url, dry_run=False, take_over=True)
+    with pytest.raises((siltstone.Fenced, siltstone.Closed)):
+        db.put(b"undead", b"value").wait()
+    assert rows(url) == [b"row0"]
+
+
+def test_a_destroyed_place_leaves_no_copies(place: str) -> None:
+    flip(log(place)[3])
+    done = admin.repair(place, dry_run=False)
+    siltstone.destroy(place)
+    assert not list(pathlib.Path(place, done.aside).glob("*"))
+
+
+def test_nothing_there(url: str) -> None:
+    with pytest.raises(siltstone.NotFound):
+        admin.repair(url)
+
+
+def run(*arguments: str, **how):
+    return CliRunner().invoke(main, list(arguments), **how)
+
+
+def test_the_command_tells_and_acts_when_told(place: str) -> None:
+    flip(log(place)[3])
+    told = run("--path", place, "repair")
+    assert told.exit_code == 1
+    assert "kept up to sequence number\t2" in told.output
+    assert "--yes" in told.output
+    as_json = json.loads(run("--path", place, "repair", "--json").stdout)
+    assert as_json["needed"]
+    assert not as_json["done"]
+    done = run("--path", place, "repair", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "copies\tdamaged/" in done.output
+    assert rows(place) == [b"row0", b"row1"]
+    again = run("--path", place, "repair", "--yes", "--json")
+    assert again.exit_code == 0
+    assert not json.loads(again.stdout)["needed"]
+
+
+def test_the_command_asks_on_a_terminal(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flip(log(place)[3])
+    monkeypatch.setattr("siltstone.cli_repair._answers", lambda: True)
+    assert run("--path", place, "repair", input="n\n").exit_code == 1
+    done = run("--path", place, "repair", input="y\n")
+    assert done.exit_code == 0, done.output
+    assert rows(place) == [b"row0", b"row1"]
+
+
+def test_the_command_lets_tables_go(place: str) -> None:
+    assert run("--path", place, "repair", "--collect").exit_code == 0
+    assert json.loads(run("--path", place, "repair", "--collect", "--json").stdout)
+
+
+def test_reports_are_plain(place: str) -> None:
+    flip(log(place)[2])
+    plain = admin.repair(place).to_dict()
+    assert json.loads(json.dumps(plain, default=str))["damage"][0]["object"].startswith("wal/")
+    assert uuid.UUID(plain["database"]) or plain["database"]
+    assert "wal/" in admin.repair(place)._repr_html_()
