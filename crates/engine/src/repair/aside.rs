@@ -1,7 +1,7 @@
 //! Copies of what a repair passes over, byte for byte, under a name of this repair that no
 //! collector looks at. Only the end of the database deletes them.
 
-use super::chain::Chain;
+use super::chain::ManifestChain;
 use super::log::Log;
 use crate::io::store::PutAnswer;
 use crate::io::store::retry::limit_of;
@@ -14,7 +14,7 @@ use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result};
 pub(super) async fn copy(
     objects: &Objects,
     repair: JobId,
-    chain: &Chain,
+    chain: &ManifestChain,
     log: &Log,
 ) -> Result<Option<String>> {
     let manifests = chain

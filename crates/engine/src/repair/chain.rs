@@ -20,7 +20,7 @@ pub(super) enum Remedy {
 }
 
 /// The manifests.
-pub(super) struct Chain {
+pub(super) struct ManifestChain {
     /// The newest that can be read.
     pub(super) base: Arc<Manifest>,
     pub(super) remedy: Remedy,
@@ -31,7 +31,7 @@ pub(super) struct Chain {
     pub(super) listed: Vec<ManifestId>,
 }
 
-impl Chain {
+impl ManifestChain {
     /// The log says that a newer manifest was there.
     pub(super) fn lost_newest(&mut self, base: Arc<Manifest>) {
         let name = ObjectName::Manifest(base.next_id());
@@ -45,12 +45,12 @@ impl Chain {
 /// # Errors
 /// NotFound without a database; Corruption where no manifest is left to go on from; Unsupported for
 /// one of a newer version; those of the store.
-pub(super) async fn inspect(objects: &Objects) -> Result<Chain> {
+pub(super) async fn inspect(objects: &Objects) -> Result<ManifestChain> {
     let trouble = match look(objects, None).await {
         Ok(Some(base)) => {
             let (listed, _) = objects.manifests_listed().await?;
             let (damage, unreadable) = (Vec::new(), Vec::new());
-            return Ok(Chain { base, remedy: Remedy::None, damage, unreadable, listed });
+            return Ok(ManifestChain { base, remedy: Remedy::None, damage, unreadable, listed });
         }
         Ok(None) => return Err(no_database(&objects.env)),
         Err(error) if error.kind() == ErrorKind::Corruption => error,
@@ -90,7 +90,7 @@ pub(super) async fn inspect(objects: &Objects) -> Result<Chain> {
         unreadable.retain(|id| *id > base.id);
         Remedy::Void(last)
     };
-    Ok(Chain { base, remedy, damage, unreadable, listed })
+    Ok(ManifestChain { base, remedy, damage, unreadable, listed })
 }
 
 /// The first number above the boundary that is not there.

@@ -1,6 +1,6 @@
 //! The log, read as an opening would: how far it can be kept, and what stands behind that.
 
-use super::chain::{Chain, Remedy};
+use super::chain::{ManifestChain, Remedy};
 use super::report::Damage;
 use crate::manifests::objects::{Objects, seen};
 use crate::wal::replay::insert_rows;
@@ -49,8 +49,8 @@ impl Log {
 
 /// # Errors
 /// Unsupported for what a newer version wrote; those of the store.
-pub(super) async fn inspect(objects: &Objects, chain: &Chain) -> Result<Log> {
-    let mut walk = Walk {
+pub(super) async fn inspect(objects: &Objects, chain: &ManifestChain) -> Result<Log> {
+    let mut walk = LogWalk {
         objects,
         state: &chain.base,
         is_void: matches!(chain.remedy, Remedy::Void(_)),
@@ -75,7 +75,7 @@ enum Step {
     Cut(Damage),
 }
 
-struct Walk<'a> {
+struct LogWalk<'a> {
     objects: &'a Objects,
     state: &'a Manifest,
     /// Whether newer manifests are lost: the log may have been freed behind them.
@@ -83,7 +83,7 @@ struct Walk<'a> {
     log: Log,
 }
 
-impl Walk<'_> {
+impl LogWalk<'_> {
     async fn step(&mut self, at: WalId) -> Result<Step> {
         let name = ObjectName::Wal(at);
         let object = match self.objects.wal(at).await {

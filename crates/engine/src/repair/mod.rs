@@ -23,7 +23,7 @@ use crate::manifests::gate;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use chain::{Chain, Remedy};
+use chain::{ManifestChain, Remedy};
 use log::Log;
 use siltstone_base::{Error, ErrorKind, JobId, Result};
 use siltstone_manifest::Edit;
@@ -87,7 +87,7 @@ pub async fn repair(env: &Env, how: RepairOptions, options: &Options) -> Result<
 }
 
 /// What bars opening, if anything does.
-async fn inspect(objects: &Objects) -> Result<(Chain, Log)> {
+async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
     let mut chain = chain::inspect(objects).await?;
     check_lives(&chain.base)?;
     gate::check_changes(&chain.base)?;

@@ -1,6 +1,6 @@
 //! What a repair tells.
 
-use super::chain::{Chain, Remedy};
+use super::chain::{ManifestChain, Remedy};
 use super::log::Log;
 use siltstone_base::{CheckpointId, DatabaseId, ManifestId, ObjectName, Seq};
 use siltstone_manifest::VoidManifests;
@@ -57,7 +57,7 @@ pub struct RepairReport {
     pub aside: Option<String>,
 }
 
-pub(super) fn of(chain: &Chain, log: &Log) -> RepairReport {
+pub(super) fn of(chain: &ManifestChain, log: &Log) -> RepairReport {
     let mut report = RepairReport {
         database: chain.base.database,
         damage: chain.damage.clone(),

@@ -1,6 +1,6 @@
 //! Going on from an older manifest (rule Y3).
 
-use super::chain::Chain;
+use super::chain::ManifestChain;
 use super::log::Log;
 use crate::manifests::conditional_create::Creating;
 use crate::manifests::objects::{Objects, seen};
@@ -27,7 +27,7 @@ const LONGEST_FENCE: u64 = 512;
 /// Conflict where somebody else committed meanwhile; those of the store.
 pub(super) async fn go_on(
     objects: &Objects,
-    chain: &Chain,
+    chain: &ManifestChain,
     log: &Log,
     last: ManifestId,
 ) -> Result<(Arc<Manifest>, Vec<CheckpointId>)> {
@@ -110,7 +110,7 @@ struct There {
 }
 
 impl There {
-    async fn list(objects: &Objects, chain: &Chain) -> Result<There> {
+    async fn list(objects: &Objects, chain: &ManifestChain) -> Result<There> {
         let listed = chain.listed.iter().copied();
         let mut there = There {
             manifests: listed.filter(|id| !chain.unreadable.contains(id)).collect(),

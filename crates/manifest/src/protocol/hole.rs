@@ -150,7 +150,8 @@ impl From<Hole> for Error {
         let error = Error::corruption(
             "a WAL object that was committed is missing: something other than Siltstone deleted \
              it; put it back, from the store's older versions or a backup, and try again \
-             (`siltstone verify` names all that is missing), or go on without it (`siltstone repair`)",
+             (`siltstone verify` names all that is missing), or go on without it (`siltstone \
+             repair`)",
         )
         .with("object", ObjectName::Wal(hole.id));
         match hole.witness {
