@@ -14,6 +14,7 @@
 //! | `configs`, `drops` | what is explored; each rule left out in turn |
 //! | `remaking` | a world of its own: a database is destroyed, and another one made in its place |
 //! | `restoring` | likewise: a checkpoint becomes the current state again |
+//! | `repairing` | likewise: what bars opening is passed over |
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -36,6 +37,7 @@ mod model;
 mod pinner;
 mod reader;
 mod remaking;
+mod repairing;
 mod restoring;
 mod search;
 mod shared;
@@ -134,6 +136,7 @@ fn every_rule_is_among_those_that_are_dropped() {
     let mut dropped: Vec<Rule> = drops::all().iter().map(|drop| drop.rule).collect();
     dropped.extend(remaking::DROPPED);
     dropped.extend(restoring::DROPPED);
+    dropped.extend(repairing::DROPPED);
     // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on
     // what no table shows.
     dropped.push(Rule::RestoreVoidsPlans);

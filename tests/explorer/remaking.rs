@@ -171,7 +171,9 @@ impl Place {
     fn step_open(&mut self, open: &mut OpenWriter) -> bool {
         match open.action() {
             OpenAction::Request(request) => open.on_answer(self.serve(request)),
-            OpenAction::ReadWal(id) => open.on_wal(self.read_wal(id, OLD)),
+            OpenAction::ReadWal(id) | OpenAction::ReadCutOff(id) => {
+                open.on_wal(self.read_wal(id, OLD));
+            }
             OpenAction::ListWal(id) => open.on_wal_listing(&self.list_wal(id)),
             OpenAction::CreateFence(fence) => {
                 let outcome = self.create_wal(fence.id, OLD, fence_object(fence));

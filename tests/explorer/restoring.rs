@@ -148,7 +148,7 @@ impl Room {
     fn step_open(&mut self, open: &mut OpenWriter) -> bool {
         match open.action() {
             OpenAction::Request(request) => open.on_answer(self.serve(request)),
-            OpenAction::ReadWal(id) => open.on_wal(self.seen(id)),
+            OpenAction::ReadWal(id) | OpenAction::ReadCutOff(id) => open.on_wal(self.seen(id)),
             OpenAction::ListWal(id) => open.on_wal_listing(&self.list_wal(id)),
             OpenAction::CreateFence(fence) => {
                 let outcome = self.create(fence.id, fence_object(fence), None);

@@ -32,7 +32,7 @@ impl Writer {
                     on(next, me, |writer, world| writer.on_open_answer(world, answer));
                 });
             }
-            OpenAction::ReadWal(id) => {
+            OpenAction::ReadWal(id) | OpenAction::ReadCutOff(id) => {
                 let (what, record) = world.store.wal(id);
                 world.then(out, Step::of(me, ROLE, What::ReadsWal(id, what)), |next| {
                     on(next, me, |writer, world| writer.on_walked(world, id, what, record));
