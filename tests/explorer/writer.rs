@@ -152,6 +152,7 @@ impl Writer {
             },
             checkpoint: Some(reading::first_checkpoint(me)),
             merge_operator: None,
+            cut: None,
         };
         let machine = OpenWriter::new(options, newest, world.rules);
         world.then(out, Step::of(me, ROLE, What::Starts), |next| {
