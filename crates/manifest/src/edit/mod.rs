@@ -281,7 +281,6 @@ impl Edit {
             Edit::RemoveCheckpoint { .. }
             | Edit::RevokeExpired { .. }
             | Edit::CloseClean { .. }
-            | Edit::Clone(CloneEdit::Detach { .. })
             | Edit::Pin(PinEdit::Release { .. })
             | Edit::Destroy(_) => true,
             Edit::UpdateCheckpoints(update) => update.is_clean_up(),

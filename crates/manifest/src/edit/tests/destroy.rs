@@ -65,6 +65,27 @@ fn a_hard_one_names_who_needs_it() {
     }
 }
 
+/// D3: what nobody pins takes no edit any more: a clone's collector that was about to detach finds
+/// that it is over, or whoever removes takes its commit for a sign that somebody else has finished.
+#[test]
+fn a_late_detach_does_not_fit_the_last_manifest() {
+    let entry = crate::state::Ancestor {
+        number: 3,
+        database: DatabaseId(9),
+        location: "memory://parent".to_owned(),
+        checkpoint: CheckpointId(77),
+    };
+    let ancestors = vec![entry];
+    let base = Manifest { checkpoints: Vec::new(), ancestors, last_ancestor: 3, ..manifest() };
+    let detach = Edit::Clone(CloneEdit::Detach { number: 3 });
+    assert!(detach.apply(&base).is_ok());
+    for soft in [false, true] {
+        let ended = apply(destroy(soft), &base).unwrap();
+        assert_eq!(ended.ancestors, base.ancestors, "whoever removes goes by them");
+        assert_eq!(detach.apply(&ended), Err(Conflict::Destroyed.into()));
+    }
+}
+
 /// D2: it waits for all of them; what is left then is what a hard one asks for.
 #[test]
 fn a_soft_one_keeps_what_is_pinned() {
