@@ -260,12 +260,14 @@ async fn through_halves(bank: &Bank, rng: &mut Rng) -> Result<()> {
     let whole = at(&parent, made.id).await?;
     let cut = books::account(rng.below(books::ACCOUNTS));
     let (mut halves, mut places) = (Pairs::new(), Vec::new());
-    for (start, end) in [(None, Some(cut.clone())), (Some(cut), None)] {
+    let rewrites = [rng.chance(500), true];
+    let parts = [(None, Some(cut.clone())), (Some(cut), None)];
+    for ((start, end), rewrite) in parts.into_iter().zip(rewrites) {
         let env = bank.env("half", &format!("half{}", bank.number()));
         let part = CloneParent { checkpoint: Some(made.id.into()), start, end, ..of(&parent) };
         admin::clone(&env, &[part], &options()).await?;
         let rows = shown(&env).await?;
-        if rng.chance(500) {
+        if rewrite {
             rewritten(&env).await?;
             books.same("compacted half", &rows, &shown(&env).await?);
         }

@@ -24,7 +24,9 @@ const EACH: u64 = 10;
 struct Shared {
     histories: Vec<History>,
     next: AtomicU64,
-    /// Whether the first writer is being taken over from.
+    /// Whether the first writer is at work.
+    opened: AtomicBool,
+    /// Whether it is being taken over from.
     taken_over: AtomicBool,
 }
 
@@ -130,6 +132,7 @@ fn run(seed: u64) -> Vec<History> {
     let shared = Arc::new(Shared {
         histories: (0..KEYS).map(|_| History::default()).collect(),
         next: AtomicU64::new(1),
+        opened: AtomicBool::new(false),
         taken_over: AtomicBool::new(false),
     });
     let writer = |first: bool, mut rng: Rng| {
@@ -138,6 +141,7 @@ fn run(seed: u64) -> Vec<History> {
         let (shared, tasks) = (Arc::clone(&shared), (*sim).clone());
         let work = async move {
             let db = open(&env).await?;
+            shared.opened.store(true, Ordering::Relaxed);
             let (all, over) = (Arc::new(AtomicU64::new(TASKS)), env.clone());
             for _ in 0..TASKS {
                 let (env, ended) = (env.clone(), Arc::clone(&all));
@@ -156,7 +160,10 @@ fn run(seed: u64) -> Vec<History> {
     };
     let (process, first) = writer(true, rng.split());
     sim.spawn(process, "first", async move { drop(first.await) });
-    sim.run_for(Duration::from_millis(50 + rng.below(1500))).expect("time goes on");
+    while !shared.opened.load(Ordering::Relaxed) {
+        sim.run_for(Duration::from_millis(1)).expect("time goes on");
+    }
+    sim.run_for(Duration::from_millis(rng.below(1500))).expect("time goes on");
     if rng.chance(200) {
         sim.kill(process);
     }
