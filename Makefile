@@ -244,7 +244,7 @@ fuzz: tools ## Hostile bytes by libFuzzer, FUZZ_SECONDS=n for each target
 
 .PHONY: soak
 soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every state and bit, KILLS=n kills, 10 million calls
-	SEEDS=2000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
+	SEEDS=2000 FAMILIES=1000 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
 	BANKS=400 $(CARGO) test --release --locked -p siltstone-tests --test bank -- --nocapture
 	LINEAR_SEEDS=4000 LINEAR_KEYS=40000 $(CARGO) test --release --locked -p siltstone-tests \
 		--test linear -- --nocapture
@@ -252,7 +252,8 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every s
 	EXPLORE=full $(CARGO) test --release --locked -p siltstone-tests --test explorer -- --nocapture
 	SILTSTONE_KILLS=$(KILLS) $(BIN)/python -m pytest -s tests/python/test_kill_all.py
 	SILTSTONE_KILLS=200 $(BIN)/python -m pytest tests/python/test_kill.py \
-		tests/python/test_kill_compactor.py tests/python/test_gc.py
+		tests/python/test_kill_compactor.py tests/python/test_kill_clones.py \
+		tests/python/test_gc.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 .PHONY: bench

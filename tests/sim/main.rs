@@ -19,6 +19,7 @@ mod actors;
 mod backlog;
 mod compactors;
 mod edges;
+mod families;
 mod holes;
 mod oracle;
 mod remade;

@@ -1,0 +1,104 @@
+//! Who makes clones, and who collects them.
+
+use super::*;
+
+/// Makes clones of what there is, in new places; each gets an owner, and who looks after it.
+pub(super) async fn cloner(family: Arc<Family>, mut rng: Rng) {
+    while !family.stopped() {
+        family.pause(&mut rng, 1500).await;
+        let mut dice = rng.split();
+        let places: Vec<String> = family.books.lock().places.keys().cloned().collect();
+        if places.len() >= PLACES || !family.takes(Action::Clone, &mut dice, 800) {
+            continue;
+        }
+        let source = places[dice.below(places.len() as u64) as usize].clone();
+        let place = format!("place{}", family.number());
+        let (line, acknowledged, turns) = family.line(&source);
+        let Some(rows) = clones(&family, &source, &place, &mut dice).await else { continue };
+        let (now, _, turned) = family.line(&source);
+        let n = counted(&rows);
+        family.did(Action::Clone);
+        let line = [&line, &now].into_iter().find(|line| shows(line, n) == rows);
+        match line {
+            Some(line) if turned > turns || n >= acknowledged => {
+                family.turns(&place, line.clone(), n);
+                tended(&family, &place, &mut rng);
+            }
+            // Between two turns it may be on a line that nobody wrote down.
+            None if turned > turns => {}
+            _ => {
+                let text =
+                    format!("{place} of {source}, {acknowledged} acknowledged: {}", text(&rows));
+                family.violation(text);
+            }
+        }
+    }
+}
+
+/// Makes one clone, by as many makers as it takes; what it shows then. `None` where the source was
+/// ended meanwhile: what was begun is ended too.
+pub(super) async fn clones(
+    family: &Arc<Family>,
+    source: &str,
+    place: &str,
+    rng: &mut Rng,
+) -> Option<Rows> {
+    let tries = family.tries(source);
+    loop {
+        let (process, env) = family.process("maker", place);
+        let parent = family.places.bucket(&family.sim, source, FaultPlan::none()).store(process);
+        let parent = Env { store: parent, ..env.clone() };
+        let parent = CloneParent { env: parent, checkpoint: None, start: None, end: None };
+        let (options, here) = (family.options.clone(), env.clone());
+        let made = family.within(process, async move {
+            admin::clone(&here, &[parent], &options).await?;
+            read(&here, &options).await
+        });
+        let kills = family.takes(Action::KillMaker, rng, 500);
+        let patience = family.sim.sleep(Duration::from_millis(rng.below(800)));
+        let made = match futures::future::select(std::pin::pin!(made), patience).await {
+            futures::future::Either::Left((made, _)) => made,
+            futures::future::Either::Right(_) if kills => {
+                family.sim.kill(process);
+                family.did(Action::KillMaker);
+                continue;
+            }
+            futures::future::Either::Right((_, made)) => made.await,
+        };
+        match made {
+            Some(Ok(rows)) => return Some(rows),
+            Some(Err(error)) if !error.kind().is_transient() => {
+                let is_made = !family.line(source).0.is_empty();
+                let stood = tries.is_multiple_of(2) && family.tries(source) == tries;
+                if stood && is_made {
+                    family.violation(format!("{place}, a clone of {source}: {error:?}"));
+                }
+                let (process, env) = family.process("destroyer", place);
+                let ends = async move { siltstone::destroy(&env, false, DEADLINE).await };
+                drop(family.within(process, ends).await);
+                return None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Who collects a place, with no grace, and who owns it.
+pub(super) fn tended(family: &Arc<Family>, place: &str, rng: &mut Rng) {
+    family.start(owner(Arc::clone(family), place.to_owned(), rng.split()));
+    for _ in 0..2 {
+        let (process, env) = family.process("collector", place);
+        let (family, place, mut rng) = (Arc::clone(family), place.to_owned(), rng.split());
+        let shared = Arc::clone(&family);
+        shared.sim.spawn(process, "collector", async move {
+            while !family.stopped() {
+                family.pause(&mut rng, 400).await;
+                if let Err(error) = gc::round(&env).await
+                    && matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Internal)
+                {
+                    family.violation(format!("a collector of {place}: {error:?}"));
+                }
+            }
+        });
+    }
+}
