@@ -10,6 +10,8 @@
 //! | `readers` | checkpoints and outages of readers |
 //! | `compactor` | jobs, claims, workers, takeovers |
 //! | `rows` | which versions survive, which are seen |
+//! | `transacting` | transactions, conditions, calls that are dropped |
+//! | `clones` | pins, parts of databases, caches |
 //! | `place` | a store and processes |
 
 #![allow(
@@ -22,10 +24,12 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod clones;
 mod collector;
 mod compactor;
 mod place;
 mod readers;
 mod rows;
 mod slots;
+mod transacting;
 mod writers;

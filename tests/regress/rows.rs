@@ -6,6 +6,8 @@ use siltstone::{
     built_in_operator,
 };
 use siltstone_tests::sim::ProcessId;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A database in one process, written and compacted by hand.
@@ -235,6 +237,54 @@ fn peer_33_an_operand_outlives_what_it_stands_on() {
     store.flush();
     store.compact();
     assert_eq!(store.get("k").as_deref(), Some("+"));
+}
+
+/// A peer's 34: who reads only what is durable goes on seeing the older version while the newer one
+/// is flushed, for as long as that takes; and a snapshot of then does so for good.
+#[test]
+fn peer_34_a_flush_keeps_what_durable_reads_need() {
+    let store = Store::new(Options {
+        read_durable_only: true,
+        embedded_compactor: false,
+        embedded_gc: false,
+        ..options()
+    });
+    store.put("k", "1", None);
+    let db = store.db.clone();
+    store.run(async move { db.flush().await });
+    store.put("k", "2", None);
+    let snapshot = store.db.snapshot().expect("open");
+    // The log cannot be written, and so neither can the table.
+    store.place.bucket.break_for(Duration::from_secs(1));
+    let (db, flushed) = (store.db.clone(), Arc::new(AtomicBool::new(false)));
+    let done = Arc::clone(&flushed);
+    store.place.sim.spawn(store.process, "flush", async move {
+        db.flush_memtable().await.expect("the store comes back");
+        done.store(true, Ordering::Relaxed);
+    });
+    for _ in 0..19 {
+        store.place.sim.run_for(Duration::from_millis(50)).expect("time goes on");
+        store.sees(Some("1"), "while the newer one cannot become durable");
+    }
+    let mut seen = 0;
+    while !flushed.load(Ordering::Relaxed) {
+        store.place.sim.run_for(Duration::from_millis(1)).expect("time goes on");
+        let now: u32 = store.get("k").expect("one of both").parse().expect("a number");
+        assert!(now >= seen, "{now} after {seen}");
+        seen = now;
+    }
+    store.sees(Some("2"), "flushed");
+    for told in ["flushed", "beside a third", "compacted"] {
+        assert_eq!(store.get_at(&snapshot, "k").as_deref(), Some("1"), "a snapshot, {told}");
+        match told {
+            "flushed" => {
+                store.put("k", "3", None);
+                store.flush();
+            }
+            _ => store.compact(),
+        }
+    }
+    assert_eq!(store.get_at(&snapshot, "k").as_deref(), Some("1"), "a snapshot, in the end");
 }
 
 /// A peer's 35: who reads only what is durable sees nothing else, by whatever call.

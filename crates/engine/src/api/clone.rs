@@ -277,6 +277,8 @@ impl CloneMaker<'_> {
             commit_time: log.commit_time,
             keys: (self.parent.start.as_deref(), self.parent.end.as_deref()),
         };
+        #[cfg(mutation = "part_uncut")]
+        let source = CloneSource { keys: (None, None), ..source };
         let tables = compose(&[source])?;
         let fill = CloneEdit::Fill {
             pins: pins(state),
@@ -297,7 +299,9 @@ impl CloneMaker<'_> {
 
     /// Steps 4 and 5: every pin endless, then the end.
     async fn hold_and_finish(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
-        for entry in entries(state) {
+        // The first of them is the parent itself.
+        let forgotten = usize::from(cfg!(mutation = "source_unheld"));
+        for entry in entries(state).iter().skip(forgotten) {
             let there = self.objects_of(&entry.location)?;
             let newest = owned(&there, entry).await?;
             let hold = PinEdit::Hold { pin: entry.checkpoint, clone: state.database };

@@ -130,7 +130,7 @@ impl Reader {
             env: env.clone(),
             requests,
             asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
-            cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+            cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
             ancestors: Ancestors::default(),
             operator: brought(how.merge_operator),
             latest: AtomicU64::default(),

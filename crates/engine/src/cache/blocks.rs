@@ -39,6 +39,18 @@ impl BlockCache {
         }
     }
 
+    /// That of one handle, and of nobody else: names of tables are of one database.
+    pub(crate) fn of_handle(bytes: usize, block_bytes: usize) -> Arc<BlockCache> {
+        #[cfg(mutation = "one_cache")]
+        {
+            static EVERYBODYS: std::sync::OnceLock<Arc<BlockCache>> = std::sync::OnceLock::new();
+            let make = || Arc::new(BlockCache::new(bytes, block_bytes));
+            Arc::clone(EVERYBODYS.get_or_init(make))
+        }
+        #[cfg(not(mutation = "one_cache"))]
+        Arc::new(BlockCache::new(bytes, block_bytes))
+    }
+
     /// A block of an open table.
     pub(crate) fn get(&self, table: &OpenTable, block: u32) -> Option<Arc<Block>> {
         let found = table.slots.look().block(block);

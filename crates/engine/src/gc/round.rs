@@ -231,7 +231,11 @@ impl Collector {
         report.unleased = ran_out.iter().filter(unleased).count() as u64;
         report.swept = self.objects.env.store.sweep(cutoff).await?;
         let newest = machine.newest().cloned().unwrap_or(newest);
-        if let Err(error) = detach(&self.objects, &newest, machine.detachable()).await {
+        let unnamed = match cfg!(mutation = "never_detached") {
+            true => Vec::new(),
+            false => machine.detachable(),
+        };
+        if let Err(error) = detach(&self.objects, &newest, unnamed).await {
             report.trouble.get_or_insert(error);
         }
         self.seen = LastRound::after(&report, newest, began, self.min_age);

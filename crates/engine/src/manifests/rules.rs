@@ -18,7 +18,9 @@
     mutation = "finish_unfenced",
     mutation = "old_base_committed",
     mutation = "taken_claim_counts",
-    mutation = "hole_is_corruption"
+    mutation = "hole_is_corruption",
+    mutation = "leases_ignored",
+    mutation = "restore_keeps_log"
 ))]
 use siltstone_manifest::Rule;
 use siltstone_manifest::Rules;
@@ -62,6 +64,10 @@ pub(crate) fn in_force() -> Rules {
     return Rules::ALL.without(Rule::ProgressByClaim).without(Rule::RecordReserved);
     #[cfg(mutation = "hole_is_corruption")]
     return Rules::ALL.without(Rule::ProveHoles);
+    #[cfg(mutation = "leases_ignored")]
+    return Rules::ALL.without(Rule::HonourLeases);
+    #[cfg(mutation = "restore_keeps_log")]
+    return Rules::ALL.without(Rule::RestoreCutsLog);
     #[allow(unreachable_code, reason = "a planted mistake returned before")]
     Rules::ALL
 }

@@ -379,7 +379,7 @@ fn start(
         env: env.clone(),
         requests: Arc::clone(&requests),
         asked: Arc::new(HandleCounters::since(env.clock.monotonic())),
-        cache: Arc::new(BlockCache::new(options.block_cache_bytes, options.block_bytes)),
+        cache: BlockCache::of_handle(options.block_cache_bytes, options.block_bytes),
         ancestors: Ancestors::default(),
         operator: brought(how.merge_operator),
         latest: AtomicU64::default(),

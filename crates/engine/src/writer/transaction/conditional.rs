@@ -128,9 +128,12 @@ impl Conditional {
         }
         self.holds(found.as_deref())?;
         let seq = moment.registered.seq;
-        let accepted = self
-            .writer
-            .accept_if(Arc::clone(&self.bytes), 1, |window| window.check(seq, &self.footprint));
+        let accepted = self.writer.accept_if(Arc::clone(&self.bytes), 1, |window| {
+            match cfg!(mutation = "overtaken_unseen") {
+                true => Ok(()),
+                false => window.check(seq, &self.footprint),
+            }
+        });
         match accepted {
             Ok(Accept::Accepted(commit)) => Ok(ConditionSettled::Done((found, Some(commit)))),
             Ok(Accept::Pressure(room)) => Ok(ConditionSettled::Waits(room)),
