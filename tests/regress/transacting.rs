@@ -20,7 +20,7 @@ struct Bank {
 }
 
 impl Bank {
-    /// Nothing of a table stays in memory: whoever reads asks the store, and others go on meanwhile.
+    /// Nothing of a table stays in memory: who reads asks the store, and others go on meanwhile.
     fn new() -> Bank {
         let place = Place::new(|plan| plan);
         let (process, env) = place.process();

@@ -3,8 +3,8 @@
 //!
 //! The n-th write of a place sets one of few keys, and the counter, to n and the tag of whoever
 //! wrote. So what a place shows is judged by the counter and by who wrote from which number on: its
-//! *line*. A clone begins with its parent's line, a restore cuts it, a destroy ends it. Actions have
-//! dice of their own: one of them switched off shifts no other.
+//! *line*. A clone begins with its parent's line, a restore cuts it, a destroy ends it. Actions
+//! have dice of their own: one of them switched off shifts no other.
 
 mod cloners;
 mod lines;
