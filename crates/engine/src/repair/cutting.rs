@@ -67,7 +67,7 @@ pub(super) async fn cut(
     let kept = recovered.replay.iter().filter_map(|(id, _)| bodies.remove(id)).collect();
     let kept: Vec<WalObject> = kept;
     let state = &recovered.manifest;
-    let target = TableTarget { env, database: state.database, options };
+    let target = TableTarget { env, database: state.database, job: None, options };
     let rows = tables_of_log(&kept, state.flushed_seq, &target, &mut names.into_iter()).await?;
     let (reached, commit_time) = reached(&recovered, &rows, off, &bodies);
     let cut = rows.last_seq;
