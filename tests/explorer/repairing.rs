@@ -325,8 +325,8 @@ impl Repairing {
 
 /// The newest manifest that can be read.
 fn before(ward: &Ward) -> Arc<Manifest> {
-    let readable = ward.manifests.values().filter(|one| Some(one.id) != ward.unreadable);
-    readable.last().expect("a database").clone()
+    let mut latest_first = ward.manifests.values().rev();
+    latest_first.find(|one| Some(one.id) != ward.unreadable).expect("a database").clone()
 }
 
 fn opened(ward: &mut Ward, claim: AttemptId) -> Recovered {

@@ -64,13 +64,13 @@ enum Actor {
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Going {
-    Open(OpenWriter, Arc<Manifest>),
+    Open(Box<OpenWriter>, Arc<Manifest>),
     Commit(Commit, Epoch),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Opening {
-    Open(OpenWriter),
+    Open(Box<OpenWriter>),
     Put(WalId, Epoch, Row),
 }
 
@@ -440,11 +440,11 @@ impl Model for Restoring {
         let open = |claim| OpenWriter::new(options(claim, Vec::new()), newest.clone(), self.rules);
         let mut actors = Vec::new();
         for turn in 0..self.restorers {
-            let going = Going::Open(open(200 + turn as u128), Arc::clone(&version));
+            let going = Going::Open(Box::new(open(200 + turn as u128)), Arc::clone(&version));
             actors.push(Actor::Restorer(going));
         }
         if self.opener {
-            actors.push(Actor::Opener(Opening::Open(open(300))));
+            actors.push(Actor::Opener(Opening::Open(Box::new(open(300)))));
         }
         if self.reader {
             let follow = Follow::new(100, self.rules);

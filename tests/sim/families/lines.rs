@@ -153,8 +153,8 @@ impl Family {
         self.books.lock().places.get_mut(place).expect("a place").tries += 1;
     }
 
-    /// The writer of `epoch` has opened `place` and found `rows`. Answers who it is; `None` where it
-    /// was overtaken before it said so.
+    /// The writer of `epoch` has opened `place` and found `rows`. Answers who it is; `None` where
+    /// it was overtaken before it said so.
     pub(super) fn opened(&self, place: &str, epoch: u64, rows: &Rows) -> Option<Reign> {
         let (tag, n) = (self.number(), counted(rows));
         let mut books = self.books.lock();

@@ -130,12 +130,12 @@ enum OpenPhase {
     /// Looking whether what is missing was freed behind a newer writer.
     Missing(Look, Hole),
     Fence(WalId),
-    /// Cutting the log off.
-    Cut(CutLog),
+    /// Cutting the log off. In a box, since few openings do.
+    Cut(Box<CutLog>),
     /// Looking before a fence behind the cut, and then creating it.
-    CutLook(Look, CutLog),
-    CutFence(CutLog),
-    CutConfirm(Look, CutLog),
+    CutLook(Look, Box<CutLog>),
+    CutFence(Box<CutLog>),
+    CutConfirm(Look, Box<CutLog>),
     Confirm(Look, KeptFence),
     Done(Recovered),
     Failed(Failure),
@@ -246,7 +246,7 @@ impl OpenWriter {
         {
             let window = claimed.known.window_with(self.options.max_parallel_writes);
             let cut = CutLog::new(*id, &claimed.known, window, listing, self.rules);
-            self.phase = OpenPhase::Cut(cut);
+            self.phase = OpenPhase::Cut(Box::new(cut));
             return self.cut_on();
         }
         let OpenPhase::List(id) = self.phase else { return };
