@@ -2,9 +2,10 @@
 
 python benches/python/exporting.py [--mib N] [--rounds N] [--folder FOLDER]
 
-The bare copy reads and writes the files of the tables by 8 MiB, four at a time, and brings each to
-the disk, as an export does. What must hold: an export of a gigabyte runs at 80 % of that; an
-incremental one moves at most the changed tables and 1 MB.
+The bare copy has the system copy the files of the tables, four at a time, and brings each to the
+disk, as an export does; it checks nothing. (By reads and writes of 8 MiB from Python it takes twice
+as long.) What must hold: an export of a gigabyte runs at 80 % of that; an incremental one moves at
+most the changed tables and 1 MB.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ import siltstone
 from work import KEY_BYTES
 
 MIB = 1 << 20
-PART_BYTES = 8 * MIB
 AT_ONCE = 4
 VALUE_BYTES = 4096
 ROWS_A_BATCH = 256
+ALONE = {"embedded_compactor": False, "l0_max_ssts": 64}
+"""Tables stay as they are flushed: the same for each way."""
 
 
 def fill(db: siltstone.Database, first: int, rows: int) -> None:
@@ -39,10 +41,10 @@ def fill(db: siltstone.Database, first: int, rows: int) -> None:
 
 def copied(source: Path, target: Path) -> None:
     """One file, brought to the disk."""
-    with source.open("rb", buffering=0) as reads, target.open("wb", buffering=0) as writes:
-        while part := reads.read(PART_BYTES):
-            writes.write(part)
-        os.fsync(writes.fileno())
+    shutil.copyfile(source, target)
+    handle = os.open(target, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
 
 
 def bare(source: Path, target: Path) -> float:
@@ -76,7 +78,7 @@ def main() -> None:
     rows = given.mib * MIB // (KEY_BYTES + VALUE_BYTES)
     took: dict[str, list[float]] = {"bare": [], "export": []}
     try:
-        with siltstone.open(source, options={"embedded_compactor": False}) as db:
+        with siltstone.open(source, options=ALONE) as db:
             fill(db, 0, rows)
             db.flush(memtable=True)
         siltstone.admin.gc(source, min_age=0)
@@ -88,7 +90,7 @@ def main() -> None:
                 shutil.rmtree(target)
         mirror = folder / "mirror"
         siltstone.admin.export(source, mirror)
-        with siltstone.open(source, options={"embedded_compactor": False}) as db:
+        with siltstone.open(source, options=ALONE) as db:
             fill(db, 0, rows // 100)
             db.flush(memtable=True)
         begun = time.perf_counter()

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import siltstone
+from siltstone import exporting
 from siltstone.cli import main
 
 admin = siltstone.admin
@@ -167,6 +168,16 @@ def test_a_killed_export_goes_on(tmp_path: Path) -> None:
     admin.gc(mirror, min_age=0)
     assert admin.verify(mirror).ok
     assert not admin.verify(mirror).orphans
+
+
+def test_one_kind_of_store_has_its_options_once() -> None:
+    region = {"region": "here"}
+    both = exporting._places("s3://one/a", region, "s3a://two/b", None)
+    assert both == (("s3://one/a", region), ("s3a://two/b", region))
+    assert exporting._places("s3://one/a", region, "gs://two/b", None)[1][1] == {}
+    assert exporting._places("s3://one/a", region, "folder", None)[1][1] == {}
+    own = {"region": "there"}
+    assert exporting._places("s3://one/a", region, "s3://two/b", own)[1][1] == own
 
 
 def test_the_report_is_short() -> None:
