@@ -72,6 +72,8 @@ pub(super) trait Files: Send + Sync {
     fn create_root(&self, path: &Path) -> io::Result<()>;
     /// A new folder in a folder.
     fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
+    /// Takes an empty folder's name away; fails for one that is not empty.
+    fn remove_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
     /// Whether the folder was removed: it has no name any more, and takes none.
     fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool>;
     /// Whether the path that the folder was opened by leads to it still.
@@ -141,6 +143,10 @@ impl Files for SystemFiles {
 
     fn create_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&folder.file, name, Mode::from_raw_mode(0o777))?)
+    }
+
+    fn remove_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&folder.file, name, AtFlags::REMOVEDIR)?)
     }
 
     fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool> {

@@ -70,8 +70,13 @@ impl Folder {
         gone.unwrap_or_else(|| explain(error, &self.root().join(name)))
     }
 
-    /// Removes what dead processes left behind, if it was last written at or before `cutoff`.
+    /// Removes what dead processes left behind, if it was last written at or before `cutoff`, and
+    /// folders of jobs that are empty.
     pub(super) fn sweep(&self, cutoff: UnixMillis) -> Result<Swept> {
+        if let Ok(Some(jobs)) = self.parts.find(staging::JOBS) {
+            // What is left costs a listing a little.
+            drop(staging::sweep_jobs(&*self.files, &jobs.folder, cutoff));
+        }
         let part = self.parts.find(staging::FOLDER);
         let swept = part.and_then(|part| match part {
             Some(part) => staging::sweep(&*self.files, &part.folder, cutoff),

@@ -6,7 +6,7 @@
 
 use super::files::{Files, OpenFolder, Staged};
 use crate::io::store::Swept;
-use siltstone_base::UnixMillis;
+use siltstone_base::{JobId, UnixMillis};
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// The folder under the root. It begins with a dot, which no object's name does.
 pub(super) const FOLDER: &str = ".staging";
+/// The folder that folders of jobs are in.
+pub(super) const JOBS: &str = "ingest";
 
 /// What an opener leaves to dead processes: it sweeps what is older than a day, whatever grace a
 /// collector gives.
@@ -69,6 +71,25 @@ pub(super) fn sweep(
         }
     }
     Ok(swept)
+}
+
+/// Removes folders of jobs in `jobs` that have been empty since a day before the cut-off: object
+/// stores have none. A day, since an upload has its folder made when it begins, and whoever takes
+/// longer is told so. Failures leave a folder for the next time.
+pub(super) fn sweep_jobs(
+    files: &dyn Files,
+    jobs: &OpenFolder,
+    cutoff: UnixMillis,
+) -> io::Result<()> {
+    for entry in files.list(jobs)? {
+        let is_old = entry.modified.0.saturating_add(ABANDONED_MILLIS) <= cutoff.0;
+        let job = entry.name.filter(|name| JobId::parse(name).is_some());
+        if let Some(name) = job.filter(|_| entry.is_folder && is_old) {
+            // What is not empty stays.
+            drop(files.remove_folder(jobs, OsStr::new(&name)));
+        }
+    }
+    Ok(())
 }
 
 /// A staged file that goes away unless it got its name.
@@ -179,6 +200,23 @@ mod tests {
         for name in strangers {
             assert!(folder.path().join(name).exists(), "{name}");
         }
+    }
+
+    /// Jobs come and go; what is empty for a day goes, and nothing else.
+    #[test]
+    fn empty_folders_of_jobs_are_swept() {
+        let folder = tempfile::tempdir().unwrap();
+        let job = |number| folder.path().join(JobId::of_an_export(number).to_string());
+        for made in [job(1), job(2), folder.path().join("notes")] {
+            std::fs::create_dir(made).unwrap();
+        }
+        write(&job(2).join("table.sst"));
+        let open = open(folder.path());
+        let sweep = |cutoff| sweep_jobs(&SystemFiles, &open, UnixMillis(cutoff)).unwrap();
+        sweep(ABANDONED_MILLIS);
+        assert!(job(1).exists());
+        sweep(u64::MAX);
+        assert!(!job(1).exists() && job(2).exists() && folder.path().join("notes").exists());
     }
 
     /// A file that is being written stays, however old it is said to be.

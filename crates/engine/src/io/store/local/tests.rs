@@ -105,6 +105,10 @@ impl Files for Recorder {
         self.record_in("folder", folder, name)?;
         SystemFiles.create_folder(folder, name)
     }
+    fn remove_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
+        self.record_in("remove", folder, name)?;
+        SystemFiles.remove_folder(folder, name)
+    }
     fn is_gone(&self, folder: &OpenFolder) -> io::Result<bool> {
         SystemFiles.is_gone(folder)
     }
