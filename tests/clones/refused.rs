@@ -41,10 +41,11 @@ fn what_is_no_parent_is_told() {
         let part = CloneParent { start: Some(key(3)), end: Some(key(3)), ..of(&parent) };
         let nothing = admin::clone(&env, &[part], &options()).await.unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::Invalid, "{nothing}");
-        for parents in [vec![of(&parent), of(&nowhere)], vec![]] {
-            let refused = admin::clone(&env, &parents, &options()).await.unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-        }
+        let both = [of(&parent), of(&nowhere)];
+        let missing = admin::clone(&env, &both, &options()).await.unwrap_err();
+        assert_eq!(missing.kind(), ErrorKind::NotFound);
+        let none = admin::clone(&env, &[], &options()).await.unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::Invalid);
         assert!(gc::newest(&env).await.unwrap().is_none(), "nothing was made");
         let far = Env { store: MemoryStore::unnamed(), ..env.clone() };
         let unnamed = clone(&env, &far).await.unwrap_err();
@@ -64,7 +65,8 @@ fn what_is_being_made_is_nobodys_yet() {
             location: parent.store.location().unwrap(),
             checkpoint: CheckpointId(5),
         };
-        let state = begun(DatabaseId(9), RequestId(1), &source, vec![entry]);
+        let sources = [("parent", &*source)];
+        let state = begun(DatabaseId(9), RequestId(1), &sources, vec![entry]).unwrap();
         let mut machine = Commit::found(state, Rules::ALL);
         while let CommitAction::Request(request) = machine.action() {
             machine.on_answer(gc::perform(&env, request).await.unwrap());

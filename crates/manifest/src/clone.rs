@@ -3,10 +3,12 @@
 //! A maker pins, looks at what stands in the clone's place, and asks [`next_step`]; every step is a
 //! commit, so whoever makes the same request goes on where the last one stopped.
 
-use crate::compose::{Composition, Part, VisibleRange, check_alike, project, unite};
+use crate::compose::{Composition, Part, VisibleRange, check_alike, check_apart, project, unite};
 use crate::edit::{Conflict, Refusal};
+use crate::features::Features;
+use crate::span::Span;
 use crate::state::clone::is_filled;
-pub use crate::state::clone::{Composed, entries, named_ancestors, pins};
+pub use crate::state::clone::{Composed, FIRST_ENTRY, entries, named_ancestors, next_set, pins};
 use crate::state::{Ancestor, Manifest};
 use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
@@ -46,32 +48,39 @@ pub fn next_step(state: &Manifest, request: RequestId) -> Result<CloneStep, Refu
     Err(Conflict::CloneInUse { database }.into())
 }
 
-/// The first manifest of a clone: it is being made, and names its pins.
-#[must_use]
+/// The first manifest of a clone: it is being made, and names its pins. `sources` are the states
+/// that it begins with, each with the name that it has in refusals.
+///
+/// # Errors
+/// Invalid for no source, and where the settings of two differ, naming both.
 pub fn begun(
     database: DatabaseId,
     request: RequestId,
-    source: &Manifest,
+    sources: &[(&str, &Manifest)],
     entries: Vec<Ancestor>,
-) -> Manifest {
-    Manifest {
+) -> Result<Manifest, Error> {
+    let settings = check_alike(sources.iter().copied())?;
+    let all = sources.iter().map(|(_, source)| &source.features);
+    Ok(Manifest {
         initialized: false,
         request: Some(request),
-        features: source.features.clone(),
-        schema: source.schema.clone(),
+        features: all.fold(Features::default(), |all, one| all.joined(one)),
+        schema: sources.iter().find_map(|(_, source)| source.schema.clone()),
         last_ancestor: entries.iter().map(|entry| entry.number).max().unwrap_or_default(),
         ancestors: entries,
-        ..Manifest::new_database(database, source.settings.clone())
-    }
+        ..Manifest::new_database(database, settings)
+    })
 }
 
 /// A state that a clone takes over.
 #[derive(Clone, Copy, Debug)]
 pub struct CloneSource<'a> {
+    /// What it is called in refusals: where it lives.
+    pub name: &'a str,
     /// What the pin pins.
     pub state: &'a Manifest,
-    /// Number of the clone's entry of that database. Those of its [`named_ancestors`] follow it, in
-    /// their order.
+    /// Number of the clone's entry of that database. Those of the ancestors that it names in `keys`
+    /// ([`named_within`]) follow it, in their order.
     pub number: u32,
     /// Tables of the clone that hold the rows of the log that the pin covers: each a layer, the
     /// oldest first.
@@ -84,6 +93,43 @@ pub struct CloneSource<'a> {
     pub keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 }
 
+/// The ancestors in which tables of `state` lie that show keys of `keys`, number ascending: those
+/// that a clone of that range needs too (rule K7).
+#[must_use]
+pub fn named_within<'a>(state: &'a Manifest, keys: &VisibleRange) -> Vec<&'a Ancestor> {
+    let places = project(state, keys).places();
+    let named = |entry: &&Ancestor| places.contains(&SstLocation::Ancestor(entry.number));
+    state.ancestors.iter().filter(named).collect()
+}
+
+/// A state that a clone is to take over, before the rows of its log are tables.
+#[derive(Clone, Debug)]
+pub struct CloneRows<'a> {
+    /// As in [`CloneSource`].
+    pub name: &'a str,
+    /// What the pin pins.
+    pub state: &'a Manifest,
+    /// The keys that are taken over.
+    pub keys: &'a VisibleRange,
+    /// What the tables of its log will span.
+    pub log: Vec<Span>,
+}
+
+/// Whether a clone can be composed of `sources`.
+///
+/// # Errors
+/// Invalid, as [`compose`].
+pub fn check_sources(sources: &[CloneRows<'_>]) -> Result<(), Error> {
+    check_alike(sources.iter().map(|one| (one.name, one.state)))?;
+    let hulls = sources.iter().map(|one| {
+        let (start, end) = (one.keys.start.as_ref(), one.keys.end.as_ref());
+        let tables = project(one.state, one.keys).hull();
+        let rows = one.log.iter().filter_map(|span| span.within(start, end));
+        (Span::hull(tables.into_iter().chain(rows)), one.name)
+    });
+    check_apart(hulls.collect())
+}
+
 /// Composes what a clone of `sources` begins with: each cut to its keys, side by side (RFC 0031).
 /// Of one whole source everything stays but for where it lies: numbers, layers and their places.
 ///
@@ -91,55 +137,65 @@ pub struct CloneSource<'a> {
 /// Invalid for no source, for keys whose start is not below their end, and for sources whose
 /// keys meet or whose settings differ, naming both; Corruption where two have tables of one name.
 pub fn compose(sources: &[CloneSource<'_>]) -> Result<Composed, Error> {
-    let Some(first) = sources.first() else {
-        return Err(Error::invalid("a clone needs a parent"));
-    };
-    let names: Vec<String> = sources.iter().map(|one| one.state.database.to_string()).collect();
-    check_alike(names.iter().map(String::as_str).zip(sources.iter().map(|one| one.state)))?;
+    let settings = check_alike(sources.iter().map(|one| (one.name, one.state)))?;
     let (mut parts, mut databases) = (Vec::with_capacity(sources.len()), HashMap::new());
-    for (source, name) in sources.iter().zip(&names) {
-        let places = places_of(source);
+    for source in sources {
+        let keys = keys_of(source);
+        keys.check()?;
+        let places = places_of(source, &keys);
         for (number, database) in places.values() {
             databases.insert(SstLocation::Ancestor(*number), *database);
         }
         let number_of = |place| places.get(&place).map(|(number, _)| *number);
-        parts.push(Part { name: name.clone(), tables: taken_over(source, number_of)? });
+        let tables = taken_over(source, &keys, number_of)?;
+        parts.push(Part { name: source.name.to_owned(), tables });
     }
     let tables = unite(parts, |place| databases.get(&place).copied())?;
-    let alone = sources.len() == 1;
+    // The newest of several histories is none.
+    let compacted = match sources {
+        [alone] => alone.state.l0_last_compacted,
+        _ => None,
+    };
     Ok(Composed {
-        settings: first.state.settings.clone(),
-        schema: first.state.schema.clone(),
+        settings,
+        schema: sources.iter().find_map(|source| source.state.schema.clone()),
         l0: tables.l0,
         last_l0_order: tables.last_l0_order,
-        l0_last_compacted: first.state.l0_last_compacted.filter(|_| alone),
+        l0_last_compacted: compacted,
         runs: tables.runs,
         flushed_seq: tables.flushed_seq,
         commit_time: tables.commit_time,
     })
 }
 
+fn keys_of(source: &CloneSource<'_>) -> VisibleRange {
+    let (start, end) = source.keys;
+    let [start, end] = [start, end].map(|key| key.map(Bytes::copy_from_slice));
+    VisibleRange { start, end }
+}
+
 /// What a clone has of one source: the layers of its log above its own, cut to its keys.
 fn taken_over(
     source: &CloneSource<'_>,
+    keys: &VisibleRange,
     number_of: impl Fn(SstLocation) -> Option<u32>,
 ) -> Result<Composition, Error> {
-    let [start, end] = [source.keys.0, source.keys.1].map(|key| key.map(Bytes::copy_from_slice));
-    let keys = VisibleRange { start, end };
-    keys.check()?;
-    let mut tables = project(source.state, &VisibleRange::default()).located(number_of)?;
+    let mut tables = project(source.state, keys).located(number_of)?;
     for table in source.log {
         tables = tables.topped(vec![table.clone()], source.last_seq);
     }
     tables.flushed_seq = tables.flushed_seq.max(source.last_seq);
     tables.commit_time = tables.commit_time.max(source.commit_time);
-    Ok(tables.cut(&keys))
+    Ok(tables.cut(keys))
 }
 
-/// The places that tables of a source lie in: of each the number of the clone's entry, and the
-/// database.
-fn places_of(source: &CloneSource<'_>) -> HashMap<SstLocation, (u32, DatabaseId)> {
-    let named = named_ancestors(source.state).into_iter();
+/// The places that the visible tables of a source lie in: of each the number of the clone's entry,
+/// and the database.
+fn places_of(
+    source: &CloneSource<'_>,
+    keys: &VisibleRange,
+) -> HashMap<SstLocation, (u32, DatabaseId)> {
+    let named = named_within(source.state, keys).into_iter();
     let named = named.map(|entry| (SstLocation::Ancestor(entry.number), entry.database));
     let all = std::iter::once((SstLocation::Own, source.state.database)).chain(named);
     let numbered = all.zip(source.number..);

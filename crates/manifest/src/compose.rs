@@ -8,7 +8,7 @@
 //! ```
 
 use crate::span::Span;
-use crate::state::{L0Entry, Manifest, SortedRun};
+use crate::state::{L0Entry, Manifest, Settings, SortedRun};
 use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{DatabaseId, Error, Result, Seq, SstDescriptor, SstId, UnixMillis};
@@ -198,13 +198,7 @@ pub fn unite(
         parts.into_iter().map(|part| (part.tables.hull(), part)).collect();
     // Those that show nothing come first.
     spanned.sort_by(|left, right| left.0.cmp(&right.0));
-    for ((left, left_part), (right, right_part)) in spanned.iter().zip(spanned.iter().skip(1)) {
-        if let (Some(left), Some(right)) = (left, right)
-            && !left.is_before(right)
-        {
-            return Err(meet((left, left_part), (right, right_part)));
-        }
-    }
+    check_apart(spanned.iter().map(|(hull, part)| (hull.clone(), part.name.as_str())).collect())?;
     let mut parts: Vec<Composition> = spanned.into_iter().map(|(_, part)| part.tables).collect();
     if let [_] = parts.as_slice() {
         return Ok(parts.pop().unwrap_or_default());
@@ -214,14 +208,30 @@ pub fn unite(
     Ok(united)
 }
 
-fn meet((left, left_part): (&Span, &Part), (right, right_part): (&Span, &Part)) -> Error {
+/// Whether databases with these hulls, each with the name of its database, share no key.
+///
+/// # Errors
+/// Invalid, naming two that do, and the keys.
+pub(crate) fn check_apart(mut hulls: Vec<(Option<Span>, &str)>) -> Result<()> {
+    hulls.sort();
+    for ((left, one), (right, other)) in hulls.iter().zip(hulls.iter().skip(1)) {
+        if let (Some(left), Some(right)) = (left, right)
+            && !left.is_before(right)
+        {
+            return Err(meet((left, one), (right, other)));
+        }
+    }
+    Ok(())
+}
+
+fn meet((left, one): (&Span, &str), (right, other): (&Span, &str)) -> Error {
     Error::invalid(
         "the databases overlap, and nobody can tell whose value of a key is newer; cut them to \
          ranges that do not",
     )
-    .with("one", &left_part.name)
+    .with("one", one)
     .with("has keys to", left.end().escape_ascii())
-    .with("other", &right_part.name)
+    .with("other", other)
     .with("has keys from", right.first().escape_ascii())
 }
 
@@ -279,21 +289,28 @@ fn one_place_each(
     Ok(())
 }
 
-/// Whether databases may become one: each process must agree on what is in the settings.
+/// Whether databases may become one, and with which settings: each process must agree on them.
 ///
 /// # Errors
-/// Invalid, naming the part and what differs.
-pub fn check_alike<'a>(states: impl IntoIterator<Item = (&'a str, &'a Manifest)>) -> Result<()> {
+/// Invalid for none, and where two differ, naming both and the setting.
+pub fn check_alike<'a>(
+    states: impl IntoIterator<Item = (&'a str, &'a Manifest)>,
+) -> Result<Settings> {
     let mut states = states.into_iter();
-    let Some((one, first)) = states.next() else { return Ok(()) };
+    let (mut one, first) = states.next().ok_or_else(|| Error::invalid("a clone needs a parent"))?;
+    let mut settings = first.settings.clone();
     for (other, state) in states {
         let named = |error: Error| error.with("one", one).with("other", other);
-        first.settings.check(&state.settings).map_err(named)?;
-        if first.settings.key_schema != state.settings.key_schema || first.schema != state.schema {
+        settings.check(&state.settings).map_err(named)?;
+        if settings.key_schema != state.settings.key_schema || first.schema != state.schema {
             return Err(named(Error::invalid("the databases have different schemas")));
         }
+        // The first that has an operator is the one that others may differ from.
+        if settings.merge_operator.is_none() && state.settings.merge_operator.is_some() {
+            (one, settings.merge_operator) = (other, state.settings.merge_operator.clone());
+        }
     }
-    Ok(())
+    Ok(settings)
 }
 
 #[cfg(test)]

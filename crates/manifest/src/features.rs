@@ -104,6 +104,26 @@ impl Feature {
 }
 
 impl Features {
+    /// What both ask, and hand on: of a database with tables of both. Of two extensions of one name
+    /// the first one's stays.
+    #[must_use]
+    pub fn joined(mut self, other: &Features) -> Features {
+        self.carried.compatible |= other.carried.compatible;
+        self.carried.incompatible |= other.carried.incompatible;
+        self.carried.unknown_field = self.carried.unknown_field.or(other.carried.unknown_field);
+        for feature in &other.named {
+            if !self.named.contains(feature) {
+                self.named.push(feature.clone());
+            }
+        }
+        for extension in &other.extensions {
+            if self.extensions.iter().all(|one| one.name != extension.name) {
+                self.extensions.push(extension.clone());
+            }
+        }
+        self
+    }
+
     /// Whether this version may read the database.
     ///
     /// # Errors
@@ -183,6 +203,24 @@ mod tests {
         }
         assert!(with(Audience::Committers).check_readable().is_ok());
         assert!(refused(with(Audience::Committers).check_committable()).contains("tides"));
+    }
+
+    #[test]
+    fn who_has_tables_of_both_asks_for_what_both_ask() {
+        let hint = |value: &'static [u8]| Extension {
+            name: "a hint".to_owned(),
+            value: Some(Bytes::from_static(value)),
+        };
+        let mut one = with(Audience::Readers);
+        one.carried.compatible = 1;
+        one.extensions = vec![hint(b"one")];
+        let mut other = with(Audience::Committers);
+        other.carried = Carried { compatible: 2, incompatible: 4, unknown_field: Some("Manifest") };
+        other.extensions = vec![hint(b"other"), Extension { name: "b".to_owned(), value: None }];
+        let both = Features::default().joined(&one).joined(&other).joined(&one);
+        assert_eq!(both.carried, Carried { compatible: 3, ..other.carried });
+        assert_eq!(both.named, [one.named, other.named].concat());
+        assert_eq!(both.extensions, [one.extensions[0].clone(), other.extensions[1].clone()]);
     }
 
     #[test]

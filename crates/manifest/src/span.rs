@@ -35,6 +35,22 @@ impl Span {
         Span { first, end }
     }
 
+    /// From `first` to `last`, both included.
+    #[must_use]
+    pub fn between(first: Bytes, last: Bytes) -> Span {
+        Span { first, end: (last, true) }
+    }
+
+    /// What of it lies in `[start, end)` (`None`: no bound); `None` where nothing does.
+    #[must_use]
+    pub fn within(&self, start: Option<&Bytes>, end: Option<&Bytes>) -> Option<Span> {
+        let first = start.map_or(&self.first, |start| start.max(&self.first)).clone();
+        let own = self.end.clone();
+        let end = end.map_or(own.clone(), |end| own.min((end.clone(), false)));
+        let within = Span { first, end };
+        (!within.is_empty()).then_some(within)
+    }
+
     /// Whether no key lies in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -236,6 +252,24 @@ mod tests {
         let right = Span::of(&seen(b"m", b"z", [None, None]));
         assert!(left.meets(&right) && right.meets(&left));
         assert!(!cut.meets(&right) && !right.meets(&cut));
+    }
+
+    #[test]
+    fn what_lies_in_a_range_is_what_a_table_shows_of_it() {
+        let whole = Span::between(Bytes::from_static(b"d"), Bytes::from_static(b"m"));
+        let keys = [None, Some(b"a"), Some(b"d"), Some(b"g"), Some(b"m"), Some(b"n")];
+        let keys = keys.map(|key| key.map(|key: &[u8; 1]| Bytes::from_static(key)));
+        for start in &keys {
+            for end in &keys {
+                let cut = SstDescriptor {
+                    visible_start: start.clone(),
+                    visible_end: end.clone(),
+                    ..table(SstId(1), b"d", b"m", 1, 1)
+                };
+                let shown = Some(Span::of(&cut)).filter(|span| !span.is_empty());
+                assert_eq!(whole.within(start.as_ref(), end.as_ref()), shown);
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Every interleaving of two makers of one clone, with pins that run out, compaction and collection
-//! in the parent and in its own parent, and the clone's collector (rules K1, K4, K5, RFC 0029).
+//! in the parent and in its own parent, and the clone's collector (rules K1, K4, K5, RFC 0029); and
+//! the same of a union of the two (rule K6, RFC 0031): one of its parents is an ancestor as well.
 //! Edits are the real ones; commits are taken as one step, which `tests/explorer` shows they are.
 //!
 //! A maker that dies is one that never moves again: every state is judged, so each crash is in
@@ -17,7 +18,9 @@ use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     CheckpointId, DatabaseId, RequestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
 };
-use siltstone_manifest::clone::{CloneSource, begun, compose, entries, next_step, pins};
+use siltstone_manifest::clone::{
+    CloneSource, FIRST_ENTRY, begun, compose, entries, next_set, next_step, pins,
+};
 use siltstone_manifest::gc::Evidence;
 use siltstone_manifest::{
     Ancestor, CheckpointOwner, CloneEdit, CloneStep, Edit, Manifest, NewCheckpoint, PinEdit,
@@ -49,7 +52,8 @@ const GRAND: DatabaseId = DatabaseId(2);
 const REQUEST: RequestId = RequestId(1);
 /// Bounds of a run.
 const COMPACTIONS: u8 = 2;
-const MOST_PINS: u128 = 8;
+/// Of each that is pinned, and of tables filled.
+const MOST_PINS: usize = 4;
 
 /// A database: its manifests, the newest last, and its tables that are stored.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -117,10 +121,10 @@ impl Place {
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Maker {
     Pin,
-    /// The parent's pin stands; next, its parent's.
-    PinGrand(CheckpointId),
-    /// Both stand: begin with them, or put them in the place of those recorded.
-    Record(CheckpointId, CheckpointId, Option<Vec<CheckpointId>>),
+    /// These pins stand; next, the others.
+    PinMore(Vec<CheckpointId>),
+    /// All stand: begin with them, or put them in the place of those recorded.
+    Record(Vec<CheckpointId>, Option<Vec<CheckpointId>>),
     Look,
     /// The tables are read; next, they are recorded.
     Fill(CloneEdit),
@@ -134,7 +138,10 @@ struct World {
     parent: Place,
     grand: Place,
     clone: Option<Place>,
-    makers: Vec<(Maker, Option<CheckpointId>)>,
+    makers: Vec<(Maker, Vec<CheckpointId>)>,
+    /// What is pinned in turn: the parent, its parent by the parent's pin there, and, of a union,
+    /// that one as a parent by itself.
+    pinned: &'static [DatabaseId],
     /// A state of the clone that a reader has pinned.
     read: Option<CheckpointId>,
     compactions: u8,
@@ -183,9 +190,23 @@ fn ancestor(number: u32, database: DatabaseId, checkpoint: CheckpointId) -> Ance
 
 impl World {
     fn new(makers: usize) -> World {
+        World::of(makers, &[PARENT, GRAND])
+    }
+
+    /// Of a union of the keys below c of the parent, and of those from c on of its own parent.
+    fn of_both(makers: usize) -> World {
+        World::of(makers, &[PARENT, GRAND, GRAND])
+    }
+
+    fn of(makers: usize, pinned: &'static [DatabaseId]) -> World {
         // The parent is a clone of its parent, and holds table 20 there by pin 900.
-        let grand = database(GRAND, vec![table(20, SstLocation::Own, b"b")]);
-        let mut grand = Place { versions: vec![Arc::new(grand)], stored: [SstId(20)].into() };
+        let mut tables = vec![table(20, SstLocation::Own, b"b")];
+        if pinned.len() > 2 {
+            tables.push(table(40, SstLocation::Own, b"c"));
+        }
+        let stored = tables.iter().map(|table| table.id).collect();
+        let grand = database(GRAND, tables);
+        let mut grand = Place { versions: vec![Arc::new(grand)], stored };
         let pin = CheckpointId(900);
         let owner = CheckpointOwner::Clone(PARENT);
         let new = NewCheckpoint { id: pin, owner, ..expiring() };
@@ -200,7 +221,8 @@ impl World {
             parent,
             grand,
             clone: None,
-            makers: vec![(Maker::Pin, None); makers],
+            makers: vec![(Maker::Pin, Vec::new()); makers],
+            pinned,
             read: None,
             compactions: 0,
             ids: 0,
@@ -255,6 +277,9 @@ impl World {
         self.parent.compact(SstId(from), SstId(from + 1));
         self.parent.compact(SstId(20), SstId(30));
         self.grand.compact(SstId(20), SstId(21));
+        if self.pinned.len() > 2 {
+            self.grand.compact(SstId(40), SstId(41));
+        }
     }
 
     /// A reader of the clone, its compaction, its collector.
@@ -324,10 +349,10 @@ impl World {
         let (maker, own) = self.makers[who].clone();
         let next = match maker {
             Maker::Done => return false,
-            Maker::Pin => self.pin_parent(who, without),
-            Maker::PinGrand(parent) => self.pin_grand(who, parent, without),
-            Maker::Record(parent, grand, recorded) => self.record(who, (parent, grand), recorded),
-            Maker::Look => self.look(own, without),
+            Maker::Pin => self.pin(who, Vec::new(), without),
+            Maker::PinMore(pins) => self.pin(who, pins, without),
+            Maker::Record(pins, recorded) => self.record(who, &pins, recorded),
+            Maker::Look => self.look(&own, without),
             Maker::Fill(fill) => {
                 let place = self.clone.as_mut().unwrap();
                 let fill = match (without, fill) {
@@ -344,7 +369,7 @@ impl World {
         };
         let Some(next) = next else { return false };
         let own = match &next {
-            Maker::Record(parent, ..) => Some(*parent),
+            Maker::Record(pins, ..) => pins.clone(),
             _ => own,
         };
         self.makers[who] = (next, own);
@@ -352,7 +377,7 @@ impl World {
     }
 
     fn new_pin(&mut self, who: usize, without: Without) -> Option<NewCheckpoint> {
-        if self.ids >= MOST_PINS {
+        if self.ids >= (MOST_PINS * self.pinned.len()) as u128 {
             return None;
         }
         let owner = CheckpointOwner::Clone(self.identity(who));
@@ -364,42 +389,49 @@ impl World {
         Some(NewCheckpoint { id: self.id(), owner, expires_at, ..plain })
     }
 
-    fn pin_parent(&mut self, who: usize, without: Without) -> Option<Maker> {
+    /// One more pin: the second of what the parent's own pin keeps there.
+    fn pin(
+        &mut self,
+        who: usize,
+        mut pinned: Vec<CheckpointId>,
+        without: Without,
+    ) -> Option<Maker> {
+        let database = self.pinned[pinned.len()];
         let new = self.new_pin(who, without)?;
-        let id = new.id;
-        assert!(self.parent.commit(Edit::AddCheckpoint(new)));
-        Some(Maker::PinGrand(id))
-    }
-
-    /// Of what the parent's own pin there keeps.
-    fn pin_grand(&mut self, who: usize, parent: CheckpointId, without: Without) -> Option<Maker> {
-        let new = self.new_pin(who, without)?;
-        let id = new.id;
-        let new = NewCheckpoint { source: Some(CheckpointId(900)), ..new };
-        assert!(self.grand.commit(Edit::AddCheckpoint(new)));
+        let source = (pinned.len() == 1).then_some(CheckpointId(900));
+        pinned.push(new.id);
+        assert!(self.place(database).commit(Edit::AddCheckpoint(NewCheckpoint { source, ..new })));
+        if pinned.len() < self.pinned.len() {
+            return Some(Maker::PinMore(pinned));
+        }
         let state = self.clone.as_ref().map(|clone| clone.newest());
-        Some(Maker::Record(parent, id, state.map(|state| pins(state))))
+        Some(Maker::Record(pinned, state.map(|state| pins(state))))
     }
 
     fn record(
         &mut self,
         who: usize,
-        (parent, grand): (CheckpointId, CheckpointId),
+        pinned: &[CheckpointId],
         recorded: Option<Vec<CheckpointId>>,
     ) -> Option<Maker> {
-        let both = |first| vec![ancestor(first, PARENT, parent), ancestor(first + 1, GRAND, grand)];
+        let of = self.pinned;
+        let all = |first| {
+            let each = (first..).zip(of).zip(pinned);
+            each.map(|((number, database), pin)| ancestor(number, *database, *pin)).collect()
+        };
         match (&mut self.clone, recorded) {
             (None, _) => {
                 let identity = DatabaseId(100 + who as u128);
                 let source = Arc::clone(self.parent.newest());
-                let first = begun(identity, REQUEST, &source, both(1));
+                let sources = [("parent", &*source)];
+                let first = begun(identity, REQUEST, &sources, all(FIRST_ENTRY)).unwrap();
                 self.clone = Some(Place {
                     versions: vec![Arc::new(first)],
                     stored: (500..510).map(SstId).collect(),
                 });
             }
             (Some(clone), Some(recorded)) => {
-                let entries = both(clone.newest().last_ancestor + 1);
+                let entries = all(next_set(clone.newest()));
                 clone.commit(Edit::Clone(CloneEdit::Repin { recorded, entries }));
             }
             // Somebody else began it.
@@ -408,9 +440,8 @@ impl World {
         Some(Maker::Look)
     }
 
-    fn look(&mut self, own: Option<CheckpointId>, without: Without) -> Option<Maker> {
+    fn look(&mut self, own: &[CheckpointId], without: Without) -> Option<Maker> {
         let state = Arc::clone(self.clone.as_ref().unwrap().newest());
-        let gone = Some(Maker::Pin);
         match next_step(&state, REQUEST).unwrap_or(CloneStep::Done) {
             CloneStep::Done => Some(Maker::Done),
             CloneStep::Hold if without == Without::Hold => {
@@ -419,32 +450,38 @@ impl World {
                 Some(Maker::Look)
             }
             CloneStep::Hold => Some(Maker::Held(pins(&state), 0)),
-            CloneStep::Fill => {
-                let entry = entries(&state).first().unwrap();
-                let read = match without {
-                    Without::Recorded => own.unwrap_or(entry.checkpoint),
-                    _ => entry.checkpoint,
-                };
-                let Some(pinned) = self.parent.version_of(read) else { return gone };
-                let source = CloneSource {
-                    state: &pinned,
-                    number: entry.number,
-                    log: &[],
-                    last_seq: Seq(1),
-                    commit_time: UnixMillis(1),
-                    keys: (None, None),
-                };
-                let timeline = TimelineId(self.id().0 + 1_000);
-                let tables = Box::new(compose(&[source]).unwrap());
-                let began_at = UnixMillis(1);
-                Some(Maker::Fill(CloneEdit::Fill {
-                    pins: pins(&state),
-                    timeline,
-                    began_at,
-                    tables,
-                }))
-            }
+            CloneStep::Fill => Some(self.fill(&state, own, without).unwrap_or(Maker::Pin)),
         }
+    }
+
+    /// The tables of what is pinned; `None` where a pin is gone.
+    fn fill(&mut self, state: &Manifest, own: &[CheckpointId], without: Without) -> Option<Maker> {
+        let entries = entries(state);
+        assert_eq!(entries.len(), self.pinned.len());
+        let union = self.pinned.len() > 2;
+        let cut = union.then_some(b"c".as_slice());
+        let parts = [(0, (None, cut)), (2, (cut, None))];
+        let mut read = Vec::new();
+        for (at, keys) in parts.into_iter().take(if union { 2 } else { 1 }) {
+            let pin = match without {
+                Without::Recorded => own.get(at).copied().unwrap_or(entries[at].checkpoint),
+                _ => entries[at].checkpoint,
+            };
+            read.push((at, keys, self.place(self.pinned[at]).version_of(pin)?));
+        }
+        let sources = read.iter().map(|(at, keys, pinned)| CloneSource {
+            name: "parent",
+            state: pinned,
+            number: entries[*at].number,
+            log: &[],
+            last_seq: Seq(1),
+            commit_time: UnixMillis(1),
+            keys: *keys,
+        });
+        let tables = Box::new(compose(&sources.collect::<Vec<_>>()).unwrap());
+        let timeline = TimelineId(self.id().0 + 1_000);
+        let began_at = UnixMillis(1);
+        Some(Maker::Fill(CloneEdit::Fill { pins: pins(state), timeline, began_at, tables }))
     }
 
     fn hold(&mut self, held: Vec<CheckpointId>, done: usize, _: Without) -> Option<Maker> {
@@ -455,7 +492,7 @@ impl World {
             self.clone.as_mut().unwrap().commit(Edit::Clone(finish));
             return Some(Maker::Look);
         };
-        let database = if done == 0 { PARENT } else { GRAND };
+        let database = self.pinned[done];
         if self.place(database).commit(Edit::Pin(PinEdit::Hold { pin, clone })) {
             return Some(Maker::Held(held, done + 1));
         }
@@ -513,9 +550,9 @@ fn hash(world: &World) -> u64 {
 }
 
 /// One maker has pinned, another one has pinned a later state, and the first one has begun.
-fn begun_by_another(without: Without) -> World {
-    let mut world = World::new(2);
-    for who in [0, 0, 1, 1, 0] {
+fn begun_by_another(mut world: World, without: Without) -> World {
+    let pins = world.pinned.len();
+    for who in [vec![0; pins], vec![1; pins], vec![0]].concat() {
         if who == 1 && world.compactions == 0 {
             world.compact();
         }
@@ -551,29 +588,34 @@ fn explore(first: World, without: Without, most: usize) -> (usize, bool, Option<
 
 #[test]
 fn no_order_of_things_loses_a_table_or_keeps_a_pin() {
-    let (worlds, finished, wrong) = explore(World::new(2), Without::Nothing, 100_000);
-    assert_eq!(wrong, None, "after {worlds} worlds");
-    assert!(worlds > 10_000, "{worlds} worlds");
-    let (worlds, _, wrong) = explore(begun_by_another(Without::Nothing), Without::Nothing, 100_000);
-    assert_eq!(wrong, None, "after {worlds} worlds");
-    let (worlds, alone, wrong) = explore(World::new(1), Without::Nothing, 100_000);
-    assert_eq!(wrong, None, "after {worlds} worlds");
-    assert!(finished || alone, "no clone ever let go of its parents");
+    for of in [World::new, World::of_both] {
+        let (worlds, finished, wrong) = explore(of(2), Without::Nothing, 100_000);
+        assert_eq!(wrong, None, "after {worlds} worlds");
+        assert!(worlds > 10_000, "{worlds} worlds");
+        let begun = begun_by_another(of(2), Without::Nothing);
+        let (worlds, _, wrong) = explore(begun, Without::Nothing, 100_000);
+        assert_eq!(wrong, None, "after {worlds} worlds");
+        let (worlds, alone, wrong) = explore(of(1), Without::Nothing, 100_000);
+        assert_eq!(wrong, None, "after {worlds} worlds");
+        assert!(finished || alone, "no clone ever let go of its parents");
+    }
 }
 
 #[test]
 fn each_rule_left_out_is_found() {
     let pin = "an endless pin that nobody knows of";
     let gone = "a table of the clone is gone";
-    let alone = World::new(1);
-    for (without, first, told) in [
-        (Without::Expiry, alone.clone(), pin),
-        (Without::Recorded, begun_by_another(Without::Recorded), gone),
-        (Without::Hold, alone.clone(), gone),
-        (Without::All, alone.clone(), gone),
-        (Without::Order, alone, pin),
-    ] {
-        let (worlds, _, wrong) = explore(first, without, 200_000);
-        assert_eq!(wrong, Some(told), "without {without:?}, after {worlds} worlds");
+    for of in [World::new, World::of_both] {
+        let alone = of(1);
+        for (without, first, told) in [
+            (Without::Expiry, alone.clone(), pin),
+            (Without::Recorded, begun_by_another(of(2), Without::Recorded), gone),
+            (Without::Hold, alone.clone(), gone),
+            (Without::All, alone.clone(), gone),
+            (Without::Order, alone, pin),
+        ] {
+            let (worlds, _, wrong) = explore(first, without, 200_000);
+            assert_eq!(wrong, Some(told), "without {without:?}, after {worlds} worlds");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::aio::pending::Pending;
 use crate::checkpoint::name;
+use crate::error::Raise;
 use crate::open::{env, text_of};
 use crate::options::options;
 use crate::process::Process;
@@ -9,10 +10,11 @@ use crate::wait::wait;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use siltstone::admin::{self, CloneParent};
+use siltstone::store::url;
 use siltstone::{Env, Options};
 
-/// Parents as Python gives them: pairs of a URL and a checkpoint.
-type Parents<'py> = Vec<(String, Option<Bound<'py, PyAny>>)>;
+/// A parent as Python gives it: its URL, a checkpoint, and the keys that are taken over.
+type Parent<'py> = (String, Option<Bound<'py, PyAny>>, Option<Vec<u8>>, Option<Vec<u8>>);
 /// The first key, and the one before which to stop.
 type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
 
@@ -28,20 +30,23 @@ impl CloneArguments {
     fn new(
         py: Python<'_>,
         url: &str,
-        parents: Parents<'_>,
+        parents: Vec<Parent<'_>>,
         (start, end): Range,
         store_options: &Bound<'_, PyDict>,
     ) -> PyResult<CloneArguments> {
         let process = Process::current(py)?;
-        let store_options = text_of(store_options)?;
-        let place = env(py, process, url, &store_options)?;
+        let place = env(py, process, url, &text_of(store_options)?)?;
+        let _entered = process.handle().enter();
         let mut sources = Vec::with_capacity(parents.len());
-        for (parent, checkpoint) in parents {
+        for (parent, checkpoint, from, to) in parents {
+            // As the clone will find it: by its own clients, in places that it follows.
+            let location = url::location(&parent).raise(py)?;
+            let store = place.store.neighbour(&location).raise(py)?;
             sources.push(CloneParent {
-                env: env(py, process, &parent, &store_options)?,
+                env: Env { store, ..place.clone() },
                 checkpoint: checkpoint.as_ref().map(name).transpose()?,
-                start: start.clone(),
-                end: end.clone(),
+                start: from.max(start.clone()),
+                end: [to, end.clone()].into_iter().flatten().min(),
             });
         }
         let options = options(&PyDict::new(py))?;
@@ -58,7 +63,7 @@ impl CloneArguments {
 pub(crate) fn clone(
     py: Python<'_>,
     url: &str,
-    parents: Parents<'_>,
+    parents: Vec<Parent<'_>>,
     range: Range,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<()> {
@@ -71,7 +76,7 @@ pub(crate) fn clone(
 pub(crate) fn begin_clone(
     py: Python<'_>,
     url: &str,
-    parents: Parents<'_>,
+    parents: Vec<Parent<'_>>,
     range: Range,
     store_options: &Bound<'_, PyDict>,
 ) -> PyResult<Pending> {

@@ -1,102 +1,73 @@
 //! Making a clone (RFC 0029): pin, begin, fill, hold, end (rule K1). Each step is a commit, so the
 //! same request goes on where another one stopped; what is next, the clone's manifest says.
 
-use crate::follower::at_checkpoint::pinned_log;
+mod parent;
+
 use crate::gc::release_in;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, found, look, look_or_left};
-use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
+use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, tables_of_log};
-use crate::wal::walk::walk;
+use crate::tables::of_log::{TableTarget, spans_of_log, tables_of_log};
+pub use parent::CloneParent;
+use parent::{FoundParent, ParentRows};
 use siltstone_base::{
-    CheckpointId, DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstId, TimelineId,
-    UnixMillis,
+    DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstId, TimelineId,
 };
 use siltstone_bloom::key_hash;
 use siltstone_manifest::clone::{
-    CloneSource, begun, compose, entries, named_ancestors, next_step, pins,
+    CloneRows, CloneSource, FIRST_ENTRY, begun, check_sources, compose, entries, named_within,
+    next_set, next_step, pins,
 };
-use siltstone_manifest::compose::VisibleRange;
-use siltstone_manifest::{
-    Ancestor, CheckpointName, CheckpointOwner, CloneEdit, CloneStep, Edit, Manifest, NewCheckpoint,
-    PinEdit,
-};
+use siltstone_manifest::{Ancestor, CloneEdit, CloneStep, Edit, Manifest, PinEdit};
 use std::sync::Arc;
 
-/// How long a pin lives that nobody has made endless yet: longer than a clone takes to be made.
-const PIN_MILLIS: u64 = 60 * 60 * 1000;
 /// Rounds after which a maker gives up: each but the first few means that another maker of the same
 /// clone was quicker, or that pins ran out under this one.
 const MOST_ROUNDS: u32 = 64;
 
-/// A database, or a state of it, that a clone begins with.
-#[derive(Clone, Debug)]
-pub struct CloneParent {
-    /// Where it is. It must be a place that the clone's store follows: the same bucket, a folder of
-    /// the same machine, the memory of the same process.
-    pub env: Env,
-    /// The checkpoint to begin with; `None`: everything that is durable now.
-    pub checkpoint: Option<CheckpointName>,
-    /// Keys from here on; `None`: from the first.
-    pub start: Option<Vec<u8>>,
-    /// Keys before this; `None`: to the last.
-    pub end: Option<Vec<u8>>,
-}
-
 /// Makes the database at `env` a clone of `parents`: one of its own, which begins with their tables
-/// and copies none. Of the options, the deadline (of each request) and those of tables count.
+/// and copies none. Several have disjoint ranges of keys, and lie side by side in it (RFC 0031). Of
+/// the options, the deadline (of each request) and those of tables count.
 ///
 /// Where it ends early, the same call goes on with it; so it does where another call makes the same
-/// clone. One that was made and not written to yet is the answer.
+/// clone. One that was made and not written to yet is the answer. The order of parents means
+/// nothing.
 ///
 /// # Errors
 /// NotFound where a parent is none, or was destroyed; Conflict, with what stands there, where `env`
-/// is another database; Expired where the checkpoint is gone; Unsupported for several parents, for
-/// parts of one, and for a parent in a place that is not followed from there; Denied, Unavailable,
-/// Timeout, Corruption.
+/// is another database; Expired where the checkpoint is gone; Invalid for no parent, and for
+/// parents whose keys meet or whose settings differ, naming both; Unsupported for a parent in a
+/// place that is not followed from there; Denied, Unavailable, Timeout, Corruption.
 pub async fn clone(env: &Env, parents: &[CloneParent], options: &Options) -> Result<()> {
-    let [parent] = parents else {
-        return Err(Error::unsupported("a clone of several parents is not built yet"));
-    };
-    let bounds = [&parent.start, &parent.end].map(|key| key.clone().map(Into::into));
-    let [start, end] = bounds;
-    VisibleRange { start, end }.check()?;
+    if parents.is_empty() {
+        return Err(Error::invalid("a clone needs a parent"));
+    }
     let limit = options.deadline;
-    let there = Objects { env: parent.env.clone(), limit };
-    let location = parent.env.store.location().ok_or_else(|| {
-        Error::unsupported("the parent has no place that another process could find it by")
-    })?;
-    // Before anything is written: the clone must find it there.
-    env.store.follows(&location)?;
-    let newest = look(&there, None).await?.ok_or_else(|| no_database(&parent.env))?;
-    let maker = CloneMaker {
-        here: Objects { env: env.clone(), limit },
-        request: request(newest.database, &location, parent),
-        there,
-        location,
-        parent,
-        options,
-    };
+    let mut found = Vec::with_capacity(parents.len());
+    for parent in parents {
+        let parent = FoundParent::find(env, parent, limit).await?;
+        found.push((parent.request(), parent));
+    }
+    found.sort_by(|left, right| left.0.cmp(&right.0));
+    let (asked, parents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+    let here = Objects { env: env.clone(), limit };
+    let maker = CloneMaker { here, parents, request: request(&asked), options };
     maker.run().await.map_err(|error| error.during("clone"))
 }
 
 /// What was asked for: whoever asks for the same again goes on with it.
-fn request(parent: DatabaseId, location: &str, asked: &CloneParent) -> RequestId {
-    let checkpoint = asked.checkpoint.as_ref().map(ToString::to_string).unwrap_or_default();
-    let (parent, location) = (parent.0.to_be_bytes(), location.as_bytes());
-    // A key may hold any bytes: its length comes before it.
-    let bound = |key: &Option<Vec<u8>>| match key {
-        None => vec![0],
-        Some(key) => [&[1], (key.len() as u64).to_be_bytes().as_slice(), key].concat(),
-    };
-    let (start, end) = (bound(&asked.start), bound(&asked.end));
-    let text = [parent.as_slice(), location, &[0], checkpoint.as_bytes(), &[0], &start, &end];
-    let text = text.concat();
+fn request(parents: &[Vec<u8>]) -> RequestId {
+    let text: Vec<u8> = parents.iter().flat_map(|one| counted(one)).collect();
     let half = |which: u8| u128::from(key_hash(&[&[which], text.as_slice()].concat()));
     RequestId((half(1) << 64) | half(2))
+}
+
+/// Bytes of any content, so that what follows them is told apart.
+fn counted(bytes: &[u8]) -> Vec<u8> {
+    [(bytes.len() as u64).to_be_bytes().as_slice(), bytes].concat()
 }
 
 /// Why a step was not taken.
@@ -115,19 +86,18 @@ impl From<Error> for Missed {
     }
 }
 
-/// Pins, and the state that the parent's pin names.
+/// Pins: of each parent the state that its pin names, and an entry for each.
+#[derive(Default)]
 struct Pinned {
     entries: Vec<Ancestor>,
-    state: Arc<Manifest>,
+    states: Vec<Arc<Manifest>>,
 }
 
-/// Makes one clone of one parent.
+/// Makes one clone.
 struct CloneMaker<'a> {
     here: Objects,
-    there: Objects,
-    /// Where the parent is.
-    location: String,
-    parent: &'a CloneParent,
+    /// In an order of their own, whatever the caller's: each maker of the clone has the same.
+    parents: Vec<FoundParent<'a>>,
     request: RequestId,
     options: &'a Options,
 }
@@ -163,9 +133,10 @@ impl CloneMaker<'_> {
 
     /// Steps 1 and 2: pins, and the clone's first manifest; somebody else's when that came first.
     async fn begin(&self, database: DatabaseId, first: ManifestId) -> Result<Arc<Manifest>> {
-        let pinned = self.pin(database, 1).await?;
-        let entries = pinned.entries.clone();
-        let begun = begun(database, self.request, &pinned.state, entries);
+        let pinned = self.pin(database, FIRST_ENTRY).await?;
+        let sources: Vec<(&str, &Manifest)> =
+            self.parents.iter().map(FoundParent::name).zip(pinned.states()).collect();
+        let begun = begun(database, self.request, &sources, pinned.entries.clone())?;
         // Where a database was destroyed its numbers go on (RFC 0030, rule D4).
         let initial = Manifest { id: first, ..begun };
         let state = found(&self.here, initial).await?;
@@ -175,111 +146,87 @@ impl CloneMaker<'_> {
         Ok(state)
     }
 
-    /// Adds pins, each new, in the parent and in every ancestor that its state names. They expire
-    /// until they are held: their maker may end before anybody knows of them.
+    /// Adds pins, each new, in the parents and in every ancestor that their states name within the
+    /// keys asked for (rule K7). They expire until they are held: their maker may end before
+    /// anybody knows of them.
+    ///
+    /// # Errors
+    /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in
+    /// the place of what was.
     async fn pin(&self, clone: DatabaseId, first: u32) -> Result<Pinned> {
-        let (newest, new) = match &self.parent.checkpoint {
-            Some(name) => {
-                let newest = look(&self.there, None).await?;
-                let newest = newest.ok_or_else(|| no_database(&self.there.env))?;
-                let source = Some(name.find(&newest)?.id);
-                (newest, NewCheckpoint { source, ..self.new_pin(clone) })
+        let mut pinned = Pinned::default();
+        let done = self.pin_all(clone, first, &mut pinned).await;
+        if let Err(error) = done {
+            self.let_go(clone, &pinned.entries).await;
+            return Err(error);
+        }
+        Ok(pinned)
+    }
+
+    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut Pinned) -> Result<()> {
+        let mut logs = Vec::with_capacity(self.parents.len());
+        for parent in &self.parents {
+            let newest = parent.pin(&self.here, clone, &mut pinned.entries, first).await?;
+            let entry = pinned.entries.last().cloned();
+            let entry = entry.ok_or_else(|| Error::internal("a pin without an entry"))?;
+            let gone = || Error::internal("a pin that was just made is gone");
+            let state = parent.pinned(&newest, &entry).await?.ok_or_else(gone)?;
+            for ancestor in named_within(&state, &parent.keys) {
+                let there = self.objects_of(&ancestor.location)?;
+                parent::pin_ancestor(&there, clone, ancestor, &mut pinned.entries, first).await?;
             }
-            None => {
-                let (newest, walked) = walk(&self.there).await?;
-                (newest, NewCheckpoint { wal_id_last_seen: Some(walked), ..self.new_pin(clone) })
-            }
-        };
-        let pin = new.id;
-        let committed = commit_alone(&self.there, Edit::AddCheckpoint(new), newest).await;
-        let committed = committed.map_err(|error| error.with("parent", &self.location))?;
-        let state = self.pinned(&committed, pin).await?;
-        let state = state.ok_or_else(|| Error::internal("a pin that was just made is gone"))?;
-        let mut entries = vec![Ancestor {
-            number: first,
-            database: committed.database,
-            location: self.location.clone(),
-            checkpoint: pin,
-        }];
-        for (number, ancestor) in (first + 1..).zip(named_ancestors(&state)) {
-            entries.push(self.pin_ancestor(clone, number, ancestor).await?);
+            // One parent meets no other.
+            let log = match self.parents.len() {
+                1 => Vec::new(),
+                _ => parent.log(&newest, &entry).await?.ok_or_else(gone)?,
+            };
+            logs.push(spans_of_log(&log, state.flushed_seq, self.options)?);
+            pinned.states.push(state);
         }
-        Ok(Pinned { entries, state })
-    }
-
-    /// A pin in an ancestor of the parent, of what the parent's own pin there keeps.
-    async fn pin_ancestor(
-        &self,
-        clone: DatabaseId,
-        number: u32,
-        ancestor: &Ancestor,
-    ) -> Result<Ancestor> {
-        let there = self.objects_of(&ancestor.location)?;
-        let placed = |error: Error| error.with("ancestor", &ancestor.location);
-        let newest = look(&there, None).await?;
-        let newest = newest.filter(|newest| newest.database == ancestor.database);
-        let newest = newest.ok_or_else(|| placed(no_database(&there.env)))?;
-        let new = NewCheckpoint { source: Some(ancestor.checkpoint), ..self.new_pin(clone) };
-        let checkpoint = new.id;
-        let committed = commit_alone(&there, Edit::AddCheckpoint(new), newest).await;
-        committed.map_err(placed)?;
-        Ok(Ancestor { number, checkpoint, ..ancestor.clone() })
-    }
-
-    fn new_pin(&self, clone: DatabaseId) -> NewCheckpoint {
-        let created_at = self.here.env.clock.now();
-        NewCheckpoint {
-            id: CheckpointId::random(self.here.env.random_u128()),
-            created_at,
-            expires_at: Some(UnixMillis(created_at.0.saturating_add(PIN_MILLIS))),
-            owner: CheckpointOwner::Clone(clone),
-            ..NewCheckpoint::default()
-        }
-    }
-
-    /// The state that the parent's pin names, as the parent's `newest` has it; `None` where either
-    /// is gone.
-    async fn pinned(
-        &self,
-        newest: &Arc<Manifest>,
-        pin: CheckpointId,
-    ) -> Result<Option<Arc<Manifest>>> {
-        match newest.checkpoint(pin).map(|one| one.manifest_id) {
-            None => Ok(None),
-            Some(id) if id == newest.id => Ok(Some(Arc::clone(newest))),
-            Some(id) => self.there.manifest(id).await,
-        }
+        let parents = self.parents.iter().zip(pinned.states());
+        let rows = parents.zip(logs).map(|((parent, state), log)| CloneRows {
+            name: parent.name(),
+            state,
+            keys: &parent.keys,
+            log,
+        });
+        check_sources(&rows.collect::<Vec<_>>())
     }
 
     /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.
     async fn fill(&self, state: &Arc<Manifest>) -> std::result::Result<(), Missed> {
-        let Some(entry) = entries(state).first() else {
-            return Err(Error::internal("a clone without a parent").into());
-        };
-        let newest = self.parent_of(entry).await?;
-        let pin = newest.checkpoint(entry.checkpoint).ok_or(Missed::PinGone)?;
-        let pinned = self.pinned(&newest, entry.checkpoint).await?.ok_or(Missed::PinGone)?;
-        let log = match pinned_log(&self.there, pin, newest.database).await {
-            Ok(log) => log,
-            Err(error) if error.kind() == ErrorKind::Expired => return Err(Missed::PinGone),
-            Err(error) => return Err(self.unless_overtaken(state, error).await?),
-        };
-        let env = &self.here.env;
-        let target =
-            TableTarget { env, database: state.database, job: None, options: self.options };
-        let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
-        let log = tables_of_log(&log, pinned.flushed_seq, &target, &mut names).await?;
-        let source = CloneSource {
-            state: &pinned,
-            number: entry.number,
+        let (env, others) = (&self.here.env, "a clone has other entries than its parents need");
+        let (mut left, mut read) = (entries(state), Vec::new());
+        for parent in &self.parents {
+            let (entry, after) = left.split_first().ok_or_else(|| Error::internal(others))?;
+            let rows = match parent.rows(entry).await {
+                Ok(rows) => rows.ok_or(Missed::PinGone)?,
+                Err(error) => return Err(self.unless_overtaken(state, error).await?),
+            };
+            let named = named_within(&rows.state, &parent.keys).len();
+            left = after.get(named..).ok_or_else(|| Error::internal(others))?;
+            let target =
+                TableTarget { env, database: state.database, job: None, options: self.options };
+            let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
+            let ParentRows { state, log } = rows;
+            let log = tables_of_log(&log, state.flushed_seq, &target, &mut names).await?;
+            read.push((parent, entry.number, state, log));
+        }
+        if !left.is_empty() {
+            return Err(Error::internal(others).into());
+        }
+        let sources = read.iter().map(|(parent, number, pinned, log)| CloneSource {
+            name: parent.name(),
+            state: pinned,
+            number: *number,
             log: &log.tables,
             last_seq: log.last_seq,
             commit_time: log.commit_time,
-            keys: (self.parent.start.as_deref(), self.parent.end.as_deref()),
-        };
+            keys: (parent.keys.start.as_deref(), parent.keys.end.as_deref()),
+        });
         #[cfg(mutation = "part_uncut")]
-        let source = CloneSource { keys: (None, None), ..source };
-        let tables = compose(&[source])?;
+        let sources = sources.map(|source| CloneSource { keys: (None, None), ..source });
+        let tables = compose(&sources.collect::<Vec<_>>())?;
         let fill = CloneEdit::Fill {
             pins: pins(state),
             timeline: TimelineId(env.random_u128()),
@@ -289,7 +236,7 @@ impl CloneMaker<'_> {
         self.commit(state, fill).await
     }
 
-    /// Why reading the log failed. Another maker that has filled the clone, and held its pins, has
+    /// Why reading a parent failed. Another maker that has filled the clone, and held its pins, has
     /// let go of the log meanwhile: what is missing then is no hole.
     async fn unless_overtaken(&self, state: &Manifest, error: Error) -> Result<Missed> {
         let now = look(&self.here, None).await?;
@@ -315,7 +262,7 @@ impl CloneMaker<'_> {
 
     /// New pins in place of those that the clone records, some of which are gone.
     async fn repin(&self, state: &Arc<Manifest>) -> Result<()> {
-        let pinned = self.pin(state.database, state.last_ancestor + 1).await?;
+        let pinned = self.pin(state.database, next_set(state)).await?;
         let entries = pinned.entries.clone();
         let repin = CloneEdit::Repin { recorded: pins(state), entries };
         match self.commit(state, repin).await {
@@ -348,16 +295,17 @@ impl CloneMaker<'_> {
         }
     }
 
-    /// The newest state of the parent, if it is the one that the clone was begun with.
-    async fn parent_of(&self, entry: &Ancestor) -> Result<Arc<Manifest>> {
-        owned(&self.there, entry).await
-    }
-
     fn objects_of(&self, location: &str) -> Result<Objects> {
-        if location == self.location {
-            return Ok(self.there.clone());
+        match self.parents.iter().find(|parent| parent.location == location) {
+            Some(parent) => Ok(parent.there.clone()),
+            None => self.here.neighbour(location),
         }
-        self.here.neighbour(location)
+    }
+}
+
+impl Pinned {
+    fn states(&self) -> impl Iterator<Item = &Manifest> {
+        self.states.iter().map(|state| &**state)
     }
 }
 

@@ -8,12 +8,14 @@
 
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
-use crate::options::Options;
 use crate::wal::replay::insert_rows;
+use crate::options::Options;
+use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
+    AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
     SstDescriptor, SstId, UnixMillis,
 };
+use siltstone_manifest::span::Span;
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
 use siltstone_sst::wal::WalObject;
@@ -57,22 +59,77 @@ pub(crate) async fn tables_of_log(
     target: &TableTarget<'_>,
     names: &mut (dyn Iterator<Item = SstId> + Send),
 ) -> Result<TablesOfLog> {
-    let mut done = TablesOfLog { last_seq: flushed, ..TablesOfLog::default() };
-    let mut memtable = Arc::new(Memtable::new());
-    for object in objects {
-        if let Some(last) = insert_rows(&memtable, object, flushed, done.last_seq)? {
-            done.last_seq = last;
+    let mut full = LogMemtables::new(objects, flushed, target.options);
+    let mut tables = Vec::new();
+    while let Some(memtable) = full.advance()? {
+        tables.push(write(&memtable, target, names).await?);
+    }
+    Ok(TablesOfLog { tables, last_seq: full.last_seq, commit_time: full.commit_time })
+}
+
+/// What the tables of [`tables_of_log`] will span, at most: rows that have expired by then are left
+/// out of them.
+///
+/// # Errors
+/// Corruption where the numbers do not follow.
+pub(crate) fn spans_of_log(
+    objects: &[WalObject],
+    flushed: Seq,
+    options: &Options,
+) -> Result<Vec<Span>> {
+    let mut full = LogMemtables::new(objects, flushed, options);
+    let mut spans = Vec::new();
+    while let Some(memtable) = full.advance()? {
+        let deletes = memtable.range_deletes();
+        let mut spanned: Vec<Span> =
+            deletes.iter().map(|one| Span::between(one.start.clone(), one.last_key())).collect();
+        let mut rows = memtable.cursor().passing_once();
+        rows.seek_first()?;
+        if let (Some(first), Some(last)) = (rows.entry(), memtable.greatest_key()) {
+            let first = Bytes::copy_from_slice(first.key);
+            spanned.push(Span::between(first, last.into()));
         }
-        done.commit_time = done.commit_time.max(object.sent.at);
-        if memtable.bytes() >= target.options.l0_sst_size_bytes {
-            let full = std::mem::replace(&mut memtable, Arc::new(Memtable::new()));
-            done.tables.push(write(&full, target, names).await?);
+        spans.extend(Span::hull(spanned));
+    }
+    Ok(spans)
+}
+
+/// Rows of a log in memtables of the size of a table.
+struct LogMemtables<'a> {
+    objects: std::slice::Iter<'a, WalObject>,
+    flushed: Seq,
+    most_bytes: usize,
+    /// The largest number met.
+    last_seq: Seq,
+    /// The latest commit time met.
+    commit_time: UnixMillis,
+}
+
+impl<'a> LogMemtables<'a> {
+    fn new(objects: &'a [WalObject], flushed: Seq, options: &Options) -> LogMemtables<'a> {
+        LogMemtables {
+            objects: objects.iter(),
+            flushed,
+            most_bytes: options.l0_sst_size_bytes,
+            last_seq: flushed,
+            commit_time: UnixMillis(0),
         }
     }
-    if memtable.first_seq().is_some() {
-        done.tables.push(write(&memtable, target, names).await?);
+
+    /// The next one; `None` where no rows are left.
+    fn advance(&mut self) -> Result<Option<Arc<Memtable>>> {
+        let memtable = Arc::new(Memtable::new());
+        for object in self.objects.by_ref() {
+            if let Some(last) = insert_rows(&memtable, object, self.flushed, self.last_seq)? {
+                self.last_seq = last;
+            }
+            self.commit_time = self.commit_time.max(object.sent.at);
+            if memtable.first_seq().is_some() && memtable.bytes() >= self.most_bytes {
+                break;
+            }
+        }
+        Ok(memtable.first_seq().is_some().then_some(memtable))
     }
-    Ok(done)
 }
 
 async fn write(

@@ -22,12 +22,17 @@ fn parent() -> Manifest {
 }
 
 fn started() -> Manifest {
-    begun(CLONE, REQUEST, &parent(), vec![entry(1, 77, 31), entry(2, 78, 32)])
+    begun_with(vec![entry(1, 77, 31), entry(2, 78, 32)])
+}
+
+fn begun_with(entries: Vec<Ancestor>) -> Manifest {
+    begun(CLONE, REQUEST, &[("parent", &parent())], entries).unwrap()
 }
 
 fn composed(parent: &Manifest, number: u32) -> Composed {
     let log = [table(SstId(70), b"a", b"b", 61, 65), table(SstId(71), b"a", b"c", 66, 70)];
     let source = CloneSource {
+        name: "parent",
         state: parent,
         number,
         log: &log,
@@ -83,7 +88,8 @@ fn part<'a>(
     keys: (Option<&'a [u8]>, Option<&'a [u8]>),
 ) -> CloneSource<'a> {
     let commit_time = UnixMillis(u64::from(number));
-    CloneSource { state: parent, number, log: &[], last_seq: Seq(60), commit_time, keys }
+    let name = if keys.0.is_some() { "memory://right" } else { "memory://left" };
+    CloneSource { name, state: parent, number, log: &[], last_seq: Seq(60), commit_time, keys }
 }
 
 /// K7: what lies inside is whole, what lies across is cut, what lies outside is not named.
@@ -106,12 +112,8 @@ fn halves_of_one_parent_are_all_of_it() {
     let parent = parent();
     let halves = [part(&parent, 3, (Some(b"h"), None)), part(&parent, 1, (None, Some(b"h")))];
     let united = compose(&halves).unwrap();
-    let mut clone = begun(
-        CLONE,
-        REQUEST,
-        &parent,
-        vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33), entry(4, 78, 34)],
-    );
+    let mut clone =
+        begun_with(vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33), entry(4, 78, 34)]);
     (clone.l0, clone.runs) = (united.l0, united.runs);
     (clone.last_l0_order, clone.flushed_seq) = (united.last_l0_order, united.flushed_seq);
     assert_eq!(invariant::broken(&clone), None);
@@ -120,7 +122,73 @@ fn halves_of_one_parent_are_all_of_it() {
     assert!(nine.iter().all(|table| table.location == SstLocation::Ancestor(2)));
     assert_eq!(nine.len(), 2);
     let overlapping = [part(&parent, 3, (Some(b"g"), None)), part(&parent, 1, (None, Some(b"h")))];
-    assert_eq!(compose(&overlapping).unwrap_err().kind(), ErrorKind::Invalid);
+    let error = compose(&overlapping).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let told = error.to_string();
+    assert!(told.contains("memory://left") && told.contains("memory://right"), "{told}");
+}
+
+/// What the first manifest is refused for is what its tables would be refused for later: nothing
+/// is begun that cannot be filled.
+#[test]
+fn parents_that_meet_are_told_before_anything_is_begun() {
+    let parent = parent();
+    let keys = [(None, Some("h")), (Some("h"), None), (None, None)];
+    let keys = keys.map(|(start, end)| {
+        let key = |key: Option<&'static str>| key.map(|key| Bytes::from_static(key.as_bytes()));
+        VisibleRange { start: key(start), end: key(end) }
+    });
+    let [left, right, all] = &keys;
+    let rows = |keys, log: &[(&'static str, &'static str)]| {
+        let span = |(first, last): &(&'static str, &'static str)| {
+            Span::between(Bytes::from_static(first.as_bytes()), Bytes::from_static(last.as_bytes()))
+        };
+        let log = log.iter().map(span).collect();
+        CloneRows { name: "one", state: &parent, keys, log }
+    };
+    check_sources(&[rows(right, &[]), rows(left, &[])]).unwrap();
+    // Rows of the log out of sight meet nothing.
+    check_sources(&[rows(right, &[("a", "b")]), rows(left, &[("x", "z")])]).unwrap();
+    assert!(check_sources(&[rows(right, &[]), rows(all, &[])]).is_err());
+    let empty = Manifest::new_database(DatabaseId(9), parent.settings.clone());
+    let other = |first, last| CloneRows { state: &empty, ..rows(all, &[(first, last)]) };
+    check_sources(&[rows(left, &[]), other("h", "k")]).unwrap();
+    assert!(check_sources(&[rows(left, &[]), other("g", "k")]).is_err());
+}
+
+/// One database may be a parent, and an ancestor of another one: what was recorded last is told by
+/// the numbers alone.
+#[test]
+fn a_set_of_entries_is_told_by_its_numbers() {
+    let first = vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33)];
+    let begun = begun_with(first.clone());
+    assert_eq!((super::entries(&begun), next_set(&begun)), (first.as_slice(), 5));
+    let repin = |entries: Vec<Ancestor>| {
+        let recorded = ids(&[31, 32, 33]);
+        apply(&CloneEdit::Repin { recorded, entries }, &begun)
+    };
+    let second = vec![entry(5, 77, 41), entry(6, 77, 42)];
+    assert_eq!(super::entries(&repin(second.clone()).unwrap()), second);
+    for wrong in [vec![entry(4, 77, 41)], vec![entry(5, 77, 41), entry(7, 78, 42)], vec![]] {
+        assert!(matches!(repin(wrong), Err(Refusal::Invalid(_))));
+    }
+}
+
+/// K7: an ancestor whose tables lie outside is none of the clone's.
+#[test]
+fn of_a_range_only_what_is_named_there_is_pinned() {
+    let mut parent = parent();
+    // Its table 9 lies in its ancestor 3, and has the keys up to y.
+    parent.runs[1].tables[0].last_key = Bytes::from_static(b"f");
+    let from = |start: &'static str| VisibleRange {
+        start: Some(Bytes::from_static(start.as_bytes())),
+        end: None,
+    };
+    assert_eq!(named_within(&parent, &from("f")).len(), 1);
+    assert_eq!(named_within(&parent, &from("g")).len(), 0);
+    let composed = compose(&[part(&parent, 1, (Some(b"g"), None))]).unwrap();
+    let placed = composed.runs.iter().flat_map(|run| &run.tables).map(|table| table.location);
+    assert!(placed.eq([SstLocation::Ancestor(1)]));
 }
 
 /// K1: begin, fill, finish; what the next maker does is what the state shows.
@@ -173,7 +241,7 @@ fn another_request_is_told_what_stands_there() {
 #[test]
 fn pinned_anew_it_is_filled_anew() {
     let filled = apply(&filling(&[31, 32], 1), &started()).unwrap();
-    let entries = vec![entry(3, 77, 41), entry(4, 78, 42)];
+    let entries = vec![entry(4, 77, 41), entry(5, 78, 42)];
     let repin = CloneEdit::Repin { recorded: ids(&[31, 32]), entries: entries.clone() };
     let again = apply(&repin, &filled).unwrap();
     assert_eq!(next_step(&again, REQUEST), Ok(CloneStep::Fill));
@@ -182,12 +250,12 @@ fn pinned_anew_it_is_filled_anew() {
     for late in [filling(&[31, 32], 5), CloneEdit::Finish { pins: ids(&[31, 32]) }] {
         assert_eq!(apply(&late, &again), Err(Conflict::PinsMoved.into()));
     }
-    let slept = CloneEdit::Repin { recorded: ids(&[31, 32]), entries: vec![entry(5, 77, 51)] };
+    let slept = CloneEdit::Repin { recorded: ids(&[31, 32]), entries: vec![entry(7, 77, 51)] };
     assert_eq!(apply(&slept, &again), Err(Conflict::PinsMoved.into()));
-    let filled = apply(&filling(&[41, 42], 3), &again).unwrap();
+    let filled = apply(&filling(&[41, 42], 4), &again).unwrap();
     let made = apply(&CloneEdit::Finish { pins: ids(&[41, 42]) }, &filled).unwrap();
     let tables: Vec<_> = made.runs.iter().flat_map(|run| &run.tables).collect();
-    assert_eq!(tables[2].location, SstLocation::Ancestor(4));
+    assert_eq!(tables[2].location, SstLocation::Ancestor(5));
 }
 
 /// K4: nobody but the clone ends its pin or moves its expiry; as long as it has one, the collector

@@ -138,6 +138,18 @@ fn other_settings_are_refused() {
     other.settings.filter = "another".to_owned();
     let error = check_alike([("one", &one), ("other", &other)]).unwrap_err().to_string();
     assert!(error.contains("filter") && error.contains("other"), "{error}");
+    // Nobody may differ from the first operator that there is, whoever has it.
+    let operator = |name: &str| {
+        let mut state = manifest();
+        state.settings.merge_operator = Some(name.to_owned());
+        state
+    };
+    let (sum, max) = (operator("sum_i64"), operator("max"));
+    let agreed = check_alike([("one", &one), ("sum", &sum)]).unwrap();
+    assert_eq!(agreed.merge_operator.as_deref(), Some("sum_i64"));
+    let error = check_alike([("none", &one), ("sum", &sum), ("max", &max)]).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("one: sum") && error.contains("other: max"), "{error}");
     let typed = Manifest { schema: Some(key("s")), ..manifest() };
     assert!(check_alike([("one", &one), ("typed", &typed)]).is_err());
 }

@@ -1,7 +1,7 @@
 //! Edits of a clone: of its making, of its pins, of its detaching (rules K1, K4, K5, RFC 0029).
 
 use super::{Conflict, Refusal};
-use crate::state::clone::{Composed, is_filled, pins};
+use crate::state::clone::{Composed, is_filled, is_next_set, pins};
 use crate::state::{Ancestor, CheckpointOwner, Manifest, Timeline};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{CheckpointId, DatabaseId, Seq, TimelineId, UnixMillis};
@@ -26,7 +26,8 @@ pub enum CloneEdit {
     Repin {
         /// The pins that were looked at: those that it records, or this is refused.
         recorded: Vec<CheckpointId>,
-        /// The new entries, the parent's first, with numbers that were never given.
+        /// The new entries, each parent's before those of its ancestors, numbered one by one, and
+        /// the first more than one above the largest number given.
         entries: Vec<Ancestor>,
     },
     /// Ends its making (step 5).
@@ -59,6 +60,9 @@ impl CloneEdit {
                 Ok(())
             }
             CloneEdit::Repin { recorded: seen, .. } if *seen != recorded => moved,
+            CloneEdit::Repin { entries, .. } if !is_next_set(next, entries) => {
+                Err(Refusal::Invalid("entries that are no set of their own"))
+            }
             CloneEdit::Repin { entries, .. } => {
                 repin(next, entries);
                 Ok(())

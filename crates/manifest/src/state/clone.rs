@@ -32,15 +32,37 @@ pub(crate) fn is_filled(state: &Manifest) -> bool {
     !state.timelines.is_empty()
 }
 
-/// The entries that a clone is being made with, the parent's first: all but those of pins that were
-/// found gone before, which stand until the collector has freed what may be left of them.
+/// The number of the first entry that a clone ever has.
+pub const FIRST_ENTRY: u32 = 1;
+
+/// The entries that a clone is being made with, of each parent its own and then those of the
+/// ancestors that it names: all but those of pins that were found gone before, which stand until
+/// the collector has freed what may be left of them.
 #[must_use]
 pub fn entries(state: &Manifest) -> &[Ancestor] {
     let all = state.ancestors.as_slice();
-    // A parent is none of its own ancestors, so each set of entries begins with it and has it once.
-    let begins = all.first().map(|first| first.database);
-    let last = all.iter().rposition(|entry| Some(entry.database) == begins);
-    last.and_then(|last| all.get(last..)).unwrap_or_default()
+    // The numbers of a set have no gap, and one is left before the next set: nothing else tells
+    // them apart, since one database may be a parent, and an ancestor of another one.
+    let mut pairs = all.iter().zip(all.iter().skip(1));
+    let gap = pairs.rposition(|(one, next)| !follows(one, next));
+    all.get(gap.map_or(0, |at| at + 1)..).unwrap_or_default()
+}
+
+fn follows(one: &Ancestor, next: &Ancestor) -> bool {
+    next.number == one.number.saturating_add(1)
+}
+
+/// The number of the first entry of another set.
+#[must_use]
+pub fn next_set(state: &Manifest) -> u32 {
+    state.last_ancestor.saturating_add(2)
+}
+
+/// Whether `entries` are a set of their own behind those that `state` has.
+pub(crate) fn is_next_set(state: &Manifest, entries: &[Ancestor]) -> bool {
+    let mut pairs = entries.iter().zip(entries.iter().skip(1));
+    entries.first().is_some_and(|first| first.number >= next_set(state))
+        && pairs.all(|(one, next)| follows(one, next))
 }
 
 /// The pins that a clone is being made with, in the order of its entries.

@@ -15,6 +15,7 @@ pub mod options;
 pub mod presence;
 pub mod profile;
 pub mod ranges;
+mod reach;
 mod remote;
 pub mod retry;
 pub(crate) mod troubles;
@@ -139,7 +140,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Whether the place of an ancestor, which a manifest names, is followed from here. A manifest
     /// may come from anywhere, so this store says which places are: those of its own kind, and of
-    /// its own bucket.
+    /// its own bucket; and those that its options allow.
     ///
     /// # Errors
     /// Unsupported for every other place.
@@ -214,7 +215,8 @@ pub trait Store: Send + Sync + fmt::Debug {
 pub(crate) fn not_followed(here: Option<String>, location: &str) -> Error {
     Error::unsupported(
         "tables of a clone lie in a place that is not followed from here: a clone and its parents \
-         lie in one bucket, in folders of one machine, or in the memory of one process",
+         lie in one bucket, in folders of one machine, or in the memory of one process, unless the \
+         store option `clone_parents` names the others, as in clone_parents=s3://bucket/path",
     )
     .with("ancestor", location)
     .with("here", here.unwrap_or_else(|| "nowhere".to_owned()))

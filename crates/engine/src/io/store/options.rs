@@ -50,6 +50,12 @@ impl StoreOptions {
         self.values.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// The value of `name`, if it is given, and all other options.
+    pub(super) fn without(&self, name: &str) -> (Option<String>, StoreOptions) {
+        let mut others = self.clone();
+        (others.values.remove(name), others)
+    }
+
     /// The name of the first option that `other` has not, or has otherwise.
     #[must_use]
     pub fn first_unlike(&self, other: &StoreOptions) -> Option<&str> {

@@ -13,6 +13,7 @@ use super::local::LocalStore;
 use super::lone_object::LoneObject;
 use super::memory::MemoryStore;
 use super::options::StoreOptions;
+use super::reach::Reach;
 use super::remote::{Provider, RemoteStore};
 use crate::io::env::Effects;
 use siltstone_base::{Error, Result};
@@ -27,6 +28,12 @@ use std::sync::Arc;
 /// `AZURE_*`) stand in for options that are not given. This function does not read the process's
 /// environment itself. No request is made yet.
 ///
+/// The option `clone_parents`, or the variable `SILTSTONE_CLONE_PARENTS`, names the places of
+/// parents of clones that are followed beside those in the same bucket, on the same file system, in
+/// the same process: URLs, or paths, with commas or white space between. A place allows what lies
+/// below it. Parents in object stores are reached by the same options where their provider is that
+/// of the URL, or the URL's store takes none; all others by the environment.
+///
 /// # Errors
 /// Invalid for an unknown scheme, a missing bucket, a bad path, and for options that are unknown or
 /// not accepted, by name; Unsupported for options of parts that are not built.
@@ -36,13 +43,43 @@ pub fn parse(
     environment: impl IntoIterator<Item = (String, String)>,
     effects: &Effects,
 ) -> Result<Arc<dyn Store>> {
-    match place(url, options)? {
-        StorePlace::Local(path) => Ok(LocalStore::new(Path::new(path.as_ref()), effects.clone())?),
-        StorePlace::Memory(name) => Ok(MemoryStore::named(name)),
+    let environment: Vec<_> = environment.into_iter().collect();
+    let (allowed, options) = Reach::read(options, &environment)?;
+    let own = match &allowed {
+        // What a folder does not take is its parents'.
+        Some(allowed) if !is_remote(url) && allowed.has_remote() => StoreOptions::default(),
+        _ => options.clone(),
+    };
+    let store: Arc<dyn Store> = match place(url, &own)? {
+        StorePlace::Local(path) => LocalStore::new(Path::new(path.as_ref()), effects.clone())?,
+        StorePlace::Memory(name) => MemoryStore::named(name),
         StorePlace::Remote(provider, bucket, root) => {
-            let environment: Vec<_> = environment.into_iter().collect();
-            let effects = effects.clone();
-            Ok(RemoteStore::new(provider, bucket, &root, options, &environment, effects)?)
+            RemoteStore::new(provider, bucket, &root, &own, &environment, effects.clone())?
+        }
+    };
+    Ok(match allowed {
+        None => store,
+        Some(allowed) => {
+            let of = in_bucket(url).map(|(provider, ..)| provider);
+            allowed.reaching(store, (of, options), environment, effects.clone())
+        }
+    })
+}
+
+/// The URL by which another process finds what `url` names: paths are absolute, and aliases of
+/// schemes are resolved.
+///
+/// # Errors
+/// As [`parse`].
+pub fn location(url: &str) -> Result<String> {
+    match place(url, &StoreOptions::default())? {
+        StorePlace::Local(path) => absolute_folder(&path).and_then(|path| {
+            let no_text = || Error::invalid("a path that is no text cannot be named to others");
+            of_folder(&path).ok_or_else(no_text)
+        }),
+        StorePlace::Memory(name) => Ok(format!("memory://{name}")),
+        StorePlace::Remote(provider, bucket, root) => {
+            Ok(format!("{}://{bucket}/{root}", provider.scheme()))
         }
     }
 }
@@ -103,8 +140,20 @@ pub(super) fn in_bucket(url: &str) -> Option<(Provider, &str, String)> {
     }
 }
 
+fn is_remote(url: &str) -> bool {
+    in_bucket(url).is_some()
+}
+
+pub(super) fn absolute_folder(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|error| {
+        Error::invalid("a path is empty or cannot be made absolute")
+            .with("path", path)
+            .caused_by(error)
+    })
+}
+
 /// What a URL is, before anything is built.
-enum StorePlace<'a> {
+pub(super) enum StorePlace<'a> {
     /// A path of the file system.
     Local(Cow<'a, str>),
     /// A name in this process's memory.
@@ -113,7 +162,7 @@ enum StorePlace<'a> {
     Remote(Provider, &'a str, String),
 }
 
-fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<StorePlace<'a>> {
+pub(super) fn place<'a>(url: &'a str, options: &StoreOptions) -> Result<StorePlace<'a>> {
     let Some((scheme, rest)) = split_scheme(url) else {
         options.expect_none("a local path")?;
         return local(Cow::Borrowed(url));

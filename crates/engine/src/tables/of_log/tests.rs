@@ -85,6 +85,21 @@ fn a_full_table_is_written_before_more_is_read() {
     assert_eq!(done.tables.iter().map(|table| table.id.get()).collect::<Vec<_>>(), [40, 41, 42]);
 }
 
+/// Objects whose rows are in tables already end nothing, and what follows them is not left out.
+#[test]
+fn spans_are_told_before_there_are_tables() {
+    let mut objects: Vec<_> =
+        (1..4).map(|n| object(n, n, &[(["x", "d", "b"][n as usize - 1], "v")])).collect();
+    objects.push(object(4, 4, &[("c", "1"), ("f", "2"), ("e", "3")]));
+    for most_bytes in [1, 1 << 20] {
+        let options = Options { l0_sst_size_bytes: most_bytes, ..Options::default() };
+        let spans = spans_of_log(&objects, Seq(1), &options).unwrap();
+        let (_, done) = run(&objects, 1, most_bytes).unwrap();
+        assert_eq!(spans, done.tables.iter().map(Span::of).collect::<Vec<_>>());
+        assert_eq!(spans.len(), if most_bytes == 1 { 3 } else { 1 });
+    }
+}
+
 #[test]
 fn no_row_no_table() {
     let (_, done) = run(&[], 10, 1).unwrap();

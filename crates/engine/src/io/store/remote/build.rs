@@ -26,7 +26,7 @@ pub(in crate::io::store) enum Provider {
 }
 
 impl Provider {
-    pub(super) fn scheme(self) -> &'static str {
+    pub(in crate::io::store) fn scheme(self) -> &'static str {
         match self {
             Provider::S3 => "s3",
             Provider::Gcs => "gs",

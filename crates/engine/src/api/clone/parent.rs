@@ -1,0 +1,199 @@
+//! A parent of a clone that is being made: its pins, and what they pin.
+
+use super::{counted, owned};
+use crate::follower::at_checkpoint::pinned_log;
+use crate::wal::walk::walk;
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
+use siltstone_base::{CheckpointId, DatabaseId, Error, ErrorKind, Result, UnixMillis};
+use siltstone_manifest::clone::named_within;
+use siltstone_manifest::compose::VisibleRange;
+use siltstone_manifest::{
+    Ancestor, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
+};
+use siltstone_sst::wal::WalObject;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a pin lives that nobody has made endless yet: longer than a clone takes to be made.
+const PIN_MILLIS: u64 = 60 * 60 * 1000;
+
+/// A database, or a state of it, that a clone begins with.
+#[derive(Clone, Debug)]
+pub struct CloneParent {
+    /// Where it is. It must be a place that the clone's store follows: the same bucket, a folder of
+    /// the same machine, the memory of the same process, or what its store options allow.
+    pub env: Env,
+    /// The checkpoint to begin with; `None`: everything that is durable now.
+    pub checkpoint: Option<CheckpointName>,
+    /// Keys from here on; `None`: from the first.
+    pub start: Option<Vec<u8>>,
+    /// Keys before this; `None`: to the last.
+    pub end: Option<Vec<u8>>,
+}
+
+/// A parent that is there.
+pub(super) struct FoundParent<'a> {
+    pub(super) there: Objects,
+    /// Where it is, as the clone records it.
+    pub(super) location: String,
+    /// The keys that are taken over.
+    pub(super) keys: VisibleRange,
+    asked: &'a CloneParent,
+    database: DatabaseId,
+}
+
+/// What a pin of a parent pins.
+pub(super) struct ParentRows {
+    pub(super) state: Arc<Manifest>,
+    /// Its part of the log, in order.
+    pub(super) log: Vec<WalObject>,
+}
+
+impl<'a> FoundParent<'a> {
+    /// Looks whether it is there, and whether a clone at `here` would find it, and what it names.
+    pub(super) async fn find(
+        here: &Env,
+        asked: &'a CloneParent,
+        limit: Duration,
+    ) -> Result<FoundParent<'a>> {
+        let [start, end] = [&asked.start, &asked.end].map(|key| key.clone().map(Into::into));
+        let keys = VisibleRange { start, end };
+        keys.check()?;
+        let location = asked.env.store.location().ok_or_else(|| {
+            Error::unsupported("the parent has no place that another process could find it by")
+        })?;
+        here.store.follows(&location)?;
+        let there = Objects { env: asked.env.clone(), limit };
+        let newest = look(&there, None).await?.ok_or_else(|| no_database(&asked.env))?;
+        let named = named_within(&newest, &keys);
+        named.iter().try_for_each(|entry| here.store.follows(&entry.location))?;
+        Ok(FoundParent { there, location, keys, asked, database: newest.database })
+    }
+
+    /// What it is called in refusals.
+    pub(super) fn name(&self) -> &str {
+        &self.location
+    }
+
+    /// What was asked of it: which database, where, which state, which keys.
+    pub(super) fn request(&self) -> Vec<u8> {
+        let checkpoint = self.asked.checkpoint.as_ref().map(ToString::to_string);
+        let bound = |key: &Option<Vec<u8>>| match key {
+            None => vec![0],
+            Some(key) => [&[1], counted(key).as_slice()].concat(),
+        };
+        [
+            self.database.0.to_be_bytes().to_vec(),
+            counted(self.location.as_bytes()),
+            counted(checkpoint.unwrap_or_default().as_bytes()),
+            bound(&self.asked.start),
+            bound(&self.asked.end),
+        ]
+        .concat()
+    }
+
+    /// Adds a pin of the state that was asked for, which covers the log where that is what is
+    /// durable; and its entry. Answers the newest state, in which the pin stands.
+    pub(super) async fn pin(
+        &self,
+        here: &Objects,
+        clone: DatabaseId,
+        entries: &mut Vec<Ancestor>,
+        first: u32,
+    ) -> Result<Arc<Manifest>> {
+        let new = new_pin(&here.env, clone);
+        let (newest, new) = match &self.asked.checkpoint {
+            Some(name) => {
+                let newest = look(&self.there, None).await?;
+                let newest = newest.ok_or_else(|| no_database(&self.there.env))?;
+                let source = Some(name.find(&newest)?.id);
+                (newest, NewCheckpoint { source, ..new })
+            }
+            None => {
+                let (newest, walked) = walk(&self.there).await?;
+                (newest, NewCheckpoint { wal_id_last_seen: Some(walked), ..new })
+            }
+        };
+        let checkpoint = new.id;
+        // Before the commit: one that ends without an answer may have been made.
+        let (database, location) = (newest.database, self.location.clone());
+        entries.push(Ancestor { number: next(entries, first), database, location, checkpoint });
+        let committed = commit_alone(&self.there, Edit::AddCheckpoint(new), newest).await;
+        committed.map_err(|error| error.with("parent", &self.location))
+    }
+
+    /// The state that the pin of `entry` names, as the parent's `newest` has it; `None` where
+    /// either is gone.
+    pub(super) async fn pinned(
+        &self,
+        newest: &Arc<Manifest>,
+        entry: &Ancestor,
+    ) -> Result<Option<Arc<Manifest>>> {
+        match newest.checkpoint(entry.checkpoint).map(|one| one.manifest_id) {
+            None => Ok(None),
+            Some(id) if id == newest.id => Ok(Some(Arc::clone(newest))),
+            Some(id) => self.there.manifest(id).await,
+        }
+    }
+
+    /// The part of the log that the pin of `entry` covers; `None` where it is gone.
+    pub(super) async fn log(
+        &self,
+        newest: &Manifest,
+        entry: &Ancestor,
+    ) -> Result<Option<Vec<WalObject>>> {
+        let Some(pin) = newest.checkpoint(entry.checkpoint) else { return Ok(None) };
+        match pinned_log(&self.there, pin, newest.database).await {
+            Ok(log) => Ok(Some(log)),
+            Err(error) if error.kind() == ErrorKind::Expired => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the pin of `entry` pins; `None` where it is gone.
+    pub(super) async fn rows(&self, entry: &Ancestor) -> Result<Option<ParentRows>> {
+        let newest = owned(&self.there, entry).await?;
+        let Some(state) = self.pinned(&newest, entry).await? else { return Ok(None) };
+        let log = self.log(&newest, entry).await?;
+        Ok(log.map(|log| ParentRows { state, log }))
+    }
+}
+
+/// Adds a pin in an ancestor of a parent, of what the parent's own pin there keeps, and its entry.
+pub(super) async fn pin_ancestor(
+    there: &Objects,
+    clone: DatabaseId,
+    ancestor: &Ancestor,
+    entries: &mut Vec<Ancestor>,
+    first: u32,
+) -> Result<()> {
+    let placed = |error: Error| error.with("ancestor", &ancestor.location);
+    let newest = look(there, None).await?;
+    let newest = newest.filter(|newest| newest.database == ancestor.database);
+    let newest = newest.ok_or_else(|| placed(no_database(&there.env)))?;
+    let new = new_pin(&there.env, clone);
+    let new = NewCheckpoint { source: Some(ancestor.checkpoint), ..new };
+    let (number, checkpoint) = (next(entries, first), new.id);
+    entries.push(Ancestor { number, checkpoint, ..ancestor.clone() });
+    commit_alone(there, Edit::AddCheckpoint(new), newest).await.map_err(placed)?;
+    Ok(())
+}
+
+/// The number of the entry behind `entries`, which begin with `first`.
+fn next(entries: &[Ancestor], first: u32) -> u32 {
+    entries.last().map_or(first, |last| last.number.saturating_add(1))
+}
+
+fn new_pin(env: &Env, clone: DatabaseId) -> NewCheckpoint {
+    let created_at = env.clock.now();
+    NewCheckpoint {
+        id: CheckpointId::random(env.random_u128()),
+        created_at,
+        expires_at: Some(UnixMillis(created_at.0.saturating_add(PIN_MILLIS))),
+        owner: CheckpointOwner::Clone(clone),
+        ..NewCheckpoint::default()
+    }
+}
