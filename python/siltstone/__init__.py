@@ -50,6 +50,7 @@ from siltstone.exceptions import (
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Compactors, Gc, Options, Readers, Windows
+from siltstone.parents import Parent
 from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
@@ -77,6 +78,7 @@ __all__ = [
     "MergeOperator",
     "NotFound",
     "Options",
+    "Parent",
     "Reader",
     "Readers",
     "Savepoint",

@@ -896,7 +896,7 @@ class AsyncScan(Generic[_Row]):
 
 def begin_clone(
     url: str,
-    parents: list[tuple[str, CheckpointLike | None]],
+    parents: list[tuple[str, CheckpointLike | None, bytes | None, bytes | None]],
     range: tuple[bytes | None, bytes | None],
     store_options: dict[str, str | int | bool],
 ) -> Pending[None]:
@@ -1265,11 +1265,12 @@ def open_reader(
 ) -> Reader: ...
 def clone(
     url: str,
-    parents: list[tuple[str, CheckpointLike | None]],
+    parents: list[tuple[str, CheckpointLike | None, bytes | None, bytes | None]],
     range: tuple[bytes | None, bytes | None],
     store_options: dict[str, str | int | bool],
 ) -> None:
-    """Makes a clone of parents: pairs of a URL and a checkpoint."""
+    """Makes a clone of parents: of each its URL, a checkpoint, the first key and the key to stop
+    before."""
 
 def create_checkpoint(
     url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]

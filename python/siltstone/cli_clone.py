@@ -14,12 +14,28 @@ from siltstone.cli_parts import Place, _as_json, _example, _print_json
         "try.db clone --parent live.db",
         "s3://bucket/try clone --parent s3://bucket/live --checkpoint nightly",
         "half.db clone --parent whole.db --end m",
+        "whole.db clone --parent half.db --parent-at other-half.db nightly",
     ),
 )
-@click.option("--parent", required=True, metavar="URL", help="The database to begin with.")
+@click.option(
+    "--parent",
+    "parents",
+    multiple=True,
+    metavar="URL",
+    help="The database to begin with. Given more than once, the clone has what all of them hold;"
+    " their keys must not overlap.",
+)
+@click.option(
+    "--parent-at",
+    "parents_at",
+    nargs=2,
+    multiple=True,
+    metavar="URL CHECKPOINT",
+    help="A parent at a checkpoint of its own.",
+)
 @click.option(
     "--checkpoint",
-    help="A checkpoint of the parent, by id or name. Without it the clone begins with what is"
+    help="A checkpoint of each --parent, by id or name. Without it the clone begins with what is"
     " durable now.",
 )
 @click.option("--start", help="First key to take over.")
@@ -28,27 +44,31 @@ from siltstone.cli_parts import Place, _as_json, _example, _print_json
 @click.pass_obj
 def clone(
     session: Place,
-    parent: str,
+    parents: tuple[str, ...],
+    parents_at: tuple[tuple[str, str], ...],
     checkpoint: str | None,
     start: str | None,
     end: str | None,
     as_json: bool,
 ) -> None:
-    """Makes a database that begins with what another one holds, and copies no table.
+    """Makes a database that begins with what others hold, and copies no table.
 
-    --path is where it is to be. The two share tables, and each goes its own way. Repeated after it
+    --path is where it is to be. They share tables, and each goes its own way. Repeated after it
     was interrupted, the command goes on where it stopped.
     """
+    given = [*((url, checkpoint) for url in parents), *parents_at]
+    if not given:
+        raise click.UsageError("Missing option '--parent' or '--parent-at'.")
     siltstone.clone(
         session.url,
-        parent=parent,
-        checkpoint=checkpoint,
+        parent=given,
         start=_key(start),
         end=_key(end),
         store_options=session.store_options,
     )
     if as_json:
-        _print_json({"clone": session.url, "parent": parent, "checkpoint": checkpoint})
+        told = [{"parent": url, "checkpoint": at} for url, at in given]
+        _print_json({"clone": session.url, "parents": told})
 
 
 def _key(text: str | None) -> bytes | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from siltstone.checkpoints import CheckpointLike, read_at
 from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource, described
 from siltstone.options import Options, named_options
+from siltstone.parents import ParentsLike, given_parents
 from siltstone.providers import called, name_of, resolve
 
 __all__ = ["clone", "destroy", "open", "open_reader"]
@@ -143,51 +144,48 @@ def reduced_reader(
 def clone(
     url: Url,
     *,
-    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
+    parent: ParentsLike,
     checkpoint: CheckpointLike | None = None,
     start: bytes | None = None,
     end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """Makes a database at `url` that begins with what another one holds, and copies none of it:
-    the two share tables, and each goes its own way from there. Open it with `open(url)`.
+    """Makes a database at `url` that begins with what others hold, and copies none of it: they
+    share tables, and each goes its own way from there. Open it with `open(url)`.
 
-    What the clone needs of its parent is kept for it, whatever the parent does: compaction,
-    collection, deleted checkpoints. Once it needs nothing of it any more, its collector lets go.
-    A call that ended early is repeated: it goes on where it stopped, so a crash leaves a whole
-    clone or none.
+    What the clone needs of its parents is kept for it, whatever they do: compaction, collection,
+    deleted checkpoints. Once it needs nothing of one any more, its collector lets go. A call that
+    ended early is repeated: it goes on where it stopped, so a crash leaves a whole clone or none.
 
-    :param url: where there is no database. It and the parent lie in the same bucket, in folders of
-        the same machine, or in the memory of the same process.
-    :param parent: the other database. A writer may be at work there.
+    :param url: where there is no database. It and its parents lie in the same bucket, in folders of
+        the same machine, or in the memory of the same process; or the store option `clone_parents`
+        names where they lie, here and wherever the clone is opened, compacted or collected.
+    :param parent: the other database, or a list of some whose keys do not overlap: the clone has
+        what all of them hold. A member of the list is a URL, a pair of a URL and a checkpoint, or a
+        `Parent`, which says which keys are taken over. Writers may be at work there.
     :param checkpoint: a checkpoint of the parent, its id, or its name, to begin with; None: with
-        everything that is durable now, in tables or in the WAL.
+        everything that is durable now, in tables or in the WAL. Of several parents it is that of
+        each that names none of its own.
     :param start: the first key to take over; None: from the first one. Nothing is read or written
         for it: the clone's tables show their part, and its compaction rewrites them.
     :param end: the key before which to stop; None: after the last one.
     :raises NotFound: there is no database at `parent`, or it was destroyed.
     :raises Conflict: another database stands at `url`; the text says which.
     :raises Expired: the checkpoint is gone, or its time is over.
-    :raises Unsupported: the parent is in a place that the clone cannot share tables with; several
-        parents, which are not built yet.
-    :raises Invalid: a start that is not below the end.
+    :raises Unsupported: a parent is in a place that the clone does not follow.
+    :raises Invalid: keys of two parents overlap, or their settings differ: the text names both; no
+        parent; a start that is not below the end.
     :raises Denied, Unavailable, Timeout, Corruption: as their texts say.
     """
-    parents = _parents(parent, checkpoint)
-    _native.clone(_text(url), parents, (start, end), _store(store_options))
+    _native.clone(_text(url), _parents(parent, checkpoint), (start, end), _store(store_options))
 
 
 def _parents(
-    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
-    checkpoint: CheckpointLike | None,
-) -> list[tuple[str, CheckpointLike | None]]:
+    parents: ParentsLike, checkpoint: CheckpointLike | None
+) -> list[tuple[str, CheckpointLike | None, bytes | None, bytes | None]]:
     """What the compiled part takes."""
-    if isinstance(parent, (str, os.PathLike)):
-        return [(_text(parent), checkpoint)]
-    if len(parent) != 1:
-        raise _not_built("clone(parent=[…])")
-    pairs = (one if isinstance(one, tuple) else (one, checkpoint) for one in parent)
-    return [(_text(url), at) for url, at in pairs]
+    given = given_parents(parents, checkpoint)
+    return [(_text(one.url), one.checkpoint, one.start, one.end) for one in given]
 
 
 def destroy(

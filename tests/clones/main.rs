@@ -1,4 +1,4 @@
-//! Clones (RFC 0029): what one begins with, who reads it, what keeps what it names alive, a crash
+//! Clones (RFC 0029, RFC 0031): what one begins with, who reads it, what keeps what it names alive, a crash
 //! at every request of its making, and how it lets go of its parents.
 
 #![allow(
@@ -14,6 +14,8 @@ mod kept;
 mod made;
 mod refused;
 mod stopped;
+mod two_buckets;
+mod united;
 
 use siltstone::admin::{self, CloneParent};
 use siltstone::store::counting::RequestTotals;

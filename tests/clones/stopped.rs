@@ -137,10 +137,18 @@ async fn expire(env: &Env) {
     rewrite(env).await;
 }
 
+/// What a stopped maker makes.
+#[derive(Clone, Copy, Debug)]
+enum Made {
+    /// A clone of a clone, so that there are two pins.
+    OfOne,
+    /// A union of that clone with its own parent, which has a pin as either.
+    OfBoth,
+}
+
 /// Stops a maker after `at` requests; answers whether it was made all the same.
-async fn stopped(places: &Places, at: u64, lands: bool, expires: bool) -> bool {
+async fn stopped(places: &Places, at: u64, lands: bool, expires: bool, made: Made) -> bool {
     let name = format!("{at} {lands} {expires}");
-    // The parent is a clone itself, so that there are two pins.
     let (grand, parent) = (places.parent(&format!("grand {name}")).await, places.env(&name));
     clone(&parent, &grand).await.unwrap();
     let db = open(&parent).await.unwrap();
@@ -152,7 +160,18 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool) -> bool {
 
     let env = places.env(&format!("clone {name}"));
     let life = Arc::new(Life { left: AtomicU64::new(at), lands });
-    let mortal = clone(&Mortal::env(&env, &life), &Mortal::env(&parent, &life)).await;
+    let parents = |seen: &dyn Fn(&Env) -> Env| match made {
+        Made::OfOne => vec![of(&seen(&parent))],
+        Made::OfBoth => {
+            let cut = Some(key(30));
+            vec![
+                united::part(&seen(&grand), cut.clone(), None),
+                united::part(&seen(&parent), None, cut),
+            ]
+        }
+    };
+    let mortals = parents(&|env| Mortal::env(env, &life));
+    let mortal = admin::clone(&Mortal::env(&env, &life), &mortals, &options()).await;
     if expires {
         expire(&parent).await;
         expire(&grand).await;
@@ -165,7 +184,8 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool) -> bool {
         });
         assert!(told || seen.as_ref().is_ok_and(|rows| *rows == expected), "{name}: {seen:?}");
     }
-    clone(&env, &parent).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+    let again = admin::clone(&env, &parents(&Env::clone), &options()).await;
+    again.unwrap_or_else(|error| panic!("{name}: {error}"));
     for env in [&parent, &grand] {
         expire(env).await;
     }
@@ -173,17 +193,19 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool) -> bool {
     // And it lets go of all that it ever pinned and recorded.
     rewrite(&env).await;
     assert_eq!(manifest(&env).await.ancestors, [], "{name}");
-    let left: Vec<_> = manifest(&grand).await.checkpoints.clone();
     let ours = siltstone::CheckpointOwner::Clone(manifest(&env).await.database);
-    assert!(left.iter().all(|one| one.owner != ours), "{name}: {left:?}");
+    for env in [&parent, &grand] {
+        let left = manifest(env).await.checkpoints.clone();
+        assert!(left.iter().all(|one| one.owner != ours), "{name}: {left:?}");
+    }
     assert_eq!(read(&env).await.unwrap(), expected, "{name}");
     mortal.is_ok()
 }
 
-fn each_request(test: &'static str, lands: bool, expires: bool) {
+fn each_request(test: &'static str, lands: bool, expires: bool, made: Made) {
     run(test, async |places| {
         let mut at = 1;
-        while !stopped(&places, at, lands, expires).await {
+        while !stopped(&places, at, lands, expires, made).await {
             at += 1;
             assert!(at < 400, "it never ends");
         }
@@ -193,17 +215,32 @@ fn each_request(test: &'static str, lands: bool, expires: bool) {
 
 #[test]
 fn stopped_before_any_request() {
-    each_request("before", false, false);
+    each_request("before", false, false, Made::OfOne);
 }
 
 #[test]
 fn stopped_after_any_request() {
-    each_request("after", true, false);
+    each_request("after", true, false, Made::OfOne);
 }
 
 /// So long that the pins that were not held yet have gone.
 #[test]
 fn stopped_until_the_pins_are_gone() {
-    each_request("slept before", false, true);
-    each_request("slept after", true, true);
+    each_request("slept before", false, true, Made::OfOne);
+    each_request("slept after", true, true, Made::OfOne);
+}
+
+/// The same of several parents, one of which is an ancestor too.
+#[test]
+fn stopped_at_any_request_of_a_union() {
+    for (test, lands) in [("union before", false), ("union after", true)] {
+        each_request(test, lands, false, Made::OfBoth);
+    }
+}
+
+#[test]
+fn stopped_until_the_pins_of_a_union_are_gone() {
+    for (test, lands) in [("union slept before", false), ("union slept after", true)] {
+        each_request(test, lands, true, Made::OfBoth);
+    }
 }

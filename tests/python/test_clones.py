@@ -119,7 +119,7 @@ def test_refusals_have_words(places, tmp_path: Path) -> None:
     fill(places("clone"))
     with pytest.raises(siltstone.Conflict, match="written to"):
         siltstone.clone(places("clone"), parent=places("parent"))
-    with pytest.raises(siltstone.Unsupported, match="parent"):
+    with pytest.raises(siltstone.Invalid, match="overlap"):
         siltstone.clone(places("x"), parent=[places("parent"), (places("other"), None)])
     with pytest.raises(siltstone.Invalid, match="end"):
         siltstone.clone(places("x"), parent=places("parent"), start=b"b", end=b"a")
@@ -172,7 +172,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
 
     assert run("--path", clone, "clone", "--parent", parent) == ""
     told = run("--path", old, "clone", "--parent", parent, "--checkpoint", "then", "--json")
-    assert json.loads(told) == {"clone": old, "parent": parent, "checkpoint": "then"}
+    assert json.loads(told) == {
+        "clone": old,
+        "parents": [{"parent": parent, "checkpoint": "then"}],
+    }
     assert (rows(clone)[b"050"], rows(old)[b"050"]) == (b"new", b"old")
     refused = CliRunner().invoke(main, ["--path", old, "clone", "--parent", clone])
     assert refused.exit_code == 1

@@ -64,17 +64,27 @@ impl Moto {
     /// When the URL or an option is not accepted.
     #[must_use]
     pub fn store(&self, bucket: &str, path: &str, effects: &Effects) -> Arc<dyn Store> {
+        self.store_at(&format!("s3://{bucket}/{path}"), &[], effects)
+    }
+
+    /// The store that `url` names, by the options of this server and `more`.
+    ///
+    /// # Panics
+    /// When the URL or an option is not accepted.
+    #[must_use]
+    pub fn store_at(&self, url: &str, more: &[(&str, &str)], effects: &Effects) -> Arc<dyn Store> {
         let endpoint = self.endpoint();
-        let options = [
+        let own = [
             ("endpoint", endpoint.as_str()),
             ("allow_http", "true"),
             ("region", "us-east-1"),
             ("access_key_id", "test-key"),
             ("secret_access_key", "test-secret"),
         ];
+        let options = own.iter().chain(more);
         let options: StoreOptions =
-            options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        match url::parse(&format!("s3://{bucket}/{path}"), &options, [], effects) {
+            options.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        match url::parse(url, &options, [], effects) {
             Ok(store) => store,
             Err(error) => unreachable!("{error}"),
         }
@@ -97,7 +107,11 @@ impl Moto {
         Ok(moto)
     }
 
-    fn create_bucket(&self, bucket: &str) -> Result<(), String> {
+    /// Makes one more bucket.
+    ///
+    /// # Errors
+    /// What the server answered.
+    pub fn create_bucket(&self, bucket: &str) -> Result<(), String> {
         let request = format!(
             "PUT /{bucket} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\
              Connection: close\r\n\r\n"

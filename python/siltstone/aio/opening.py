@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from siltstone import _native
@@ -20,6 +20,7 @@ from siltstone.opening import (
     _text,
 )
 from siltstone.options import Options, named_options
+from siltstone.parents import ParentsLike
 
 __all__ = ["clone", "destroy", "open", "open_reader"]
 
@@ -82,14 +83,14 @@ def open_reader(
 async def clone(
     url: Url,
     *,
-    parent: Url | Sequence[Url | tuple[Url, CheckpointLike | None]],
+    parent: ParentsLike,
     checkpoint: CheckpointLike | None = None,
     start: bytes | None = None,
     end: bytes | None = None,
     store_options: StoreOptionsSource | None = None,
 ) -> None:
-    """As `siltstone.clone`: a database at `url` that begins with what another one holds, and copies
-    none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
+    """As `siltstone.clone`: a database at `url` that begins with what one or more others hold, and
+    copies none of it. Cancelled, it goes on in the background; repeated, it is the same clone.
     """
     parents = _parents(parent, checkpoint)
     await _native.begin_clone(_text(url), parents, (start, end), _store(store_options))

@@ -8,8 +8,8 @@
 
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
-use crate::wal::replay::insert_rows;
 use crate::options::Options;
+use crate::wal::replay::insert_rows;
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,

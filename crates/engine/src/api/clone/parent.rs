@@ -2,11 +2,11 @@
 
 use super::{counted, owned};
 use crate::follower::at_checkpoint::pinned_log;
-use crate::wal::walk::walk;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use crate::wal::walk::walk;
 use siltstone_base::{CheckpointId, DatabaseId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::clone::named_within;
 use siltstone_manifest::compose::VisibleRange;

@@ -113,7 +113,7 @@ impl Reach {
     ) -> Arc<dyn Store> {
         let clients = Mutex::default();
         let reached = Reached { reach: self, options, environment, effects, clients };
-        Arc::new(ReachingStore { store, reached: Arc::new(reached) })
+        Arc::new(ReachingStore { home: Arc::clone(&store), store, reached: Arc::new(reached) })
     }
 }
 
@@ -128,6 +128,10 @@ struct Reached {
 }
 
 impl Reached {
+    fn allows(&self, location: &str) -> bool {
+        self.reach.allows(location)
+    }
+
     /// The store at `location`, which is allowed.
     fn store(&self, location: &str) -> Result<Arc<dyn Store>> {
         match url::place(location, &StoreOptions::default())? {
@@ -158,6 +162,8 @@ impl Reached {
 
 /// A store from which more places are followed.
 struct ReachingStore {
+    /// That of whoever follows: its places are followed from everywhere.
+    home: Arc<dyn Store>,
     store: Arc<dyn Store>,
     reached: Arc<Reached>,
 }
@@ -171,16 +177,19 @@ impl fmt::Debug for ReachingStore {
 impl Store for ReachingStore {
     fn follows(&self, location: &str) -> Result<()> {
         let own = self.store.follows(location);
-        if own.is_err() && self.reached.reach.allows(location) { Ok(()) } else { own }
+        let allowed = || self.home.follows(location).is_ok() || self.reached.allows(location);
+        if own.is_err() && allowed() { Ok(()) } else { own }
     }
 
     fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
         self.follows(location)?;
-        let store = match self.store.follows(location) {
-            Ok(()) => self.store.neighbour(location)?,
-            Err(_) => self.reached.store(location)?,
+        let near = [&self.store, &self.home].into_iter().find(|one| one.follows(location).is_ok());
+        let store = match near {
+            Some(near) => near.neighbour(location)?,
+            None => self.reached.store(location)?,
         };
-        Ok(Arc::new(ReachingStore { store, reached: Arc::clone(&self.reached) }))
+        let (home, reached) = (Arc::clone(&self.home), Arc::clone(&self.reached));
+        Ok(Arc::new(ReachingStore { home, store, reached }))
     }
 
     fn get(
@@ -353,6 +362,9 @@ mod tests {
             let other = parent.neighbour("memory://x/y").unwrap();
             assert_eq!(other.location().as_deref(), Some("memory://x/y"));
             assert!(other.follows("s3://prod/else").is_ok());
+            // What is followed at home is, from everywhere.
+            let home = store.location().unwrap();
+            assert_eq!(other.neighbour(&home).unwrap().location(), Some(home));
             assert!(store.follows("s3://elsewhere/live").is_err());
         }
     }
