@@ -15,11 +15,10 @@ _Url = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A database, or a part of it, that a clone begins with, in ``clone(url, parent=…)``.
+    """A database, or a part of it, that a clone begins with: ``clone(url, parent=…)``.
 
-    Where databases share keys it says which part of each counts:
-
-        clone("all.db", parent=[Parent("a.db", end=b"m"), Parent("b.db", start=b"m")])
+    Where databases share keys it says which part of each counts: ``Parent("a.db", end=b"m")`` is
+    what of one lies below m, and ``Parent("b.db", start=b"m")`` the rest, of another.
     """
 
     url: _Url
