@@ -10,6 +10,7 @@
 )]
 
 mod bloom;
+mod clones;
 mod compact;
 mod engine;
 mod local;
@@ -35,6 +36,7 @@ criterion_group! {
     name = parts;
     config = settings();
     targets = memtable::bench, bloom::bench, sst::bench, merge::bench, wal::bench,
-        manifest::bench, engine::bench, local::bench, compact::bench
+        manifest::bench, engine::bench, local::bench, compact::bench,
+        clones::bench
 }
 criterion_main!(parts);

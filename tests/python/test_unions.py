@@ -136,7 +136,7 @@ def test_refusals_have_words(places) -> None:
     with pytest.raises(siltstone.NotFound):
         siltstone.clone(places("x"), parent=[places("low"), places("nowhere")])
     with pytest.raises(TypeError, match="Parent"):
-        siltstone.clone(places("x"), parent=[(places("low"), None, b"a")])  # type: ignore[list-item]
+        siltstone.clone(places("x"), parent=[(places("low"), None, b"a")])
     with pytest.raises(siltstone.Invalid, match="start below its end"):
         siltstone.clone(places("x"), parent=[Parent(places("low"), start=b"9")], end=b"3")
     fill(places("summed"), {b"x": b"1"}, merge_operator="append")

@@ -162,13 +162,13 @@ fn parents_that_meet_are_told_before_anything_is_begun() {
 fn a_set_of_entries_is_told_by_its_numbers() {
     let first = vec![entry(1, 77, 31), entry(2, 78, 32), entry(3, 77, 33)];
     let begun = begun_with(first.clone());
-    assert_eq!((super::entries(&begun), next_set(&begun)), (first.as_slice(), 5));
+    assert_eq!((entries(&begun), next_set(&begun)), (first.as_slice(), 5));
     let repin = |entries: Vec<Ancestor>| {
         let recorded = ids(&[31, 32, 33]);
         apply(&CloneEdit::Repin { recorded, entries }, &begun)
     };
     let second = vec![entry(5, 77, 41), entry(6, 77, 42)];
-    assert_eq!(super::entries(&repin(second.clone()).unwrap()), second);
+    assert_eq!(entries(&repin(second.clone()).unwrap()), second);
     for wrong in [vec![entry(4, 77, 41)], vec![entry(5, 77, 41), entry(7, 78, 42)], vec![]] {
         assert!(matches!(repin(wrong), Err(Refusal::Invalid(_))));
     }

@@ -112,13 +112,13 @@ impl Reach {
         effects: Effects,
     ) -> Arc<dyn Store> {
         let clients = Mutex::default();
-        let reached = Reached { reach: self, options, environment, effects, clients };
-        Arc::new(ReachingStore { home: Arc::clone(&store), store, reached: Arc::new(reached) })
+        let stores = ParentStores { reach: self, options, environment, effects, clients };
+        Arc::new(ReachingStore { home: Arc::clone(&store), store, stores: Arc::new(stores) })
     }
 }
 
 /// Stores of the places that are allowed.
-struct Reached {
+struct ParentStores {
     reach: Reach,
     options: (Option<Provider>, StoreOptions),
     environment: Vec<(String, String)>,
@@ -127,7 +127,7 @@ struct Reached {
     clients: Mutex<Vec<Arc<dyn Store>>>,
 }
 
-impl Reached {
+impl ParentStores {
     fn allows(&self, location: &str) -> bool {
         self.reach.allows(location)
     }
@@ -165,7 +165,7 @@ struct ReachingStore {
     /// That of whoever follows: its places are followed from everywhere.
     home: Arc<dyn Store>,
     store: Arc<dyn Store>,
-    reached: Arc<Reached>,
+    stores: Arc<ParentStores>,
 }
 
 impl fmt::Debug for ReachingStore {
@@ -177,7 +177,7 @@ impl fmt::Debug for ReachingStore {
 impl Store for ReachingStore {
     fn follows(&self, location: &str) -> Result<()> {
         let own = self.store.follows(location);
-        let allowed = || self.home.follows(location).is_ok() || self.reached.allows(location);
+        let allowed = || self.home.follows(location).is_ok() || self.stores.allows(location);
         if own.is_err() && allowed() { Ok(()) } else { own }
     }
 
@@ -186,10 +186,10 @@ impl Store for ReachingStore {
         let near = [&self.store, &self.home].into_iter().find(|one| one.follows(location).is_ok());
         let store = match near {
             Some(near) => near.neighbour(location)?,
-            None => self.reached.store(location)?,
+            None => self.stores.store(location)?,
         };
-        let (home, reached) = (Arc::clone(&self.home), Arc::clone(&self.reached));
-        Ok(Arc::new(ReachingStore { home, store, reached }))
+        let (home, stores) = (Arc::clone(&self.home), Arc::clone(&self.stores));
+        Ok(Arc::new(ReachingStore { home, store, stores }))
     }
 
     fn get(
