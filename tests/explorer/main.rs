@@ -15,6 +15,7 @@
 //! | `remaking` | a world of its own: a database is destroyed, and another one made in its place |
 //! | `restoring` | likewise: a checkpoint becomes the current state again |
 //! | `repairing` | likewise: what bars opening is passed over |
+//! | `ingesting` | likewise: a job is asked for, adopted, installed and collected |
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -31,6 +32,7 @@ mod compactor;
 mod configs;
 mod drops;
 mod ghost;
+mod ingesting;
 mod jobs;
 mod leaser;
 mod model;
@@ -137,6 +139,9 @@ fn every_rule_is_among_those_that_are_dropped() {
     dropped.extend(remaking::DROPPED);
     dropped.extend(restoring::DROPPED);
     dropped.extend(repairing::DROPPED);
+    dropped.extend(ingesting::DROPPED);
+    // Found out by random histories (`crates/manifest/tests/placement.rs`).
+    dropped.push(Rule::PlaceBelowNothingNewer);
     // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on
     // what no table shows.
     dropped.push(Rule::RestoreVoidsPlans);

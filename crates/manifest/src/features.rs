@@ -8,9 +8,11 @@
 use bytes::Bytes;
 use siltstone_base::{Envelope, Error, Result};
 
+/// Ingest jobs: requests, their tables and their records in the log (RFC 0035).
+pub const INGEST: &str = "ingest";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 0] = [];
+const KNOWN: [&str; 1] = [INGEST];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,6 +124,20 @@ impl Features {
             }
         }
         self
+    }
+
+    /// Whether it is among those that are named.
+    #[must_use]
+    pub fn names(&self, feature: &str) -> bool {
+        self.named.iter().any(|one| one.name == feature)
+    }
+
+    /// Names one that every reader must know, where it is not named yet.
+    pub(crate) fn name(&mut self, feature: &str, since: &str) {
+        if !self.names(feature) {
+            let (name, since) = (feature.to_owned(), since.to_owned());
+            self.named.push(Feature { name, audience: Audience::Readers, since });
+        }
     }
 
     /// Whether this version may read the database.

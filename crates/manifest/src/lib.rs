@@ -19,6 +19,7 @@
 //! | [`edit`] | [`Edit`]: deltas by id, how they apply, how they are recognised afterwards |
 //! | [`invariant`] | what every manifest satisfies, as named predicates |
 //! | [`gc`] | which objects are dead |
+//! | [`ingest`] | jobs: the object that closes one, its layers, where they go, how it stands |
 //! | [`protocol`] | the step functions |
 //! | [`rules`] | the protocol rules by name, for tests that drop one |
 
@@ -31,6 +32,7 @@ pub mod compose;
 pub mod edit;
 pub mod features;
 pub mod gc;
+pub mod ingest;
 pub mod invariant;
 pub mod layer;
 pub mod mirror;
@@ -45,8 +47,9 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction, FlushL0,
-    KeepPrefix, MirrorEdit, NewCheckpoint, NewHead, PinEdit, Refusal, Release, Restore,
-    UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go, replay_point,
+    IngestConflict, IngestEdit, InstallIngest, KeepPrefix, MirrorEdit, NewCheckpoint, NewHead,
+    PinEdit, Refusal, Release, RequestIngest, Restore, UpdateCheckpoints, VoidManifests,
+    bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

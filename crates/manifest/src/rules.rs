@@ -239,6 +239,26 @@ rules! {
     /// Y3: who goes on from an older manifest takes an epoch beyond those that the void ones may
     /// have claimed. Without it two writers have one epoch.
     VoidPassesEpochs,
+    /// N10: what became of a job is remembered until no request of it can be accepted. Without it
+    /// a repeated request is taken in again, after the tables were compacted, and collected.
+    RememberIngests,
+    /// N10: a request below the horizon is refused. Without it the id is forgotten, the request is
+    /// repeated, and its files were freed already.
+    RequestAboveHorizon,
+    /// N9: a job that is asked for is not taken back. Without it a pending job is withdrawn and
+    /// collected, and its INGEST lands.
+    WithdrawUnrequested,
+    /// N12: a writer adopts what is pending less what its log brought back. Without it B adopts
+    /// from the list what it has replayed: twice.
+    AdoptOnce,
+    /// N9: what is pending is alive. Without it the folder goes before the writer takes it in.
+    HonourPending,
+    /// N10: a job is dead once the horizon has passed its deadline, by a commit. By a clock alone
+    /// the folder goes, and a request that slept is accepted.
+    HorizonFirst,
+    /// P2: a table goes only as deep as nothing newer lies over it. With a look at its own run
+    /// alone older values win.
+    PlaceBelowNothingNewer,
 }
 
 /// A set of rules in force.

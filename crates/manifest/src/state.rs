@@ -14,7 +14,7 @@
 //!   only grows; `tables_since` goes with tables, whoever changes them;
 //! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
 //!   `destroyed_at`;
-//! - nobody: `features`, which every edit carries on;
+//! - who stages the first ingest job: `features`, which every other edit carries on;
 //! - exporters, of a mirror: `mirror`, and all that a head of theirs replaces (RFC 0033);
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 

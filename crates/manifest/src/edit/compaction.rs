@@ -128,7 +128,7 @@ fn take_out(
     (removed, oldest)
 }
 
-fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
+pub(super) fn add_to_run(next: &mut Manifest, destination: u32, add: &[SstDescriptor]) {
     let place = next.runs.partition_point(|run| run.id > destination);
     if next.runs.get(place).is_none_or(|run| run.id != destination) {
         next.runs.insert(place, SortedRun { id: destination, tables: Vec::new() });

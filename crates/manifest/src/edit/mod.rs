@@ -14,12 +14,14 @@
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 //! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
 //! | restore, kept part of a log | its history among the timelines |
+//! | of an ingest job | the job pending, recorded or remembered |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod checkpoint;
 mod clone;
 mod compaction;
 mod destroy;
+mod ingest;
 mod leases;
 pub(crate) mod mirror;
 mod refusal;
@@ -31,6 +33,7 @@ pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
+pub use ingest::{IngestConflict, IngestEdit, InstallIngest, RequestIngest};
 pub use leases::CoverVersions;
 pub use mirror::{MirrorEdit, NewHead};
 pub(crate) use refusal::fenced;
@@ -129,6 +132,8 @@ pub enum Edit {
     KeepPrefix(KeepPrefix),
     /// Tables that nobody names are collected again after a repair (rule Y3).
     CollectTables,
+    /// An ingest job is asked for, refused, taken back or forgotten (rules N9 to N11).
+    Ingest(IngestEdit),
 }
 
 impl Edit {
@@ -194,6 +199,7 @@ impl Edit {
             Edit::Mirror(change) => change.apply(&mut next, rules)?,
             Edit::KeepPrefix(prefix) => prefix.apply(&mut next, rules)?,
             Edit::CollectTables => next.features.collect_tables(),
+            Edit::Ingest(change) => change.apply(&mut next, rules)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -247,6 +253,7 @@ impl Edit {
             Edit::Mirror(change) => change.in_effect(state),
             Edit::KeepPrefix(prefix) => prefix.in_effect(state),
             Edit::CollectTables => !state.features.keeps_tables(),
+            Edit::Ingest(change) => change.in_effect(state),
         }
     }
 

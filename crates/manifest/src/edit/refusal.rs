@@ -1,5 +1,6 @@
 //! Why an edit does not fit a state.
 
+use super::ingest::IngestConflict;
 use crate::naming::gone;
 use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, ManifestId, SstId};
 use std::fmt;
@@ -118,6 +119,8 @@ pub enum Conflict {
     },
     /// A newer export to the same place has taken over (rule X2).
     ExportOvertaken,
+    /// An ingest job does not fit.
+    Ingest(IngestConflict),
     /// What somebody needs bars a destroy that does not wait.
     Pinned {
         /// One of the checkpoints.
@@ -190,6 +193,7 @@ impl fmt::Display for Conflict {
             | Conflict::OtherSource { .. }
             | Conflict::OtherPurpose { .. }
             | Conflict::ExportOvertaken => self.fmt_of_mirrors(f),
+            Conflict::Ingest(conflict) => conflict.fmt(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
                 "checkpoint {checkpoint} and {more} more need what the database holds: delete \

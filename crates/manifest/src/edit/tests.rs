@@ -7,6 +7,7 @@ use siltstone_base::{JobId, Seq, WalId};
 
 mod checkpoints;
 mod destroy;
+mod ingest;
 mod restore;
 
 fn claim(expected: u64, identity: u128) -> ClaimWriter {

@@ -1,7 +1,7 @@
 //! The writer's edits.
 
 use super::checkpoint::{is_added, is_released, release};
-use super::{Conflict, NewCheckpoint, Refusal, Release};
+use super::{Conflict, InstallIngest, NewCheckpoint, Refusal, Release};
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
@@ -81,6 +81,8 @@ pub struct FlushL0 {
     /// New layers, oldest first, each of disjoint tables, key ascending. Their names must be
     /// reserved; orders are given here, one up from the last.
     pub layers: Vec<Vec<SstDescriptor>>,
+    /// Ingest jobs that become part of the database, the oldest first.
+    pub ingests: Vec<InstallIngest>,
     /// The next WAL id to read in a replay, from [`replay_point`]. Never moves back.
     pub replay_from: WalId,
     /// Every entry up to here is in tables. Never moves back; rises with every layer.
@@ -111,6 +113,7 @@ impl FlushL0 {
         FlushL0 {
             epoch,
             layers: Vec::new(),
+            ingests: Vec::new(),
             replay_from: state.replay_from,
             flushed_seq: state.flushed_seq,
             commit_time: state.commit_time,
@@ -133,17 +136,22 @@ impl FlushL0 {
             return Err(Refusal::Invalid("the replay point and flushed_seq never move back"));
         }
         // The rise is what tells this commit from none at all, afterwards.
-        if !self.layers.is_empty() && self.flushed_seq == next.flushed_seq {
+        let adds = !self.layers.is_empty() || !self.ingests.is_empty();
+        if adds && self.flushed_seq == next.flushed_seq {
             return Err(Refusal::Invalid("a flush that adds tables raises flushed_seq"));
         }
+        // Replay skips by number (rule N13): a job above it would come a second time.
+        if self.ingests.iter().any(|one| one.last_seq() > Some(self.flushed_seq)) {
+            return Err(Refusal::Invalid("a job is installed with all that is below it"));
+        }
         check_names(next, self.names(), rules)?;
-        if !self.layers.is_empty() {
+        if adds {
             next.tables_since = next.id;
         }
         let used: Vec<SstId> = self.names().collect();
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
-        push_layers(next, &self.layers);
+        self.add_tables(next, rules)?;
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
         next.commit_time = next.commit_time.max(self.commit_time);
@@ -152,6 +160,18 @@ impl FlushL0 {
         keep_fences(next, &self.fences);
         release(next, &self.release, rules);
         pin(next, self.checkpoint.as_ref(), self.epoch, rules)
+    }
+
+    /// Layers and jobs, the oldest first, so that each job is placed on all that is below it.
+    fn add_tables(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let mut ingests = self.ingests.iter().peekable();
+        for (at, layer) in self.layers.iter().enumerate() {
+            while let Some(job) = ingests.next_if(|job| job.after <= at) {
+                job.apply(next, rules)?;
+            }
+            push_layers(next, std::slice::from_ref(layer));
+        }
+        ingests.try_for_each(|job| job.apply(next, rules))
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {

@@ -5,6 +5,7 @@ use super::{
     Evidence, ListedObject, manifest_boundary, manifest_boundary_now, record_boundary_now,
     superseded,
 };
+use crate::ingest::{deadline, has_ended};
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
@@ -43,6 +44,10 @@ pub enum Alive {
     Fence,
     /// Nobody names it since a repair, which may have lost who did (rule Y3).
     SinceRepair,
+    /// Staged by an ingest job that is asked for.
+    Ingest,
+    /// Staged by an ingest job that may still be asked for.
+    Staged,
     /// Not the collector's to judge.
     Foreign,
 }
@@ -78,6 +83,8 @@ impl Fate {
             Fate::Alive(Alive::Log) => "the next opener would replay it",
             Fate::Alive(Alive::Fence) => "a fence that stays for ever",
             Fate::Alive(Alive::SinceRepair) => "kept since a repair, until it is told to go",
+            Fate::Alive(Alive::Ingest) => "an ingest job that waits brings it",
+            Fate::Alive(Alive::Staged) => "an ingest job may still bring it",
             Fate::Alive(Alive::Foreign) => "not the collector's to judge",
             Fate::Young => "within the grace period",
             Fate::Dead(Dead::Superseded) => "superseded by a newer one",
@@ -123,6 +130,8 @@ struct ObjectJudge<'a> {
     reserved: HashSet<ObjectName>,
     jobs: HashSet<ObjectName>,
     tree: HashSet<ObjectName>,
+    /// Ingest jobs that are pending, in the newest manifest or in one that is pinned.
+    ingests: HashSet<JobId>,
 }
 
 impl<'a> ObjectJudge<'a> {
@@ -152,7 +161,9 @@ impl<'a> ObjectJudge<'a> {
             reserved: HashSet::new(),
             jobs: HashSet::new(),
             tree: newest.tables().map(SstDescriptor::name).collect(),
+            ingests: HashSet::new(),
         };
+        judge.read_ingests(newest);
         judge.read_tables();
         judge.read_wal();
         judge
@@ -165,9 +176,11 @@ impl<'a> ObjectJudge<'a> {
             let mut pins = newest.checkpoints.iter().filter(|_| honoured);
             if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
                 self.pinned.extend(manifest.tables().map(SstDescriptor::name));
+                self.read_ingests(manifest);
             }
             if self.is_leased(manifest.id) {
                 self.leased.extend(manifest.tables().map(SstDescriptor::name));
+                self.read_ingests(manifest);
             }
         }
         if self.rules.has(Rule::HonourReservations) {
@@ -179,6 +192,13 @@ impl<'a> ObjectJudge<'a> {
             let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
             let outputs = running.flat_map(|job| job.outputs.iter().copied());
             self.jobs.extend(outputs.map(ObjectName::Compacted));
+        }
+    }
+
+    /// What a manifest shows as pending may stand in the log that goes with it.
+    fn read_ingests(&mut self, manifest: &Manifest) {
+        if self.rules.has(Rule::HonourPending) {
+            self.ingests.extend(manifest.pending_ingests.iter().map(|one| one.job));
         }
     }
 
@@ -232,8 +252,8 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
             ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
             ObjectName::ProbeScratch(_) => Fate::Young,
+            ObjectName::IngestManifest(job) => self.of_job(job),
             ObjectName::ProbeRecord
-            | ObjectName::IngestManifest(_)
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..) => Fate::Alive(Alive::Foreign),
         }
@@ -297,14 +317,27 @@ impl<'a> ObjectJudge<'a> {
     }
 
     /// A table in a job's folder: as any other once it is named. One that nobody names waits for
-    /// its job, and jobs of ingests are not judged here.
+    /// its job.
     fn staged(&self, job: JobId, name: ObjectName) -> Fate {
         let exports = self.newest.mirror.as_ref().and_then(|mirror| mirror.job);
         let runs = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
         match self.table(name) {
             Fate::Dead(_) if runs => Fate::Alive(Alive::Job),
-            Fate::Dead(_) if !job.is_of_an_export() => Fate::Alive(Alive::Foreign),
+            Fate::Dead(_) if !job.is_of_an_export() => self.of_job(job),
             fate => fate,
+        }
+    }
+
+    /// What an ingest job has staged and no manifest names. No age: a job that has ended as the
+    /// newest manifest has it, which was read after the listing, is brought in by nobody, whatever
+    /// lands late (rule N10).
+    fn of_job(&self, job: JobId) -> Fate {
+        let by_clock = !self.rules.has(Rule::HorizonFirst) && self.old(deadline(job));
+        match self.ingests.contains(&job) {
+            true => Fate::Alive(Alive::Ingest),
+            false if self.newest.features.keeps_tables() => Fate::Alive(Alive::SinceRepair),
+            false if by_clock || has_ended(self.newest, job) => Fate::Dead(Dead::Unnamed),
+            false => Fate::Alive(Alive::Staged),
         }
     }
 

@@ -2,9 +2,9 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
-use crate::{Lease, LeasedVersion};
-use siltstone_base::id::NUMBERS_A_MILLI;
-use siltstone_base::{AttemptId, JobId, SstId};
+use crate::{IngestOutcome, Lease, LeasedVersion, RememberedIngest};
+use siltstone_base::id::{NUMBERS_A_MILLI, ulid_bits};
+use siltstone_base::{AttemptId, JobId, Seq, SstId};
 
 fn object(name: ObjectName, modified: u64) -> ListedObject {
     ListedObject { name, modified: UnixMillis(modified), bytes: 1 }
@@ -379,10 +379,57 @@ fn old_scratch_goes_and_strangers_stay() {
         object(ObjectName::ProbeScratch(JobId(1)), 10),
         object(ObjectName::ProbeScratch(JobId(2)), 11),
         object(ObjectName::ProbeRecord, 1),
-        object(ObjectName::IngestSst(JobId(1), SstId(1)), 1),
     ];
     let verdict = dead(&evidence(listed, 10), Rules::ALL);
     assert_eq!(verdict.deletes, vec![ObjectName::ProbeScratch(JobId(1))]);
+}
+
+fn staged(job: JobId) -> Vec<ListedObject> {
+    let names = [ObjectName::IngestManifest(job), ObjectName::IngestSst(job, SstId(500))];
+    names.map(|name| object(name, 1)).to_vec()
+}
+
+/// N10: `manifest()` shows job 400 as pending.
+#[test]
+fn what_a_job_staged_goes_once_it_has_ended_for_good() {
+    let open = JobId(ulid_bits(9_000, 1));
+    let goes = |newest: Manifest, job: JobId, rules: Rules| {
+        dead(&with_newest(evidence(staged(job), 9_999), newest), rules).deletes.len()
+    };
+    // Asked for; or still to be asked for, however late it is by a clock.
+    assert_eq!(
+        (goes(manifest(), JobId(400), Rules::ALL), goes(manifest(), open, Rules::ALL)),
+        (0, 0)
+    );
+    assert_eq!(goes(manifest(), JobId(400), Rules::ALL.without(Rule::HonourPending)), 0);
+    assert_eq!(goes(manifest(), open, Rules::ALL.without(Rule::HorizonFirst)), 2);
+    let horizon = |at| Manifest { ingest_horizon: UnixMillis(at), ..manifest() };
+    assert_eq!(
+        (goes(horizon(9_000), open, Rules::ALL), goes(horizon(9_001), open, Rules::ALL)),
+        (0, 2)
+    );
+    // Pending is pending, whatever the horizon; only that keeps it.
+    assert_eq!(goes(horizon(9_001), JobId(400), Rules::ALL), 0);
+    assert_eq!(goes(horizon(9_001), JobId(400), Rules::ALL.without(Rule::HonourPending)), 2);
+    let outcome = IngestOutcome::Adopted(Seq(60));
+    let ended = RememberedIngest { job: open, outcome, reason: None };
+    let adopted = || Manifest { remembered_ingests: vec![ended.clone()], ..manifest() };
+    assert_eq!(goes(adopted(), open, Rules::ALL), 2);
+    // A table that the tree names stays, the object that closed the job goes.
+    let mut named = adopted();
+    named.l0[0].tables[0].id = SstId(500);
+    assert_eq!(goes(named, open, Rules::ALL), 1);
+}
+
+/// N14: the log that a checkpoint pins may hold the INGEST of what its manifest shows as pending.
+#[test]
+fn a_pinned_manifest_keeps_what_it_shows_as_pending() {
+    let newest =
+        || Manifest { pending_ingests: vec![], ingest_horizon: UnixMillis(9), ..manifest() };
+    let found = with_newest(evidence(staged(JobId(400)), 9_999), newest());
+    assert_eq!(dead(&found, Rules::ALL).deletes, vec![]);
+    let alone = Evidence { pinned: vec![], ..found };
+    assert_eq!(dead(&alone, Rules::ALL).deletes.len(), 2);
 }
 
 #[test]

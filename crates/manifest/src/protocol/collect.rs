@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! revoke what has expired (a commit) ─► list objects ─► look for the newest job record
+//!   ─► move the horizon of ingest jobs, where that frees some (a commit)
 //!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
 //!   checkpoints ─► verify ─► create the boundaries ─► delete, numbered names ascending
 //! ```
@@ -14,14 +15,15 @@ use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
 use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
-use crate::edit::Edit;
+use crate::edit::{Edit, IngestEdit};
 use crate::gc::{
     Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
     manifest_boundary_now,
 };
+use crate::ingest::deadline;
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, PutOutcome, UnixMillis};
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -37,6 +39,9 @@ pub struct Collect {
     allowance: Option<Allowance>,
     /// Looks only: revokes as if, and deletes nothing. Holds the moment that expiry goes by.
     dry: Option<UnixMillis>,
+    /// What the horizon of ingest jobs is planned on, and where it may move.
+    base: Option<Arc<Manifest>>,
+    horizon: Option<UnixMillis>,
     report: CollectReport,
 }
 
@@ -59,6 +64,7 @@ enum CollectPhase {
     Revoke(Commit),
     List,
     Records(Append),
+    Horizon(Commit),
     Look(Look),
     /// Manifests still to read, the next one last.
     Read(Vec<ManifestId>, Arc<Manifest>),
@@ -119,6 +125,7 @@ impl Collect {
         let database = newest.database;
         let expired = newest.checkpoints.iter().filter(|one| one.expired_at(now));
         let ids: Vec<_> = expired.map(|one| one.id).collect();
+        let base = Some(Arc::clone(&newest));
         let phase = if !newest.has_expired(now) || !rules.has(Rule::RevokeFirst) {
             first_phase(rules)
         } else {
@@ -126,7 +133,8 @@ impl Collect {
         };
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
-        Collect { rules, database, evidence, known, phase, allowance: None, dry: None, report }
+        let (allowance, dry, horizon) = (None, None, None);
+        Collect { rules, database, evidence, known, phase, allowance, dry, base, horizon, report }
     }
 
     /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
@@ -135,8 +143,8 @@ impl Collect {
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
         let phase = first_phase(rules);
-        let dry = Some(now);
-        Collect { rules, database, evidence, known, phase, allowance: None, dry, report }
+        let (allowance, dry, base, horizon) = (None, Some(now), None, None);
+        Collect { rules, database, evidence, known, phase, allowance, dry, base, horizon, report }
     }
 
     /// Goes by what an earlier round of the same process has proven, so that manifests are read
@@ -157,10 +165,12 @@ impl Collect {
     }
 
     /// Takes another cut-off, before the objects are listed: the store's time is best taken then,
-    /// so that what the round itself superseded counts as old where there is no grace.
+    /// so that what the round itself superseded counts as old where there is no grace. Ingest jobs
+    /// whose deadline was before it may be forgotten.
     pub fn age_by(&mut self, cutoff: UnixMillis) {
         if matches!(self.phase, CollectPhase::Revoke(_) | CollectPhase::List) {
             self.evidence.cutoff = cutoff;
+            self.horizon = Some(cutoff);
         }
     }
 
@@ -169,7 +179,7 @@ impl Collect {
     pub fn action(&self) -> CollectAction {
         let done = CollectAction::Done(self.report);
         match &self.phase {
-            CollectPhase::Revoke(commit) => match commit.action() {
+            CollectPhase::Revoke(commit) | CollectPhase::Horizon(commit) => match commit.action() {
                 CommitAction::Request(request) => CollectAction::Request(request),
                 CommitAction::Done(_) | CommitAction::Failed(_) => done,
             },
@@ -222,6 +232,13 @@ impl Collect {
                     CommitAction::Failed(_) => self.give_up(),
                 }
             }
+            CollectPhase::Horizon(commit) => {
+                commit.on_answer(answer);
+                if !matches!(commit.action(), CommitAction::Request(_)) {
+                    // Refused where the database was destroyed meanwhile: the look finds out.
+                    self.phase = CollectPhase::Look(Look::new(None, self.rules));
+                }
+            }
             CollectPhase::Look(look) => {
                 look.on_answer(answer);
                 match look.action() {
@@ -267,7 +284,7 @@ impl Collect {
             AppendAction::Done(record) => {
                 self.evidence.jobs = record.reservations();
                 self.phase = if self.rules.has(Rule::CollectorOrder) {
-                    CollectPhase::Look(Look::new(None, self.rules))
+                    self.before_the_look()
                 } else {
                     CollectPhase::List
                 };
@@ -351,6 +368,26 @@ impl Collect {
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
         Known { database: self.database, through: newest.id, named, named_ancestors, pinned }
+    }
+
+    /// The horizon moves first, where something waits for it: what is read after that says which
+    /// jobs have ended for good (rule N10).
+    fn before_the_look(&self) -> CollectPhase {
+        let look = || CollectPhase::Look(Look::new(None, self.rules));
+        let (Some(base), Some(to)) = (&self.base, self.horizon) else { return look() };
+        let passed = |job: JobId| {
+            !job.is_of_an_export() && (base.ingest_horizon..to).contains(&deadline(job))
+        };
+        let mut staged = self.evidence.listed.iter().filter_map(|object| match object.name {
+            ObjectName::IngestManifest(job) | ObjectName::IngestSst(job, _) => Some(job),
+            _ => None,
+        });
+        let mut remembered = base.remembered_ingests.iter().map(|one| one.job);
+        if !staged.any(passed) && !remembered.any(passed) {
+            return look();
+        }
+        let edit = Edit::Ingest(IngestEdit::Horizon { to });
+        CollectPhase::Horizon(Commit::new(edit, Arc::clone(base), self.rules))
     }
 
     fn on_newest(&mut self, newest: Arc<Manifest>) {

@@ -5,6 +5,7 @@ use crate::edit::{FinishCompaction, FlushL0, NewCheckpoint};
 use crate::protocol::testing::{TinyStore, opener};
 use crate::testing::table;
 use bytes::Bytes;
+use siltstone_base::id::ulid_bits;
 use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, SstId, WalId};
 
 const LATE: UnixMillis = UnixMillis(1000);
@@ -530,4 +531,32 @@ fn a_dry_round_tells_and_does_nothing() {
     // The round that acts supersedes one manifest more, by its commit.
     assert_eq!(report.deleted, told.len() as u64 + 1);
     assert!(told.contains(&ObjectName::Wal(WalId(3))));
+}
+
+/// N10: where a folder's deadline has passed the horizon moves before the newest manifest is read,
+/// and what nobody asked for goes in the same round.
+#[test]
+fn the_horizon_moves_before_what_was_abandoned_goes() {
+    let job = JobId(ulid_bits(500, 1));
+    let staged = ListedObject {
+        name: ObjectName::IngestSst(job, SstId(9)),
+        modified: UnixMillis(1),
+        bytes: 1,
+    };
+    for (cutoff, goes) in [(500, false), (501, true)] {
+        let mut world = World::new();
+        let mut collect = world.collect(Rules::ALL);
+        collect.age_by(UnixMillis(cutoff));
+        world.step_to(&mut collect, |action| matches!(action, CollectAction::ListObjects));
+        collect.on_objects(vec![staged]);
+        assert_eq!(world.finish(&mut collect).deleted, u64::from(goes));
+        let horizon = world.store.newest().ingest_horizon;
+        assert_eq!(horizon, UnixMillis(if goes { cutoff } else { 0 }));
+        // A second one has nothing to move.
+        let before = world.store.newest().id;
+        let mut again = world.collect(Rules::ALL);
+        again.age_by(UnixMillis(cutoff + 10));
+        world.finish(&mut again);
+        assert_eq!(world.store.newest().id, before);
+    }
 }

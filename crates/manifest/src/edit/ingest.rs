@@ -1,0 +1,385 @@
+//! Edits of ingest jobs (RFC 0035, rules N9 to N13): asked for by anybody, installed or refused by
+//! the writer, forgotten by the collector.
+
+use super::compaction::add_to_run;
+use super::writer::{check_epoch, push_layers};
+use super::{Conflict, Refusal};
+use crate::features::INGEST;
+use crate::ingest::{Standing, deadline, deepest_run, pending, standing};
+use crate::rules::{Rule, Rules};
+use crate::state::{
+    IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
+    RememberedIngest,
+};
+use bytes::Bytes;
+use siltstone_base::{DatabaseId, Epoch, JobId, Seq, SstDescriptor, TimelineId, UnixMillis};
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+/// The version of Siltstone that brought ingest jobs.
+const SINCE: &str = "0.1.0";
+/// What the writer says of a job whose predecessor it refused.
+const FELL: &str = "an earlier version of its application was refused";
+
+/// One change of what is known of ingest jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum IngestEdit {
+    /// Jobs are staged from now on: named before the first one is (RFC 0024).
+    Begin,
+    /// A job is asked for (rule N9).
+    Request(RequestIngest),
+    /// Whoever staged a job takes it back, as long as nobody asked for it.
+    Withdraw {
+        /// The job.
+        job: JobId,
+    },
+    /// The writer refuses a pending job; later versions of its application fall with it.
+    Refuse {
+        /// The writer's epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// Why.
+        reason: String,
+    },
+    /// Jobs whose deadline is before this are refused, and those that ended are forgotten (rule
+    /// N10). It only grows.
+    Horizon {
+        /// The moment.
+        to: UnixMillis,
+    },
+    /// The last version of an application is forgotten (rule N11).
+    ForgetApp {
+        /// Its name.
+        app: String,
+    },
+}
+
+/// A request: this job is to become part of the database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestIngest {
+    /// The job.
+    pub job: JobId,
+    /// The database that it was staged for.
+    pub database: DatabaseId,
+    /// The timeline that it was staged for; `None`: the first one.
+    pub timeline: Option<TimelineId>,
+    /// What it brings.
+    pub digest: Bytes,
+    /// The application whose version it is, and the version.
+    pub app: Option<(String, u64)>,
+    /// When it is asked for.
+    pub requested_at: UnixMillis,
+}
+
+/// A job that a flush makes part of the database (rule N13).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InstallIngest {
+    /// How many of the flush's layers are older than it.
+    pub after: usize,
+    /// The job.
+    pub job: JobId,
+    /// What it brings.
+    pub digest: Bytes,
+    /// Its layers, the oldest first, each at its number.
+    pub layers: Vec<Vec<SstDescriptor>>,
+}
+
+/// Why an edit of a job does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IngestConflict {
+    /// It was staged for another database.
+    OtherDatabase {
+        /// Which stands here.
+        here: DatabaseId,
+    },
+    /// It was staged before the database was restored.
+    OtherTimeline,
+    /// Another content is pending under its id.
+    OtherContent,
+    /// Its deadline is over.
+    Forgotten {
+        /// What lies before this is forgotten.
+        horizon: UnixMillis,
+    },
+    /// It was refused, or taken back.
+    Ended,
+    /// It is asked for, or adopted.
+    Requested,
+    /// The application's version was brought by another job, or is pending.
+    AppHas {
+        /// By which.
+        job: JobId,
+    },
+    /// A later version of the application was brought, or is pending.
+    AppIsAhead {
+        /// Which.
+        version: u64,
+    },
+    /// A job of the application is pending.
+    AppPending,
+    /// As many jobs as may wait, or be remembered.
+    Full,
+}
+
+impl IngestEdit {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        match self {
+            IngestEdit::Begin => next.features.name(INGEST, SINCE),
+            IngestEdit::Request(request) => request.apply(next, rules)?,
+            IngestEdit::Withdraw { job } => withdraw(next, *job, rules)?,
+            IngestEdit::Refuse { epoch, job, reason } => {
+                check_epoch(next, *epoch)?;
+                refuse(next, *job, reason, rules);
+            }
+            IngestEdit::Horizon { to } => {
+                next.ingest_horizon = next.ingest_horizon.max(*to);
+                let horizon = next.ingest_horizon;
+                next.remembered_ingests.retain(|one| deadline(one.job) >= horizon);
+            }
+            IngestEdit::ForgetApp { app } => {
+                let is_it = |one: &PendingIngest| one.app.as_ref().is_some_and(|(a, _)| a == app);
+                if next.pending_ingests.iter().any(is_it) {
+                    return Err(IngestConflict::AppPending.into());
+                }
+                next.ingest_apps.retain(|one| one.app != *app);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request shows as long as the job does, whatever became of it.
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        match self {
+            IngestEdit::Begin => state.features.names(INGEST),
+            IngestEdit::Request(RequestIngest { job, digest, .. }) => match standing(state, *job) {
+                Standing::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
+                Standing::Adopted(_) | Standing::Refused(_) => true,
+                _ => false,
+            },
+            IngestEdit::Withdraw { job } => standing(state, *job) == Standing::Withdrawn,
+            IngestEdit::Refuse { epoch, job, .. } => {
+                state.writer_epoch == *epoch && pending(state, *job).is_none()
+            }
+            IngestEdit::Horizon { to } => state.ingest_horizon >= *to,
+            IngestEdit::ForgetApp { app } => state.ingest_apps.iter().all(|one| one.app != *app),
+        }
+    }
+}
+
+impl RequestIngest {
+    fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        if self.database != next.database {
+            return Err(IngestConflict::OtherDatabase { here: next.database }.into());
+        }
+        if pending(next, self.job).is_some_and(|one| one.digest != self.digest) {
+            return Err(IngestConflict::OtherContent.into());
+        }
+        match standing(next, self.job) {
+            Standing::Pending | Standing::Adopted(_) => return Ok(()),
+            Standing::Refused(_) | Standing::Withdrawn | Standing::Ended => {
+                return Err(IngestConflict::Ended.into());
+            }
+            Standing::Forgotten if rules.has(Rule::RequestAboveHorizon) => {
+                return Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into());
+            }
+            Standing::Open | Standing::Forgotten => {}
+        }
+        if self.timeline != next.timelines.last().map(|one| one.id) {
+            return Err(IngestConflict::OtherTimeline.into());
+        }
+        if let Some(app) = &self.app {
+            check_app(next, app)?;
+        }
+        if next.pending_ingests.len() >= MOST_PENDING || is_full(next) {
+            return Err(IngestConflict::Full.into());
+        }
+        next.features.name(INGEST, SINCE);
+        // Whoever meets its INGEST in the log reads it by a version that shows it (rule Q5): a
+        // lease of the version before is none.
+        next.tables_since = next.id;
+        next.pending_ingests.push(PendingIngest {
+            job: self.job,
+            requested_at: self.requested_at,
+            digest: self.digest.clone(),
+            app: self.app.clone(),
+            timeline: self.timeline,
+        });
+        Ok(())
+    }
+}
+
+/// What is pending will be remembered, so both count.
+fn is_full(state: &Manifest) -> bool {
+    state.pending_ingests.len() + state.remembered_ingests.len() >= MOST_REMEMBERED
+}
+
+/// Whether this version of an application may be asked for: only above all that were (rule N11).
+fn check_app(state: &Manifest, (app, version): &(String, u64)) -> Result<(), Refusal> {
+    let waiting = state.pending_ingests.iter().filter_map(|one| {
+        let (name, version) = one.app.as_ref()?;
+        (name == app).then_some((*version, one.job))
+    });
+    let known = state.ingest_apps.iter().filter(|one| one.app == *app);
+    let last = known.map(|one| (one.version, one.job)).chain(waiting).max();
+    match last {
+        Some((last, job)) if last == *version => Err(IngestConflict::AppHas { job }.into()),
+        Some((last, _)) if last > *version => {
+            Err(IngestConflict::AppIsAhead { version: last }.into())
+        }
+        Some(_) => Ok(()),
+        None => {
+            let waiting = state.pending_ingests.iter().filter_map(|one| one.app.as_ref());
+            let apps = state.ingest_apps.iter().map(|one| one.app.as_str());
+            let all: HashSet<&str> = apps.chain(waiting.map(|(app, _)| app.as_str())).collect();
+            if all.len() < MOST_APPS {
+                return Ok(());
+            }
+            Err(Refusal::Invalid("4,096 applications are recorded; forget some that have ended"))
+        }
+    }
+}
+
+fn withdraw(next: &mut Manifest, job: JobId, rules: Rules) -> Result<(), Refusal> {
+    match standing(next, job) {
+        Standing::Pending | Standing::Adopted(_) if rules.has(Rule::WithdrawUnrequested) => {
+            Err(IngestConflict::Requested.into())
+        }
+        Standing::Withdrawn | Standing::Refused(_) | Standing::Ended => Ok(()),
+        Standing::Forgotten => {
+            Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into())
+        }
+        _ if is_full(next) => Err(IngestConflict::Full.into()),
+        _ => {
+            next.pending_ingests.retain(|one| one.job != job);
+            remember(next, job, IngestOutcome::Withdrawn, None, rules);
+            Ok(())
+        }
+    }
+}
+
+/// Refuses a pending job, and the later versions of its application that wait behind it.
+fn refuse(next: &mut Manifest, job: JobId, reason: &str, rules: Rules) {
+    let Some(refused) = pending(next, job).cloned() else { return };
+    let falls = |one: &PendingIngest| match (&refused.app, &one.app) {
+        (Some((app, version)), Some((other, later))) => app == other && version < later,
+        _ => false,
+    };
+    let fall: Vec<JobId> =
+        next.pending_ingests.iter().filter(|one| falls(one)).map(|one| one.job).collect();
+    next.pending_ingests.retain(|one| one.job != job && !fall.contains(&one.job));
+    remember(next, job, IngestOutcome::Refused, Some(reason), rules);
+    for job in fall {
+        remember(next, job, IngestOutcome::Refused, Some(FELL), rules);
+    }
+}
+
+fn remember(
+    next: &mut Manifest,
+    job: JobId,
+    outcome: IngestOutcome,
+    reason: Option<&str>,
+    rules: Rules,
+) {
+    if rules.has(Rule::RememberIngests) {
+        let reason = reason.map(str::to_owned);
+        next.remembered_ingests.push(RememberedIngest { job, outcome, reason });
+    }
+}
+
+impl InstallIngest {
+    /// The last of its numbers.
+    pub(super) fn last_seq(&self) -> Option<Seq> {
+        self.layers.last().and_then(|tables| tables.first()).and_then(|table| table.seq_override)
+    }
+
+    /// Places its tables, and ends its request.
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
+        let Some(last) = self.last_seq() else {
+            return Err(Refusal::Invalid("a job that is installed has tables, with numbers"));
+        };
+        let Some(asked) = asked else {
+            return Err(Refusal::Invalid("a job that is installed is pending"));
+        };
+        self.layers.iter().for_each(|tables| place(next, tables, rules));
+        next.pending_ingests.retain(|one| one.job != self.job);
+        match asked.app {
+            Some((app, version)) => {
+                next.ingest_apps.retain(|one| one.app != app);
+                next.ingest_apps.push(IngestApp { app, version, job: self.job, seq: last });
+            }
+            None => remember(next, self.job, IngestOutcome::Adopted(last), None, rules),
+        }
+        Ok(())
+    }
+}
+
+/// Puts the tables of one layer where they go as the newest of all (rule P2).
+fn place(next: &mut Manifest, tables: &[SstDescriptor], rules: Rules) {
+    // Tables of one layer share no key, so none of them is in another's way.
+    let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();
+    let mut rest = Vec::new();
+    for table in tables {
+        match deepest_run(next, table, rules) {
+            Some(run) => runs.entry(run).or_default().push(table.clone()),
+            None => rest.push(table.clone()),
+        }
+    }
+    runs.iter().for_each(|(run, tables)| add_to_run(next, *run, tables));
+    if !rest.is_empty() {
+        push_layers(next, &[rest]);
+    }
+}
+
+impl From<IngestConflict> for Refusal {
+    fn from(conflict: IngestConflict) -> Refusal {
+        Refusal::Conflict(Conflict::Ingest(conflict))
+    }
+}
+
+impl fmt::Display for IngestConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IngestConflict::OtherDatabase { here } => write!(
+                f,
+                "the job was staged for another database than {here}, which stands here; stage it \
+                 anew"
+            ),
+            IngestConflict::OtherTimeline => f.write_str(
+                "the job was staged before the database was restored to a checkpoint; stage it \
+                 anew",
+            ),
+            IngestConflict::OtherContent => {
+                f.write_str("the job is asked for with another content; make another job")
+            }
+            IngestConflict::Forgotten { horizon } => write!(
+                f,
+                "the job's deadline is over, and whatever became of it is forgotten (all before \
+                 {} ms of Unix time is); stage it anew, unless the data shows it",
+                horizon.0
+            ),
+            IngestConflict::Ended => {
+                f.write_str("the job was refused, or taken back; make another job")
+            }
+            IngestConflict::Requested => {
+                f.write_str("the job is asked for, or part of the database, and stays")
+            }
+            IngestConflict::AppHas { job } => {
+                write!(f, "that version of the application was brought by job {job}")
+            }
+            IngestConflict::AppIsAhead { version } => write!(
+                f,
+                "the application has brought version {version} already, or it waits; a lower one \
+                 is never taken in: if that is meant, forget the application first"
+            ),
+            IngestConflict::AppPending => {
+                f.write_str("a job of the application waits for the writer; forget it afterwards")
+            }
+            IngestConflict::Full => f.write_str(
+                "as many ingest jobs wait, or are remembered, as may; ask again later (a writer \
+                 takes them in, and a collector forgets them), and make larger jobs",
+            ),
+        }
+    }
+}

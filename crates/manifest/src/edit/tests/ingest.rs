@@ -1,0 +1,225 @@
+use super::*;
+use crate::ingest::{Standing, deadline, standing};
+use crate::state::{IngestOutcome, L0Entry, MOST_PENDING, MOST_REMEMBERED, RememberedIngest};
+use bytes::Bytes;
+use siltstone_base::id::ulid_bits;
+use siltstone_base::{DatabaseId, SstDescriptor, TimelineId};
+
+fn job(millis: u64, number: u128) -> JobId {
+    JobId(ulid_bits(millis, number))
+}
+
+fn request(job: JobId) -> RequestIngest {
+    RequestIngest {
+        job,
+        database: DatabaseId(77),
+        timeline: None,
+        digest: Bytes::from_static(b"parts"),
+        app: None,
+        requested_at: UnixMillis(5),
+    }
+}
+
+fn of_app(job: JobId, version: u64) -> RequestIngest {
+    RequestIngest { app: Some(("stream".to_owned(), version)), ..request(job) }
+}
+
+fn ask(base: &Manifest, request: RequestIngest) -> Result<Manifest, Refusal> {
+    Edit::Ingest(IngestEdit::Request(request)).apply(base)
+}
+
+fn no(conflict: IngestConflict) -> Result<Manifest, Refusal> {
+    Err(Refusal::Conflict(Conflict::Ingest(conflict)))
+}
+
+fn staged(job: JobId, id: u128, first: &[u8], last: &[u8], seq: u64) -> SstDescriptor {
+    let table = table(SstId(id), first, last, 0, 0);
+    SstDescriptor { job: Some(job), seq_override: Some(Seq(seq)), ..table }
+}
+
+fn install(job: JobId, after: usize, tables: Vec<SstDescriptor>) -> InstallIngest {
+    InstallIngest { after, job, digest: Bytes::from_static(b"parts"), layers: vec![tables] }
+}
+
+/// The writer of `manifest()` flushes nothing but this.
+fn installing(base: &Manifest, ingests: Vec<InstallIngest>, flushed: u64) -> Edit {
+    let (epoch, flushed_seq) = (base.writer_epoch, Seq(flushed));
+    Edit::FlushL0(FlushL0 { ingests, flushed_seq, ..FlushL0::nothing(epoch, base) })
+}
+
+#[test]
+fn the_feature_is_named_once_and_first() {
+    let edit = Edit::Ingest(IngestEdit::Begin);
+    assert!(!edit.in_effect(&empty()));
+    let next = edit.apply(&empty()).unwrap();
+    assert!(edit.in_effect(&next) && next.features.check_committable().is_ok());
+    assert_eq!(edit.apply(&next).unwrap().features.named.len(), 1);
+    // A request that comes without names it too.
+    assert!(ask(&empty(), request(job(9, 1))).unwrap().features.names("ingest"));
+}
+
+#[test]
+fn a_request_waits_and_shows_whatever_becomes_of_it() {
+    let (base, one) = (manifest(), job(9_000, 1));
+    let asked = Edit::Ingest(IngestEdit::Request(request(one)));
+    assert!(!asked.in_effect(&base));
+    let next = asked.apply(&base).unwrap();
+    assert!(asked.in_effect(&next));
+    assert_eq!(next.pending_ingests.len(), base.pending_ingests.len() + 1);
+    // Made again it changes nothing.
+    assert_eq!(asked.apply(&next).unwrap().pending_ingests, next.pending_ingests);
+    let other = RequestIngest { digest: Bytes::from_static(b"others"), ..request(one) };
+    assert_eq!(ask(&next, other), no(IngestConflict::OtherContent));
+    let edit = installing(&next, vec![install(one, 0, vec![staged(one, 90, b"a", b"b", 61)])], 61);
+    let installed = edit.apply(&next).unwrap();
+    assert!(edit.in_effect(&installed) && !edit.in_effect(&next));
+    assert_eq!(standing(&installed, one), Standing::Adopted(Seq(61)));
+    assert!(asked.in_effect(&installed) && installed.tables_since == installed.id);
+    let again = asked.apply(&installed).unwrap();
+    assert_eq!(again.pending_ingests, base.pending_ingests);
+    let reason = "a table is missing".to_owned();
+    let refuse = Edit::Ingest(IngestEdit::Refuse { epoch: Epoch(2), job: one, reason });
+    let refused = refuse.apply(&next).unwrap();
+    assert!(asked.in_effect(&refused) && refuse.in_effect(&refused));
+    assert_eq!(standing(&refused, one), Standing::Refused("a table is missing".to_owned()));
+    assert_eq!(asked.apply(&refused), no(IngestConflict::Ended));
+}
+
+#[test]
+fn a_job_of_elsewhere_or_of_another_time_is_refused() {
+    let one = job(9_000, 1);
+    let other = RequestIngest { database: DatabaseId(1), ..request(one) };
+    assert_eq!(ask(&manifest(), other), no(IngestConflict::OtherDatabase { here: DatabaseId(77) }));
+    let other = RequestIngest { timeline: Some(TimelineId(1)), ..request(one) };
+    assert_eq!(ask(&manifest(), other), no(IngestConflict::OtherTimeline));
+    let horizon = UnixMillis(9_001);
+    let late = Manifest { ingest_horizon: horizon, ..manifest() };
+    assert_eq!(ask(&late, request(one)), no(IngestConflict::Forgotten { horizon }));
+    let edit = Edit::Ingest(IngestEdit::Request(request(one)));
+    assert!(edit.apply_with(&late, Rules::ALL.without(Rule::RequestAboveHorizon)).is_ok());
+}
+
+#[test]
+fn no_more_wait_or_are_remembered_than_may() {
+    let mut base = empty();
+    for number in 0..MOST_PENDING as u128 {
+        base = ask(&base, request(job(9_000, number))).unwrap();
+    }
+    assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
+    let mut base = empty();
+    let ended = |number: usize| RememberedIngest {
+        job: job(9_000, number as u128),
+        outcome: IngestOutcome::Withdrawn,
+        reason: None,
+    };
+    base.remembered_ingests = (0..MOST_REMEMBERED).map(ended).collect();
+    assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
+    let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 1 << 40) });
+    assert_eq!(withdraw.apply(&base), no(IngestConflict::Full));
+}
+
+/// N11: an equal version is answered, a lower one is a conflict, a higher one waits, and falls.
+#[test]
+fn versions_of_an_application_ascend() {
+    let [first, second, third] = [1, 2, 3].map(|number| job(9_000, number));
+    let base = ask(&manifest(), of_app(first, 7)).unwrap();
+    assert_eq!(ask(&base, of_app(second, 7)), no(IngestConflict::AppHas { job: first }));
+    assert_eq!(ask(&base, of_app(second, 6)), no(IngestConflict::AppIsAhead { version: 7 }));
+    let both = ask(&base, of_app(second, 8)).unwrap();
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    assert_eq!(forget.apply(&both), no(IngestConflict::AppPending));
+    let (epoch, reason) = (Epoch(2), "empty".to_owned());
+    let refuse = Edit::Ingest(IngestEdit::Refuse { epoch, job: first, reason });
+    let refused = refuse.apply(&both).unwrap();
+    assert!(
+        matches!(standing(&refused, second), Standing::Refused(why) if why.contains("earlier"))
+    );
+    let edit =
+        installing(&both, vec![install(first, 0, vec![staged(first, 90, b"a", b"b", 61)])], 61);
+    let installed = edit.apply(&both).unwrap();
+    assert_eq!(installed.ingest_apps[0].version, 7);
+    assert_eq!(standing(&installed, first), Standing::Adopted(Seq(61)));
+    assert!(installed.remembered_ingests.is_empty());
+    assert_eq!(ask(&installed, of_app(third, 8)), no(IngestConflict::AppHas { job: second }));
+    // For good: the horizon forgets jobs, not applications.
+    let edit = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(20_000) });
+    let late = edit.apply(&installed).unwrap();
+    let again = of_app(job(30_000, 4), 7);
+    assert_eq!(ask(&late, again), no(IngestConflict::AppIsAhead { version: 8 }));
+}
+
+#[test]
+fn only_what_nobody_asked_for_is_taken_back() {
+    let one = job(9_000, 1);
+    let edit = Edit::Ingest(IngestEdit::Withdraw { job: one });
+    let asked = ask(&manifest(), request(one)).unwrap();
+    assert_eq!(edit.apply(&asked), no(IngestConflict::Requested));
+    let back = edit.apply(&manifest()).unwrap();
+    assert!(edit.in_effect(&back));
+    assert_eq!(ask(&back, request(one)), no(IngestConflict::Ended));
+    assert!(edit.apply(&back).is_ok());
+}
+
+#[test]
+fn the_horizon_only_grows_and_forgets_below_it() {
+    let [old, young] = [job(100, 1), job(200, 2)];
+    let withdrawn = |job| Edit::Ingest(IngestEdit::Withdraw { job });
+    let base = withdrawn(old).apply(&manifest()).unwrap();
+    let base = withdrawn(young).apply(&base).unwrap();
+    let edit = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(150) });
+    let next = edit.apply(&base).unwrap();
+    assert_eq!(next.remembered_ingests.len(), 1);
+    assert_eq!(
+        (standing(&next, old), standing(&next, young)),
+        (Standing::Forgotten, Standing::Withdrawn)
+    );
+    assert_eq!(deadline(old), UnixMillis(100));
+    let back = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(10) });
+    assert!(back.in_effect(&next));
+    assert_eq!(back.apply(&next).unwrap().ingest_horizon, UnixMillis(150));
+}
+
+/// N13: with all that is below it, under the epoch, while it is pending.
+#[test]
+fn an_install_brings_what_is_pending_with_all_below_it() {
+    let one = job(9_000, 1);
+    let base = ask(&manifest(), request(one)).unwrap();
+    let tables = || vec![staged(one, 90, b"a", b"b", 61)];
+    let other = InstallIngest { digest: Bytes::new(), ..install(one, 0, tables()) };
+    let bad = [
+        (manifest(), installing(&manifest(), vec![install(one, 0, tables())], 61)),
+        (base.clone(), installing(&base, vec![install(one, 0, Vec::new())], 61)),
+        (base.clone(), installing(&base, vec![install(one, 0, tables())], 60)),
+        (base.clone(), installing(&base, vec![other], 61)),
+    ];
+    for (base, edit) in bad {
+        assert!(matches!(edit.apply(&base), Err(Refusal::Invalid(_))));
+    }
+    let older = manifest();
+    let fenced = FlushL0 { epoch: Epoch(1), ..FlushL0::nothing(Epoch(1), &older) };
+    assert!(matches!(Edit::FlushL0(fenced).apply(&base), Err(Refusal::Fenced { .. })));
+}
+
+/// Q2, P2: among the flush's layers it stands at its place, and over what is below it.
+#[test]
+fn a_job_between_two_memtables_is_placed_between_them() {
+    let one = job(9_000, 1);
+    let base = ask(&Manifest { l0: Vec::new(), ..manifest() }, request(one)).unwrap();
+    let tables = vec![staged(one, 90, b"c", b"d", 71), staged(one, 91, b"zz", b"zzz", 71)];
+    let edit = Edit::FlushL0(FlushL0 {
+        layers: vec![
+            vec![table(SstId(50), b"a", b"m", 61, 70)],
+            vec![table(SstId(51), b"c", b"c", 72, 80)],
+        ],
+        ingests: vec![install(one, 1, tables)],
+        flushed_seq: Seq(80),
+        ..flush(&base)
+    });
+    let next = edit.apply(&base).unwrap();
+    let ids = |tables: &[SstDescriptor]| tables.iter().map(|one| one.id.0).collect::<Vec<_>>();
+    let l0: Vec<_> = next.l0.iter().map(|entry: &L0Entry| ids(&entry.tables)).collect();
+    assert_eq!(l0, [vec![51], vec![90], vec![50]]);
+    // Nothing reaches up to zz: the last run takes it.
+    assert_eq!(ids(&next.runs[1].tables), [9, 91]);
+    assert!(edit.in_effect(&next));
+}

@@ -1,0 +1,309 @@
+//! Ingest jobs (RFC 0035): the object that closes one, the layers that its tables make, where they
+//! go, and how a job stands.
+//!
+//! ```text
+//! object, in the frame of a manifest    body
+//! offset  size  field                   offset  size  field
+//!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted
+//!               object id = the job          1     3  zero
+//!     72     8  length n of the body         4     4  number of layers; 0 when aborted
+//!     80     n  body                         8    16  timeline; 0 for the first
+//!   80+n     4  CRC32C of all before it     24        layers: length (4), FlatBuffers L0Entry
+//! ```
+
+use crate::codec::decode::limits;
+use crate::codec::encode::{Builder, table as encode_table};
+use crate::codec::unknown::{KnownFields, any};
+use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, decode, seal, unseal};
+use crate::features::Carried;
+use crate::invariant::is_before;
+use crate::rules::{Rule, Rules};
+use crate::span::Span;
+use crate::state::{IngestOutcome, Manifest, PendingIngest};
+use bytes::Bytes;
+use flatbuffers::WIPOffset;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::limits::MAX_MANIFEST_BYTES;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{
+    AttemptId, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, Result, Seq,
+    SstDescriptor, TimelineId, UnixMillis,
+};
+use siltstone_fbs::manifest as fb;
+use std::collections::{BTreeMap, HashSet};
+
+const FORM_PARTS: u8 = 1;
+const FORM_ABORTED: u8 = 2;
+/// Bytes of a ULID below its time.
+const RANDOM_BITS: u32 = 80;
+
+/// The moment until which a job may be asked for: the time of its id (rule N7).
+#[must_use]
+pub fn deadline(job: JobId) -> UnixMillis {
+    UnixMillis((job.get() >> RANDOM_BITS) as u64)
+}
+
+/// What the object that closes a job says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ClosedJob {
+    /// The job.
+    pub job: JobId,
+    /// The database that it is for.
+    pub database: DatabaseId,
+    /// The attempt that created the object.
+    pub attempt: AttemptId,
+    /// The timeline that it was staged for; `None`: the first one.
+    pub timeline: Option<TimelineId>,
+    /// Its tables, the oldest layer first, each of disjoint ones in key order; none when it was
+    /// aborted.
+    pub layers: Vec<Vec<SstDescriptor>>,
+}
+
+impl ClosedJob {
+    /// What names its content in a request and in the log: an object is created once.
+    #[must_use]
+    pub fn digest(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.attempt.to_bytes())
+    }
+
+    /// Whether it brings nothing, and never will.
+    #[must_use]
+    pub fn is_aborted(&self) -> bool {
+        self.layers.is_empty()
+    }
+
+    /// Its tables.
+    pub fn tables(&self) -> impl Iterator<Item = &SstDescriptor> {
+        self.layers.iter().flatten()
+    }
+
+    /// Its layers, each at a number of its own, from `first` on (rules P1, P4).
+    #[must_use]
+    pub fn numbered(&self, first: Seq) -> Vec<Vec<SstDescriptor>> {
+        let numbered = |(at, tables): (usize, &Vec<SstDescriptor>)| {
+            let seq = Some(first.plus(at as u64));
+            tables
+                .iter()
+                .map(|table| SstDescriptor { seq_override: seq, ..table.clone() })
+                .collect()
+        };
+        self.layers.iter().enumerate().map(numbered).collect()
+    }
+
+    /// The bytes of the object. Equal values give equal bytes.
+    ///
+    /// # Errors
+    /// Invalid when it could be larger than a manifest may be.
+    pub fn encode(&self) -> Result<Bytes> {
+        let keys = |table: &SstDescriptor| (table.first_key.len() + table.last_key.len()) as u64;
+        let most: u64 = self.tables().map(|table| TABLE_BYTES_AT_MOST + keys(table)).sum();
+        let most = most + TABLE_BYTES_AT_MOST * self.layers.len() as u64 + FRAME_BYTES;
+        if most > MAX_MANIFEST_BYTES {
+            return Err(Error::invalid(
+                "the job has too many tables; make larger ones, or more jobs",
+            )
+            .with("bytes at most", most)
+            .with("limit", MAX_MANIFEST_BYTES));
+        }
+        let form = if self.is_aborted() { FORM_ABORTED } else { FORM_PARTS };
+        let mut body = vec![form, 0, 0, 0];
+        body.extend_from_slice(&(self.layers.len() as u32).to_le_bytes());
+        body.extend_from_slice(&self.timeline.unwrap_or_default().to_bytes());
+        for tables in &self.layers {
+            let layer = encode_layer(tables);
+            body.extend_from_slice(&(layer.len() as u32).to_le_bytes());
+            body.extend_from_slice(&layer);
+        }
+        let object = ObjectId(self.job.get());
+        let envelope = Envelope::new(ObjectKind::Ingest, self.database, object, self.attempt);
+        Ok(seal(&envelope, body.len() as u64, &body))
+    }
+
+    /// Reads the object of a job.
+    ///
+    /// # Errors
+    /// Corruption for damaged bytes, and for tables that cannot be a job's; Unsupported for what a
+    /// newer version wrote.
+    pub fn decode(bytes: &[u8]) -> Result<ClosedJob> {
+        let (envelope, length, body) = unseal(bytes, ObjectKind::Ingest)?;
+        if length != body.len() as u64 {
+            return Err(Error::corruption("the length of a job's object is not that of its body")
+                .with("says", length)
+                .with("has", body.len()));
+        }
+        let mut reader = Reader::new(body);
+        let form = reader.u8()?;
+        let zero = reader.array::<3>()?;
+        let count = reader.u32()?;
+        let timeline = TimelineId(reader.u128_be()?);
+        if !matches!(form, FORM_PARTS | FORM_ABORTED) || zero != [0; 3] {
+            return Err(Error::unsupported("a form of job that this version does not know")
+                .with("form", form));
+        }
+        let mut layers = Vec::new();
+        for _ in 0..count {
+            let length = reader.u32()? as usize;
+            layers.push(decode_layer(reader.take(length)?, &envelope)?);
+        }
+        let closed = ClosedJob {
+            job: JobId(envelope.object.get()),
+            database: envelope.database,
+            attempt: envelope.attempt,
+            timeline: (!timeline.is_none()).then_some(timeline),
+            layers,
+        };
+        let formed = closed.is_aborted() == (form == FORM_ABORTED);
+        if !formed || reader.remaining() > 0 || !closed.is_well_formed() {
+            return Err(Error::corruption("impossible object of an ingest job"));
+        }
+        Ok(closed)
+    }
+
+    fn is_well_formed(&self) -> bool {
+        let well = |table: &SstDescriptor| {
+            table.job == Some(self.job)
+                && !table.id.is_none()
+                && table.location == SstLocation::Own
+                && table.seq_override.is_none()
+                && !table.is_cut()
+                && table.first_key <= table.last_key
+                && table.tail_offset < table.object_bytes
+        };
+        let in_order = |tables: &Vec<SstDescriptor>| {
+            let pairs = tables.iter().zip(tables.iter().skip(1));
+            !tables.is_empty() && pairs.into_iter().all(|(left, right)| is_before(left, right))
+        };
+        let mut names = HashSet::new();
+        let mut each_once = self.tables().map(|table| names.insert(table.id));
+        self.tables().all(well) && self.layers.iter().all(in_order) && each_once.all(|new| new)
+    }
+}
+
+fn encode_layer(tables: &[SstDescriptor]) -> Vec<u8> {
+    let mut b = Builder::new();
+    let offsets: Vec<_> = tables.iter().map(|each| encode_table(&mut b, each)).collect();
+    let tables = WIPOffset::new(b.create_vector(&offsets).value());
+    let entry = fb::L0Entry::create(&mut b, &fb::L0EntryArgs { order: 0, tables: Some(tables) });
+    b.finish(entry, None);
+    b.finished_data().to_vec()
+}
+
+fn decode_layer(bytes: &[u8], envelope: &Envelope) -> Result<Vec<SstDescriptor>> {
+    let entry = flatbuffers::root_with_opts::<fb::L0Entry<'_>>(&limits(bytes.len()), bytes)
+        .map_err(|invalid| Error::corruption("not a layer of a job").caused_by(invalid))?;
+    let of_table = |one: fb::SstDescriptor<'_>| one.unknown();
+    let unknown = entry.unknown().or_else(|| any(Some(entry.tables()), of_table));
+    Carried::of(envelope, unknown).check_committable()?;
+    decode::list(Some(entry.tables()), |each| decode::table(&each))
+}
+
+/// The layers of tables that come in the order of their parts: each goes into the oldest one above
+/// every earlier table that it may share a key with, so that of equal keys the later part's counts.
+#[must_use]
+pub fn layered(tables: impl IntoIterator<Item = SstDescriptor>) -> Vec<Vec<SstDescriptor>> {
+    let mut layers: Vec<BTreeMap<Bytes, SstDescriptor>> = Vec::new();
+    for table in tables {
+        // Tables of a layer are disjoint: the last that begins no later than this one ends tells.
+        let meets = |layer: &BTreeMap<Bytes, SstDescriptor>| {
+            let before = layer.range(..=table.last_key.clone()).next_back();
+            before.is_some_and(|(_, other)| other.last_key >= table.first_key)
+        };
+        let above = layers.iter().rposition(meets).map_or(0, |at| at + 1);
+        match layers.get_mut(above) {
+            Some(layer) => drop(layer.insert(table.first_key.clone(), table)),
+            None => layers.push(BTreeMap::from([(table.first_key.clone(), table)])),
+        }
+    }
+    layers.into_iter().map(|layer| layer.into_values().collect()).collect()
+}
+
+/// The run that `table` may go to as the newest of all: the deepest one such that neither it nor
+/// anything newer may share a key with the table (rule P2). `None`: a layer of L0.
+pub(crate) fn deepest_run(state: &Manifest, table: &SstDescriptor, rules: Rules) -> Option<u32> {
+    let span = Span::of(table);
+    let meets = |tables: &[SstDescriptor]| {
+        let at = tables.partition_point(|other| other.ends_below(table.first_visible()));
+        tables.get(at).is_some_and(|other| Span::of(other).meets(&span))
+    };
+    let newer_too = rules.has(Rule::PlaceBelowNothingNewer);
+    if newer_too && state.l0.iter().any(|entry| meets(&entry.tables)) {
+        return None;
+    }
+    let mut runs = state.runs.iter();
+    let free = if newer_too {
+        runs.take_while(|run| !meets(&run.tables)).last()
+    } else {
+        runs.rfind(|run| !meets(&run.tables))
+    };
+    // Where there is no run at all, the last one is made.
+    free.map(|run| run.id).or_else(|| state.runs.is_empty().then_some(0))
+}
+
+/// How a job stands in a state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// Nobody has asked for it; somebody may.
+    Open,
+    /// It is asked for.
+    Pending,
+    /// It is part of the database, up to this sequence number.
+    Adopted(Seq),
+    /// The writer refused it: why.
+    Refused(String),
+    /// Whoever staged it took it back.
+    Withdrawn,
+    /// It ended in a way that this version has no word for.
+    Ended,
+    /// Its deadline is over, and whatever became of it is forgotten.
+    Forgotten,
+}
+
+/// How `job` stands in `state`.
+#[must_use]
+pub fn standing(state: &Manifest, job: JobId) -> Standing {
+    if pending(state, job).is_some() {
+        return Standing::Pending;
+    }
+    if let Some(ended) = state.remembered_ingests.iter().find(|one| one.job == job) {
+        return match ended.outcome {
+            IngestOutcome::Adopted(seq) => Standing::Adopted(seq),
+            IngestOutcome::Refused => Standing::Refused(ended.reason.clone().unwrap_or_default()),
+            IngestOutcome::Withdrawn => Standing::Withdrawn,
+            IngestOutcome::Other(_) => Standing::Ended,
+        };
+    }
+    if let Some(app) = state.ingest_apps.iter().find(|one| one.job == job) {
+        return Standing::Adopted(app.seq);
+    }
+    if deadline(job) < state.ingest_horizon { Standing::Forgotten } else { Standing::Open }
+}
+
+/// The request of `job`, where it is pending.
+#[must_use]
+pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {
+    state.pending_ingests.iter().find(|one| one.job == job)
+}
+
+/// The next job that a writer adopts whose queue holds `queued` already: replayed, or its own (rule
+/// N12). Requests are taken in their order.
+#[must_use]
+pub fn to_adopt<'a>(
+    state: &'a Manifest,
+    queued: &[JobId],
+    rules: Rules,
+) -> Option<&'a PendingIngest> {
+    let once = rules.has(Rule::AdoptOnce);
+    state.pending_ingests.iter().find(|one| !once || !queued.contains(&one.job))
+}
+
+/// Whether `job` has ended for good as `state` has it: whoever comes late with it is refused, and
+/// what it staged goes unless it is pending, or something names it (rule N10).
+#[must_use]
+pub(crate) fn has_ended(state: &Manifest, job: JobId) -> bool {
+    deadline(job) < state.ingest_horizon
+        || state.remembered_ingests.iter().any(|one| one.job == job)
+        || state.ingest_apps.iter().any(|one| one.job == job)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,284 @@
+//! Where ingested tables go (RFC 0035, rules N2, N3, P1, P2): random jobs beside flushes, and
+//! compactions that were planned before them, against a model of every key. A read takes the newest
+//! layer that has the key; it must find the newest version.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
+use bytes::Bytes;
+use siltstone_base::sst::SstLocation;
+use siltstone_base::{AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId};
+use siltstone_manifest::ingest::layered;
+use siltstone_manifest::{
+    ClaimWriter, Edit, FinishCompaction, FlushL0, IngestEdit, InstallIngest, Manifest,
+    RequestIngest, Rule, Rules, Settings,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+const KEYS: u8 = 24;
+const STEPS: usize = 60;
+
+/// Numbers that look random (xorshift64*): the same ones for the same seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % most
+    }
+
+    /// A few keys close to one another.
+    fn keys(&mut self) -> BTreeSet<u8> {
+        let first = self.below(u64::from(KEYS)) as u8;
+        let span = 1 + self.below(6) as u8;
+        let keys = (0..=self.below(3)).map(|_| (first + self.below(span.into()) as u8).min(KEYS));
+        keys.collect()
+    }
+}
+
+type Rows = BTreeMap<u8, Seq>;
+
+/// A compaction that was planned: what it takes, and what it makes of that.
+struct Planned {
+    on: ManifestId,
+    remove: Vec<SstId>,
+    destination: u32,
+}
+
+struct Place {
+    rules: Rules,
+    chance: Chance,
+    state: Manifest,
+    /// What every table holds.
+    rows: BTreeMap<SstId, Rows>,
+    newest: Rows,
+    planned: Option<Planned>,
+    names: u128,
+    slotted: usize,
+    finished: usize,
+}
+
+impl Place {
+    fn new(seed: u64, rules: Rules) -> Place {
+        let empty = Manifest::new_database(DatabaseId(7), Settings::default());
+        let claim = Edit::ClaimWriter(ClaimWriter {
+            expected: Epoch::NONE,
+            claim: AttemptId(1),
+            max_parallel_writes: 1,
+            take_over: true,
+            reserve: Vec::new(),
+            checkpoint: None,
+            merge_operator: None,
+        });
+        let (writer, expected, claimed) = (None, Epoch::NONE, AttemptId(2));
+        let compactor = Edit::ClaimCompactor { writer, expected, claim: claimed };
+        let state = claim.apply(&empty).and_then(|next| compactor.apply(&next));
+        Place {
+            rules,
+            chance: Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            state: state.expect("a new database"),
+            rows: BTreeMap::new(),
+            newest: Rows::new(),
+            planned: None,
+            names: 0,
+            slotted: 0,
+            finished: 0,
+        }
+    }
+
+    fn name(&mut self) -> SstId {
+        self.names += 1;
+        SstId(self.names)
+    }
+
+    fn table(&mut self, rows: Rows, job: Option<JobId>) -> SstDescriptor {
+        let id = self.name();
+        let key = |key: Option<&u8>| Bytes::copy_from_slice(&[*key.expect("rows")]);
+        let (first_key, last_key) = (key(rows.keys().next()), key(rows.keys().last()));
+        let seqs = || rows.values().copied();
+        let (min_seq, max_seq) = (seqs().min(), seqs().max());
+        self.rows.insert(id, rows.clone());
+        SstDescriptor {
+            id,
+            location: SstLocation::Own,
+            job,
+            object_bytes: 100,
+            checksum: 7,
+            tail_offset: 50,
+            first_key,
+            last_key,
+            visible_start: None,
+            visible_end: None,
+            seq_override: None,
+            entries: rows.len() as u64,
+            tombstones: 0,
+            min_seq: min_seq.unwrap_or_default(),
+            max_seq: max_seq.unwrap_or_default(),
+            min_expiry: None,
+            max_expiry: None,
+            range_deletes: None,
+            sum: None,
+        }
+    }
+
+    fn commit(&mut self, edit: &Edit) -> Result<(), siltstone_manifest::Refusal> {
+        self.state = edit.apply_with(&self.state, self.rules)?;
+        Ok(())
+    }
+
+    /// A memtable becomes a table, and in the same commit a job may be installed before or after.
+    fn flush(&mut self, with_table: bool, with_job: bool) {
+        let job_first = self.chance.below(2) == 0;
+        let mut seq = self.state.flushed_seq;
+        let (mut layers, mut ingests) = (Vec::new(), Vec::new());
+        for turn in [true, false] {
+            if turn == job_first && with_job {
+                let install = self.job(seq.next(), layers.len());
+                seq = seq.plus(install.layers.len() as u64);
+                ingests.push(install);
+            }
+            if turn != job_first && with_table {
+                seq = seq.next();
+                let rows: Rows = self.chance.keys().into_iter().map(|key| (key, seq)).collect();
+                self.newest.extend(&rows);
+                let table = self.table(rows, None);
+                let (epoch, names) = (self.state.writer_epoch, vec![table.id]);
+                self.commit(&Edit::ReserveNames { epoch, names }).expect("a fresh name");
+                layers.push(vec![table]);
+            }
+        }
+        let nothing = FlushL0::nothing(self.state.writer_epoch, &self.state);
+        let edit = Edit::FlushL0(FlushL0 { layers, ingests, flushed_seq: seq, ..nothing });
+        let runs = |state: &Manifest| state.runs.iter().map(|run| run.tables.len()).sum::<usize>();
+        let before = runs(&self.state);
+        self.commit(&edit).expect("a flush fits");
+        self.slotted += runs(&self.state) - before;
+    }
+
+    /// A job of some tables that may share keys, asked for.
+    fn job(&mut self, first: Seq, after: usize) -> InstallIngest {
+        let job = JobId(u128::from(1_000_000u64) << 80 | self.names);
+        let count = 1 + self.chance.below(4);
+        let tables: Vec<SstDescriptor> = (0..count)
+            .map(|_| {
+                let rows = self.chance.keys().into_iter().map(|key| (key, Seq::NONE)).collect();
+                self.table(rows, Some(job))
+            })
+            .collect();
+        let mut layers = layered(tables);
+        for (at, tables) in layers.iter_mut().enumerate() {
+            let seq = first.plus(at as u64);
+            for table in tables {
+                table.seq_override = Some(seq);
+                let rows = self.rows.get_mut(&table.id).expect("it was made");
+                rows.values_mut().for_each(|row| *row = seq);
+                self.newest.extend(rows.iter().map(|(key, seq)| (*key, *seq)));
+            }
+        }
+        let digest = Bytes::from_static(b"digest");
+        let request = RequestIngest {
+            job,
+            database: DatabaseId(7),
+            timeline: None,
+            digest: digest.clone(),
+            app: None,
+            requested_at: siltstone_base::UnixMillis(0),
+        };
+        self.commit(&Edit::Ingest(IngestEdit::Request(request))).expect("it fits");
+        InstallIngest { after, job, digest, layers }
+    }
+
+    fn plan(&mut self) {
+        let ids: Vec<SstId> = self.state.tables().map(|table| table.id).collect();
+        let remove: Vec<SstId> = ids.into_iter().filter(|_| self.chance.below(3) == 0).collect();
+        let destination = self.chance.below(4) as u32;
+        self.planned = Some(Planned { on: self.state.id, remove, destination });
+    }
+
+    /// The planned compaction ends, if the state still lets it.
+    fn finish(&mut self) {
+        let Some(planned) = self.planned.take() else { return };
+        let mut merged = Rows::new();
+        for id in &planned.remove {
+            for (key, seq) in &self.rows[id] {
+                let there = merged.entry(*key).or_default();
+                *there = (*there).max(*seq);
+            }
+        }
+        if merged.is_empty() {
+            return;
+        }
+        // Cut where that is likely to meet what was slotted in between.
+        let cut = self.chance.below(u64::from(KEYS)) as u8;
+        let right = merged.split_off(&cut);
+        let add = [merged, right].into_iter().filter(|rows| !rows.is_empty());
+        let add = add.map(|rows| self.table(rows, None)).collect();
+        self.names += 1;
+        let edit = Edit::FinishCompaction(FinishCompaction {
+            epoch: self.state.compactor_epoch,
+            job: JobId(self.names),
+            planned_on: planned.on,
+            remove: planned.remove.iter().map(|id| (*id).into()).collect(),
+            add,
+            destination: planned.destination,
+            retire: Vec::new(),
+        });
+        self.finished += usize::from(self.commit(&edit).is_ok());
+    }
+
+    /// What reads find, newest layer first.
+    fn read(&self, key: u8) -> Option<Seq> {
+        let mut layers = self.state.layers();
+        layers.find_map(|(_, tables)| {
+            tables.iter().find_map(|table| self.rows[&table.id].get(&key).copied())
+        })
+    }
+
+    fn wrong(&self) -> Option<u8> {
+        (0..=KEYS).find(|key| self.read(*key) != self.newest.get(key).copied())
+    }
+
+    /// Steps until a read is wrong.
+    fn run(&mut self) -> Option<u8> {
+        for _ in 0..STEPS {
+            match self.chance.below(6) {
+                0 => self.flush(true, false),
+                1 | 2 => self.flush(false, true),
+                3 => self.flush(true, true),
+                4 if self.planned.is_none() => self.plan(),
+                _ => self.finish(),
+            }
+            if let Some(key) = self.wrong() {
+                return Some(key);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn every_key_reads_as_its_newest_version() {
+    let (mut slotted, mut finished) = (0, 0);
+    for seed in 1..=3_000 {
+        let mut place = Place::new(seed, Rules::ALL);
+        let wrong = place.run();
+        assert_eq!(wrong, None, "seed {seed}: {:#?}", place.state.layers().collect::<Vec<_>>());
+        slotted += place.slotted;
+        finished += place.finished;
+    }
+    // It is about something: tables went into runs, and compactions ended beside them.
+    assert!(slotted > 10_000 && finished > 400, "{slotted} slotted, {finished} finished");
+}
+
+#[test]
+fn a_look_at_the_run_alone_is_found_out() {
+    let rules = Rules::ALL.without(Rule::PlaceBelowNothingNewer);
+    let found = (1..=50).find(|seed| Place::new(*seed, rules).run().is_some());
+    assert!(found.is_some(), "older values never won");
+}
