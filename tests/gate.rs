@@ -12,7 +12,7 @@ use siltstone::{
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, ManifestId, ObjectId, ObjectKind, ObjectName,
-    Seq, StoreId, UnixMillis,
+    StoreId, UnixMillis,
 };
 use siltstone_manifest::features::{Audience, Extension, Feature};
 use siltstone_manifest::{Ancestor, Checkpoint, CheckpointOwner, Manifest, WalStore};
@@ -198,7 +198,6 @@ fn tables_that_cannot_be_read_are_refused_before_anything_is_claimed() {
         }];
         next.l0[0].tables[0].location = SstLocation::Ancestor(1);
     });
-    refused_by_all("ingested", 0, |next| next.l0[0].tables[0].seq_override = Some(Seq(1)));
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub use api::admin;
 pub use api::checkpoints::{CheckpointOptions, CheckpointScope};
 pub use api::db::Database;
 pub use api::destroy::destroy;
+pub use api::ingest;
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;
@@ -60,10 +61,11 @@ pub use read::value::{KeyEntry, Value};
 pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Size};
 pub use siltstone_base::open_end::LEAST_KEY;
 pub use siltstone_base::{
-    AttemptId, Batch, CheckpointId, Error, ErrorKind, Kind, ManifestId, MergeOperator, Result, Seq,
-    UnixMillis, WalId,
+    AttemptId, Batch, CheckpointId, DatabaseId, Error, ErrorKind, JobId, Kind, ManifestId,
+    MergeOperator, Result, Seq, TimelineId, UnixMillis, WalId,
 };
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName, Windows};
+pub use siltstone_manifest::ingest::Standing;
 pub use siltstone_manifest::{Checkpoint, CheckpointName, CheckpointOwner};
 pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built_in_operators};
 pub use siltstone_sst::Codec;

@@ -13,11 +13,11 @@ mod support;
 use bytes::Bytes;
 use proptest::prelude::*;
 use siltstone_base::{
-    AttemptId, Batch, DatabaseId, Envelope, Epoch, ErrorKind, ObjectId, ObjectKind, Seq,
+    AttemptId, Batch, DatabaseId, Envelope, Epoch, ErrorKind, JobId, ObjectId, ObjectKind, Seq,
     UnixMillis, WalId,
 };
 use siltstone_sst::wal::{
-    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalRecord, decode,
+    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalIngest, WalRecord, decode,
     encode_fence,
 };
 
@@ -286,4 +286,22 @@ proptest! {
         let records: Vec<_> = object.records().map(Result::unwrap).collect();
         prop_assert_eq!(records, expected);
     }
+}
+
+#[test]
+fn an_ingest_comes_back_and_ends_its_object() {
+    let envelope = Envelope::new(ObjectKind::Wal, DatabaseId(1), ObjectId(2), AttemptId(3));
+    let mut batch = Batch::new();
+    batch.put(b"k", b"v", None).unwrap();
+    let mut builder = WalBuilder::new();
+    builder.push_batch(Seq(9), batch.ops(), batch.as_bytes());
+    let digest = Bytes::from_static(b"what it brings");
+    let ingest = WalIngest { first_seq: Seq(10), numbers: 3, job: JobId(77), digest };
+    builder.push_ingest(&ingest);
+    assert_eq!((builder.first_seq(), builder.last_seq()), (Seq(9), Seq(12)));
+    let sent = Sent { durable: WalId(4), ..Sent::default() };
+    let object = decode(builder.finish(envelope, Epoch(1), WalId(5), sent), WalId(5)).unwrap();
+    let records: Vec<_> = object.records().map(Result::unwrap).collect();
+    assert_eq!((records.len(), object.last_seq, ingest.last_seq()), (2, Seq(12), Seq(12)));
+    assert_eq!(records[1], WalRecord::Ingest(ingest));
 }

@@ -7,6 +7,7 @@ pub(crate) mod db;
 pub(crate) mod destroy;
 pub(crate) mod export;
 pub(crate) mod history;
+pub mod ingest;
 pub(crate) mod reader;
 pub(crate) mod restore;
 pub(crate) mod stats;

@@ -181,7 +181,7 @@ impl Reader {
             return Ok(shared.after_a_look(key.to_vec(), ReaderShared::get));
         }
         let pin = shared.pin();
-        let levels = Arc::clone(&pin.tree.levels);
+        let levels = Arc::clone(pin.tree.below());
         let pending = match read::get(&shared.context, pin, key)? {
             Answer::Ready(value) => return Ok(Answer::Ready(value)),
             Answer::Pending(pending) => pending,
@@ -200,7 +200,7 @@ impl Reader {
             return Ok(shared.after_a_look(keys, ReaderShared::get_many));
         }
         let pin = shared.pin();
-        let levels = Arc::clone(&pin.tree.levels);
+        let levels = Arc::clone(pin.tree.below());
         let pending = match read::get_many(&shared.context, pin, Arc::clone(&keys))? {
             Answer::Ready(values) => return Ok(Answer::Ready(values)),
             Answer::Pending(pending) => pending,
@@ -269,7 +269,7 @@ impl Reader {
         let pin = shared.pin();
         let sized = read::approximate_size(&shared.context, &pin, range.clone());
         let Answer::Pending(pending) = sized else { return Ok(sized) };
-        let levels = Arc::clone(&pin.tree.levels);
+        let levels = Arc::clone(pin.tree.below());
         Ok(shared.repeated(levels, pending, range, ReaderShared::approximate_size))
     }
 
@@ -491,7 +491,7 @@ impl ReaderShared {
 
     /// From the newest manifest, whatever was known.
     async fn restart(&self, follower: &mut Follower) -> Result<()> {
-        let tables = self.view.read().tree.levels.clone();
+        let tables = Arc::clone(self.view.read().tree.below());
         let (fresh, view) =
             follower.restart(&self.context, &self.options, &self.budget, &tables).await?;
         if follower.history() < fresh.history() {

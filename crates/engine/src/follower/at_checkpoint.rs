@@ -11,8 +11,10 @@ use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
 use crate::options::Options;
+use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
+use crate::wal::replay::closed_job;
 use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
@@ -82,7 +84,7 @@ pub(crate) async fn view(
                 if known.checkpoint.pins_any_wal() {
                     pinned.walk(&objects, &known.checkpoint, manifest.database).await?;
                 }
-                let view = pinned.assemble(&manifest, budget)?;
+                let view = pinned.assemble(&objects, &manifest, budget).await?;
                 Ok((view, Some(KnownCheckpoint::clone(known))))
             }
             // Gone, or another database's by now: what is there says which.
@@ -94,7 +96,8 @@ pub(crate) async fn view(
         ReadAt::Version(id) => {
             let manifest = kept(&objects, *id).await?;
             check_settings(&manifest, context)?;
-            Ok((PinnedRows::on(&manifest, options).assemble(&manifest, budget)?, None))
+            let pinned = PinnedRows::on(&manifest, options);
+            Ok((pinned.assemble(&objects, &manifest, budget).await?, None))
         }
     }
 }
@@ -114,7 +117,7 @@ async fn at_name(
     let mut pinned = PinnedRows::on(&manifest, options);
     pinned.walk(objects, found, newest.database).await?;
     let known = KnownCheckpoint { checkpoint: found.clone(), attempt };
-    Ok((pinned.assemble(&manifest, budget)?, Some(known)))
+    Ok((pinned.assemble(objects, &manifest, budget).await?, Some(known)))
 }
 
 /// The manifest, if it is the very object that was known.
@@ -236,16 +239,27 @@ impl PinnedRows {
         Ok(())
     }
 
-    fn assemble(
-        self,
+    /// The view. Ingests of the log are pending in the manifest that the checkpoint names, and so
+    /// kept (rule N14).
+    async fn assemble(
+        mut self,
+        objects: &Objects,
         manifest: &Arc<Manifest>,
         budget: &Arc<MetadataBudget>,
     ) -> Result<ReaderView> {
+        while let Some(ingest) = self.rows.held_up_by().cloned() {
+            let closed = closed_job(objects, &ingest).await?;
+            let (brings, first) = ((ingest.job, ingest.digest), ingest.first_seq);
+            self.rows.serve(QueuedIngest::new(brings, first, closed.numbered(first), budget));
+        }
         let (active, frozen) = self.rows.memtables();
+        let below = Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?);
+        let (levels, queue) = IngestQueue::over(self.rows.queued(), &below);
         let tree = Tree {
             active,
             frozen,
-            levels: Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?),
+            levels,
+            queue,
             flushed_seq: self.flushed,
             frozen_until: Seq::MAX,
         };

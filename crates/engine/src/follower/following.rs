@@ -11,10 +11,13 @@ use crate::manifests::objects::{Objects, seen};
 use crate::manifests::poll::{LIST_EVERY, LONG_PAUSE_INTERVALS, LONGEST_WITHOUT_LISTING};
 use crate::manifests::rules;
 use crate::options::Options;
+use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
+use crate::wal::replay::closed_job;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
+use siltstone_manifest::ingest::pending;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen, Want};
 use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
@@ -282,6 +285,7 @@ impl Follower {
                 self.keep(commits).await?;
             }
             self.take_up(budget)?;
+            self.serve_ingests(budget).await?;
             if !self.stopped || self.is_full() {
                 break;
             }
@@ -295,7 +299,8 @@ impl Follower {
     /// How newer tables are wanted, should there be some (rule L3).
     fn want(&self, options: &Options, wanted: bool) -> Want {
         let leased = self.lease.as_ref().and_then(ReaderLease::version);
-        let Some((_, version)) = leased.filter(|_| !wanted && !self.rows.is_half_full()) else {
+        let held_up = self.rows.is_half_full() || self.rows.held_up_by().is_some();
+        let Some((_, version)) = leased.filter(|_| !wanted && !held_up) else {
             return Want::Now;
         };
         // What a restore has undone is not served a moment longer.
@@ -358,6 +363,22 @@ impl Follower {
         self.fresh |= self.version.as_ref().is_none_or(|read| read.id != version.id);
         self.rows.let_go(version.flushed_seq);
         self.version = Some(version);
+        Ok(())
+    }
+
+    /// Ingests of the log are read once the version that is read by shows them as pending: then it
+    /// keeps what they bring (rule Q5).
+    async fn serve_ingests(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
+        while let Some(ingest) = self.rows.held_up_by().cloned() {
+            let Some(version) = &self.version else { return Ok(()) };
+            if pending(version, ingest.job).is_none() {
+                return Ok(());
+            }
+            let closed = closed_job(&self.objects, &ingest).await?;
+            let (brings, first) = ((ingest.job, ingest.digest), ingest.first_seq);
+            self.rows.serve(QueuedIngest::new(brings, first, closed.numbered(first), budget));
+            self.fresh = true;
+        }
         Ok(())
     }
 
@@ -482,19 +503,16 @@ impl Follower {
         let flushed = version.flushed_seq;
         let leased = self.lease.as_ref().is_none_or(|lease| lease.version().is_some());
         let whole = self.whole_from <= flushed && flushed <= self.last_seq;
-        if !leased || !whole || self.last_seq < self.shown {
+        let seq = self.rows.held_up_by().map_or(self.last_seq, |one| one.first_seq.minus(1));
+        if !leased || !whole || seq < self.shown {
             return None;
         }
-        self.shown = self.last_seq;
+        self.shown = seq;
         let (active, frozen) = self.rows.memtables();
-        let tree = Tree {
-            active,
-            frozen,
-            levels: Arc::clone(&self.levels),
-            flushed_seq: flushed,
-            frozen_until: Seq::MAX,
-        };
-        Some(ReaderView { tree: Arc::new(tree), seq: self.last_seq, manifest: Arc::clone(version) })
+        let (levels, queue) = IngestQueue::over(self.rows.queued(), &self.levels);
+        let tree =
+            Tree { active, frozen, levels, queue, flushed_seq: flushed, frozen_until: Seq::MAX };
+        Some(ReaderView { tree: Arc::new(tree), seq, manifest: Arc::clone(version) })
     }
 }
 

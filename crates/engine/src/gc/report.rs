@@ -19,7 +19,7 @@ pub enum GcClass {
     Records,
     /// Boundary objects of all three.
     Boundaries,
-    /// Scratch that told the store's time, or what it can do; and staged ingests, which stay.
+    /// Scratch that told the store's time, or what it can do; and what ingest jobs staged.
     Others,
 }
 

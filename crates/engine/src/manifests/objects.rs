@@ -8,13 +8,14 @@ use bytes::Bytes;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::name::prefix;
 use siltstone_base::{
-    AttemptId, DatabaseId, Envelope, Error, ErrorKind, ManifestId, ObjectKind, ObjectName, Result,
-    WalId,
+    AttemptId, DatabaseId, Envelope, Error, ErrorKind, JobId, ManifestId, ObjectKind, ObjectName,
+    Result, WalId,
 };
 use siltstone_manifest::codec::{decode_boundary, says_emptied};
 use siltstone_manifest::compaction::Compactions;
 use siltstone_manifest::compaction::record::RecordListing;
 use siltstone_manifest::edit::Conflict;
+use siltstone_manifest::ingest::ClosedJob;
 use siltstone_manifest::protocol::{
     EndOfRun, Listing, NumbersLeft, RunAction, WalListing, WalSeen,
 };
@@ -343,6 +344,19 @@ impl Objects {
     /// A WAL object; `None` when there is none by that number.
     pub(crate) async fn wal(&self, id: WalId) -> Result<Option<WalObject>> {
         self.decoded(ObjectName::Wal(id), |bytes| wal::decode(bytes.clone(), id)).await
+    }
+
+    /// The object that closed an ingest job; `None` when it is open, or gone.
+    pub(crate) async fn closed_job(&self, job: JobId) -> Result<Option<ClosedJob>> {
+        let closed =
+            self.decoded(ObjectName::IngestManifest(job), |bytes| ClosedJob::decode(bytes)).await?;
+        match closed {
+            Some(closed) if closed.job != job => {
+                Err(Error::corruption("the object of an ingest job stands under another's name")
+                    .with("found", closed.job))
+            }
+            closed => Ok(closed),
+        }
     }
 
     /// Reads and decodes; damaged bytes are read once more, since they may be damaged on the way.

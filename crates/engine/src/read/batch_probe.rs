@@ -104,6 +104,11 @@ impl BatchProbe {
         answers: &mut Vec<ProbeAnswer>,
     ) {
         answers.clear();
+        if pin.tree.queue.is_some() {
+            // Between the memtables lie tables: each key goes its way alone.
+            answers.extend(keys.iter().map(|_| ProbeAnswer::Hard));
+            return;
+        }
         answers.extend(keys.iter().map(|_| ProbeAnswer::Nothing));
         for (memtable, seq) in pin.tree.memtables_at(pin.seq) {
             if !memtable.is_empty() {

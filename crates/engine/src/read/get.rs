@@ -3,6 +3,7 @@
 use super::Pin;
 use super::answer::Answer;
 use super::missing::KEPT_TABLES_BYTES;
+use super::queue::QueuedIngest;
 use super::value::{KeyEntry, Value};
 use crate::cache::fetch::{CacheFill, ReadContext};
 use crate::cache::filters::RUNS_AT_ONCE;
@@ -212,7 +213,14 @@ fn walk(
     fetched: &Fetched,
     resolve: &mut Resolve<'_>,
 ) -> Result<Lookup> {
+    let mut queued = pin.tree.queued();
     for (memtable, mut seq) in pin.tree.memtables_at(pin.seq) {
+        if let [_, ..] = queued {
+            let newer = newer_than(&mut queued, memtable);
+            if let Some(found) = in_queue(newer, (context, pin), (key, hash), fetched, resolve)? {
+                return Ok(found);
+            }
+        }
         if memtable.has_range_deletes() {
             delete_in_memtable(memtable, (pin, seq), key, resolve);
         }
@@ -235,6 +243,9 @@ fn walk(
             return folded(resolve);
         }
     }
+    if let Some(found) = in_queue(queued, (context, pin), (key, hash), fetched, resolve)? {
+        return Ok(found);
+    }
     in_tables(
         TableWalk { context, fetched, key, seq: pin.seq, hash, lacking: vec![] },
         pin,
@@ -242,9 +253,50 @@ fn walk(
     )
 }
 
+/// Takes those off the front that are newer than `memtable`.
+fn newer_than<'q>(
+    queued: &mut &'q [Arc<QueuedIngest>],
+    memtable: &Memtable,
+) -> &'q [Arc<QueuedIngest>] {
+    let newer =
+        memtable.last_seq().map_or(0, |last| queued.partition_point(|one| last < one.first));
+    let (newer, rest) = queued.split_at(newer);
+    *queued = rest;
+    newer
+}
+
+/// Goes on with ingests of the queue, newest first; `None` where none of them decides.
+fn in_queue(
+    queued: &[Arc<QueuedIngest>],
+    (context, pin): (&ReadContext, &Pin),
+    (key, hash): (&[u8], u64),
+    fetched: &Fetched,
+    resolve: &mut Resolve<'_>,
+) -> Result<Option<Lookup>> {
+    let mut tables = TableWalk { context, fetched, key, seq: pin.seq, hash, lacking: vec![] };
+    for run in queued.iter().flat_map(|one| one.runs()) {
+        let at = run.tables.partition_point(|table| table.descriptor.ends_below(key));
+        let Some(handle) = run.tables.get(at).filter(|table| table.descriptor.covers(key)) else {
+            continue;
+        };
+        match tables.visit(handle, false, resolve)? {
+            Some(Decided::Value(value)) => return Ok(Some(Lookup::Done(Some(value)))),
+            Some(Decided::Absent) => return Ok(Some(Lookup::Done(None))),
+            Some(Decided::Folded) => return folded(resolve).map(Some),
+            None if resolve.is_deleted_below() => return folded(resolve).map(Some),
+            // What is older may be looked at only once this is known.
+            None if !tables.lacking.is_empty() => {
+                return Ok(Some(Lookup::Lacking(tables.lacking)));
+            }
+            None => {}
+        }
+    }
+    Ok(None)
+}
+
 /// Goes on with the tables that the filters let the key into.
 fn in_tables(mut tables: TableWalk<'_>, pin: &Pin, resolve: &mut Resolve<'_>) -> Result<Lookup> {
-    let filters = &*pin.tree.levels.filters;
+    let filters = &*pin.tree.below().filters;
     let mut marks = Marks::new(tables.hash);
     let Some(sought) = filters.bounds().seek(tables.key) else { return folded(resolve) };
     'older: for from in (0..filters.bounds().runs()).step_by(RUNS_AT_ONCE) {

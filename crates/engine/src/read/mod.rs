@@ -9,6 +9,7 @@ mod get;
 mod keys;
 mod missing;
 mod partition;
+pub(crate) mod queue;
 mod read_range;
 mod rows;
 pub(crate) mod scan;

@@ -228,7 +228,7 @@ impl Scan {
             let fetched = context.deadline(deadline, "scan", work).await;
             match (fetched, &self.judge) {
                 (Err(missing), Some(judge)) if missing.kind() == ErrorKind::NotFound => {
-                    Err(expired(judge.judge(&self.pin.tree.levels, missing).await))
+                    Err(expired(judge.judge(self.pin.tree.below(), missing).await))
                 }
                 (fetched, _) => fetched.map_err(expired),
             }

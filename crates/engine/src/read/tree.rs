@@ -1,6 +1,7 @@
 //! The tree as one moment sees it: memtables, then tables, newest first. Immutable; a change makes
 //! a new one, and whoever still reads the old one keeps all of it alive.
 
+use super::queue::{IngestQueue, QueuedIngest};
 use crate::cache::filters::KeyFilters;
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use siltstone_base::{Result, Seq, SstDescriptor, TablePart};
@@ -17,8 +18,10 @@ pub(crate) struct Tree {
     pub(crate) active: Arc<Memtable>,
     /// Full and waiting to be flushed, newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
-    /// What the manifest names.
+    /// What the manifest names, and above that what is queued.
     pub(crate) levels: Arc<Levels>,
+    /// Ingests between the memtables; `None` mostly.
+    pub(crate) queue: Option<Arc<IngestQueue>>,
     /// Memtable entries up to here are in the levels too, and are passed over in the memtables: a
     /// reader's may reach below what has been flushed meanwhile. `NONE` for a writer, whose
     /// memtables go the moment their tables come.
@@ -45,8 +48,24 @@ impl Tree {
     /// This one as it was at `seq`, under what a transaction writes.
     pub(crate) fn under(&self, own: Arc<Memtable>, seq: Seq) -> Tree {
         let frozen = self.memtables().cloned().collect();
-        let (levels, flushed_seq) = (Arc::clone(&self.levels), self.flushed_seq);
-        Tree { active: own, frozen, levels, flushed_seq, frozen_until: seq }
+        let (mut levels, mut queue) = (Arc::clone(&self.levels), self.queue.clone());
+        if let Some(all) = self.queue.as_deref().filter(|all| all.last_seq() > seq) {
+            // Ingests of after the moment have numbers among those of the own writes.
+            let known = all.elements.iter().filter(|one| one.last <= seq).cloned().collect();
+            (levels, queue) = IngestQueue::over(known, &all.below);
+        }
+        let flushed_seq = self.flushed_seq;
+        Tree { active: own, frozen, levels, queue, flushed_seq, frozen_until: seq }
+    }
+
+    /// The tables that the manifest names, without what is queued.
+    pub(crate) fn below(&self) -> &Arc<Levels> {
+        self.queue.as_ref().map_or(&self.levels, |queue| &queue.below)
+    }
+
+    /// Queued ingests, newest first.
+    pub(crate) fn queued(&self) -> &[Arc<QueuedIngest>] {
+        self.queue.as_ref().map_or(&[], |queue| &queue.elements)
     }
 
     /// A key at or above every one that is there, and whether it may be there itself; `None` where
@@ -90,7 +109,7 @@ impl Drop for LastReader {
 }
 
 /// Disjoint tables in key order: an L0 entry or a sorted run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct TableRun {
     pub(crate) tables: Vec<Arc<TableHandle>>,
 }
@@ -119,7 +138,7 @@ impl Levels {
         Levels::of_runs(vec![TableRun { tables: vec![handle] }], 0)
     }
 
-    fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
+    pub(super) fn of_runs(runs: Vec<TableRun>, l0: usize) -> Levels {
         let filters = KeyFilters::new(runs.iter().map(|run| run.tables.as_slice()));
         Levels { runs, l0, filters, ..Levels::default() }
     }

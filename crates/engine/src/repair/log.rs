@@ -3,7 +3,7 @@
 use super::chain::{ManifestChain, Remedy};
 use super::report::Damage;
 use crate::manifests::objects::{Objects, seen};
-use crate::wal::replay::insert_rows;
+use crate::wal::replay::{ingest_of, insert_rows};
 use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Hole, WalListing};
@@ -102,9 +102,14 @@ impl LogWalk<'_> {
             return Ok(Step::On(next_id.max(at.next())));
         }
         let scratch = Memtable::new();
-        match insert_rows(&scratch, &object, self.state.flushed_seq, self.log.seq) {
-            Ok(last) => {
-                self.log.seq = last.unwrap_or(self.log.seq);
+        let flushed = self.state.flushed_seq;
+        let rows = insert_rows(&scratch, &object, flushed, self.log.seq);
+        let rows = rows.map(|last| last.unwrap_or(self.log.seq));
+        // An ingest takes numbers too: what follows goes on behind it.
+        let last = rows.and_then(|last| Ok((last, ingest_of(&object, flushed, last)?)));
+        match last {
+            Ok((last, ingest)) => {
+                self.log.seq = ingest.map_or(last, |ingest| ingest.last_seq());
                 self.log.objects += 1;
                 Ok(Step::On(at.next()))
             }

@@ -34,6 +34,7 @@ impl MemoryTable {
             frozen: Vec::new(),
             levels: Arc::new(Levels::default()),
             flushed_seq: Seq::NONE,
+            queue: None,
             frozen_until: Seq::MAX,
         };
         MemoryTable {

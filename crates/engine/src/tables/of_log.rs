@@ -9,7 +9,7 @@
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
 use crate::options::Options;
-use crate::wal::replay::insert_rows;
+use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
@@ -52,7 +52,8 @@ pub(crate) struct TablesOfLog {
 /// nobody collects. Names are used up as they come, also those of a call that fails.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow; Internal where names run out; the store's.
+/// Corruption where the numbers do not follow; Unsupported for an ingest among the rows; Internal
+/// where names run out; the store's.
 pub(crate) async fn tables_of_log(
     objects: &[WalObject],
     flushed: Seq,
@@ -71,7 +72,7 @@ pub(crate) async fn tables_of_log(
 /// out of them.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow.
+/// Corruption where the numbers do not follow; Unsupported for an ingest among the rows.
 pub(crate) fn spans_of_log(
     objects: &[WalObject],
     flushed: Seq,
@@ -122,6 +123,12 @@ impl<'a> LogMemtables<'a> {
         for object in self.objects.by_ref() {
             if let Some(last) = insert_rows(&memtable, object, self.flushed, self.last_seq)? {
                 self.last_seq = last;
+            }
+            if ingest_of(object, self.flushed, self.last_seq)?.is_some() {
+                return Err(Error::unsupported(
+                    "the log that would be taken over holds an ingest that is in no version yet; \
+                     take a checkpoint once it is (flush with memtable=True before), and use that",
+                ));
             }
             self.commit_time = self.commit_time.max(object.sent.at);
             if memtable.first_seq().is_some() && memtable.bytes() >= self.most_bytes {

@@ -126,6 +126,7 @@ impl TableFile {
             frozen: Vec::new(),
             levels: Arc::new(levels),
             flushed_seq: Seq::NONE,
+            queue: None,
             frozen_until: Seq::MAX,
         };
         Ok(TableFile { context, tree: Arc::new(tree), table })

@@ -195,6 +195,7 @@ impl Verify<'_> {
                     self.report.batches += 1;
                     self.report.operations += u64::from(ops);
                 }
+                Ok(WalRecord::Ingest(_)) => {}
                 Ok(_) => self.report.problem(name, None, "holds a record of a newer version"),
                 Err(error) => {
                     self.report.problem(name, None, error);

@@ -1,9 +1,40 @@
 //! Rows of a WAL object back into a memtable; for a writer that opens and for readers that follow.
 
+use crate::manifests::objects::Objects;
 use siltstone_base::batch::joined;
 use siltstone_base::{Error, ObjectName, Result, Seq, WalId};
+use siltstone_manifest::ingest::ClosedJob;
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalObject, WalRecord};
+use siltstone_sst::wal::{WalIngest, WalObject, WalRecord};
+
+/// What `body` ends with, where that is an ingest above `flushed`: it goes on where the batches
+/// before it ended, at `before` (rule N13).
+pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<Option<WalIngest>> {
+    match body.records().last().transpose()? {
+        Some(WalRecord::Ingest(ingest)) if ingest.last_seq() > flushed => {
+            if ingest.first_seq == before.next() {
+                return Ok(Some(ingest));
+            }
+            Err(does_not_follow(body.id, before, ingest.first_seq))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The object that closed a job whose ingest is in the log.
+///
+/// # Errors
+/// Corruption where it is gone, or is another than the one that was ingested; the store's.
+pub(crate) async fn closed_job(objects: &Objects, ingest: &WalIngest) -> Result<ClosedJob> {
+    let closed = objects.closed_job(ingest.job).await?;
+    let brings = |closed: &ClosedJob| {
+        closed.digest() == ingest.digest && closed.layers.len() == ingest.numbers as usize
+    };
+    closed.filter(brings).ok_or_else(|| {
+        Error::corruption("the log has an ingest, and what it brings is gone")
+            .with("object", ObjectName::IngestManifest(ingest.job))
+    })
+}
 
 /// Inserts the batches of `body` that end above `flushed`, the last sequence number in tables (rule
 /// N4), and answers the last sequence number of them; `None` when there is none. They must go on
@@ -21,8 +52,11 @@ pub(crate) fn insert_rows(
     let (mut first, mut last) = (None, None);
     let mut batches = Vec::new();
     for record in body.records() {
-        let WalRecord::Batch { first_seq, ops, bytes } = record? else {
-            return Err(unknown_record(body.id));
+        let (first_seq, ops, bytes) = match record? {
+            WalRecord::Batch { first_seq, ops, bytes } => (first_seq, ops, bytes),
+            // The last one, and the caller's.
+            WalRecord::Ingest(_) => break,
+            _ => return Err(unknown_record(body.id)),
         };
         let end = first_seq.plus(u64::from(ops).saturating_sub(1));
         if end > flushed {

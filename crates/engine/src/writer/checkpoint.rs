@@ -106,7 +106,7 @@ impl Writer {
         let edit = FlushL0 { floor: self.floor(), ..FlushL0::nothing(self.epoch, &newest) };
         if held.pins.is_behind(&newest) {
             let levels = self.swap_pin(held, edit).await?;
-            self.install_levels(levels);
+            self.install_levels(&levels);
             return Ok(());
         }
         let edit = FlushL0 { release: held.pins.releases(false), ..edit };

@@ -6,13 +6,14 @@
 use super::life::Phase;
 use super::state::Writer;
 use crate::io::env::Env;
+use crate::read::queue::QueuedIngest;
 use crate::tables::of_memtable::TableInProgress;
 use siltstone_base::{
     AttemptId, Envelope, ObjectId, ObjectKind, ObjectName, Result, Seq, SstDescriptor, SstId,
     UnixMillis,
 };
 use siltstone_manifest::compaction::filter_bits_of_flush;
-use siltstone_manifest::{Edit, FlushL0, Refusal};
+use siltstone_manifest::{Edit, FlushL0, InstallIngest, Refusal};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         if writer.dead().is_some() {
             break;
         }
-        if writer.tree().frozen.is_empty() {
+        if has_nothing_to_flush(&writer) {
             if writer.life.phase() >= Phase::DrainFlush {
                 break;
             }
@@ -79,6 +80,20 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         }
     }
     writer.set_phase(Phase::Done);
+}
+
+/// Whether neither a memtable nor an ingest waits. A tree that is held over a wait keeps all that it
+/// reads.
+fn has_nothing_to_flush(writer: &Writer) -> bool {
+    let tree = writer.tree();
+    tree.frozen.is_empty() && tree.queued().is_empty()
+}
+
+/// Whether something up to `last` waits to be flushed.
+fn waits(writer: &Writer, last: Seq) -> bool {
+    let tree = writer.tree();
+    let pending = |m: &Arc<Memtable>| m.first_seq().is_some_and(|first| first <= last);
+    tree.frozen.iter().any(pending) || tree.queued().iter().any(|ingest| ingest.first <= last)
 }
 
 impl Flusher {
@@ -119,18 +134,25 @@ impl Flusher {
     /// Whether the oldest memtable is flushed however full L0 is.
     fn passes(&self) -> bool {
         let writer = &self.writer;
-        let oldest = writer.tree().frozen.last().and_then(|memtable| memtable.first_seq());
+        let tree = writer.tree();
+        let oldest = tree.frozen.last().and_then(|memtable| memtable.first_seq());
+        let queued = tree.queued().last().map(|ingest| ingest.first);
+        let asked = writer.flushes.asked();
         writer.life.phase() != Phase::Open
-            || oldest.is_some_and(|first| first <= writer.flushes.asked())
+            || oldest.is_some_and(|first| first <= asked)
+            || queued.is_some_and(|first| first <= asked)
     }
 
-    /// Builds a table of every frozen memtable, oldest first, and commits them together.
+    /// Builds a table of every frozen memtable, oldest first, and commits them together, with the
+    /// ingests that are queued among them.
     async fn flush_frozen(&mut self) -> Result<()> {
         self.plan()?;
-        if self.plans.is_empty() && self.writer.pressure.l0_layers_left() == 0 && !self.passes() {
+        let ingests = self.ready_ingests();
+        let none = self.plans.is_empty() && ingests.is_empty();
+        if none && self.writer.pressure.l0_layers_left() == 0 && !self.passes() {
             return Ok(());
         }
-        if self.plans.is_empty() {
+        if none {
             // Names ran out: many flushes came at once.
             let names = new_names(&self.writer.env, RESERVED_NAMES);
             let edit = Edit::ReserveNames { epoch: self.writer.epoch, names };
@@ -141,17 +163,19 @@ impl Flusher {
                 plan.built = Some(build(&self.writer, plan).await?);
             }
         }
-        let flushed_seq = self.plans.last().map(|last| last.last_seq).unwrap_or_default();
+        let ingested = ingests.last().map(|newest| newest.last).unwrap_or_default();
+        let flushed_seq = self.plans.last().map_or(ingested, |last| last.last_seq.max(ingested));
         // A row in the tree that the log lacks would survive a crash that a row before it does
         // not.
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
-        let levels = self.writer.commit_pinned(&mut pins, self.edit(flushed_seq)).await?;
+        let edit = self.edit(flushed_seq, &ingests);
+        let levels = self.writer.commit_pinned(&mut pins, edit).await?;
         for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
             self.writer.flushes.add(built.object_bytes);
         }
         let memtables: Vec<_> = self.plans.drain(..).map(|plan| plan.memtable).collect();
-        self.writer.install_flush(&memtables, levels);
+        self.writer.install_flush(&memtables, &ingests, &levels);
         drop(pins);
         self.writer.log.forget(flushed_seq);
         Ok(())
@@ -200,12 +224,25 @@ impl Flusher {
         Ok(())
     }
 
-    fn edit(&self, flushed_seq: Seq) -> FlushL0 {
+    /// Ingests, the oldest first, below which every memtable has a plan (rule Q2).
+    fn ready_ingests(&self) -> Vec<Arc<QueuedIngest>> {
+        let tree = self.writer.tree();
+        let planned = |memtable: &&Arc<Memtable>| {
+            self.plans.iter().any(|plan| Arc::ptr_eq(&plan.memtable, memtable))
+        };
+        let waits = tree.frozen.iter().rev().find(|memtable| !planned(memtable));
+        let waits = waits.and_then(|memtable| memtable.first_seq()).unwrap_or(Seq::MAX);
+        let queued = tree.queued().iter().rev();
+        queued.take_while(|ingest| ingest.last < waits).cloned().collect()
+    }
+
+    fn edit(&self, flushed_seq: Seq, ingests: &[Arc<QueuedIngest>]) -> FlushL0 {
         let writer = &self.writer;
         let built = self.plans.iter().filter_map(|plan| plan.built.clone());
         let newest = writer.manifests.newest_known();
         FlushL0 {
             layers: built.map(|table| vec![table]).collect(),
+            ingests: ingests.iter().map(|ingest| self.install(ingest)).collect(),
             replay_from: writer.log.replay_point(flushed_seq).unwrap_or(newest.replay_from),
             flushed_seq,
             commit_time: writer.log.commit_time(),
@@ -215,6 +252,15 @@ impl Flusher {
             floor: writer.floor(),
             ..FlushL0::nothing(writer.epoch, &newest)
         }
+    }
+}
+
+impl Flusher {
+    /// A job at its place among the plans.
+    fn install(&self, ingest: &QueuedIngest) -> InstallIngest {
+        let older = self.plans.iter().filter(|plan| plan.last_seq < ingest.first);
+        let (job, digest, layers) = (ingest.job, ingest.digest.clone(), ingest.layers.clone());
+        InstallIngest { after: older.count(), job, digest, layers }
     }
 }
 
@@ -261,8 +307,7 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
         if let Some(denied) = writer.context.requests.troubles().denied_since(began) {
             return Err(denied);
         }
-        let pending = |m: &Arc<Memtable>| m.first_seq().is_some_and(|first| first <= last);
-        if !writer.tree().frozen.iter().any(pending) {
+        if !waits(writer, last) {
             return Ok(());
         }
         relief.await;

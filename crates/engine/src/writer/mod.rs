@@ -13,6 +13,7 @@ pub(crate) mod durable_log;
 pub(crate) mod flush;
 pub(crate) mod flush_progress;
 pub(crate) mod held_seqs;
+pub(crate) mod ingest;
 pub(crate) mod life;
 pub(crate) mod nudges;
 pub(crate) mod observer;

@@ -13,12 +13,18 @@ pub(crate) struct Nudges {
     pub(crate) pins: Arc<Notify>,
     /// The task that compacts: a flush has changed the tree.
     pub(crate) compact: Notify,
+    /// The task that takes ingest jobs in: a newer manifest.
+    pub(crate) ingest: Arc<Notify>,
+    /// Whoever waits for a job to be taken in, or refused.
+    pub(crate) ingested: Notify,
 }
 
 impl Nudges {
-    /// With that of the checkpoints' task, which tables and manifests nudge as well.
-    pub(crate) fn new(pins: Arc<Notify>) -> Nudges {
-        Nudges { wal: Arc::default(), flush: Notify::new(), pins, compact: Notify::new() }
+    /// With those of the tasks that tables and manifests nudge as well: the checkpoints', and that
+    /// of ingests.
+    pub(crate) fn new(pins: Arc<Notify>, ingest: Arc<Notify>) -> Nudges {
+        let (flush, compact, ingested) = (Notify::new(), Notify::new(), Notify::new());
+        Nudges { wal: Arc::default(), flush, pins, compact, ingest, ingested }
     }
 
     /// Nudges every task: closing has come further, or the handle has ended.
@@ -27,5 +33,7 @@ impl Nudges {
         self.flush.notify_one();
         self.pins.notify_one();
         self.compact.notify_one();
+        self.ingest.notify_one();
+        self.ingested.notify_waiters();
     }
 }

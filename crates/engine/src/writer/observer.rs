@@ -19,6 +19,8 @@ pub(crate) struct WriterObserver {
     pub(crate) garbage: Arc<Garbage>,
     /// Heard by the task that keeps the checkpoints.
     pub(crate) checkpoints: Arc<Notify>,
+    /// Heard by the task that takes ingest jobs in.
+    pub(crate) ingests: Arc<Notify>,
 }
 
 impl WriterObserver {
@@ -38,6 +40,7 @@ impl Observer for WriterObserver {
     fn learns(&self, newest: &Arc<Manifest>) {
         self.tells(newest);
         self.checkpoints.notify_one();
+        self.ingests.notify_one();
     }
 
     fn meets(&self, trouble: &Error) {

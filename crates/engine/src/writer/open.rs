@@ -10,7 +10,7 @@ use super::stalls;
 use super::stalls::pressure::Pressure;
 use super::state::{Start, Writer};
 use super::wal_task::WalTask;
-use super::{checkpoint, collector, compactor};
+use super::{checkpoint, collector, compactor, ingest};
 use crate::cache::ancestors::Ancestors;
 use crate::cache::blocks::BlockCache;
 use crate::cache::fetch::{Needs, ReadContext, brought};
@@ -28,9 +28,10 @@ use crate::manifests::new_database;
 use crate::manifests::objects::{Objects, seen};
 use crate::manifests::rules;
 use crate::options::Options;
+use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
-use crate::wal::replay::insert_rows;
+use crate::wal::replay::{closed_job, ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
@@ -128,7 +129,7 @@ pub(crate) async fn writer(
     let (version, ()) = futures::try_join!(version, proof)?;
     let version = Version { version, pin, next_pin };
     let found = OpenFindings { recovered, version, occupancy };
-    start(env, requests, how, objects, found, &bodies)
+    start(env, requests, how, objects, found, &bodies).await
 }
 
 /// That the store refuses a fence where this opening's stands, before anything is acknowledged. A
@@ -325,22 +326,27 @@ const FENCE_TRIES: u32 = 30;
 struct Replayed {
     active: Arc<Memtable>,
     frozen: Vec<Arc<Memtable>>,
+    queued: Vec<Arc<QueuedIngest>>,
     last_seq: Seq,
     /// The latest of those that were met, and of what is in tables.
     commit_time: UnixMillis,
     unflushed: VecDeque<UnflushedWal>,
 }
 
-/// Puts the recovered batches into memtables, but for what is in tables already (rule N4).
-fn replay(
+/// Puts the recovered batches into memtables, and ingests between them, but for what is in tables
+/// already (rule N4).
+async fn replay(
+    objects: &Objects,
     recovered: &Recovered,
     bodies: &BTreeMap<WalId, WalObject>,
     memtable_bytes: usize,
+    budget: &Arc<MetadataBudget>,
 ) -> Result<Replayed> {
     let flushed = recovered.manifest.flushed_seq;
     let mut replayed = Replayed {
         active: Arc::new(Memtable::new()),
         frozen: Vec::new(),
+        queued: Vec::new(),
         last_seq: flushed,
         commit_time: recovered.manifest.commit_time,
         unflushed: VecDeque::new(),
@@ -353,9 +359,20 @@ fn replay(
         }
         replayed.commit_time = replayed.commit_time.max(body.sent.at);
         replayed.unflushed.push_back(UnflushedWal { last_seq: body.last_seq, next: id.next() });
-        if replayed.active.bytes() >= memtable_bytes {
+        let ingest = ingest_of(body, flushed, replayed.last_seq)?;
+        // No memtable spans an ingest (rule Q1).
+        let full = replayed.active.bytes() >= memtable_bytes || ingest.is_some();
+        if full && !replayed.active.is_empty() {
             let full = std::mem::replace(&mut replayed.active, Arc::new(Memtable::new()));
             replayed.frozen.insert(0, full);
+        }
+        if let Some(ingest) = ingest {
+            let closed = closed_job(objects, &ingest).await?;
+            let layers = closed.numbered(ingest.first_seq);
+            replayed.last_seq = ingest.last_seq();
+            let brings = (ingest.job, ingest.digest);
+            let queued = QueuedIngest::new(brings, ingest.first_seq, layers, budget);
+            replayed.queued.insert(0, queued);
         }
     }
     // Past everything, and past the gap of the own fence.
@@ -364,7 +381,7 @@ fn replay(
     Ok(replayed)
 }
 
-fn start(
+async fn start(
     env: Env,
     requests: Arc<Requests>,
     how: OpenOptions,
@@ -374,7 +391,9 @@ fn start(
 ) -> Result<Arc<Writer>> {
     let OpenFindings { recovered, version: Version { version, pin, next_pin }, occupancy } = found;
     let options = how.options;
-    let replayed = replay(&recovered, bodies, options.l0_sst_size_bytes)?;
+    let budget = MetadataBudget::new(options.metadata_cache_bytes);
+    let most = options.l0_sst_size_bytes;
+    let replayed = replay(&objects, &recovered, bodies, most, &budget).await?;
     let context = ReadContext::from(Needs {
         env: env.clone(),
         requests: Arc::clone(&requests),
@@ -387,8 +406,7 @@ fn start(
         writer: Some(recovered.epoch),
     });
     take_up(&recovered.manifest, &context);
-    let budget = MetadataBudget::new(options.metadata_cache_bytes);
-    let pins_nudge = Arc::new(Notify::new());
+    let (pins_nudge, ingest_nudge) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let levels = Levels::of_manifest(&version, &Levels::default(), &budget)?;
     let levels = Arc::new(levels.noticed_by(&pins_nudge));
     let first = recovered.fence.next_id;
@@ -402,6 +420,7 @@ fn start(
         pressure: Arc::clone(&pressure),
         garbage: Arc::clone(&garbage),
         checkpoints: Arc::clone(&pins_nudge),
+        ingests: Arc::clone(&ingest_nudge),
     };
     let observer = observer.begins(&recovered.manifest);
     let writer = Writer::new(Start {
@@ -419,8 +438,10 @@ fn start(
         pins: TreePins::new((pin, next_pin), version, &levels),
         levels,
         pins_nudge,
+        ingest_nudge,
         active: replayed.active,
         frozen: replayed.frozen,
+        queued: replayed.queued,
         last_seq: replayed.last_seq,
         commit_time: replayed.commit_time,
         unflushed_wal: replayed.unflushed,
@@ -437,6 +458,7 @@ fn run_tasks(writer: &Arc<Writer>, window: WalWindow) {
     writer.supervise("flush", flush::run(Arc::clone(writer)));
     writer.supervise("pins", checkpoint::run(Arc::clone(writer)));
     writer.supervise("pressure", stalls::watch(Arc::clone(writer)));
+    writer.supervise("ingest", ingest::run(Arc::clone(writer)));
     if writer.options.embedded_compactor {
         let (scheduler, owned) = (compactor::run(Arc::clone(writer)), Arc::clone(writer));
         writer.spawn_watched("compactor", scheduler, move |died| owned.compactor.died(died));

@@ -25,6 +25,7 @@ use crate::io::supervise;
 use crate::manifests::client::ManifestClient;
 use crate::options::Options;
 use crate::read::Pin;
+use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::tree::{Levels, Tree};
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Epoch, Error, Result, Seq, UnixMillis, WalId};
@@ -88,9 +89,12 @@ pub(crate) struct Start {
     pub(crate) levels: Arc<Levels>,
     pub(crate) pins: TreePins,
     pub(crate) pins_nudge: Arc<Notify>,
+    pub(crate) ingest_nudge: Arc<Notify>,
     pub(crate) active: Arc<Memtable>,
     /// Newest first.
     pub(crate) frozen: Vec<Arc<Memtable>>,
+    /// Ingests that were replayed, newest first.
+    pub(crate) queued: Vec<Arc<QueuedIngest>>,
     pub(crate) first_wal: WalId,
     pub(crate) last_seq: Seq,
     pub(crate) commit_time: UnixMillis,
@@ -99,15 +103,17 @@ pub(crate) struct Start {
 
 impl Writer {
     pub(crate) fn new(start: Start) -> Arc<Writer> {
+        let (levels, queue) = IngestQueue::over(start.queued, &start.levels);
         let tree = Tree {
             active: Arc::clone(&start.active),
             frozen: start.frozen,
-            levels: start.levels,
+            levels,
+            queue,
             flushed_seq: Seq::NONE,
             frozen_until: Seq::MAX,
         };
         let frozen_bytes = tree.frozen.iter().map(|memtable| memtable.bytes()).sum();
-        let nudges = Nudges::new(start.pins_nudge);
+        let nudges = Nudges::new(start.pins_nudge, start.ingest_nudge);
         let awaiting = Arc::new(Awaiting {
             durability: Arc::clone(&start.durability),
             wal_nudge: Arc::clone(&nudges.wal),
@@ -217,13 +223,8 @@ impl Writer {
         let mut frozen = Vec::with_capacity(tree.frozen.len() + 1);
         frozen.push(full);
         frozen.extend(tree.frozen.iter().cloned());
-        *tree = Arc::new(Tree {
-            active: Arc::clone(&tail.active),
-            frozen,
-            levels: Arc::clone(&tree.levels),
-            flushed_seq: Seq::NONE,
-            frozen_until: Seq::MAX,
-        });
+        let active = Arc::clone(&tail.active);
+        *tree = Arc::new(Tree { active, frozen, ..Tree::clone(&tree) });
         drop(tree);
         self.nudges.flush.notify_one();
     }
@@ -234,21 +235,39 @@ impl Writer {
         self.nudges.flush.notify_one();
     }
 
-    /// Replaces flushed memtables by the tables that now hold them.
-    pub(crate) fn install_flush(&self, flushed: &[Arc<Memtable>], levels: Arc<Levels>) {
+    /// Puts an ingest on top of all that was accepted; under the commit lock, right after the
+    /// memtable was frozen.
+    pub(crate) fn queue(&self, ingest: Arc<QueuedIngest>) {
+        let mut tree = self.tree.write();
+        let elements = std::iter::once(ingest).chain(tree.queued().iter().cloned()).collect();
+        let (levels, queue) = IngestQueue::over(elements, tree.below());
+        *tree = Arc::new(Tree { levels, queue, ..Tree::clone(&tree) });
+        drop(tree);
+        self.nudges.flush.notify_one();
+    }
+
+    /// Replaces flushed memtables, and ingests that were installed, by the tables of the version
+    /// that has them now.
+    pub(crate) fn install_flush(
+        &self,
+        flushed: &[Arc<Memtable>],
+        ingests: &[Arc<QueuedIngest>],
+        below: &Arc<Levels>,
+    ) {
+        for ingest in ingests {
+            // Set once: an element leaves once.
+            let _ = ingest.installed.set(Arc::clone(below));
+        }
         let mut tail = self.tail.lock();
         let bytes: usize = flushed.iter().map(|memtable| memtable.bytes()).sum();
         tail.frozen_bytes = tail.frozen_bytes.saturating_sub(bytes);
         let mut tree = self.tree.write();
         let is_flushed = |m: &Arc<Memtable>| flushed.iter().any(|f| Arc::ptr_eq(f, m));
         let frozen = tree.frozen.iter().filter(|m| !is_flushed(m)).cloned().collect();
-        *tree = Arc::new(Tree {
-            active: Arc::clone(&tree.active),
-            frozen,
-            levels,
-            flushed_seq: Seq::NONE,
-            frozen_until: Seq::MAX,
-        });
+        let stays = |one: &&Arc<QueuedIngest>| one.installed.get().is_none();
+        let elements = tree.queued().iter().filter(stays).cloned().collect();
+        let (levels, queue) = IngestQueue::over(elements, below);
+        *tree = Arc::new(Tree { frozen, levels, queue, ..Tree::clone(&tree) });
         drop(tree);
         drop(tail);
         self.pressure.relief.notify_waiters();
@@ -256,9 +275,10 @@ impl Writer {
     }
 
     /// Other tables with the same entries: a compaction made them.
-    pub(crate) fn install_levels(&self, levels: Arc<Levels>) {
+    pub(crate) fn install_levels(&self, below: &Arc<Levels>) {
         let mut tree = self.tree.write();
-        *tree = Arc::new(Tree { levels, ..Tree::clone(&tree) });
+        let (levels, queue) = IngestQueue::over(tree.queued().to_vec(), below);
+        *tree = Arc::new(Tree { levels, queue, ..Tree::clone(&tree) });
     }
 
     /// Tables of `manifest`, with this process's handles.

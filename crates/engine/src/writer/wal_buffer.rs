@@ -3,7 +3,7 @@
 //! nothing under the commit lock.
 
 use siltstone_base::Seq;
-use siltstone_sst::wal::WalBuilder;
+use siltstone_sst::wal::{WalBuilder, WalIngest};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -66,6 +66,13 @@ impl WalBuffer {
             self.since = Some(now());
         }
         began || self.open.len_bytes() >= self.flush_bytes
+    }
+
+    /// Appends an ingest, which ends its piece (rule N12): it is due.
+    pub(crate) fn push_ingest(&mut self, ingest: &WalIngest) {
+        self.open.push_ingest(ingest);
+        self.full.push_back(std::mem::take(&mut self.open));
+        self.since = None;
     }
 
     /// When something must be sent; `None` when nothing is there.

@@ -1,8 +1,8 @@
 //! Collects batches and closes them into an object.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, CODEC_NONE, OWN_HEAD_BYTES, RECORD_BATCH, WAL_HEAD_BYTES,
-    WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, OWN_HEAD_BYTES, RECORD_BATCH, RECORD_INGEST,
+    WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalIngest,
 };
 use crate::section::{CHECKSUM_BYTES, SectionPlace};
 use bytes::Bytes;
@@ -67,9 +67,22 @@ impl WalBuilder {
         if ops == 0 {
             return;
         }
+        self.push(RECORD_BATCH, first_seq, ops, bytes);
+    }
+
+    /// Appends what is ingested, which must be the last record of its object (rule N12).
+    pub fn push_ingest(&mut self, ingest: &WalIngest) {
+        debug_assert!(self.records == 0 || ingest.first_seq == self.last_seq.next());
+        let mut payload = vec![INGEST_JOB, 0, 0, 0];
+        payload.extend_from_slice(&ingest.job.to_bytes());
+        payload.extend_from_slice(&ingest.digest);
+        self.push(RECORD_INGEST, ingest.first_seq, ingest.numbers, &payload);
+    }
+
+    fn push(&mut self, kind: u8, first_seq: Seq, numbers: u32, bytes: &[u8]) {
         self.bytes.reserve(WAL_RECORD_HEAD_BYTES + bytes.len() + CHECKSUM_BYTES);
-        self.bytes.extend_from_slice(&[RECORD_BATCH, 0, 0, 0]);
-        self.bytes.extend_from_slice(&ops.to_le_bytes());
+        self.bytes.extend_from_slice(&[kind, 0, 0, 0]);
+        self.bytes.extend_from_slice(&numbers.to_le_bytes());
         self.bytes.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(&first_seq.get().to_le_bytes());
         self.bytes.extend_from_slice(bytes);
@@ -77,7 +90,7 @@ impl WalBuilder {
             self.first_seq = first_seq;
         }
         self.records += 1;
-        self.last_seq = first_seq.plus(u64::from(ops) - 1);
+        self.last_seq = first_seq.plus(u64::from(numbers) - 1);
     }
 
     /// Length of the object, were it closed now.

@@ -1,8 +1,8 @@
 //! Reads a WAL object back, everything checked before anything of it is given out.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, CODEC_NONE, OWN_HEAD_BYTES, RECORD_BATCH, RECORD_INGEST, Sent,
-    WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, OWN_HEAD_BYTES, RECORD_BATCH, RECORD_INGEST,
+    Sent, WAL_RECORD_HEAD_BYTES,
 };
 use crate::section::SectionPlace;
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use siltstone_base::batch::BatchOps;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{
-    Envelope, Epoch, Error, ObjectId, ObjectKind, Result, Seq, UnixMillis, WalId,
+    Envelope, Epoch, Error, JobId, ObjectId, ObjectKind, Result, Seq, UnixMillis, WalId,
 };
 
 /// A WAL object.
@@ -64,6 +64,29 @@ pub enum WalRecord {
         /// The operations, for [`BatchOps`].
         bytes: Bytes,
     },
+    /// A job that was ingested; the last record of its object.
+    Ingest(WalIngest),
+}
+
+/// A job that became part of the database at this place of the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalIngest {
+    /// Its first sequence number.
+    pub first_seq: Seq,
+    /// How many it takes, at least one: one a layer.
+    pub numbers: u32,
+    /// The job.
+    pub job: JobId,
+    /// What names its content.
+    pub digest: Bytes,
+}
+
+impl WalIngest {
+    /// Its last sequence number.
+    #[must_use]
+    pub fn last_seq(&self) -> Seq {
+        self.first_seq.plus(u64::from(self.numbers).saturating_sub(1))
+    }
 }
 
 /// A record's head, and where its payload lies in the records' bytes.
@@ -170,7 +193,7 @@ impl WalRecords {
 
     /// The records in commit order. Sequence numbers were found to be without a gap. Stops after
     /// the first error: Corruption for a batch that does not hold the operations it claims,
-    /// Unsupported for an ingest record.
+    /// Unsupported for what a newer version ingested.
     pub fn iter(&self) -> impl Iterator<Item = Result<WalRecord>> {
         let mut at = Some(0);
         std::iter::from_fn(move || {
@@ -215,12 +238,26 @@ impl WalRecords {
                 }
                 Ok(WalRecord::Batch { first_seq: framed.first_seq, ops: framed.ops, bytes })
             }
-            RECORD_INGEST => Err(Error::unsupported(
-                "ingest records are not built yet; upgrade to replay this WAL",
-            )),
+            RECORD_INGEST => self.ingest(framed).map(WalRecord::Ingest),
             kind => Err(Error::unsupported("a kind of record that this version does not know")
                 .with("kind", kind)),
         }
+    }
+
+    fn ingest(&self, framed: &Framed) -> Result<WalIngest> {
+        let payload = self.bytes.slice(framed.start..framed.start + framed.len);
+        let mut reader = Reader::new(&payload);
+        let (form, zero) = (reader.u8()?, reader.array::<3>()?);
+        if form != INGEST_JOB || zero != [0; 3] {
+            let what = "what was ingested is of a form that this version does not know";
+            return Err(Error::unsupported(what).with("form", form));
+        }
+        let job = JobId(reader.u128_be()?);
+        if job.is_none() {
+            return Err(Error::corruption("an ingest of no job"));
+        }
+        let digest = payload.slice(payload.len() - reader.remaining()..);
+        Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, job, digest })
     }
 
     /// Checks the frames: their number, that they fill the body, and that sequence numbers run

@@ -23,7 +23,11 @@
 //!      4    4 sequence numbers that it takes, 1 or more: a batch's operations, an ingest's layers
 //!      8    4 length of the payload
 //!     12    8 first sequence number
-//!     20    n payload: an encoded batch, or what is ingested
+//!     20    n payload: an encoded batch, or what is ingested:
+//!             0  1 form: 1 a job, 2 own tables, which no version writes yet
+//!             1  3 zero
+//!             4 16 the job
+//!            20  n digest of what it brings
 //! checksum: 4 bytes, masked CRC32C of all before it, bound to (object id, 0)
 //! ```
 //! There is no index, no filter, no compression and no sorting: a WAL object is written once and
@@ -33,7 +37,7 @@ mod build;
 mod decode;
 
 pub use build::{Sent, WalBuilder, encode_fence};
-pub use decode::{WalBody, WalObject, WalRecord, WalRecords, decode};
+pub use decode::{WalBody, WalIngest, WalObject, WalRecord, WalRecords, decode};
 
 use siltstone_base::envelope::ENVELOPE_BYTES;
 
@@ -49,3 +53,4 @@ const BODY_RECORDS: u8 = 1;
 const BODY_FENCE: u8 = 2;
 const RECORD_BATCH: u8 = 1;
 const RECORD_INGEST: u8 = 2;
+const INGEST_JOB: u8 = 1;

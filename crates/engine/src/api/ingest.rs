@@ -1,0 +1,350 @@
+//! Ingest jobs from any process (RFC 0035): staged into a folder of their own, closed by one
+//! create, asked for by one commit.
+
+use crate::api::db::Database;
+use crate::io::env::Env;
+use crate::io::store::conditional;
+use crate::io::store::retry::{limit_of, with_retries};
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::missing::{check_lives, no_database};
+use crate::manifests::objects::Objects;
+use crate::tables::{PartOptions, PartWriter};
+use crate::writer::commit::Commit;
+use crate::writer::ingest::not_taken_in;
+use bytes::Bytes;
+use siltstone_base::id::ulid_bits;
+use siltstone_base::{
+    AttemptId, DatabaseId, Error, ErrorKind, JobId, ObjectName, PutOutcome, Result, SstDescriptor,
+    TimelineId, UnixMillis,
+};
+use siltstone_manifest::features::INGEST;
+use siltstone_manifest::ingest::{ClosedJob, Standing, deadline, layered, standing};
+use siltstone_manifest::{
+    Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
+};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// For so long a job may be asked for, where nobody says otherwise.
+pub const JOB_LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often whoever waits for the writer looks.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// A job: what tasks stage their parts by, in any process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngestJob {
+    /// Its identity; the time in it is its deadline.
+    pub id: JobId,
+    /// The database that it is for.
+    pub database: DatabaseId,
+    /// The timeline that it is for; `None`: the first one.
+    pub timeline: Option<TimelineId>,
+    /// The application whose version it is, and the version: taken in once for good.
+    pub app: Option<(String, u64)>,
+}
+
+/// A part that is staged: its tables, in key order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StagedPart(Vec<SstDescriptor>);
+
+/// A job that is closed: whoever has this may ask for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IngestRequest {
+    /// The job.
+    pub job: IngestJob,
+    /// The attempt that closed it, which names its content.
+    pub attempt: AttemptId,
+    /// Tables, rows and bytes that it brings.
+    pub tables: u64,
+    /// Rows, deletes and rows of equal keys in several parts included.
+    pub rows: u64,
+    /// Bytes of the tables.
+    pub bytes: u64,
+}
+
+impl StagedPart {
+    /// Rows of its tables.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.0.iter().map(|table| table.entries).sum()
+    }
+
+    /// Bytes of its tables.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|table| table.object_bytes).sum()
+    }
+
+    /// How many tables it has.
+    #[must_use]
+    pub fn tables(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    /// What travels to whoever closes the job.
+    ///
+    /// # Errors
+    /// Invalid where it has too many tables.
+    pub fn to_bytes(&self, job: &IngestJob) -> Result<Bytes> {
+        job.closed(AttemptId::NONE, self.0.clone()).encode()
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// Corruption, Unsupported.
+    pub fn from_bytes(bytes: &[u8]) -> Result<StagedPart> {
+        Ok(StagedPart(ClosedJob::decode(bytes)?.layers.into_iter().flatten().collect()))
+    }
+}
+
+impl IngestJob {
+    /// A new job for the database in the store of `env`, which may be asked for until `lifetime`
+    /// from now on. The first one of a database commits that it has jobs.
+    ///
+    /// # Errors
+    /// NotFound without a database; Invalid for a lifetime that is over already; those of the
+    /// store.
+    pub async fn begin(
+        env: &Env,
+        lifetime: Duration,
+        app: Option<(String, u64)>,
+        limit: Duration,
+    ) -> Result<IngestJob> {
+        let objects = Objects { env: env.clone(), limit };
+        let work = async {
+            let mut newest = newest(&objects).await?;
+            check_lives(&newest)?;
+            if !newest.features.names(INGEST) {
+                let edit = Edit::Ingest(IngestEdit::Begin);
+                newest = commit_alone(&objects, edit, newest).await?;
+            }
+            let millis = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+            let until = env.clock.now().0.saturating_add(millis);
+            let id = JobId(ulid_bits(until, env.random_u128()));
+            if lifetime.is_zero() || deadline(id) < newest.ingest_horizon || until >= 1 << 48 {
+                return Err(Error::invalid(
+                    "the job's deadline is over, or beyond all time; check this machine's clock \
+                     and the lifetime",
+                ));
+            }
+            let timeline = newest.timelines.last().map(|one| one.id);
+            Ok(IngestJob { id, database: newest.database, timeline, app })
+        };
+        env.deadline(limit, "begin ingest job", work).await
+    }
+
+    /// The moment until which it may be asked for.
+    #[must_use]
+    pub fn deadline(&self) -> UnixMillis {
+        deadline(self.id)
+    }
+
+    /// Stages a part.
+    #[must_use]
+    pub fn writer(&self, env: &Env, how: PartOptions) -> PartWriter {
+        PartWriter::new(env.clone(), (self.id, self.database), how)
+    }
+
+    /// What a [`PartWriter`] of it has staged.
+    ///
+    /// # Errors
+    /// As [`PartWriter::finish`].
+    pub async fn finish(writer: PartWriter) -> Result<StagedPart> {
+        writer.finish().await.map(StagedPart)
+    }
+
+    fn closed(&self, attempt: AttemptId, tables: Vec<SstDescriptor>) -> ClosedJob {
+        let (database, timeline) = (self.database, self.timeline);
+        ClosedJob { job: self.id, database, attempt, timeline, layers: layered(tables) }
+    }
+
+    /// Closes the job: these parts and no others, of equal keys the last part's. Where somebody has
+    /// closed it before, their parts count.
+    ///
+    /// # Errors
+    /// Invalid without rows, and for a part that is given twice or is another job's; Conflict where
+    /// the job was aborted; those of the store.
+    pub async fn commit(
+        &self,
+        env: &Env,
+        parts: &[StagedPart],
+        limit: Duration,
+    ) -> Result<IngestRequest> {
+        let tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
+        let mut names = HashSet::new();
+        if tables.is_empty() {
+            return Err(Error::invalid("the job has no rows: nothing was staged"));
+        }
+        if tables.iter().any(|table| table.job != Some(self.id) || !names.insert(table.id)) {
+            return Err(Error::invalid("a part is another job's, or is given twice"));
+        }
+        let work = async {
+            let closed = self.close(env, tables, limit).await?;
+            if closed.is_aborted() {
+                let text = "the job was aborted; make another one";
+                return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
+            }
+            let sum = |of: fn(&SstDescriptor) -> u64| closed.tables().map(of).sum();
+            Ok(IngestRequest {
+                job: self.clone(),
+                attempt: closed.attempt,
+                tables: closed.tables().count() as u64,
+                rows: sum(|table| table.entries),
+                bytes: sum(|table| table.object_bytes),
+            })
+        };
+        env.deadline(limit, "commit ingest job", work).await
+    }
+
+    /// Creates the object that closes the job, or reads the one that is there.
+    async fn close(
+        &self,
+        env: &Env,
+        tables: Vec<SstDescriptor>,
+        limit: Duration,
+    ) -> Result<ClosedJob> {
+        let closed = self.closed(AttemptId(env.random_u128()), tables);
+        let (name, bytes) = (ObjectName::IngestManifest(self.id), closed.encode()?);
+        let create = async || {
+            let created = conditional::create(env, name, bytes.clone(), closed.attempt).await;
+            match (created.outcome, created.error) {
+                (PutOutcome::Committed, _) => Ok(None),
+                (PutOutcome::Lost(there), _) => Ok(Some(ClosedJob::decode(&there)?)),
+                (_, Some(error)) => Err(error),
+                (_, None) => Err(Error::unavailable("the store does not settle a create")),
+            }
+        };
+        let limit = limit_of(limit, bytes.len() as u64);
+        let there = with_retries(env, limit, "create", create).await;
+        Ok(there.map_err(|error| error.with("object", name))?.unwrap_or(closed))
+    }
+
+    /// Gives the job up, unless it was asked for; what became of it.
+    ///
+    /// # Errors
+    /// NotFound without a database; those of the store.
+    pub async fn abort(&self, env: &Env, limit: Duration) -> Result<Standing> {
+        let objects = Objects { env: env.clone(), limit };
+        let work = async {
+            let closed = self.close(env, Vec::new(), limit).await?;
+            // What was created says nothing yet: the job may be part of the database, and its
+            // folder collected (rule N8).
+            let newest = newest(&objects).await?;
+            match standing(&newest, self.id) {
+                Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
+                Standing::Open => {
+                    let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.id });
+                    match commit_alone(&objects, edit, newest).await {
+                        Ok(state) => Ok(standing(&state, self.id)),
+                        // Asked for meanwhile.
+                        Err(error) if error.kind() == ErrorKind::Conflict => {
+                            status(env, self.id, limit).await
+                        }
+                        Err(error) => Err(error),
+                    }
+                }
+                stands => Ok(stands),
+            }
+        };
+        env.deadline(limit, "abort ingest job", work).await
+    }
+}
+
+impl IngestRequest {
+    fn edit(&self, env: &Env) -> RequestIngest {
+        let IngestJob { id, database, timeline, app } = self.job.clone();
+        let digest = Bytes::copy_from_slice(&self.attempt.to_bytes());
+        RequestIngest { job: id, database, timeline, digest, app, requested_at: env.clock.now() }
+    }
+
+    /// Asks for the job, and leaves it to the writer, wherever that is. With `wait`: until it is
+    /// taken in or refused.
+    ///
+    /// # Errors
+    /// Conflict where the request does not fit; NotFound without a database; those of the store;
+    /// with `wait` Timeout too: the job stays asked for.
+    pub async fn submit(&self, env: &Env, wait: bool, limit: Duration) -> Result<Standing> {
+        let objects = Objects { env: env.clone(), limit };
+        let work = async {
+            let newest = newest(&objects).await?;
+            check_lives(&newest)?;
+            let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
+            let mut job = self.job.id;
+            let mut state = match brought_by(&edit, &newest) {
+                Some(other) => {
+                    job = other;
+                    newest
+                }
+                None => commit_alone(&objects, edit, newest).await?,
+            };
+            while wait && standing(&state, job) == Standing::Pending {
+                env.clock.sleep(env.jittered(LOOK)).await;
+                let look = look(&objects, Some(Arc::clone(&state))).await?;
+                state = look.ok_or_else(|| no_database(env))?;
+            }
+            Ok(standing(&state, job))
+        };
+        env.deadline(limit, "submit ingest job", work).await
+    }
+}
+
+/// The job that brought the same version of an application.
+fn brought_by(edit: &Edit, state: &Manifest) -> Option<JobId> {
+    match edit.apply(state) {
+        Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job }))) => Some(job),
+        _ => None,
+    }
+}
+
+/// How a job stands.
+///
+/// # Errors
+/// NotFound without a database; those of the store.
+pub async fn status(env: &Env, job: JobId, limit: Duration) -> Result<Standing> {
+    let objects = Objects { env: env.clone(), limit };
+    let work = async { Ok(standing(&*newest(&objects).await?, job)) };
+    env.deadline(limit, "ingest status", work).await
+}
+
+/// Forgets the last version of an application, which may begin anew then.
+///
+/// # Errors
+/// NotFound without a database; Conflict while a job of it waits; those of the store.
+pub async fn forget_app(env: &Env, app: &str, limit: Duration) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit };
+    let work = async {
+        let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned() });
+        let newest = newest(&objects).await?;
+        commit_alone(&objects, edit, newest).await.map(drop)
+    };
+    env.deadline(limit, "forget application", work).await
+}
+
+async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
+    look(objects, None).await?.ok_or_else(|| no_database(&objects.env))
+}
+
+impl Database {
+    /// Makes a job part of the database: visible to this handle's reads when this ends, all of it
+    /// or nothing, and durable later. Made again it answers the same.
+    ///
+    /// # Errors
+    /// Conflict where the request does not fit: another database's, its deadline over, aborted, a
+    /// version of its application that is below the last; Invalid where tables are missing; Closed,
+    /// Fenced; Timeout: it stays asked for.
+    pub async fn ingest(&self, request: &IngestRequest) -> Result<Commit> {
+        let writer = self.writer()?;
+        let limit = writer.options.deadline;
+        let asked = writer.ingest(request.edit(&writer.env));
+        let taken = writer.context.deadline(limit, "ingest", asked).await;
+        taken.map_err(|error| error.during("ingest"))
+    }
+}
+
+/// The error of a job that did not become part of the database, as `submit` and `status` have it.
+#[must_use]
+pub fn refusal(job: JobId, standing: &Standing) -> Error {
+    not_taken_in(job, standing)
+}

@@ -1,0 +1,208 @@
+//! One part of an ingest job (RFC 0035): rows in any order become sorted tables in the job's
+//! folder, of any process, without a look at the database.
+
+use super::sorter::Sorter;
+use super::writer::{Duplicates, Pushed};
+use crate::io::env::{Effects, Env};
+use crate::io::store::Upload;
+use crate::options::Options;
+use siltstone_base::entry::{check_key, check_value};
+use siltstone_base::{
+    AttemptId, DatabaseId, Entry, Envelope, Error, JobId, Kind, ObjectId, ObjectKind, ObjectName,
+    Result, Seq, SstDescriptor, SstId, UnixMillis,
+};
+use siltstone_sst::TableBuilder;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Size of an upload's chunk, and what is built between two chances for others: some 10 ms of one
+/// core.
+const SLICE_BYTES: usize = 4 << 20;
+
+/// How a part is staged.
+#[derive(Clone, Debug)]
+pub struct PartOptions {
+    /// Block size, codec and filter; what else there is has no effect.
+    pub options: Options,
+    /// Rows with equal keys.
+    pub duplicates: Duplicates,
+    /// Memory for sorting, in bytes; what is more goes to files in between.
+    pub sort_memory_bytes: usize,
+    /// Where those files go: a folder that exists.
+    pub scratch: PathBuf,
+    /// Bytes of rows from which on another table is begun.
+    pub table_bytes: u64,
+}
+
+/// Stages one part of a job.
+pub struct PartWriter {
+    env: Env,
+    job: JobId,
+    database: DatabaseId,
+    how: PartOptions,
+    sorter: Sorter,
+    rows: u64,
+    /// A call failed, or was dropped, with rows half way: nothing good can come of the rest.
+    broken: bool,
+}
+
+impl PartWriter {
+    /// A part of `job`, which is for `database`, in the store of `env`.
+    #[must_use]
+    pub fn new(env: Env, (job, database): (JobId, DatabaseId), how: PartOptions) -> PartWriter {
+        let Env { clock, random, spawn, .. } = env.clone();
+        let effects = Effects { clock, random, spawn };
+        let sorter = Sorter::new(effects, how.sort_memory_bytes, how.scratch.clone());
+        PartWriter { env, job, database, how, sorter, rows: 0, broken: false }
+    }
+
+    /// How many rows were added.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Adds a row of kind put or delete (without a value).
+    ///
+    /// # Errors
+    /// Invalid for a bad key or value: the writer is as before then. Invalid too once something
+    /// failed before.
+    pub fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> Result<Pushed> {
+        self.check_whole()?;
+        check_key(key)?;
+        check_value(value)?;
+        let entry = Entry { key, seq: Seq(self.rows + 1), kind, expires_at, value };
+        let full = self.sorter.push(&entry)?;
+        self.rows += 1;
+        Ok(if full { Pushed::Full } else { Pushed::Room })
+    }
+
+    /// Moves what is in memory to where there is room.
+    ///
+    /// # Errors
+    /// As the file system says. The writer is of no use then.
+    pub async fn relieve(&mut self) -> Result<()> {
+        self.check_whole()?;
+        // Stays so when this future is dropped on its way.
+        self.broken = true;
+        self.sorter.spill().await?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// Has every later call fail: rows were refused in the middle of something.
+    pub fn give_up(&mut self) {
+        self.broken = true;
+    }
+
+    /// Completes the part: its tables are whole and durable, in key order. None without rows.
+    ///
+    /// # Errors
+    /// Invalid for equal keys that are refused; Unavailable, Denied, as the store says. What was
+    /// uploaded goes with the job.
+    pub async fn finish(self) -> Result<Vec<SstDescriptor>> {
+        self.check_whole()?;
+        let PartWriter { env, job, database, how, sorter, .. } = self;
+        let mut sorted = sorter.finish().await?;
+        let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
+        let mut last: Option<(Vec<u8>, Seq)> = None;
+        while sorted.advance().await? {
+            let Some(entry) = sorted.entry() else {
+                return Err(Error::internal("a sort stands on no row"));
+            };
+            if let Some((key, before)) = &last
+                && key.as_slice() == entry.key
+            {
+                if how.duplicates == Duplicates::Refuse {
+                    return Err(equal_keys(*before, entry.seq));
+                }
+                continue;
+            }
+            if let Some(full) = open.take_if(|open| open.bytes >= how.table_bytes) {
+                tables.push(full.finish(job).await?);
+            }
+            let part = match &mut open {
+                Some(open) => open,
+                None => open.insert(OpenPart::begin(&env, (job, database), &how).await?),
+            };
+            last = Some((entry.key.to_vec(), entry.seq));
+            if let Some(chunk) = part.add(&entry)? {
+                part.upload.write(chunk).await?;
+                // A chance for others between two slices.
+                env.clock.sleep(Duration::ZERO).await;
+            }
+        }
+        if let Some(rest) = open {
+            tables.push(rest.finish(job).await?);
+        }
+        Ok(tables)
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::invalid("an earlier call of this writer failed; make another one"));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PartWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartWriter")
+            .field("job", &self.job)
+            .field("rows", &self.rows)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A table that is being built.
+struct OpenPart {
+    builder: TableBuilder,
+    upload: Box<dyn Upload>,
+    /// Bytes of its rows.
+    bytes: u64,
+}
+
+impl OpenPart {
+    /// A fresh name for each: whatever lands late of another try meets none of these (rule N7).
+    async fn begin(
+        env: &Env,
+        (job, database): (JobId, DatabaseId),
+        how: &PartOptions,
+    ) -> Result<OpenPart> {
+        let (name, attempt) = (SstId(env.new_ulid()), AttemptId(env.random_u128()));
+        let object = ObjectId(name.get());
+        let envelope = Envelope::new(ObjectKind::Table, database, object, attempt);
+        let open = env.store.upload(ObjectName::IngestSst(job, name));
+        let upload = env.deadline(how.options.deadline, "begin upload", open).await?;
+        let builder = TableBuilder::new(how.options.table_options(), envelope);
+        Ok(OpenPart { builder, upload, bytes: 0 })
+    }
+
+    /// A row, at sequence number 0: the whole table counts at that which its ingest says (rule P4).
+    fn add(&mut self, entry: &Entry<'_>) -> Result<Option<bytes::Bytes>> {
+        self.builder.add(&Entry { seq: Seq::NONE, ..*entry })?;
+        self.bytes += (entry.key.len() + entry.value.len()) as u64;
+        Ok(self.builder.take_chunk(SLICE_BYTES))
+    }
+
+    async fn finish(mut self, job: JobId) -> Result<SstDescriptor> {
+        let (rest, descriptor) = self.builder.finish()?;
+        self.upload.write(rest).await?;
+        self.upload.finish().await?;
+        Ok(SstDescriptor { job: Some(job), ..descriptor })
+    }
+}
+
+fn equal_keys(before: Seq, now: Seq) -> Error {
+    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let (first, second) = (before.min(now).minus(1), before.max(now).minus(1));
+    Error::invalid(text).with("row", first).with("and row", second)
+}

@@ -1,0 +1,232 @@
+//! Ingest jobs: the writer takes in what is asked for (RFC 0035, rules N12 and Q4). The flush task
+//! installs it.
+
+use super::commit::Commit;
+use super::state::Writer;
+use super::transaction::footprint::Touched;
+use crate::manifests::poll::LIST_EVERY;
+use crate::read::queue::QueuedIngest;
+use futures::future::{Either, select};
+use siltstone_base::name::prefix;
+use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq};
+use siltstone_manifest::features::INGEST;
+use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing, to_adopt};
+use siltstone_manifest::{Conflict, Refusal};
+use siltstone_manifest::{Edit, IngestConflict, IngestEdit, PendingIngest, RequestIngest, Rules};
+use siltstone_sst::wal::WalIngest;
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often a writer looks for requests that is told of no manifest otherwise, once its database
+/// has had a job.
+const POLL: Duration = Duration::from_secs(10);
+/// Pause before a job is tried again that met what may pass.
+const RETRY: Duration = Duration::from_secs(1);
+/// Ingests that are queued at a time: each is a layer or more that every look-up goes through, and
+/// that no key filters stand before.
+const MOST_QUEUED: usize = 8;
+
+/// Takes in what is asked for, until the handle begins to close or has ended.
+pub(crate) async fn run(writer: Arc<Writer>) {
+    let mut looks = 0u32;
+    while writer.is_open() {
+        let nudged = pin!(writer.nudges.ingest.notified());
+        let newest = writer.manifests.newest_known();
+        let queued: Vec<JobId> = writer.tree().queued().iter().map(|one| one.job).collect();
+        if let Some(asked) = to_adopt(&newest, &queued, Rules::ALL).cloned() {
+            if let Err(error) = writer.adopt(&asked).await {
+                if !error.kind().may_pass() {
+                    writer.end(&error);
+                    return;
+                }
+                select(nudged, writer.env.clock.sleep(writer.env.jittered(RETRY))).await;
+            }
+            continue;
+        }
+        if !newest.features.names(INGEST) {
+            nudged.await;
+            continue;
+        }
+        let pause = writer.env.clock.sleep(POLL);
+        if let Either::Right(_) = select(nudged, pause).await {
+            looks = looks.wrapping_add(1);
+            // What it finds is told by the manifest client; what it meets may pass, or the next
+            // write meets it.
+            drop(writer.manifests.probe(looks.is_multiple_of(LIST_EVERY)).await);
+        }
+    }
+}
+
+impl Writer {
+    /// Takes a job in, or refuses it with a reason.
+    ///
+    /// # Errors
+    /// What may pass: the request waits. Else what ends the handle.
+    async fn adopt(self: &Arc<Self>, asked: &PendingIngest) -> Result<()> {
+        let closed = match self.brought(asked).await? {
+            Ok(closed) => closed,
+            Err(reason) => {
+                let (epoch, job) = (self.epoch, asked.job);
+                let edit = IngestEdit::Refuse { epoch, job, reason };
+                self.manifests.commit(Edit::Ingest(edit)).await?;
+                self.nudges.ingested.notify_waiters();
+                return Ok(());
+            }
+        };
+        self.wait_for_layers().await?;
+        self.accept_ingest(&closed)?;
+        self.nudges.ingested.notify_waiters();
+        Ok(())
+    }
+
+    /// What a job brings, all of which is there; or why it is refused.
+    async fn brought(&self, asked: &PendingIngest) -> Result<Result<ClosedJob, String>> {
+        let (objects, job) = (self.manifests.objects(), asked.job);
+        let closed = match objects.closed_job(job).await {
+            Ok(Some(closed)) => closed,
+            Ok(None) => return Ok(Err("the object that closed the job is gone".to_owned())),
+            Err(error) if is_damage(error.kind()) => return Ok(Err(error.to_string())),
+            Err(error) => return Err(error),
+        };
+        let ours = closed.database == self.manifests.database();
+        if closed.is_aborted() || closed.digest() != asked.digest || !ours {
+            return Ok(Err("the job was closed with another content".to_owned()));
+        }
+        let listed = objects.list(prefix::INGEST).await?;
+        let there: HashMap<ObjectName, u64> =
+            listed.into_iter().map(|object| (object.name, object.bytes)).collect();
+        let wrong = closed.tables().find_map(|table| {
+            let bytes = there.get(&table.name()).copied();
+            (bytes != Some(table.object_bytes)).then(|| (table.name(), bytes))
+        });
+        Ok(match wrong {
+            None => Ok(closed),
+            Some((name, None)) => Err(format!("the table {name} is missing")),
+            Some((name, Some(bytes))) => Err(format!("the table {name} has {bytes} bytes")),
+        })
+    }
+
+    /// Waits until L0 has room beside what is queued: before there is a number, or every put would
+    /// wait behind it.
+    async fn wait_for_layers(&self) -> Result<()> {
+        loop {
+            let nudged = pin!(self.nudges.ingest.notified());
+            let mut relief = pin!(self.pressure.relief.notified());
+            relief.as_mut().enable();
+            if let Some(dead) = self.dead() {
+                return Err(dead);
+            }
+            if self.has_room_for_layers() || !self.is_open() {
+                return Ok(());
+            }
+            select(nudged, relief).await;
+        }
+    }
+
+    fn has_room_for_layers(&self) -> bool {
+        let tree = self.tree();
+        let layers: usize = tree.queued().iter().map(|one| one.layers.len()).sum();
+        tree.queued().len() < MOST_QUEUED && self.pressure.l0_layers_left() > layers
+    }
+
+    /// Gives a job its numbers and its place in the log, above all that was accepted before.
+    fn accept_ingest(&self, closed: &ClosedJob) -> Result<()> {
+        let mut tail = self.tail.lock();
+        if let Some(ended) = &tail.ended {
+            return Err(ended.clone());
+        }
+        let numbers = closed.layers.len() as u32;
+        let (job, digest, first_seq) = (closed.job, closed.digest(), tail.next_seq);
+        let ingest = WalIngest { first_seq, numbers, job, digest };
+        let last = ingest.last_seq();
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        self.freeze(&mut tail);
+        tail.wal.push_ingest(&ingest);
+        tail.next_seq = last.next();
+        if tail.window.is_on() {
+            for table in closed.tables() {
+                if table.first_key < table.last_key {
+                    tail.window.note(last, Touched::Span(&table.first_key, &table.last_key));
+                }
+                tail.window.note(last, Touched::Key(&table.last_key));
+            }
+        }
+        let (brings, layers) = ((job, ingest.digest), closed.numbered(first_seq));
+        self.queue(QueuedIngest::new(brings, first_seq, layers, &self.budget));
+        self.publish(last);
+        drop(tail);
+        self.nudges.wal.notify_one();
+        self.nudges.flush.notify_one();
+        Ok(())
+    }
+
+    /// Asks for a job, and waits until it is taken in: then it is visible, and durable later.
+    ///
+    /// # Errors
+    /// Conflict where the request does not fit; Invalid where the writer refuses the job: the text
+    /// says why; Fenced, Closed; those of the store.
+    pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
+        let mut job = request.job;
+        let edit = Edit::Ingest(IngestEdit::Request(request));
+        match self.manifests.try_commit(edit).await? {
+            Ok(_) => {}
+            // The same version of its application: answered with the job that brought it.
+            Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job: other }))) => {
+                job = other;
+            }
+            Err(refusal) => return Err(refusal.into()),
+        }
+        self.nudges.ingest.notify_one();
+        loop {
+            let mut taken = pin!(self.nudges.ingested.notified());
+            taken.as_mut().enable();
+            if let Some(dead) = self.dead() {
+                return Err(dead);
+            }
+            if let Some(queued) = self.tree().queued().iter().find(|one| one.job == job) {
+                return Ok(self.commit_at(queued.last));
+            }
+            let newest = self.manifests.newest_known();
+            match standing(&newest, job) {
+                Standing::Adopted(seq) => return Ok(self.commit_at(seq)),
+                Standing::Pending if self.is_open() => {}
+                other => return Err(not_taken_in(job, &other)),
+            }
+            debug_assert!(pending(&newest, job).is_some());
+            taken.await;
+        }
+    }
+}
+
+/// Whether an error says that bytes are wrong, rather than that they could not be had.
+fn is_damage(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
+}
+
+/// Why a job that was asked for is no part of the database.
+pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
+    let error = match standing {
+        Standing::Refused(reason) => {
+            Error::invalid("the writer refused the ingest job; stage it anew").with("why", reason)
+        }
+        Standing::Withdrawn => {
+            Error::new(ErrorKind::Conflict, "the ingest job was taken back; make another one")
+        }
+        Standing::Pending => Error::new(
+            ErrorKind::Closed,
+            "the handle is closing; the ingest job waits for the next",
+        ),
+        Standing::Forgotten => Error::new(
+            ErrorKind::Expired,
+            "the ingest job's deadline is over, and what became of it is forgotten",
+        ),
+        Standing::Open | Standing::Ended | Standing::Adopted(_) => {
+            Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")
+        }
+    };
+    error.with("job", job)
+}

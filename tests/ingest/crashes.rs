@@ -1,0 +1,159 @@
+//! A crash at every request of a writer that takes jobs in, and of the driver that asks for them:
+//! whoever comes next finds a prefix of the history, each job whole or not at all, and the same
+//! request made again brings it in once.
+
+use super::*;
+use siltstone_tests::faults::CrashPoint;
+use siltstone_tests::sim::Stopped;
+
+/// What the dying process may know of: the request comes from another one.
+async fn dying(env: Env, request: IngestRequest) -> Result<()> {
+    let db = open(&env, options()).await?;
+    for n in 0..4 {
+        put(&db, n, b"before").await?;
+    }
+    db.ingest(&request).await?;
+    for n in 2..6 {
+        put(&db, n, b"after").await?;
+    }
+    db.flush().await?;
+    db.flush_memtable().await?;
+    db.compact().await?;
+    db.close().await
+}
+
+/// The states that a prefix of the history may give.
+fn prefixes() -> Vec<Pairs> {
+    let mut model = BTreeMap::new();
+    let mut all = vec![pairs(&model)];
+    let mut then = |rows: Vec<(u32, &[u8])>| {
+        model.extend(rows.into_iter().map(|(n, value)| (n, value.to_vec())));
+        all.push(pairs(&model));
+    };
+    (0..4).for_each(|n| then(vec![(n, b"before")]));
+    then((3..12).map(|n| (n, b"bulk".as_slice())).collect());
+    (2..6).for_each(|n| then(vec![(n, b"after")]));
+    all
+}
+
+fn last() -> Pairs {
+    prefixes().pop().expect("states")
+}
+
+/// Answers how many operations the dying process made.
+fn run(crash: Option<(u64, CrashPoint)>) -> u64 {
+    let place = Place::new();
+    let request = place.run("driver", |env| async move {
+        open(&env, options()).await?.close().await?;
+        job_of(&env, rows(3..12, b"bulk")).await
+    });
+    let (process, env) = place.process("dying");
+    if let Some((operation, point)) = crash {
+        place.bucket.crash_at(process, operation, point);
+    }
+    let mut finished = true;
+    match place.sim.block_on(process, dying(env, request.clone())) {
+        Ok(ended) => ended.expect("a healthy store"),
+        Err(Stopped::Killed) => finished = false,
+        Err(stopped) => panic!("crash {crash:?}: it hangs: {stopped:?}"),
+    }
+    let operations = place.bucket.operations(process);
+    place.sim.kill(process);
+    place.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+    let states = prefixes();
+    let told = format!("crash {crash:?}");
+    place.run("next", |env| async move {
+        let db = open(&env, options()).await?;
+        let found = all_of(db.scan(everything())?).await?;
+        // A successor may have adopted what was asked for, on top of any prefix.
+        let bulk = |state: &Pairs| {
+            let mut state: BTreeMap<_, _> = state.iter().cloned().collect();
+            state.extend((3..12).map(|n| (key(n), b"bulk".to_vec())));
+            state.into_iter().collect::<Pairs>() == found
+        };
+        assert!(states.contains(&found) || states.iter().any(bulk), "{told}: {found:?}");
+        assert!(!finished || found == last(), "{told}");
+        db.ingest(&request).await?.wait(None).await?;
+        let found = all_of(db.scan(everything())?).await?;
+        let brought = (6..12).all(|n| found.contains(&(key(n), b"bulk".to_vec())));
+        assert!(brought, "{told}: {found:?}");
+        db.compact().await?;
+        siltstone_tests::gc::round(&env).await?;
+        assert_eq!(all_of(db.scan(everything())?).await?, found, "{told}");
+        // Once: what is put over it stays.
+        for n in 3..12 {
+            put(&db, n, b"over").await?;
+        }
+        db.ingest(&request).await?;
+        db.close().await?;
+        let db = open(&env, options()).await?;
+        let found = all_of(db.scan(everything())?).await?;
+        assert!((3..12).all(|n| found.contains(&(key(n), b"over".to_vec()))), "{told}");
+        db.close().await
+    });
+    operations
+}
+
+#[test]
+fn a_writer_may_die_at_any_request() {
+    let operations = run(None);
+    assert!(operations > 20, "{operations}");
+    for operation in 1..=operations {
+        for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
+            run(Some((operation, point)));
+        }
+    }
+    println!("{operations} operations");
+}
+
+async fn driving(env: Env) -> Result<()> {
+    let job = begin(&env).await?;
+    let part = stage(&env, &job, rows(0..9, b"bulk")).await?;
+    let request = job.commit(&env, &[part], LIMIT).await?;
+    request.submit(&env, false, LIMIT).await.map(drop)
+}
+
+/// Until the request stands nothing of the job shows; what a driver left behind is collected once
+/// its deadline is over.
+#[test]
+fn a_driver_may_die_at_any_request() {
+    let run = |crash: Option<(u64, CrashPoint)>| {
+        let place = Place::new();
+        place.run("maker", |env| async move { open(&env, options()).await?.close().await });
+        let (process, env) = place.process("driver");
+        if let Some((operation, point)) = crash {
+            place.bucket.crash_at(process, operation, point);
+        }
+        match place.sim.block_on(process, driving(env)) {
+            Ok(ended) => ended.expect("a healthy store"),
+            Err(Stopped::Killed) => {}
+            Err(stopped) => panic!("crash {crash:?}: it hangs: {stopped:?}"),
+        }
+        let operations = place.bucket.operations(process);
+        place.sim.kill(process);
+        place.sim.run_for(JOB_LIFETIME + Duration::from_secs(60)).expect("nothing happens");
+        place.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
+        let rows = place.run("next", |env| async move {
+            let db = open(&env, options()).await?;
+            db.flush_memtable().await?;
+            // What waits is taken in before long.
+            env.clock.sleep(Duration::from_secs(5)).await;
+            let rows = all_of(db.scan(everything())?).await?;
+            db.close().await?;
+            siltstone_tests::gc::round(&env).await?;
+            Ok(rows)
+        });
+        assert!(rows.is_empty() || rows.len() == 9, "crash {crash:?}: {rows:?}");
+        if rows.is_empty() {
+            assert_eq!(place.staged(), 0, "crash {crash:?}");
+        }
+        operations
+    };
+    let operations = run(None);
+    for operation in 1..=operations {
+        for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
+            run(Some((operation, point)));
+        }
+    }
+    println!("{operations} operations");
+}

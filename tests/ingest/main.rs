@@ -1,0 +1,179 @@
+//! Ingest jobs (RFC 0035): staged by other processes, taken in by an open writer while it writes
+//! on, read everywhere, replayed, collected when they were given up; and a crash at every request.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test reports, and stops at what it did not expect"
+)]
+
+mod crashes;
+mod model;
+mod reading;
+mod standing;
+
+use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
+use siltstone::tables::{Duplicates, PartOptions, Pushed};
+use siltstone::{
+    Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
+    ScanRange,
+};
+use siltstone_tests::faults::{Bucket, FaultPlan};
+use siltstone_tests::sim::{ProcessId, Sim};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+pub(crate) type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+pub(crate) fn options() -> Options {
+    Options {
+        flush_interval: Duration::from_millis(20),
+        l0_sst_size_bytes: 4096,
+        block_bytes: 256,
+        l0_manifest_commit_interval: Duration::ZERO,
+        manifest_poll_interval: Some(Duration::from_millis(50)),
+        embedded_gc: false,
+        compaction: CompactionOptions {
+            target_sst_bytes: 600,
+            min_move_bytes: 0,
+            ..CompactionOptions::default()
+        },
+        ..Options::default()
+    }
+}
+
+/// As those, of a writer that commits nothing for an hour after its first flush: what is queued
+/// stays so.
+pub(crate) fn slow() -> Options {
+    Options { l0_manifest_commit_interval: Duration::from_secs(3600), ..options() }
+}
+
+pub(crate) struct Place {
+    pub(crate) sim: Sim,
+    pub(crate) bucket: Arc<Bucket>,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let sim = Sim::new(7);
+        let bucket = Bucket::new(&sim, FaultPlan::none());
+        Place { sim, bucket }
+    }
+
+    pub(crate) fn process(&self, name: &'static str) -> (ProcessId, Env) {
+        let process = self.sim.process(name, 0);
+        (process, self.sim.env(process, self.bucket.store(process)))
+    }
+
+    pub(crate) fn run<T, W>(&self, name: &'static str, work: impl FnOnce(Env) -> W) -> T
+    where
+        T: Send + 'static,
+        W: Future<Output = Result<T>> + Send + 'static,
+    {
+        let (process, env) = self.process(name);
+        self.sim.block_on(process, work(env)).expect("it ends").expect("it works")
+    }
+
+    /// Objects under `ingest/`.
+    pub(crate) fn staged(&self) -> usize {
+        let all = self.bucket.objects();
+        all.iter().filter(|(name, _)| name.to_string().starts_with("ingest/")).count()
+    }
+}
+
+pub(crate) async fn open(env: &Env, options: Options) -> Result<Database> {
+    let how = OpenOptions { options, take_over: Some(true), ..OpenOptions::default() };
+    Database::open(env.clone(), how).await
+}
+
+pub(crate) fn key(n: u32) -> Vec<u8> {
+    format!("key{n:03}").into_bytes()
+}
+
+pub(crate) async fn put(db: &Database, n: u32, value: &[u8]) -> Result<()> {
+    loop {
+        match db.put(&key(n), value, None)? {
+            Accept::Accepted(_) => return Ok(()),
+            Accept::Pressure(room) => room.await?,
+        }
+    }
+}
+
+pub(crate) fn part_options() -> PartOptions {
+    PartOptions {
+        options: options(),
+        duplicates: Duplicates::KeepLast,
+        sort_memory_bytes: 1 << 20,
+        scratch: std::env::temp_dir(),
+        table_bytes: 200,
+    }
+}
+
+pub(crate) async fn begin(env: &Env) -> Result<IngestJob> {
+    IngestJob::begin(env, JOB_LIFETIME, None, LIMIT).await
+}
+
+/// Stages rows; `None` deletes.
+pub(crate) async fn stage(
+    env: &Env,
+    job: &IngestJob,
+    rows: impl IntoIterator<Item = (u32, Option<Vec<u8>>)>,
+) -> Result<StagedPart> {
+    let mut writer = job.writer(env, part_options());
+    for (n, value) in rows {
+        let pushed = match value {
+            Some(value) => writer.push(Kind::Put, &key(n), &value, None)?,
+            None => writer.push(Kind::Delete, &key(n), &[], None)?,
+        };
+        if pushed == Pushed::Full {
+            writer.relieve().await?;
+        }
+    }
+    let part = IngestJob::finish(writer).await?;
+    // It travels as bytes.
+    StagedPart::from_bytes(&part.to_bytes(job)?)
+}
+
+pub(crate) fn rows(from: std::ops::Range<u32>, value: &[u8]) -> Vec<(u32, Option<Vec<u8>>)> {
+    from.map(|n| (n, Some(value.to_vec()))).collect()
+}
+
+/// A job of one part.
+pub(crate) async fn job_of(
+    env: &Env,
+    staged: Vec<(u32, Option<Vec<u8>>)>,
+) -> Result<IngestRequest> {
+    let job = begin(env).await?;
+    let part = stage(env, &job, staged).await?;
+    job.commit(env, &[part], LIMIT).await
+}
+
+pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
+    let (mut rows, mut all) = (Rows::new(), Vec::new());
+    loop {
+        let filled = scan.fill(&mut rows, 100, 1 << 20)?;
+        let row = |at| rows.row(at).map(|(key, value)| (key.to_vec(), value.to_vec()));
+        all.extend((0..rows.len()).filter_map(row));
+        rows.clear();
+        match filled {
+            Fill::End => return Ok(all),
+            Fill::Full => {}
+            Fill::NeedsBlocks => scan.fetch().await?,
+        }
+    }
+}
+
+pub(crate) fn pairs(model: &BTreeMap<u32, Vec<u8>>) -> Pairs {
+    model.iter().map(|(n, value)| (key(*n), value.clone())).collect()
+}
+
+pub(crate) fn everything() -> ScanRange {
+    ScanRange::all()
+}

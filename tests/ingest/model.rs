@@ -1,0 +1,116 @@
+//! Random histories against a map: puts, deletes, range deletes, jobs, flushes, compactions,
+//! snapshots, writers that close and writers that die; every read must be the map's.
+
+use super::*;
+use siltstone::Snapshot;
+use siltstone_tests::sim::Rng;
+
+const KEYS: u64 = 40;
+const STEPS: u64 = 90;
+
+type Map = BTreeMap<u32, Vec<u8>>;
+
+async fn check(db: &Database, model: &Map, told: &str) -> Result<()> {
+    let expected = pairs(model);
+    assert_eq!(all_of(db.scan(everything())?).await?, expected, "{told}");
+    let found = db.get_many((0..KEYS as u32).map(key).collect::<Vec<_>>())?.wait().await?;
+    for n in 0..KEYS as u32 {
+        let expected = model.get(&n).map(Vec::as_slice);
+        assert_eq!(db.get(&key(n))?.wait().await?.as_deref(), expected, "{told}: {n}");
+        assert_eq!(found[n as usize].as_deref(), expected, "{told}: {n} of many");
+    }
+    Ok(())
+}
+
+async fn ingest(
+    env: &Env,
+    db: &Database,
+    rng: &mut Rng,
+    model: &mut Map,
+    value: &[u8],
+) -> Result<()> {
+    let job = begin(env).await?;
+    let mut parts = Vec::new();
+    for part in 0..=rng.below(3) {
+        let first = rng.below(KEYS) as u32;
+        let mut staged = Vec::new();
+        for n in first..(first + 1 + rng.below(12) as u32).min(KEYS as u32) {
+            let value = [value, &[part as u8]].concat();
+            let row = (rng.below(5) > 0).then_some(value);
+            match &row {
+                Some(value) => drop(model.insert(n, value.clone())),
+                None => drop(model.remove(&n)),
+            }
+            staged.push((n, row));
+        }
+        parts.push(stage(env, &job, staged).await?);
+    }
+    let request = job.commit(env, &parts, LIMIT).await?;
+    db.ingest(&request).await.map(drop)
+}
+
+async fn history(env: Env, seed: u64) -> Result<()> {
+    let mut rng = Rng::new(seed);
+    let mut db = open(&env, options()).await?;
+    let mut model = Map::new();
+    let mut held: Vec<(Snapshot, Map)> = Vec::new();
+    for step in 0..STEPS {
+        let told = format!("seed {seed}, step {step}");
+        let value = format!("{step}").into_bytes();
+        let n = rng.below(KEYS) as u32;
+        match rng.below(16) {
+            0..=4 => {
+                put(&db, n, &value).await?;
+                model.insert(n, value);
+            }
+            5 => {
+                let _ = db.delete(&key(n))?;
+                model.remove(&n);
+            }
+            6 => {
+                let end = n + 1 + rng.below(8) as u32;
+                let _ = db.delete_range(&key(n), &key(end))?;
+                model.retain(|one, _| !(n..end).contains(one));
+            }
+            7..=9 => ingest(&env, &db, &mut rng, &mut model, &value).await?,
+            10 => db.flush_memtable().await?,
+            11 => drop(db.compact().await?),
+            12 => held.push((db.snapshot()?, model.clone())),
+            13 => {
+                siltstone_tests::gc::round(&env).await?;
+            }
+            14 => {
+                held.clear();
+                db.close().await?;
+                db = open(&env, options()).await?;
+            }
+            _ => {
+                // It dies with everything durable.
+                db.flush().await?;
+                held.clear();
+                std::mem::forget(std::mem::replace(&mut db, open(&env, options()).await?));
+            }
+        }
+        if rng.below(3) == 0 {
+            check(&db, &model, &told).await?;
+        }
+        if let Some((snapshot, model)) = held.last().filter(|_| rng.below(4) == 0) {
+            assert_eq!(all_of(snapshot.scan(everything())).await?, pairs(model), "{told}: held");
+        }
+        if held.len() > 3 {
+            held.remove(0);
+        }
+    }
+    check(&db, &model, &format!("seed {seed}, at the end")).await?;
+    held.clear();
+    db.close().await
+}
+
+#[test]
+fn every_read_is_the_maps() {
+    let seeds = std::env::var("INGEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 1..=seeds.unwrap_or(25u64) {
+        let place = Place::new();
+        place.run("writer", move |env| history(env, seed));
+    }
+}

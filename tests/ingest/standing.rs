@@ -1,0 +1,253 @@
+//! What becomes of jobs: left for a writer elsewhere, made twice, aborted, refused, given up.
+
+use super::*;
+use siltstone::ErrorKind;
+use siltstone::gc::GcOptions;
+use siltstone::ingest::{forget_app, status};
+use siltstone::{Standing, admin};
+
+/// N9, N12: the request stands in the manifest, and the writer finds it within its poll interval.
+#[test]
+fn a_request_is_left_for_the_writer_elsewhere() {
+    let place = Place::new();
+    let (writer, env) = place.process("writer");
+    let held = env.clone();
+    let db = place.sim.block_on(writer, async move {
+        let db = open(&held, options()).await?;
+        put(&db, 1, b"own").await?;
+        // It has heard of jobs before.
+        let first = job_of(&held, rows(50..51, b"first")).await?;
+        db.ingest(&first).await?.wait(None).await?;
+        Ok::<_, siltstone::Error>(db)
+    });
+    let db = db.unwrap().unwrap();
+    let standing = place.run("elsewhere", |env| async move {
+        let request = job_of(&env, rows(0..5, b"bulk")).await?;
+        assert_eq!(status(&env, request.job.id, LIMIT).await?, Standing::Open);
+        let standing = request.submit(&env, true, LIMIT).await?;
+        // Made again, by whoever has it.
+        assert_eq!(request.submit(&env, true, LIMIT).await?, standing);
+        Ok(standing)
+    });
+    assert!(matches!(standing, Standing::Adopted(_)), "{standing:?}");
+    let rows = place.sim.block_on(writer, async move {
+        let rows = all_of(db.scan(everything())?).await?;
+        db.close().await?;
+        Ok::<_, siltstone::Error>(rows)
+    });
+    assert_eq!(rows.unwrap().unwrap().len(), 6);
+}
+
+/// Nobody lives: the next writer takes in what waits.
+#[test]
+fn the_next_writer_takes_in_what_waits() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        open(&env, options()).await?.close().await?;
+        let request = job_of(&env, rows(0..5, b"bulk")).await?;
+        assert_eq!(request.submit(&env, false, LIMIT).await?, Standing::Pending);
+        let waited = request.submit(&env, true, Duration::from_secs(1)).await;
+        assert_eq!(waited.unwrap_err().kind(), ErrorKind::Timeout);
+        let db = open(&env, options()).await?;
+        db.ingest(&request).await?.wait(None).await?;
+        assert_eq!(all_of(db.scan(everything())?).await?.len(), 5);
+        db.close().await?;
+        let Standing::Adopted(seq) = status(&env, request.job.id, LIMIT).await? else {
+            panic!("adopted")
+        };
+        assert_eq!(seq.get(), 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn two_drivers_close_one_job() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        let job = begin(&env).await?;
+        let first = stage(&env, &job, rows(0..3, b"first")).await?;
+        let second = stage(&env, &job, rows(3..9, b"second")).await?;
+        let one = job.commit(&env, std::slice::from_ref(&first), LIMIT).await?;
+        let other = job.commit(&env, &[first.clone(), second], LIMIT).await?;
+        assert_eq!((one.attempt, other.rows), (other.attempt, 3));
+        db.ingest(&other).await?;
+        db.ingest(&one).await?;
+        assert_eq!(all_of(db.scan(everything())?).await?.len(), 3);
+        // What cannot be a job's.
+        let none = job.commit(&env, &[], LIMIT).await.unwrap_err();
+        let twice = job.commit(&env, &[first.clone(), first], LIMIT).await.unwrap_err();
+        assert_eq!([none.kind(), twice.kind()], [ErrorKind::Invalid; 2]);
+        db.close().await
+    });
+}
+
+/// Of equal keys the later part's counts, and within a part the last row's.
+#[test]
+fn parts_that_share_keys_lie_above_each_other() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        let job = begin(&env).await?;
+        let mut parts = Vec::new();
+        for (keys, value) in [(0..9, b"1"), (4..12, b"2"), (2..6, b"3")] {
+            let twice = rows(keys.clone(), b"old").into_iter().chain(rows(keys, value));
+            parts.push(stage(&env, &job, twice).await?);
+        }
+        let request = job.commit(&env, &parts, LIMIT).await?;
+        let commit = db.ingest(&request).await?;
+        let expected = |n: u32| match n {
+            2..6 => b"3",
+            6..12 => b"2",
+            _ => b"1",
+        };
+        let expected: Pairs = (0..12).map(|n| (key(n), expected(n).to_vec())).collect();
+        assert!(commit.seq().get() >= 3);
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.flush_memtable().await?;
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.compact().await?;
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.close().await
+    });
+}
+
+#[test]
+fn an_abort_ends_what_nobody_asked_for_and_nothing_else() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        let open_job = begin(&env).await?;
+        let part = stage(&env, &open_job, rows(0..3, b"x")).await?;
+        assert_eq!(open_job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        let closed = open_job.commit(&env, &[part], LIMIT).await.unwrap_err();
+        assert_eq!(closed.kind(), ErrorKind::Conflict);
+        let request = job_of(&env, rows(0..3, b"x")).await?;
+        assert_eq!(request.job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(db.ingest(&request).await.unwrap_err().kind(), ErrorKind::Conflict);
+        let request = job_of(&env, rows(0..3, b"x")).await?;
+        let commit = db.ingest(&request).await?;
+        db.flush_memtable().await?;
+        assert_eq!(request.job.abort(&env, LIMIT).await?, Standing::Adopted(commit.seq()));
+        assert_eq!(all_of(db.scan(everything())?).await?.len(), 3);
+        db.close().await
+    });
+}
+
+/// The writer goes on, and says what is missing.
+#[test]
+fn a_job_with_a_missing_table_is_refused() {
+    let place = Place::new();
+    let (process, env) = place.process("writer");
+    let bucket = Arc::clone(&place.bucket);
+    let done = place.sim.block_on(process, async move {
+        let db = open(&env, options()).await?;
+        let request = job_of(&env, rows(0..30, b"x")).await?;
+        let staged = bucket.objects().into_iter().map(|(name, _)| name);
+        let table = staged.filter(|name| name.to_string().starts_with("ingest/")).max();
+        bucket.remove(table.expect("staged"));
+        let error = db.ingest(&request).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("is missing"), "{error}");
+        let again = db.ingest(&request).await.unwrap_err();
+        assert!(again.to_string().contains("is missing"), "{again}");
+        put(&db, 1, b"goes on").await?;
+        assert_eq!(all_of(db.scan(everything())?).await?.len(), 1);
+        db.close().await
+    });
+    done.unwrap().unwrap();
+}
+
+/// N11: a stream that begins again stages its batch under a new job; it is taken in once, for good.
+#[test]
+fn a_version_of_an_application_is_taken_in_once() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        let of = async |version: u64, value: &'static [u8]| {
+            let app = Some(("stream".to_owned(), version));
+            let job = IngestJob::begin(&env, JOB_LIFETIME, app, LIMIT).await?;
+            let part = stage(&env, &job, rows(0..2, value)).await?;
+            job.commit(&env, &[part], LIMIT).await
+        };
+        let seven = db.ingest(&of(7, b"7").await?).await?;
+        let again = db.ingest(&of(7, b"again").await?).await?;
+        assert_eq!(again.seq(), seven.seq());
+        db.flush_memtable().await?;
+        let again = of(7, b"again").await?.submit(&env, true, LIMIT).await?;
+        assert_eq!(again, Standing::Adopted(seven.seq()));
+        let lower = db.ingest(&of(6, b"6").await?).await.unwrap_err();
+        assert_eq!(lower.kind(), ErrorKind::Conflict, "{lower}");
+        db.ingest(&of(8, b"8").await?).await?;
+        let expected: Pairs = (0..2).map(|n| (key(n), b"8".to_vec())).collect();
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.flush_memtable().await?;
+        forget_app(&env, "stream", LIMIT).await?;
+        db.ingest(&of(1, b"1").await?).await?;
+        db.close().await
+    });
+}
+
+/// N10: what nobody asked for goes once its deadline is over, and not before; what was asked for
+/// never does.
+#[test]
+fn what_was_given_up_is_collected() {
+    let place = Place::new();
+    let grace = |hours: u64| GcOptions {
+        min_age: Duration::from_secs(3600 * hours),
+        ..siltstone_tests::gc::AT_ONCE
+    };
+    place.run("maker", |env| async move {
+        let db = open(&env, options()).await?;
+        let short = Duration::from_secs(3600);
+        let given_up = IngestJob::begin(&env, short, None, LIMIT).await?;
+        stage(&env, &given_up, rows(0..3, b"x")).await?;
+        let closed = IngestJob::begin(&env, short, None, LIMIT).await?;
+        let part = stage(&env, &closed, rows(3..6, b"x")).await?;
+        closed.commit(&env, &[part], LIMIT).await?;
+        let kept = IngestJob::begin(&env, short, None, LIMIT).await?;
+        let part = stage(&env, &kept, rows(6..9, b"kept")).await?;
+        let request = kept.commit(&env, &[part], LIMIT).await?;
+        db.ingest(&request).await?.wait(None).await?;
+        db.close().await
+    });
+    let before = place.staged();
+    let collect = |hours| {
+        place.run("collector", |env| async move {
+            siltstone::gc::once(&env, &grace(hours), false).await.map(drop)
+        });
+    };
+    collect(0);
+    // The object that closed the one that was adopted.
+    assert_eq!(place.staged(), before - 1);
+    place.sim.run_for(Duration::from_secs(2 * 3600)).expect("nothing happens");
+    collect(2);
+    assert_eq!(place.staged(), before - 1, "its deadline is over for less than the grace");
+    collect(0);
+    assert_eq!(place.staged(), 1, "a table of the job that was asked for");
+    place.run("reader", |env| async move {
+        let newest = admin::manifest(&env, None, LIMIT).await?;
+        assert!(newest.ingest_horizon.0 > 0 && newest.remembered_ingests.is_empty());
+        let db = open(&env, options()).await?;
+        assert_eq!(all_of(db.scan(everything())?).await?.len(), 3);
+        db.close().await
+    });
+}
+
+/// A job that was staged for what a restore has undone is not taken in.
+#[test]
+fn a_restore_ends_jobs_of_before() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        put(&db, 1, b"kept").await?;
+        db.flush_memtable().await?;
+        let checkpoint = db.checkpoint(&siltstone::CheckpointOptions::default()).await?;
+        let request = job_of(&env, rows(0..3, b"x")).await?;
+        db.close().await?;
+        admin::restore(&env, &checkpoint.id.into(), &options()).await?;
+        let error = request.submit(&env, false, LIMIT).await.unwrap_err();
+        assert!(error.to_string().contains("restored"), "{error}");
+        Ok(())
+    });
+}
