@@ -40,9 +40,9 @@ fn last() -> Pairs {
     prefixes().pop().expect("states")
 }
 
-/// Answers how many operations the dying process made.
-fn run(crash: Option<(u64, CrashPoint)>) -> u64 {
-    let place = Place::new();
+/// Answers how many operations the dying process made. It may meet faults of the store too, and
+/// give up; whoever comes after it meets none.
+fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan>) -> u64 {
     let request = place.run("driver", |env| async move {
         open(&env, options()).await?.close().await?;
         job_of(&env, rows(3..12, b"bulk")).await
@@ -51,17 +51,20 @@ fn run(crash: Option<(u64, CrashPoint)>) -> u64 {
     if let Some((operation, point)) = crash {
         place.bucket.crash_at(process, operation, point);
     }
-    let mut finished = true;
+    let (mut finished, healthy) = (true, faults.is_none());
+    faults.into_iter().for_each(|plan| place.bucket.set_plan(plan));
     match place.sim.block_on(process, dying(env, request.clone())) {
-        Ok(ended) => ended.expect("a healthy store"),
-        Err(Stopped::Killed) => finished = false,
+        Ok(Ok(())) => {}
+        Ok(Err(error)) if healthy => panic!("crash {crash:?}: {error}"),
+        Ok(Err(_)) | Err(Stopped::Killed) => finished = false,
         Err(stopped) => panic!("crash {crash:?}: it hangs: {stopped:?}"),
     }
     let operations = place.bucket.operations(process);
     place.sim.kill(process);
+    place.bucket.heal();
     place.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
     let states = prefixes();
-    let told = format!("crash {crash:?}");
+    let told = format!("seed {}, crash {crash:?}", place.sim.seed());
     place.run("next", |env| async move {
         let db = open(&env, options()).await?;
         let found = all_of(db.scan(everything())?).await?;
@@ -96,14 +99,32 @@ fn run(crash: Option<(u64, CrashPoint)>) -> u64 {
 
 #[test]
 fn a_writer_may_die_at_any_request() {
-    let operations = run(None);
+    let operations = run(&Place::new(), None, None);
     assert!(operations > 20, "{operations}");
     for operation in 1..=operations {
         for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
-            run(Some((operation, point)));
+            run(&Place::new(), Some((operation, point)), None);
         }
     }
     println!("{operations} operations");
+}
+
+/// The same beside everything that a store within its contract does: lost answers, refusals,
+/// requests that land late, pages that come slowly.
+#[test]
+fn a_writer_may_die_beside_a_store_that_fails() {
+    let seeds = std::env::var("INGEST_SEEDS").ok().and_then(|seeds| seeds.parse().ok());
+    for seed in 1..=seeds.unwrap_or(60u64) {
+        let place = Place::of(seed);
+        let mut rng = place.sim.split_rng();
+        let plan = FaultPlan::random(&mut rng);
+        let point = match rng.below(3) {
+            0 => CrashPoint::Before,
+            1 => CrashPoint::AnswerLost,
+            _ => CrashPoint::After,
+        };
+        run(&place, Some((1 + rng.below(120), point)), Some(plan));
+    }
 }
 
 async fn driving(env: Env) -> Result<()> {

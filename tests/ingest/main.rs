@@ -62,7 +62,11 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new() -> Place {
-        let sim = Sim::new(7);
+        Place::of(7)
+    }
+
+    pub(crate) fn of(seed: u64) -> Place {
+        let sim = Sim::new(seed);
         let bucket = Bucket::new(&sim, FaultPlan::none());
         Place { sim, bucket }
     }

@@ -251,3 +251,37 @@ fn a_restore_ends_jobs_of_before() {
         Ok(())
     });
 }
+
+/// A close that comes beside a job ends well: the job is in by then, or waits for the next writer.
+#[test]
+fn a_close_beside_a_job_ends_well() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        open(&env, options()).await?.close().await?;
+        let mut left = 0;
+        for millis in 0..40u64 {
+            let db = open(&env, options()).await?;
+            put(&db, 1, b"x").await?;
+            let request = job_of(&env, rows(0..3, b"x")).await?;
+            let pause = env.clock.sleep(Duration::from_millis(millis));
+            let closes = async {
+                pause.await;
+                db.close().await
+            };
+            let (taken, closed) = futures::join!(db.ingest(&request), closes);
+            closed?;
+            let stands = status(&env, request.job.id, LIMIT).await?;
+            left += usize::from(stands == Standing::Pending);
+            match stands {
+                Standing::Open | Standing::Pending => assert!(taken.is_err(), "{millis}"),
+                Standing::Adopted(_) => {}
+                other => panic!("{millis}: {other:?}"),
+            }
+            let db = open(&env, options()).await?;
+            db.ingest(&request).await?.wait(None).await?;
+            db.close().await?;
+        }
+        assert!(left > 0, "no close came in between");
+        Ok(())
+    });
+}

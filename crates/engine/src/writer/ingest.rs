@@ -37,6 +37,11 @@ pub(crate) async fn run(writer: Arc<Writer>) {
         let queued: Vec<JobId> = writer.tree().queued().iter().map(|one| one.job).collect();
         if let Some(asked) = to_adopt(&newest, &queued, Rules::ALL).cloned() {
             if let Err(error) = writer.adopt(&asked).await {
+                // A close that has begun refuses what is new, and goes on: the job waits for the
+                // next writer.
+                if error.kind() == ErrorKind::Closed || !writer.is_open() {
+                    return;
+                }
                 if !error.kind().may_pass() {
                     writer.end(&error);
                     return;
