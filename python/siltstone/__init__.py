@@ -55,7 +55,7 @@ from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, keys, lsm
+    from siltstone import aio, ingest, keys, lsm
 
 __all__ = [
     "ArrowArray",
@@ -97,6 +97,7 @@ __all__ = [
     "aio",
     "clone",
     "destroy",
+    "ingest",
     "keys",
     "lsm",
     "open",
@@ -104,7 +105,7 @@ __all__ = [
     "retry",
 ]
 
-_LATER = ("aio", "keys", "lsm")
+_LATER = ("aio", "ingest", "keys", "lsm")
 """Modules that are bound here and imported when they are first named: a program that uses none
 of them does not wait."""
 

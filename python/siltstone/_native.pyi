@@ -36,7 +36,8 @@ from typing import (
 from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.entries import Entry
 from siltstone.exceptions import Error
-from siltstone.keys import Part
+from siltstone.ingest import IngestRequest, Part
+from siltstone.keys import Part as _KeyPart
 from siltstone.lsm import SstInfo
 from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
@@ -54,6 +55,7 @@ __all__ = [
     "Database",
     "MemTable",
     "MemTableSnapshot",
+    "PartWriter",
     "Pending",
     "Port",
     "Reader",
@@ -83,6 +85,13 @@ __all__ = [
     "error_of_kind",
     "export",
     "gc",
+    "ingest_abort",
+    "ingest_begin",
+    "ingest_commit",
+    "ingest_forget",
+    "ingest_status",
+    "ingest_submit",
+    "ingest_writer",
     "list_checkpoints",
     "manifest",
     "memory_in_use",
@@ -110,6 +119,9 @@ __all__ = [
 __version__: str
 
 _ReadAt: TypeAlias = str | int | dict[str, Any] | None
+_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None]
+_PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
+_PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
 
 class _Buffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -500,8 +512,18 @@ class Database(_Reads):
         """
     def load(self, *_arguments: Any, **_named: Any) -> NoReturn:
         """Not built yet: raises Unsupported."""
-    def ingest(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
+    def ingest(self, request: IngestRequest) -> Commit:
+        """Makes an ingest job part of the database: all of its rows at once, at one place of the
+        history, visible to this handle's reads when this returns and durable with the Commit.
+        Asked again it answers the same.
+
+        :param request: what `siltstone.ingest.Job.commit` gave, in whatever process.
+        :raises Conflict: the job is for another database or a state that a restore has undone; its
+            deadline is over; it was aborted; a later version of its application was taken in.
+        :raises Invalid: tables of it are missing.
+        :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
+        :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+        """
     # What siltstone.aio calls.
     def _begin_put(
         self,
@@ -529,6 +551,7 @@ class Database(_Reads):
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_flush(self, memtable: bool) -> Pending[None]: ...
     def _begin_compact(self) -> Pending[None]: ...
+    def _begin_ingest(self, request: IngestRequest) -> Pending[AsyncCommit]: ...
     def _begin_checkpoint(self, asked: dict[str, Any]) -> Pending[Checkpoint]: ...
     def _begin_close(self) -> Pending[None]: ...
     def __reduce__(self) -> NoReturn: ...
@@ -997,6 +1020,65 @@ class MemTableSnapshot(_Lookups):
         """TypeError: counting would mean reading every key."""
 
 @final
+class PartWriter:
+    """Stages one part of an ingest job, in any process: from `Job.writer`. One thread at a time.
+
+    A context manager: leaving it completes the part, leaving it by an exception discards it.
+    """
+
+    def add(
+        self,
+        key: _Bytes,
+        value: _Bytes,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
+        """Adds a row, in any order.
+
+        :param ttl: the row is gone after this long, counted from now.
+        :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
+        :raises Invalid: an empty or oversized key or value. The writer is as before then.
+        :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+        """
+    def delete(self, key: _Bytes) -> None:
+        """Adds a tombstone: a row that says that `key` is gone."""
+    def add_many(
+        self,
+        keys: Iterable[_Bytes] | _ArrowData,
+        values: Iterable[_Bytes] | _ArrowData,
+        *,
+        ttl: _Seconds | None = None,
+        expire_at: datetime | None = None,
+    ) -> None:
+        """Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+
+        :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
+            some of the rows added the part can only be discarded.
+        """
+    def finish(self) -> Part:
+        """Completes the part: its tables are sorted, whole and durable. The answer is small, and
+        pickles; who closes the job needs it. Doing it twice is fine.
+
+        :raises Invalid: rows with one key, naming both, counted from 0, unless `duplicates` is
+            "last".
+        :raises Denied, Unavailable: as their texts say. There is no part then.
+        """
+    def discard(self) -> None:
+        """Gives the part up, unless it is finished. What was uploaded of it is collected with the
+        job."""
+    @property
+    def rows(self) -> int:
+        """How many rows were added."""
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None: ...
+
+@final
 class SstWriter:
     """Writes one sorted table into a file of its own. One thread at a time.
 
@@ -1206,7 +1288,7 @@ def merge_sorted(
     limit: int | None = None,
     tombstones: bool,
 ) -> Scan[tuple[bytes, bytes | None]]: ...
-def pack(*parts: Part | bytearray | memoryview) -> bytes:
+def pack(*parts: _KeyPart | bytearray | memoryview) -> bytes:
     """Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
     `unpack` gives the parts back.
 
@@ -1230,7 +1312,7 @@ def pack(*parts: Part | bytearray | memoryview) -> bytes:
     :raises TypeError: a part of another type; a datetime without a time zone.
     """
 
-def unpack(key: _Bytes, /) -> tuple[Part, ...]:
+def unpack(key: _Bytes, /) -> tuple[_KeyPart, ...]:
     """The parts that `key` was made of by `pack`. Equal, but not always alike: a Decimal comes back
     as `Decimal.normalize` has it, a datetime in UTC, a bytearray as bytes, a number of NumPy's as
     an int or a float.
@@ -1238,7 +1320,7 @@ def unpack(key: _Bytes, /) -> tuple[Part, ...]:
     :raises Corruption: a key that `pack` never makes.
     """
 
-def prefix_range(*parts: Part | bytearray | memoryview) -> tuple[bytes, bytes]:
+def prefix_range(*parts: _KeyPart | bytearray | memoryview) -> tuple[bytes, bytes]:
     """Where the keys begin and end whose first parts are `parts`: what `scan`, `delete_range` and
     `approximate_size` take as `start` and `end`. Without parts it is every key that `pack` makes.
 
@@ -1284,6 +1366,39 @@ def refresh_checkpoint(
 def delete_checkpoint(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...
+def ingest_abort(
+    url: str, store_options: dict[str, str | int | bool], job: _PlainJob
+) -> _PlainStanding: ...
+def ingest_begin(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    lifetime: _Seconds,
+    app: tuple[str, int] | None,
+) -> tuple[_PlainJob, int]: ...
+def ingest_commit(
+    url: str, store_options: dict[str, str | int | bool], job: _PlainJob, parts: list[bytes]
+) -> _PlainRequest: ...
+def ingest_forget(url: str, store_options: dict[str, str | int | bool], app: str) -> None: ...
+def ingest_status(
+    url: str, store_options: dict[str, str | int | bool], job: str
+) -> _PlainStanding: ...
+def ingest_submit(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    request: _PlainRequest,
+    waits: _Seconds | None,
+) -> _PlainStanding: ...
+def ingest_writer(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    job: _PlainJob,
+    part: Any,
+    options: Options | Mapping[str, Any] | None,
+    duplicates: str,
+    sort_memory_bytes: int | None,
+    scratch: str | PathLike[str] | None,
+    table_bytes: int,
+) -> PartWriter: ...
 def restore(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...

@@ -54,7 +54,6 @@ def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
         async with aio.open(memory_url) as db:
             for call in (
                 lambda: db.load([]),
-                lambda: db.ingest(1),
                 lambda: aio.clone("memory://x", parent=[memory_url] * 2),
             ):
                 with pytest.raises(siltstone.Unsupported):

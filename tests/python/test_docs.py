@@ -125,7 +125,8 @@ def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> 
         return
     found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=(.*)\))?", name)
     owner, function, keyword, shown = found.groups()
-    place = {"Database": db, "admin": siltstone.admin}.get(owner, siltstone)
+    places = {"Database": db, "admin": siltstone.admin, "ingest": siltstone.ingest}
+    place = places.get(owner, siltstone)
     call = getattr(place, function, None)
     if call is None:  # an option
         option = {function: False if function == "wal_enabled" else "x"}

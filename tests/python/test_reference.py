@@ -42,6 +42,7 @@ def test_every_public_name_is_there(reference) -> None:
         "__version__",
         "admin",
         "aio",
+        "ingest",
         "keys",
         "lsm",
         "Options",
@@ -78,7 +79,7 @@ def test_what_is_not_built_says_so(reference) -> None:
         and node.returns is not None
         and ast.unparse(node.returns) == "NoReturn"
     ]
-    assert {node.name for node in unbuilt} >= {"ingest", "load"}
+    assert {node.name for node in unbuilt} >= {"load"}
     assert [node.name for node in unbuilt if "Not built yet" not in ast.get_docstring(node)] == []
     for name in siltstone.admin.__all__:
         function = getattr(siltstone.admin, name)

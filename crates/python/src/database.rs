@@ -372,7 +372,7 @@ impl Database {
     }
 }
 
-unbuilt!(Database: load, ingest);
+unbuilt!(Database: load);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

@@ -22,6 +22,7 @@
 //! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one verb each |
 //! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
+//! | `ingest` | ingest jobs: staged, closed, asked for, taken in |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
 //! | `keys` | tuples as keys: `siltstone.keys` |
@@ -55,6 +56,7 @@ mod get;
 mod get_many;
 mod held;
 mod history;
+mod ingest;
 mod keys;
 mod lines;
 mod lsm;
@@ -94,6 +96,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;
     module.add_class::<database::Database>()?;
+    module.add_class::<ingest::JobPartWriter>()?;
     module.add_class::<lsm::bloom::BloomFilter>()?;
     module.add_class::<lsm::memtable::MemTable>()?;
     module.add_class::<lsm::memtable::MemTableSnapshot>()?;
@@ -121,6 +124,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_abort, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_commit, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_status, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_submit, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest::ingest_writer, module)?)?;
     module.add_function(wrap_pyfunction!(history::restore, module)?)?;
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
     module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         _Bytes,
         _Seconds,
     )
+    from siltstone.ingest import IngestRequest
 
 __all__ = ["Database", "Reader", "Snapshot", "Transaction"]
 
@@ -286,9 +287,10 @@ class Database(_Reads):
         """Not built yet: raises Unsupported."""
         self._handle.load(*arguments, **named)
 
-    async def ingest(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.ingest(*arguments, **named)
+    async def ingest(self, request: IngestRequest) -> Commit:
+        """Makes an ingest job part of the database. Argument and errors are those of
+        `siltstone.Database.ingest`. It goes on when the wait is cancelled."""
+        return await self._handle._begin_ingest(request)
 
 
 @final

@@ -9,7 +9,7 @@
 //! | `reads`, `writes`, `transaction`, `open` | the verbs |
 //! | `scan` | batches of a scan's rows |
 
-mod commit;
+pub(crate) mod commit;
 mod open;
 pub(crate) mod pending;
 mod port;

@@ -12,9 +12,9 @@ pub(crate) mod bloom;
 mod info;
 pub(crate) mod memtable;
 pub(crate) mod merge;
-mod pairs;
+pub(crate) mod pairs;
 pub(crate) mod reader;
-mod target;
+pub(crate) mod target;
 pub(crate) mod writer;
 
 use crate::source::Readable;

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 /// Keys and the values beside them.
-pub(super) enum Pairs<'py> {
+pub(crate) enum Pairs<'py> {
     /// Arrow columns of one length.
     Columns(Column, Column),
     /// Two iterables.
@@ -18,7 +18,7 @@ impl<'py> Pairs<'py> {
     /// # Errors
     /// TypeError for an Arrow column beside a sequence, and for columns of other types; Invalid for
     /// columns of different lengths and for nulls.
-    pub(super) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
+    pub(crate) fn of(keys: Bound<'py, PyAny>, values: Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
         let py = keys.py();
         match (is_arrow(&keys)?, is_arrow(&values)?) {
             (false, false) => Ok(Pairs::Sequences(keys, values)),

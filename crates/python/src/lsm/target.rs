@@ -42,7 +42,7 @@ pub(super) fn path_of(object: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 ///
 /// # Errors
 /// Invalid, as `Options`.
-pub(super) fn options<'py>(
+pub(crate) fn options<'py>(
     py: Python<'py>,
     given: Option<Bound<'py, PyAny>>,
 ) -> PyResult<(Options, Bound<'py, PyDict>)> {

@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::range::count;
 use crate::shown::quoted;
 use crate::wait::wait;
+use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use siltstone::store::Upload;
@@ -100,17 +101,97 @@ impl SstWriter {
         expires_at: Option<UnixMillis>,
     ) -> PyResult<()> {
         self.with_writer(py, |process, writer| {
-            match writer.push(kind, key, value, expires_at).raise(py)? {
-                Pushed::Room => Ok(()),
-                Pushed::Full => wait(py, process, writer.relieve()),
-            }
+            push_row(py, process, writer, (kind, key, value), expires_at)
         })
     }
 }
 
+/// What rows are added to: one table, or a part of an ingest job.
+pub(crate) trait RowSink: Send {
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// Invalid, for a row that cannot be added.
+    fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> siltstone::Result<Pushed>;
+    /// Moves what is in memory to where there is room.
+    fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>>;
+    /// How many rows were added.
+    fn rows(&self) -> u64;
+    /// Has every later call fail.
+    fn give_up(&mut self);
+}
+
+impl RowSink for TableWriter {
+    fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> siltstone::Result<Pushed> {
+        TableWriter::push(self, kind, key, value, expires_at)
+    }
+
+    fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>> {
+        TableWriter::relieve(self)
+    }
+
+    fn rows(&self) -> u64 {
+        TableWriter::rows(self)
+    }
+
+    fn give_up(&mut self) {
+        TableWriter::give_up(self);
+    }
+}
+
+/// Adds one row.
+pub(crate) fn push_row(
+    py: Python<'_>,
+    process: &'static Process,
+    writer: &mut impl RowSink,
+    (kind, key, value): (Kind, &[u8], &[u8]),
+    expires_at: Option<UnixMillis>,
+) -> PyResult<()> {
+    match writer.push(kind, key, value, expires_at).raise(py)? {
+        Pushed::Room => Ok(()),
+        Pushed::Full => wait(py, process, writer.relieve()),
+    }
+}
+
+/// Adds every key with the value beside it; where that fails some of the rows are in, and the
+/// writer is given up.
+pub(crate) fn push_pairs(
+    py: Python<'_>,
+    process: &'static Process,
+    writer: &mut impl RowSink,
+    pairs: &Pairs<'_>,
+    expires_at: Option<UnixMillis>,
+) -> PyResult<()> {
+    let added = match pairs {
+        Pairs::Columns(keys, values) => {
+            push_columns(py, process, writer, (keys, values), expires_at)
+        }
+        Pairs::Sequences(keys, values) => each_of_sequences(keys, values, |key, value| {
+            if writer.rows().is_multiple_of(ROWS_BETWEEN_SIGNALS) {
+                py.check_signals()?;
+            }
+            push_row(py, process, writer, (Kind::Put, key, value), expires_at)
+        }),
+    };
+    // Some of the rows are in: no table must come of them.
+    added.inspect_err(|_| writer.give_up())
+}
+
 /// What a stretch of rows came to.
 enum Stretch {
-    /// [`TableWriter::relieve`] is due.
+    /// [`RowSink::relieve`] is due.
     Full,
     /// There are more rows.
     More,
@@ -122,7 +203,7 @@ enum Stretch {
 fn push_columns(
     py: Python<'_>,
     process: &'static Process,
-    writer: &mut TableWriter,
+    writer: &mut impl RowSink,
     (keys, values): (&Column, &Column),
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
@@ -230,24 +311,7 @@ impl SstWriter {
     ) -> PyResult<()> {
         let expires_at = expires_at(py, ttl, expire_at)?;
         let pairs = Pairs::of(keys, values)?;
-        self.with_writer(py, |process, writer| {
-            let added = match &pairs {
-                Pairs::Columns(keys, values) => {
-                    push_columns(py, process, writer, (keys, values), expires_at)
-                }
-                Pairs::Sequences(keys, values) => each_of_sequences(keys, values, |key, value| {
-                    if writer.rows() % ROWS_BETWEEN_SIGNALS == 0 {
-                        py.check_signals()?;
-                    }
-                    match writer.push(Kind::Put, key, value, expires_at).raise(py)? {
-                        Pushed::Room => Ok(()),
-                        Pushed::Full => wait(py, process, writer.relieve()),
-                    }
-                }),
-            };
-            // Some of the rows are in: no table must come of them.
-            added.inspect_err(|_| writer.give_up())
-        })
+        self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
     /// Completes the table, and answers what it is. Doing it twice is fine.
@@ -334,7 +398,7 @@ impl SstWriter {
     }
 }
 
-fn duplicates(py: Python<'_>, name: &str) -> PyResult<Duplicates> {
+pub(crate) fn duplicates(py: Python<'_>, name: &str) -> PyResult<Duplicates> {
     match name {
         "error" => Ok(Duplicates::Refuse),
         "last" => Ok(Duplicates::KeepLast),
@@ -342,7 +406,10 @@ fn duplicates(py: Python<'_>, name: &str) -> PyResult<Duplicates> {
     }
 }
 
-fn sort_memory_bytes(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<usize> {
+pub(crate) fn sort_memory_bytes(
+    py: Python<'_>,
+    given: Option<Bound<'_, PyAny>>,
+) -> PyResult<usize> {
     let bytes = match given {
         None => DEFAULT_SORT_MEMORY_BYTES,
         Some(given) => count(&given, "sort_memory_bytes", MIN_SORT_MEMORY_BYTES)?,
@@ -357,7 +424,7 @@ fn sort_memory_bytes(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResul
 }
 
 /// The folder for sorted runs: the one given, or the one that Python makes temporary files in.
-fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
+pub(crate) fn scratch(py: Python<'_>, given: Option<Bound<'_, PyAny>>) -> PyResult<PathBuf> {
     match given {
         Some(given) => given.extract(),
         None => py.import("tempfile")?.call_method0("gettempdir")?.extract(),

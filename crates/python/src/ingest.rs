@@ -1,0 +1,418 @@
+//! Ingest jobs: staged by any process, asked for, taken in by the writer (RFC 0035).
+
+use crate::aio::commit::AsyncCommit;
+use crate::aio::pending::Pending;
+use crate::bytes::BytesArg;
+use crate::checkpoint::place;
+use crate::commit::Commit;
+use crate::database::Database;
+use crate::duration::duration;
+use crate::error::{self, Raise, closed};
+use crate::expiry::expires_at;
+use crate::held::{Held, stale};
+use crate::lsm::pairs::Pairs;
+use crate::lsm::target;
+use crate::lsm::writer::{self, RowSink, push_pairs, push_row};
+use crate::process::Process;
+use crate::wait::wait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
+use siltstone::tables::{PartOptions, PartWriter, Pushed};
+use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMillis};
+
+/// A job as Python has it: identity, database, timeline, application and version.
+type PlainJob = (String, String, Option<String>, Option<(String, u64)>);
+/// A request: the job, what closed it, tables, rows, bytes.
+type PlainRequest = (PlainJob, String, u64, u64, u64);
+/// How a job stands: the word, the sequence number, the reason.
+type PlainStanding = (&'static str, Option<u64>, Option<String>);
+
+fn job_of(py: Python<'_>, (id, database, timeline, app): PlainJob) -> PyResult<IngestJob> {
+    let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
+    match (JobId::parse(&id), DatabaseId::parse(&database), timeline) {
+        (Some(id), Some(database), Ok(timeline)) => Ok(IngestJob { id, database, timeline, app }),
+        _ => Err(error::invalid(py, "no ingest job reads like that")),
+    }
+}
+
+fn plain_job(job: &IngestJob) -> PlainJob {
+    let timeline = job.timeline.map(|timeline| timeline.to_string());
+    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone())
+}
+
+fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
+    let (job, attempt, tables, rows, bytes) = plain;
+    let job = job_of(py, job)?;
+    let attempt = AttemptId::parse(&attempt);
+    let attempt = attempt.ok_or_else(|| error::invalid(py, "no ingest request reads like that"))?;
+    Ok(IngestRequest { job, attempt, tables, rows, bytes })
+}
+
+/// What a `siltstone.ingest.IngestRequest` holds.
+///
+/// # Errors
+/// TypeError for anything else.
+fn asked(request: &Bound<'_, PyAny>) -> PyResult<IngestRequest> {
+    let plain = request.py().import("siltstone.ingest")?.getattr("_plain")?.call1((request,))?;
+    request_of(request.py(), plain.extract()?)
+}
+
+fn plain_standing(standing: Standing) -> PlainStanding {
+    match standing {
+        Standing::Open => ("open", None, None),
+        Standing::Pending => ("pending", None, None),
+        Standing::Adopted(seq) => ("adopted", Some(seq.get()), None),
+        Standing::Refused(reason) => ("refused", None, Some(reason)),
+        Standing::Withdrawn => ("aborted", None, None),
+        Standing::Ended => ("ended", None, None),
+        Standing::Forgotten => ("forgotten", None, None),
+    }
+}
+
+/// Begins a job: as it is, and its deadline in milliseconds since the epoch.
+#[pyfunction]
+pub(crate) fn ingest_begin(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    lifetime: &Bound<'_, PyAny>,
+    app: Option<(String, u64)>,
+) -> PyResult<(PlainJob, u64)> {
+    let lifetime = duration(lifetime, "lifetime")?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let job = wait(py, process, IngestJob::begin(&env, lifetime, app, deadline))?;
+    Ok((plain_job(&job), job.deadline().0))
+}
+
+/// Closes a job with these parts.
+#[pyfunction]
+pub(crate) fn ingest_commit(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    job: PlainJob,
+    parts: Vec<Bound<'_, PyBytes>>,
+) -> PyResult<PlainRequest> {
+    let job = job_of(py, job)?;
+    let parts = parts.iter().map(|part| StagedPart::from_bytes(part.as_bytes()));
+    let parts = parts.collect::<siltstone::Result<Vec<_>>>().raise(py)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let request = wait(py, process, job.commit(&env, &parts, deadline))?;
+    let IngestRequest { job, attempt, tables, rows, bytes } = request;
+    Ok((plain_job(&job), attempt.to_string(), tables, rows, bytes))
+}
+
+/// Gives a job up; what became of it.
+#[pyfunction]
+pub(crate) fn ingest_abort(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    job: PlainJob,
+) -> PyResult<PlainStanding> {
+    let job = job_of(py, job)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(plain_standing(wait(py, process, job.abort(&env, deadline))?))
+}
+
+/// Asks for a job; with a time to wait: until it is taken in or refused.
+#[pyfunction]
+pub(crate) fn ingest_submit(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    request: PlainRequest,
+    waits: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PlainStanding> {
+    let request = request_of(py, request)?;
+    let limit = waits.map(|waits| duration(waits, "timeout")).transpose()?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let submit = request.submit(&env, limit.is_some(), limit.unwrap_or(deadline));
+    Ok(plain_standing(wait(py, process, submit)?))
+}
+
+/// How a job stands.
+#[pyfunction]
+pub(crate) fn ingest_status(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    job: &str,
+) -> PyResult<PlainStanding> {
+    let job = JobId::parse(job);
+    let job = job.ok_or_else(|| error::invalid(py, "no ingest job reads like that"))?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(plain_standing(wait(py, process, ingest::status(&env, job, deadline))?))
+}
+
+/// Forgets the last version of an application.
+#[pyfunction]
+pub(crate) fn ingest_forget(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    app: &str,
+) -> PyResult<()> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    wait(py, process, ingest::forget_app(&env, app, deadline))
+}
+
+impl RowSink for PartWriter {
+    fn push(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<UnixMillis>,
+    ) -> siltstone::Result<Pushed> {
+        PartWriter::push(self, kind, key, value, expires_at)
+    }
+
+    fn relieve(&mut self) -> BoxFuture<'_, siltstone::Result<()>> {
+        PartWriter::relieve(self).boxed()
+    }
+
+    fn rows(&self) -> u64 {
+        PartWriter::rows(self)
+    }
+
+    fn give_up(&mut self) {
+        PartWriter::give_up(self);
+    }
+}
+
+/// Stages one part of an ingest job, in any process: from `Job.writer`. One thread at a time.
+///
+/// A context manager: leaving it completes the part, leaving it by an exception discards it.
+#[pyclass(frozen, weakref, name = "PartWriter", module = "siltstone.ingest")]
+pub(crate) struct JobPartWriter {
+    job: IngestJob,
+    part: Py<PyAny>,
+    state: Mutex<PartState>,
+}
+
+enum PartState {
+    Writing(Held<Box<PartWriter>>),
+    Staged(StagedPart),
+    Discarded,
+}
+
+/// A writer of a part.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "what the Python function has checked")]
+pub(crate) fn ingest_writer<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    job: PlainJob,
+    part: Py<PyAny>,
+    options: Option<Bound<'py, PyAny>>,
+    duplicates: &str,
+    sort_memory_bytes: Option<Bound<'py, PyAny>>,
+    scratch: Option<Bound<'py, PyAny>>,
+    table_bytes: u64,
+) -> PyResult<JobPartWriter> {
+    let job = job_of(py, job)?;
+    let (options, _) = target::options(py, options)?;
+    let how = PartOptions {
+        options,
+        duplicates: writer::duplicates(py, duplicates)?,
+        sort_memory_bytes: writer::sort_memory_bytes(py, sort_memory_bytes)?,
+        scratch: writer::scratch(py, scratch)?,
+        table_bytes,
+    };
+    let (process, env, _) = place(py, url, store_options)?;
+    let writer = Held::new(process, Box::new(job.writer(&env, how)));
+    Ok(JobPartWriter { job, part, state: Mutex::new(PartState::Writing(writer)) })
+}
+
+impl JobPartWriter {
+    fn with_writer<T>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&'static Process, &mut PartWriter) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let Some(mut state) = self.state.try_lock() else {
+            return Err(error::invalid(py, "a part's writer is used by one thread at a time"));
+        };
+        let PartState::Writing(held) = &mut *state else {
+            return Err(closed(py, "the part is finished, or was discarded; make another writer"));
+        };
+        let process = held.process();
+        work(process, held.get_mut(py)?)
+    }
+
+    /// A `siltstone.ingest.Part`.
+    fn told<'py>(&self, py: Python<'py>, staged: &StagedPart) -> PyResult<Bound<'py, PyAny>> {
+        let class = py.import("siltstone.ingest")?.getattr("Part")?;
+        let bytes = staged.to_bytes(&self.job).raise(py)?;
+        let job = self.job.id.to_string();
+        let figures = (staged.rows(), staged.bytes(), staged.tables());
+        let (rows, size, tables) = figures;
+        let data = PyBytes::new(py, &bytes);
+        class.call1((job, self.part.bind(py), rows, size, tables, data))
+    }
+}
+
+#[pymethods]
+impl JobPartWriter {
+    /// Adds a row, in any order.
+    ///
+    /// :param ttl: the row is gone after this long, counted from now.
+    /// :param expire_at: the row is gone from then on: an aware datetime, in place of `ttl`.
+    /// :raises Invalid: an empty or oversized key or value. The writer is as before then.
+    /// :raises Denied, Unavailable: as their texts say. The writer is of no use then.
+    #[pyo3(signature = (key, value, *, ttl=None, expire_at=None))]
+    fn add(
+        &self,
+        py: Python<'_>,
+        key: BytesArg<'_>,
+        value: BytesArg<'_>,
+        ttl: Option<Bound<'_, PyAny>>,
+        expire_at: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let expires_at = expires_at(py, ttl, expire_at)?;
+        self.with_writer(py, |process, writer| {
+            let row = (Kind::Put, key.as_ref(), value.as_ref());
+            push_row(py, process, writer, row, expires_at)
+        })
+    }
+
+    /// Adds a tombstone: a row that says that `key` is gone.
+    fn delete(&self, py: Python<'_>, key: BytesArg<'_>) -> PyResult<()> {
+        self.with_writer(py, |process, writer| {
+            push_row(py, process, writer, (Kind::Delete, key.as_ref(), &[]), None)
+        })
+    }
+
+    /// Adds every key with the value beside it: iterables, or two Arrow arrays of byte strings.
+    ///
+    /// :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
+    ///     some of the rows added the part can only be discarded.
+    #[pyo3(signature = (keys, values, *, ttl=None, expire_at=None))]
+    fn add_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Bound<'py, PyAny>,
+        values: Bound<'py, PyAny>,
+        ttl: Option<Bound<'py, PyAny>>,
+        expire_at: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let expires_at = expires_at(py, ttl, expire_at)?;
+        let pairs = Pairs::of(keys, values)?;
+        self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
+    }
+
+    /// Completes the part: its tables are sorted, whole and durable. The answer is small, and
+    /// pickles; who closes the job needs it. Doing it twice is fine.
+    ///
+    /// :raises Invalid: rows with one key, naming both, counted from 0, unless `duplicates` is
+    ///     "last".
+    /// :raises Denied, Unavailable: as their texts say. There is no part then.
+    fn finish<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(mut state) = self.state.try_lock() else {
+            return Err(error::invalid(py, "a part's writer is used by one thread at a time"));
+        };
+        if let PartState::Staged(staged) = &*state {
+            return self.told(py, staged);
+        }
+        let PartState::Writing(mut held) = std::mem::replace(&mut *state, PartState::Discarded)
+        else {
+            return Err(closed(py, "the part was discarded; make another writer"));
+        };
+        let process = held.process();
+        let writer = held.take().ok_or_else(|| stale(py))?;
+        let staged = wait(py, process, IngestJob::finish(*writer))?;
+        let told = self.told(py, &staged);
+        *state = PartState::Staged(staged);
+        told
+    }
+
+    /// Gives the part up, unless it is finished. What was uploaded of it is collected with the
+    /// job.
+    fn discard(&self) {
+        if let Some(mut state) = self.state.try_lock()
+            && matches!(*state, PartState::Writing(_))
+        {
+            *state = PartState::Discarded;
+        }
+    }
+
+    /// How many rows were added.
+    #[getter]
+    fn rows(&self, py: Python<'_>) -> PyResult<u64> {
+        match self.state.try_lock().as_deref() {
+            Some(PartState::Writing(held)) => Ok(held.get(py)?.rows()),
+            Some(PartState::Staged(staged)) => Ok(staged.rows()),
+            Some(PartState::Discarded) | None => Ok(0),
+        }
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _error: &Bound<'_, PyAny>,
+        _trace: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if !kind.is_none() {
+            self.discard();
+            return Ok(());
+        }
+        let open = matches!(self.state.try_lock().as_deref(), Some(PartState::Writing(_)));
+        if open { self.finish(py).map(drop) } else { Ok(()) }
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match self.state.try_lock().as_deref() {
+            Some(PartState::Writing(held)) => match held.peek() {
+                Some(writer) => format!("{} rows", writer.rows()),
+                None => "of the process before a fork".to_owned(),
+            },
+            Some(PartState::Staged(staged)) => format!("finished, {} rows", staged.rows()),
+            Some(PartState::Discarded) => "discarded".to_owned(),
+            None => "in use".to_owned(),
+        };
+        format!("<siltstone.ingest.PartWriter of job {}, {state}>", self.job.id)
+    }
+}
+
+#[pymethods]
+impl Database {
+    /// Makes an ingest job part of the database: all of its rows at once, at one place of the
+    /// history, visible to this handle's reads when this returns and durable with the Commit.
+    /// Asked again it answers the same.
+    ///
+    /// :param request: what `siltstone.ingest.Job.commit` gave, in whatever process.
+    /// :raises Conflict: the job is for another database or a state that a restore has undone; its
+    ///     deadline is over; it was aborted; a later version of its application was taken in.
+    /// :raises Invalid: tables of it are missing.
+    /// :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
+    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    fn ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Commit> {
+        let request = asked(request)?;
+        let held = self.held();
+        let engine = held.get(py)?.clone();
+        let process = held.process();
+        let commit = wait(py, process, async move { engine.ingest(&request).await })?;
+        Ok(Commit::new(process, commit))
+    }
+
+    /// `ingest` of `siltstone.aio`.
+    fn _begin_ingest(&self, py: Python<'_>, request: &Bound<'_, PyAny>) -> PyResult<Pending> {
+        let request = asked(request)?;
+        let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
+        let work = async move { engine.ingest(&request).await };
+        Ok(Pending::running(process, work, move |py, commit| {
+            Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
+        }))
+    }
+}

@@ -1,0 +1,301 @@
+"""Ingest jobs: tables that any processes sort become part of a live database by one commit.
+
+    import siltstone
+    from siltstone import ingest
+
+    siltstone.open("example.db").close()
+    job = ingest.Job("example.db")          # picklable: hand it to workers of any kind
+
+    def task(number):                       # in a worker; repeat it as you like
+        with job.writer(number) as writer:
+            for n in range(1000):
+                writer.add(b"%d/%d" % (number, n), b"value")
+        return writer.finish()              # small, picklable
+
+    request = job.commit([task(0), task(1)])
+    ingest.submit(request)                  # or, where the writer is: db.ingest(request)
+
+A job may be asked for until its deadline, seven days on unless said otherwise. What is never asked
+for is collected after that; what was is taken in once, however often it is asked for. With
+``txn=(app, version)`` that holds for good: a version of an application that was taken in is
+answered with the job that brought it, and a lower one is a Conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from os import PathLike
+from typing import Any, Literal
+
+from siltstone import _native
+from siltstone._native import PartWriter
+from siltstone.checkpoints import moment
+from siltstone.exceptions import Conflict, Invalid
+from siltstone.opening import (
+    StoreOptionsSource,
+    Url,
+    _not_built,
+    _reader_arguments,
+    _store,
+    _text,
+    open,
+)
+from siltstone.options import Options
+from siltstone.providers import called, resolve
+
+__all__ = [
+    "IngestRequest",
+    "IngestStatus",
+    "Job",
+    "Part",
+    "PartWriter",
+    "forget_app",
+    "status",
+    "submit",
+]
+
+_PlainJob = tuple[str, str, str | None, tuple[str, int] | None]
+_WEEK = timedelta(days=7)
+_TABLE_BYTES = 64 << 20
+_LOOK_FOR = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one task has staged: from `PartWriter.finish`. Small, and it pickles."""
+
+    job: str
+    """The job."""
+    part: int | str
+    """Its name within the job: of two parts of one name the first counts."""
+    rows: int
+    """Rows, deletes included."""
+    bytes: int
+    """Bytes of its tables."""
+    tables: int
+    """How many tables it has."""
+    data: Any = field(repr=False)
+    """What `Job.commit` takes of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """A job that is closed: whoever has this may ask for it, any number of times. It pickles."""
+
+    url: str
+    """The database."""
+    job: str
+    """The job."""
+    rows: int
+    """Rows that it brings, deletes included."""
+    bytes: int
+    """Bytes of its tables."""
+    tables: int
+    """How many tables it has."""
+    _job: _PlainJob = field(repr=False)
+    _attempt: str = field(repr=False)
+
+    def to_plain(self) -> tuple[_PlainJob, str, int, int, int]:
+        """As plain values: the job, what closed it, and its figures."""
+        return (self._job, self._attempt, self.tables, self.rows, self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestStatus:
+    """How a job stands."""
+
+    state: Literal["open", "pending", "adopted", "refused", "aborted", "ended", "forgotten"]
+    """"open": nobody has asked for it; "pending": it waits for the writer; "adopted": it is part of
+    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, and what
+    became of it is not known any more; "ended" in a way that this version has no word for."""
+    seq: int | None = None
+    """Where it is part of the database: its last sequence number."""
+    reason: str | None = None
+    """Why it was refused."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values, for JSON."""
+        return {"state": self.state, "seq": self.seq, "reason": self.reason}
+
+
+class Job:
+    """An ingest job for the database at `url`. It pickles: the URL travels, store options come from
+    the environment at the other end, or from the provider that it was made with.
+
+    :param txn: the application and its version: taken in once for good, and only upwards.
+    :param lifetime: until when it may be asked for: a timedelta, or seconds.
+    :param replace: not built yet: raises Unsupported.
+    :param behind: not built yet: raises Unsupported.
+    :raises NotFound: there is no database.
+    :raises Invalid, Denied, Unavailable, Unsupported: as their texts say.
+    """
+
+    __slots__ = ("_job", "_provider", "_store_options", "deadline", "url")
+
+    url: str
+    """The database."""
+    deadline: datetime
+    """Until when it may be asked for."""
+
+    def __init__(
+        self,
+        url: Url,
+        *,
+        txn: tuple[str, int] | None = None,
+        lifetime: timedelta | float = _WEEK,
+        replace: tuple[bytes, bytes] | None = None,
+        behind: bool = False,
+        store_options: StoreOptionsSource | None = None,
+    ) -> None:
+        if replace is not None:
+            raise _not_built("ingest.Job(replace=True)")
+        if behind:
+            raise _not_built("ingest.Job(behind=True)")
+        self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
+        begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn)
+        self._job: _PlainJob = begun[0]
+        self.deadline = moment(begun[1])
+
+    @property
+    def id(self) -> str:
+        """Its identity, a ULID."""
+        return self._job[0]
+
+    @property
+    def txn(self) -> tuple[str, int] | None:
+        """The application and its version."""
+        return self._job[3]
+
+    def writer(
+        self,
+        part: int | str,
+        *,
+        options: Options | Mapping[str, Any] | None = None,
+        duplicates: Literal["error", "last"] = "error",
+        sort_memory_bytes: int | None = None,
+        scratch: str | PathLike[str] | None = None,
+        table_bytes: int = _TABLE_BYTES,
+    ) -> PartWriter:
+        """A writer of one part, in whatever process: it sorts, and uploads tables.
+
+        :param part: a name for the part within the job: whoever repeats a task uses the same.
+        :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
+            effect.
+        :param duplicates: "error", or "last": of rows with one key the one added last counts.
+        :param sort_memory_bytes: memory for sorting (1 MiB to 64 GiB; 128 MiB by default); what is
+            more goes through files in `scratch`.
+        :param scratch: an existing local folder (by default that of `tempfile`).
+        :param table_bytes: bytes of rows from which on another table is begun.
+        """
+        if table_bytes < 1:
+            raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
+        given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
+        return _native.ingest_writer(self.url, self._store_options, self._job, part, *given)
+
+    def commit(self, parts: Iterable[Part]) -> IngestRequest:
+        """Closes the job: it brings these parts, and never others. Of equal keys in several parts
+        that of the last one counts. Where somebody has closed it before, what they gave counts.
+
+        :raises Invalid: no rows; parts of another job.
+        :raises Conflict: the job was aborted.
+        """
+        first: dict[int | str, Part] = {}
+        for part in parts:
+            first.setdefault(part.part, part)
+        if any(part.job != self.id for part in first.values()):
+            raise Invalid("a part is another job's")
+        data = [part.data for part in first.values() if part.tables]
+        plain, attempt, tables, rows, size = _native.ingest_commit(
+            self.url, self._store_options, self._job, data
+        )
+        return IngestRequest(self.url, self.id, rows, size, tables, plain, attempt)
+
+    def abort(self) -> IngestStatus:
+        """Gives the job up, unless it was asked for: then the answer says how it stands."""
+        return IngestStatus(*_native.ingest_abort(self.url, self._store_options, self._job))
+
+    def __getstate__(self) -> tuple[str, _PlainJob, datetime, str | None]:
+        if self._provider is not None:
+            resolve(self._provider)
+        return (self.url, self._job, self.deadline, self._provider)
+
+    def __setstate__(self, state: tuple[str, _PlainJob, datetime, str | None]) -> None:
+        self.url, self._job, self.deadline, self._provider = state
+        self._store_options = _store(called(self._provider))
+
+    def __repr__(self) -> str:
+        return f"<siltstone.ingest.Job {self.id} for {self.url}>"
+
+
+def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
+    """What the compiled part takes.
+
+    :raises TypeError: for what is no request.
+    """
+    if not isinstance(request, IngestRequest):
+        kind = type(request).__name__
+        text = f"an ingest request is what Job.commit gives, not {kind}"
+        raise TypeError(text)
+    return request.to_plain()
+
+
+def submit(
+    request: IngestRequest,
+    *,
+    wait: bool = True,
+    take_over: bool = False,
+    timeout: timedelta | float = _LOOK_FOR,
+    store_options: StoreOptionsSource | None = None,
+) -> IngestStatus:
+    """Asks for a job, from any process, any number of times: the writer takes it in, wherever it
+    is. Where the last writer has closed, this opens the database, takes the job in, and closes it.
+
+    :param wait: until the job is taken in or refused; otherwise it may be "pending" still.
+    :param take_over: whether this may end a writer that did not close: one that died, or that
+        lives on and is fenced then.
+    :param timeout: for how long it waits.
+    :raises Conflict: the job is for another database or a state that a restore has undone; its
+        deadline is over; it was aborted; a later version of its application was taken in.
+    :raises Timeout: it stays asked for, and the writer takes it in when there is one.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    plain, store = _plain(request), _store(store_options)
+    stands = IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
+    if not wait or stands.state != "pending":
+        return stands
+    try:
+        with open(
+            request.url, create=False, take_over=take_over, store_options=store_options
+        ) as db:
+            db.ingest(request).wait()
+    except (Conflict, Invalid):
+        # A writer lives, or did not close: it is left to that. Or it was refused, as the answer
+        # has it.
+        pass
+    return IngestStatus(*_native.ingest_submit(request.url, store, plain, timeout))
+
+
+def status(
+    url: Url, request: IngestRequest | Job | str, *, store_options: StoreOptionsSource | None = None
+) -> IngestStatus:
+    """How a job stands, asked by anyone.
+
+    :param request: the request, the job, or the job's id.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    if isinstance(request, IngestRequest):
+        job = request.job
+    else:
+        job = request.id if isinstance(request, Job) else request
+    return IngestStatus(*_native.ingest_status(_text(url), _store(store_options), job))
+
+
+def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:
+    """Forgets the last version of an application, which may begin anew then.
+
+    :raises Conflict: a job of it waits.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    _native.ingest_forget(_text(url), _store(store_options), app)

@@ -1,0 +1,181 @@
+"""Ingest jobs: staged by processes, asked for, taken in."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+from click.testing import CliRunner
+
+import siltstone
+from aio_for_tests import run
+from siltstone import aio, cli, ingest
+
+
+def key(n: int) -> bytes:
+    return b"key%04d" % n
+
+
+def task(job: ingest.Job, number: int, rows: int, value: bytes = b"bulk") -> ingest.Part:
+    """In another process: some rows, not in order."""
+    with job.writer(number, table_bytes=1000) as writer:
+        for n in reversed(range(number * rows, (number + 1) * rows)):
+            writer.add(key(n), value)
+    return writer.finish()
+
+
+def staged(url: str, rows: int = 10, **named) -> ingest.IngestRequest:
+    job = ingest.Job(url, **named)
+    return job.commit([task(job, 0, rows)])
+
+
+def test_tasks_of_other_processes_stage_a_job(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        db[key(15)] = b"before"
+        job = pickle.loads(pickle.dumps(ingest.Job(tmp_path)))
+        assert job.deadline > datetime.now(UTC)
+        spawn = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(2, mp_context=spawn) as pool:
+            tasks = [pool.submit(task, job, number, 100) for number in range(4)]
+            # One is repeated, as schedulers do.
+            tasks.append(pool.submit(task, job, 2, 100, b"again"))
+            parts = [one.result() for one in tasks]
+        assert [part.rows for part in parts] == [100] * 5
+        assert all(part.tables > 1 for part in parts)
+        request = pickle.loads(pickle.dumps(job.commit(parts)))
+        assert (request.rows, request.job) == (400, job.id)
+        assert len(dict(db.scan())) == 1
+        commit = db.ingest(request)
+        db[key(16)] = b"after"
+        expected = {key(n): b"bulk" for n in range(400)} | {key(16): b"after"}
+        assert dict(db.scan()) == expected
+        assert db.get_many([key(n) for n in (15, 16, 17)]) == [b"bulk", b"after", b"bulk"]
+        commit.wait()
+        assert db.ingest(request).seq == commit.seq
+        db.flush(memtable=True)
+        status = ingest.status(tmp_path, job)
+        assert (status.state, status.seq) == ("adopted", commit.seq)
+    with siltstone.open_reader(tmp_path) as reader:
+        assert dict(reader.scan()) == expected
+    assert not siltstone.admin.verify(tmp_path).problems
+
+
+def test_arrow_columns_are_staged(memory_url) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        keys = pyarrow.array([key(n) for n in range(1000)], pyarrow.binary())
+        with job.writer("all") as writer:
+            writer.add_many(keys, keys)
+            writer.delete(b"gone")
+        db[b"gone"] = b"x"
+        db.ingest(job.commit([writer.finish()]))
+        assert len(dict(db.scan())) == 1000
+        assert db.get(b"gone") is None
+
+
+def test_submit_without_a_writer_takes_it_in(tmp_path) -> None:
+    siltstone.open(tmp_path).close()
+    request = staged(str(tmp_path))
+    assert ingest.status(tmp_path, request).state == "open"
+    done = ingest.submit(request)
+    assert done.state == "adopted"
+    assert ingest.submit(request) == done
+    with siltstone.open_reader(tmp_path) as reader:
+        assert len(dict(reader.scan())) == 10
+
+
+def test_submit_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        first = staged(str(tmp_path))
+        db.ingest(first).wait()
+        request = staged(str(tmp_path), rows=20)
+        assert ingest.submit(request, wait=False).state == "pending"
+        with pytest.raises(siltstone.Timeout):
+            ingest.submit(request, timeout=0.001)
+        # Under load it looks every second.
+        db[b"load"] = b"x"
+        assert ingest.submit(request, timeout=60).state == "adopted"
+        assert len(dict(db.scan())) == 21
+
+
+def test_abort(memory_url) -> None:
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        part = task(job, 0, 3)
+        assert job.abort().state == "aborted"
+        with pytest.raises(siltstone.Conflict, match="aborted"):
+            job.commit([part])
+        request = staged(memory_url)
+        commit = db.ingest(request)
+        db.flush(memtable=True)
+        job = ingest.Job(memory_url)
+        assert ingest.status(memory_url, request).seq == commit.seq
+
+
+def test_a_version_of_an_application_is_taken_in_once(memory_url) -> None:
+    with siltstone.open(memory_url) as db:
+        seven = db.ingest(staged(memory_url, txn=("stream", 7)))
+        assert db.ingest(staged(memory_url, txn=("stream", 7))).seq == seven.seq
+        with pytest.raises(siltstone.Conflict, match="version 7"):
+            db.ingest(staged(memory_url, txn=("stream", 6)))
+        db.flush(memtable=True)
+        ingest.forget_app(memory_url, "stream")
+        db.ingest(staged(memory_url, txn=("stream", 1)))
+
+
+def test_mistakes_are_told(memory_url) -> None:
+    with pytest.raises(siltstone.NotFound):
+        ingest.Job(memory_url)
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        assert job.id in repr(job)
+        with pytest.raises(siltstone.Unsupported, match="replace"):
+            ingest.Job(memory_url, replace=(b"a", b"b"))
+        with pytest.raises(siltstone.Unsupported, match="behind"):
+            ingest.Job(memory_url, behind=True)
+        with pytest.raises(siltstone.Invalid, match="no rows"):
+            job.commit([])
+        with pytest.raises(siltstone.Invalid, match="another job"):
+            job.commit([task(ingest.Job(memory_url), 0, 1)])
+        with pytest.raises(TypeError, match=r"Job\.commit"):
+            db.ingest(job)
+        with pytest.raises(siltstone.Invalid, match="duplicates"):
+            job.writer(0, duplicates="first")
+        with pytest.raises(siltstone.Invalid, match="table_bytes"):
+            job.writer(0, table_bytes=0)
+        with pytest.raises(siltstone.Invalid, match="same key"), job.writer(0) as writer:
+            writer.add_many([b"a", b"a"], [b"1", b"2"])
+        with pytest.raises(siltstone.Closed):
+            writer.add(b"a", b"b")
+        with job.writer(0, duplicates="last") as writer:
+            writer.add_many([b"a", b"a"], [b"1", b"2"])
+            assert "2 rows" in repr(writer)
+        assert writer.finish() == writer.finish()
+        assert "finished" in repr(writer)
+        with pytest.raises(siltstone.Invalid, match="no ingest job"):
+            ingest.status(memory_url, "x")
+
+
+def test_it_is_awaited(memory_url) -> None:
+    async def work() -> None:
+        async with aio.open(memory_url) as db:
+            commit = await db.ingest(staged(memory_url))
+            await commit
+            assert await db.get(key(3)) == b"bulk"
+
+    run(work())
+
+
+def test_the_command_says_how_a_job_stands(tmp_path) -> None:
+    siltstone.open(tmp_path).close()
+    request = staged(str(tmp_path))
+    ingest.submit(request)
+    command = ["--path", str(tmp_path), "ingest-status", request.job]
+    assert CliRunner().invoke(cli.main, command).output == "adopted\t1\n"
+    told = CliRunner().invoke(cli.main, [*command, "--json"]).output
+    assert json.loads(told) == {"job": request.job, "state": "adopted", "seq": 1, "reason": None}
