@@ -173,7 +173,7 @@ impl Room {
         let seen = |room: &Room, id| room.wal.get(&id).map_or(WalSeen::Absent, |(seen, _)| *seen);
         match open.action() {
             OpenAction::Request(request) => open.on_answer(self.serve(request)),
-            OpenAction::ReadWal(id) => open.on_wal(seen(self, id)),
+            OpenAction::ReadWal(id) | OpenAction::ReadCutOff(id) => open.on_wal(seen(self, id)),
             OpenAction::ListWal(after) => {
                 let later = self.wal.keys().copied().filter(|id| *id > after).collect();
                 open.on_wal_listing(&WalListing { boundary: WalId::NONE, later });

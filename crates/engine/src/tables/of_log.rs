@@ -12,8 +12,8 @@ use crate::options::Options;
 use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName, Result, Seq,
-    SstDescriptor, SstId, UnixMillis,
+    AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName,
+    Result, Seq, SstDescriptor, SstId, UnixMillis,
 };
 use siltstone_manifest::span::Span;
 use siltstone_memtable::Memtable;

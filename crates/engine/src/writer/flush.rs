@@ -82,8 +82,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     writer.set_phase(Phase::Done);
 }
 
-/// Whether neither a memtable nor an ingest waits. A tree that is held over a wait keeps all that it
-/// reads.
+/// Whether neither a memtable nor an ingest waits. A tree that is held over a wait keeps all that
+/// it reads.
 fn has_nothing_to_flush(writer: &Writer) -> bool {
     let tree = writer.tree();
     tree.frozen.is_empty() && tree.queued().is_empty()
