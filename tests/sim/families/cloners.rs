@@ -13,24 +13,41 @@ pub(super) async fn cloner(family: Arc<Family>, mut rng: Rng) {
         }
         let source = places[dice.below(places.len() as u64) as usize].clone();
         let place = format!("place{}", family.number());
-        let (line, acknowledged, turns) = family.line(&source);
+        let tries = family.tries(&source);
+        let (line, acknowledged, _) = family.line(&source);
         let Some(rows) = clones(&family, &source, &place, &mut dice).await else { continue };
-        let (now, _, turned) = family.line(&source);
+        let (now, ..) = family.line(&source);
+        let stood = family.stood(&source, tries);
         let n = counted(&rows);
         family.did(Action::Clone);
         let line = [&line, &now].into_iter().find(|line| shows(line, n) == rows);
         match line {
-            Some(line) if turned > turns || n >= acknowledged => {
+            Some(line) if !stood || n >= acknowledged => {
                 family.turns(&place, line.clone(), n);
                 tended(&family, &place, &mut rng);
             }
             // Between two turns it may be on a line that nobody wrote down.
-            None if turned > turns => {}
+            None if !stood => ends(&family, &place).await,
             _ => {
                 let text =
                     format!("{place} of {source}, {acknowledged} acknowledged: {}", text(&rows));
                 family.violation(text);
             }
+        }
+    }
+}
+
+/// Ends a clone that nobody will own, however often it takes.
+async fn ends(family: &Arc<Family>, place: &str) {
+    loop {
+        let (process, env) = family.process("destroyer", place);
+        let ended = async move { siltstone::destroy(&env, false, DEADLINE).await };
+        match family.within(process, ended).await {
+            Some(Err(error)) if excused(&error) => {}
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                return family.violation(format!("the end of {place}: {error:?}"));
+            }
+            _ => return,
         }
     }
 }
@@ -69,13 +86,10 @@ pub(super) async fn clones(
             Some(Ok(rows)) => return Some(rows),
             Some(Err(error)) if !error.kind().is_transient() => {
                 let is_made = !family.line(source).0.is_empty();
-                let stood = tries.is_multiple_of(2) && family.tries(source) == tries;
-                if stood && is_made {
+                if family.stood(source, tries) && is_made {
                     family.violation(format!("{place}, a clone of {source}: {error:?}"));
                 }
-                let (process, env) = family.process("destroyer", place);
-                let ends = async move { siltstone::destroy(&env, false, DEADLINE).await };
-                drop(family.within(process, ends).await);
+                ends(family, place).await;
                 return None;
             }
             _ => {}

@@ -148,6 +148,11 @@ impl Family {
         self.books.lock().places[place].tries
     }
 
+    /// Whether nobody has cut or ended the line, or was at it, since there were so many tries.
+    pub(super) fn stood(&self, place: &str, tries: u64) -> bool {
+        tries.is_multiple_of(2) && self.tries(place) == tries
+    }
+
     /// Somebody is about to cut the line, or to end it; or has done so.
     pub(super) fn tries_to_turn(&self, place: &str) {
         self.books.lock().places.get_mut(place).expect("a place").tries += 1;

@@ -179,7 +179,11 @@ pub(super) async fn restores(family: &Arc<Family>, place: &str) {
     let (process, env) = family.process("restorer", place);
     let options = family.options.clone();
     let work = async move {
-        let mut made = admin::list_checkpoints(&env, DEADLINE).await?;
+        let mut made = match admin::list_checkpoints(&env, DEADLINE).await {
+            // Its first writer was killed too soon.
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            made => made?,
+        };
         made.retain(|one| one.name.is_some());
         let Some(one) = made.first() else { return Ok::<_, Error>(None) };
         loop {
