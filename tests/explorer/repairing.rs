@@ -260,7 +260,10 @@ impl Repairing {
                 None => Actor::Gone,
                 Some(open) => match open.action() {
                     OpenAction::Done(recovered) => {
-                        let edit = self.prefix(ward, me, &recovered);
+                        // Somebody else has cut it off.
+                        let Some(edit) = Repairing::prefix(ward, me, &recovered) else {
+                            return Actor::Gone;
+                        };
                         let commit = Commit::new(edit, recovered.manifest, self.rules);
                         Actor::Repairer(Repair::Commit(commit))
                     }
@@ -278,12 +281,12 @@ impl Repairing {
         }
     }
 
-    fn prefix(&self, ward: &Ward, me: usize, recovered: &Recovered) -> Edit {
+    fn prefix(ward: &Ward, me: usize, recovered: &Recovered) -> Option<Edit> {
         let cut = ward.replayed(recovered);
-        let off = recovered.cut_off.as_ref().expect("it was cut");
+        let off = recovered.cut_off.as_ref()?;
         let read = off.readable.iter().filter_map(|id| ward.wal.get(id)?.1);
         let reached = read.fold(cut, Seq::max).plus(NUMBERS * off.unreadable.len() as u64);
-        Edit::KeepPrefix(KeepPrefix {
+        Some(Edit::KeepPrefix(KeepPrefix {
             epoch: recovered.epoch,
             layers: Vec::new(),
             cut,
@@ -292,7 +295,7 @@ impl Repairing {
             fences: recovered.keep.clone(),
             timeline: TimelineId(500 + me as u128),
             began_at: UnixMillis(0),
-        })
+        }))
     }
 
     fn step(&self, ward: &mut Ward, me: usize, actor: Actor) -> Actor {
