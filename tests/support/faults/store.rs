@@ -171,7 +171,8 @@ impl FaultStore {
     /// The bucket that a clone here names as its ancestor's.
     fn followed(&self, location: &str) -> Result<Arc<Bucket>> {
         let found = self.bucket.place().and_then(|place| place.neighbour(location));
-        found.ok_or_else(|| Error::unsupported("there is no such place").with("location", location))
+        let lost = || Error::unsupported("not followed: no such bucket").with("ancestor", location);
+        found.ok_or_else(lost)
     }
 
     async fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
