@@ -98,7 +98,8 @@ $(VENV)/.law-tools: $(VENV)/.made
 
 dist/.built: $(WHEEL_SOURCES) | $(VENV)/.made
 	rm -rf dist && mkdir dist
-	$(BIN)/maturin build --release --locked --out dist --interpreter $(BIN)/python
+	$(BIN)/maturin build --release --locked --compression-level 9 --out dist \
+		--interpreter $(BIN)/python
 	@$(BIN)/python tests/wheels/size.py dist/*.whl
 	@touch $@
 

@@ -417,7 +417,8 @@ fn what_a_job_staged_goes_once_it_has_ended_for_good() {
     assert_eq!(goes(adopted(), open, Rules::ALL), 2);
     // A table that the tree names stays, the object that closed the job goes.
     let mut named = adopted();
-    named.l0[0].tables[0].id = SstId(500);
+    let table = &mut named.l0[0].tables[0];
+    (table.id, table.job) = (SstId(500), Some(open));
     assert_eq!(goes(named, open, Rules::ALL), 1);
 }
 
