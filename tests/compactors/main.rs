@@ -167,11 +167,7 @@ impl World {
                 env.clock.sleep(Duration::from_millis(20)).await;
             }
             let state = gc::newest(&env).await?.expect("a database");
-            panic!(
-                "nobody compacts: {} layers of L0, {} runs",
-                state.l0.len(),
-                state.sorted_runs.len()
-            )
+            panic!("nobody compacts: {} layers of L0, {} runs", state.l0.len(), state.runs.len())
         };
         let state: Result<Arc<Manifest>> = self.sim.block_on(process, wait).expect("it ends");
         state.expect("a healthy store")
