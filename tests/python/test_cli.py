@@ -353,6 +353,11 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
         if "--parent" in arguments:
             # The clone is made where there is nothing yet, of what the others are given.
             database.rename(arguments[arguments.index("--parent") + 1])
+        if "--parent-at" in arguments:
+            other, named = arguments[arguments.index("--parent-at") + 1 :][:2]
+            with siltstone.open(other) as db:
+                db[b"zinc"] = b"grey"
+                db.checkpoint(name=named)
         if name == "import":
             database.rename(arguments[3])
         if name == "promote":

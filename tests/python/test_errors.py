@@ -356,7 +356,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
     ("call", "feature"),
     [
         (lambda db, _: db.load([]), "load"),
-        (lambda _, url: siltstone.clone(url + "2", parent=[url, url]), "clone"),
         (lambda _, url: siltstone.admin.probe(url), "probe"),
     ],
 )

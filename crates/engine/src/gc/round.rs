@@ -10,12 +10,15 @@ use crate::io::store::Listed;
 use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::gate;
+use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::manifests::store_time::store_time;
 use futures::future::try_join_all;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ManifestId, ObjectName, PutOutcome, Result, UnixMillis};
+use siltstone_base::{
+    DatabaseId, Error, ErrorKind, ManifestId, ObjectName, PutOutcome, Result, UnixMillis,
+};
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
 use siltstone_manifest::protocol::{
@@ -128,6 +131,27 @@ impl Collector {
     /// # Errors
     /// See [`super::once`].
     pub(crate) async fn round(
+        &mut self,
+        newest: Arc<Manifest>,
+        allowance: Option<Allowance>,
+    ) -> Result<GcReport> {
+        match self.round_of(newest, allowance).await {
+            Err(error) if error.kind() == ErrorKind::Corruption => self.unless_ended(error).await,
+            ended => ended,
+        }
+    }
+
+    /// What is missing may have gone with the database, where it was destroyed since the round
+    /// began: then that is gone on with. Otherwise `error` stands.
+    async fn unless_ended(&mut self, error: Error) -> Result<GcReport> {
+        match self.look().await? {
+            Some(state) if state.destroyed_at.is_some() => self.end_round(state).await,
+            Some(_) => Err(error),
+            None => Err(no_database(&self.objects.env)),
+        }
+    }
+
+    async fn round_of(
         &mut self,
         newest: Arc<Manifest>,
         allowance: Option<Allowance>,
