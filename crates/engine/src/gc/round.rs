@@ -135,16 +135,20 @@ impl Collector {
         newest: Arc<Manifest>,
         allowance: Option<Allowance>,
     ) -> Result<GcReport> {
+        let database = newest.database;
         match self.round_of(newest, allowance).await {
-            Err(error) if error.kind() == ErrorKind::Corruption => self.unless_ended(error).await,
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                self.unless_ended(database, error).await
+            }
             ended => ended,
         }
     }
 
     /// What is missing may have gone with the database, where it was destroyed since the round
-    /// began: then that is gone on with. Otherwise `error` stands.
-    async fn unless_ended(&mut self, error: Error) -> Result<GcReport> {
-        match self.look().await? {
+    /// began: then that is gone on with, unless all of it is gone, or another one stands there.
+    /// Otherwise `error` stands.
+    async fn unless_ended(&mut self, database: DatabaseId, error: Error) -> Result<GcReport> {
+        match self.look().await?.filter(|state| state.database == database) {
             Some(state) if state.destroyed_at.is_some() => self.end_round(state).await,
             Some(_) => Err(error),
             None => Err(no_database(&self.objects.env)),
