@@ -119,13 +119,13 @@ def end(parent: Path, clone: Path, places: Path) -> None:
         except siltstone.NotFound:
             continue
     state = admin.manifest(clone)
-    # Nobody lets go of a lease: that of a reader which was killed keeps the version that it read
-    # until it runs out, and what that version names in the parent with it.
+    # Nobody lets go of a lease, nor of a pin: those of who was killed keep the version that they read
+    # until they run out, and what that version names in the parent with it.
     needed = {entry["checkpoint"] for entry in state["ancestors"]}
-    assert not needed or state["leases"]
+    assert not needed or state["leases"] or state["checkpoints"]
     for path in (clone, parent):
         # Makers that were killed early have left pins that expire.
-        kept = [one for one in admin.manifest(path)["checkpoints"] if one["expires_at"] is None]
+        kept = [one for one in admin.manifest(path)["checkpoints"] if one["expires_at_ms"] is None]
         kept = [one for one in kept if one["id"] not in needed]
         assert not kept, f"{path.name}: {kept}"
 
