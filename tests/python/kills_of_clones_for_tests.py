@@ -119,8 +119,8 @@ def end(parent: Path, clone: Path, places: Path) -> None:
         except siltstone.NotFound:
             continue
     state = admin.manifest(clone)
-    # Nobody lets go of a lease, nor of a pin: those of who was killed keep the version that they read
-    # until they run out, and what that version names in the parent with it.
+    # Nobody lets go of a lease, nor of a pin: those of who was killed keep the version that they
+    # read until they run out, and what that version names in the parent with it.
     needed = {entry["checkpoint"] for entry in state["ancestors"]}
     assert not needed or state["leases"] or state["checkpoints"]
     for path in (clone, parent):
