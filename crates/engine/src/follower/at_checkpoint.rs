@@ -14,7 +14,6 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use crate::wal::replay::closed_job;
 use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
@@ -248,9 +247,7 @@ impl PinnedRows {
         budget: &Arc<MetadataBudget>,
     ) -> Result<ReaderView> {
         while let Some(ingest) = self.rows.held_up_by().cloned() {
-            let closed = closed_job(objects, &ingest).await?;
-            let (brings, first) = ((ingest.job, ingest.digest), ingest.first_seq);
-            self.rows.serve(QueuedIngest::new(brings, first, closed.numbered(first), budget));
+            self.rows.serve(QueuedIngest::of_log(objects, ingest, budget).await?);
         }
         let (active, frozen) = self.rows.memtables();
         let below = Arc::new(Levels::of_manifest(manifest, &Levels::default(), budget)?);

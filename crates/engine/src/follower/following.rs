@@ -14,7 +14,6 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
-use crate::wal::replay::closed_job;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::ingest::pending;
@@ -374,9 +373,7 @@ impl Follower {
             if pending(version, ingest.job).is_none() {
                 return Ok(());
             }
-            let closed = closed_job(&self.objects, &ingest).await?;
-            let (brings, first) = ((ingest.job, ingest.digest), ingest.first_seq);
-            self.rows.serve(QueuedIngest::new(brings, first, closed.numbered(first), budget));
+            self.rows.serve(QueuedIngest::of_log(&self.objects, ingest, budget).await?);
             self.fresh = true;
         }
         Ok(())

@@ -9,8 +9,11 @@
 
 use super::tree::{Levels, TableRun};
 use crate::cache::metadata::{MetadataBudget, TableHandle};
+use crate::manifests::objects::Objects;
+use crate::wal::replay::closed_job;
 use bytes::Bytes;
-use siltstone_base::{JobId, Seq, SstDescriptor};
+use siltstone_base::{JobId, Result, Seq, SstDescriptor};
+use siltstone_sst::wal::WalIngest;
 use std::sync::{Arc, OnceLock};
 
 /// A job on its way into a version.
@@ -47,6 +50,19 @@ impl QueuedIngest {
         let last = first.plus((layers.len() as u64).saturating_sub(1));
         let installed = OnceLock::new();
         Arc::new(QueuedIngest { job, digest, first, last, layers, runs, installed })
+    }
+
+    /// That of a record of the log, for whoever replays it.
+    ///
+    /// # Errors
+    /// As [`closed_job`].
+    pub(crate) async fn of_log(
+        objects: &Objects,
+        record: WalIngest,
+        budget: &Arc<MetadataBudget>,
+    ) -> Result<Arc<QueuedIngest>> {
+        let layers = closed_job(objects, &record).await?.numbered(record.first_seq);
+        Ok(QueuedIngest::new((record.job, record.digest), record.first_seq, layers, budget))
     }
 
     /// Its layers as they are read, the newest first.

@@ -253,9 +253,7 @@ impl Flusher {
             ..FlushL0::nothing(writer.epoch, &newest)
         }
     }
-}
 
-impl Flusher {
     /// A job at its place among the plans.
     fn install(&self, ingest: &QueuedIngest) -> InstallIngest {
         let older = self.plans.iter().filter(|plan| plan.last_seq < ingest.first);

@@ -31,7 +31,7 @@ use crate::options::Options;
 use crate::read::queue::QueuedIngest;
 use crate::read::settings::take_up;
 use crate::read::tree::Levels;
-use crate::wal::replay::{closed_job, ingest_of, insert_rows};
+use crate::wal::replay::{ingest_of, insert_rows};
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Envelope, Error, ErrorKind, MergeOperator, ObjectId,
@@ -367,12 +367,8 @@ async fn replay(
             replayed.frozen.insert(0, full);
         }
         if let Some(ingest) = ingest {
-            let closed = closed_job(objects, &ingest).await?;
-            let layers = closed.numbered(ingest.first_seq);
             replayed.last_seq = ingest.last_seq();
-            let brings = (ingest.job, ingest.digest);
-            let queued = QueuedIngest::new(brings, ingest.first_seq, layers, budget);
-            replayed.queued.insert(0, queued);
+            replayed.queued.insert(0, QueuedIngest::of_log(objects, ingest, budget).await?);
         }
     }
     // Past everything, and past the gap of the own fence.
