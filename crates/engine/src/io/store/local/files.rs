@@ -12,7 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Bytes of one system call that writes. A file system takes memory of the page cache in pieces as
 /// large as the call, up to huge pages, and those a guest of a hypervisor has commonly given back
@@ -29,6 +29,14 @@ pub(super) struct OpenFolder {
     file: File,
     /// Where it was when it was opened: for texts, and to tell what stands there now.
     pub(super) path: PathBuf,
+    /// Whether its number of links tells that it was removed; asked for when it first matters.
+    counts_links: OnceLock<bool>,
+}
+
+impl OpenFolder {
+    fn new(file: File, path: PathBuf) -> OpenFolder {
+        OpenFolder { file, path, counts_links: OnceLock::new() }
+    }
 }
 
 /// A file that is being written under a staging name. A clone is another handle on it.
@@ -119,6 +127,24 @@ fn open_folder_at(folder: impl rustix::fd::AsFd, name: &OsStr) -> io::Result<Fil
     Ok(retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::empty()))?.into())
 }
 
+/// Whether the folder lies in a file system that has a removed folder's number of links at zero at
+/// once: ext2 to ext4, XFS, Btrfs, F2FS and tmpfs, by the codes that Linux has for them. Overlays
+/// (one link, whatever happens), network file systems and those of other systems are not among
+/// them. Opening a database meets some twenty names that are not there, and each asks this of two
+/// folders: one call in place of five.
+#[cfg(target_os = "linux")]
+fn counts_links(folder: &File) -> bool {
+    const KINDS: [i64; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
+    #[allow(clippy::useless_conversion, reason = "its width differs between machines")]
+    let kind = |found: rustix::fs::StatFs| i64::from(found.f_type);
+    rustix::fs::fstatfs(folder).map(kind).is_ok_and(|kind| KINDS.contains(&kind))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn counts_links(_folder: &File) -> bool {
+    false
+}
+
 fn open_file_at(folder: &OpenFolder, name: &OsStr, flags: OFlags) -> io::Result<File> {
     // As the standard library makes files; the user's mask takes away what he does not want.
     let mode = Mode::from_raw_mode(0o666);
@@ -126,15 +152,26 @@ fn open_file_at(folder: &OpenFolder, name: &OsStr, flags: OFlags) -> io::Result<
     Ok(retry_on_intr(open)?.into())
 }
 
+impl SystemFiles {
+    /// `is_gone`, where a removed folder may keep its number of links. It lists nothing, not even
+    /// itself, and so do living ones of few file systems: there the path decides.
+    fn is_gone_by_listing(&self, folder: &OpenFolder) -> io::Result<bool> {
+        match Dir::read_from(&folder.file)?.next() {
+            Some(_) => Ok(false),
+            None => self.is_in_place(folder).map(|is_in_place| !is_in_place),
+        }
+    }
+}
+
 impl Files for SystemFiles {
     fn open_root(&self, path: &Path) -> io::Result<OpenFolder> {
         let file = open_folder_at(CWD, path.as_os_str())?;
-        Ok(OpenFolder { file, path: path.to_owned() })
+        Ok(OpenFolder::new(file, path.to_owned()))
     }
 
     fn open_folder(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<OpenFolder> {
         let file = open_folder_at(&folder.file, name)?;
-        Ok(OpenFolder { file, path: folder.path.join(name) })
+        Ok(OpenFolder::new(file, folder.path.join(name)))
     }
 
     fn create_root(&self, path: &Path) -> io::Result<()> {
@@ -153,12 +190,10 @@ impl Files for SystemFiles {
         if folder.file.metadata()?.nlink() == 0 {
             return Ok(true);
         }
-        // Not every file system counts the names of folders. A removed folder lists nothing, not
-        // even itself, and so do living ones of few file systems: there the path decides.
-        match Dir::read_from(&folder.file)?.next() {
-            Some(_) => Ok(false),
-            None => self.is_in_place(folder).map(|is_in_place| !is_in_place),
+        if *folder.counts_links.get_or_init(|| counts_links(&folder.file)) {
+            return Ok(false);
         }
+        self.is_gone_by_listing(folder)
     }
 
     fn is_in_place(&self, folder: &OpenFolder) -> io::Result<bool> {
@@ -291,5 +326,33 @@ impl Files for SystemFiles {
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each way to tell says the same of a folder that lives, one that was moved, and one that was
+    /// removed; also where something else stands in its place.
+    #[test]
+    fn links_and_listing_tell_of_the_same_folders() {
+        let outer = tempfile::tempdir().unwrap();
+        let expect = |name: &str, is_gone: bool, change: &dyn Fn(&Path)| {
+            let path = outer.path().join(name);
+            fs::create_dir(&path).unwrap();
+            let folder = SystemFiles.open_root(&path).unwrap();
+            change(&path);
+            assert_eq!(SystemFiles.is_gone(&folder).unwrap(), is_gone, "{name}");
+            assert_eq!(SystemFiles.is_gone_by_listing(&folder).unwrap(), is_gone, "{name}");
+        };
+        expect("alive", false, &|_| ());
+        expect("full", false, &|path| fs::write(path.join("file"), b"x").unwrap());
+        expect("moved", false, &|path| fs::rename(path, outer.path().join("elsewhere")).unwrap());
+        expect("removed", true, &|path| fs::remove_dir(path).unwrap());
+        expect("replaced", true, &|path| {
+            fs::remove_dir(path).unwrap();
+            fs::create_dir(path).unwrap();
+        });
     }
 }
