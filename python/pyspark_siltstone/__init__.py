@@ -8,28 +8,51 @@ load this, too.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
+
+    from siltstone.spark.source import Planned
 
 __all__ = ["DefaultSource"]
 
+WRITES_ALONE = (
+    "checkpointlocation",
+    "keycolumn",
+    "valuecolumn",
+    "opcolumn",
+    "layout",
+    "duplicates",
+    "targetsstbytes",
+    "txnappid",
+    "txnversion",
+    "timeout",
+)
+"""Options that no frame which is read has."""
+
 
 class DefaultSource(DataSource):
-    """``spark.read.format("siltstone")``: a database at one checkpoint."""
+    """``format("siltstone")``: a database read at one checkpoint, or written into."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
-        # Here and nowhere later: `schema` is not asked for where the user gives one, and all that
-        # comes from this frame reads what is pinned now.
-        from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
+        self._planned: Planned | None = None
+        if not _writes(options):
+            # Here and nowhere later: `schema` is not asked for where the user gives one, and all
+            # that comes from this frame reads what is pinned now.
+            from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
 
-        self._planned = planned(options)
+            self._planned = planned(options)
 
     @classmethod
     def name(cls) -> str:
@@ -46,14 +69,39 @@ class DefaultSource(DataSource):
         :raises Invalid: no database was named, or it has no such columns.
         """
         from siltstone.exceptions import Invalid  # noqa: PLC0415
-        from siltstone.spark.source import reader_for  # noqa: PLC0415
+        from siltstone.spark.source import planned, reader_for  # noqa: PLC0415
 
-        if self._planned is None:
+        reads = self._planned or planned(self.options)
+        if reads is None:
             raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
-        return reader_for(self._planned, schema)
+        return reader_for(reads, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002
-        """Refuses: loads are not built yet."""
-        from siltstone.spark.source import no_writer  # noqa: PLC0415
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """What writes a frame: `append`, or `overwrite`, which deletes whatever else is there.
 
-        raise no_writer()
+        :raises Invalid: no database was named; an option that there is not; columns that do not
+            fit.
+        """
+        from siltstone.spark.sinks import batch_writer  # noqa: PLC0415
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """What writes a stream's batches, each once, by the query's id and the batch's.
+
+        :raises Invalid: as `writer`.
+        :raises Unsupported: before Spark 4.1.
+        """
+        from siltstone.spark.sinks import stream_writer  # noqa: PLC0415
+
+        return stream_writer(self.options, schema, overwrite)
+
+
+def _writes(options: Mapping[str, str]) -> bool:
+    """Whether it is made to write. A batch's writers are made in a process of their own; what says
+    that a stream is written is where it keeps its checkpoints, or an option of writing alone."""
+    if "pyspark.sql.worker.write_into_data_source" in sys.modules:
+        return True
+    return any(name.casefold() in WRITES_ALONE for name in options)

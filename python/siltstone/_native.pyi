@@ -1056,6 +1056,13 @@ class PartWriter:
         :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
             some of the rows added the part can only be discarded.
         """
+    def put_or_delete_many(self, keys: _ArrowData, values: _ArrowData) -> None:
+        """Adds every key with the value beside it, and a tombstone where that is null: two Arrow
+        arrays of byte strings.
+
+        :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
+            some of the rows added the part can only be discarded.
+        """
     def finish(self) -> Part:
         """Completes the part: its tables are sorted, whole and durable. The answer is small, and
         pickles; who closes the job needs it. Doing it twice is fine.

@@ -168,6 +168,21 @@ class Job:
         """The application and its version."""
         return self._job[3]
 
+    def for_txn(self, txn: tuple[str, int] | None) -> Job:
+        """The same job, asked for as another version of an application: for whoever learns of that
+        after the job began. Parts of either are parts of both.
+
+        :raises Invalid: a version below 0, an application without a name.
+        """
+        if txn is not None and (not txn[0] or txn[1] < 0):
+            raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
+        other = object.__new__(Job)
+        other.url, other.deadline = self.url, self.deadline
+        other._store_options, other._provider = self._store_options, self._provider
+        plain: Any = (*self._job[:3], txn, *self._job[4:])
+        other._job = plain
+        return other
+
     def writer(
         self,
         part: int | str,

@@ -15,10 +15,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
 
 import siltstone
-from pyspark_siltstone import DefaultSource
 
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "README.md"
@@ -119,10 +117,6 @@ NOT_BUILT = re.findall(r"`([^`]+)`", SECTION.split("\n\n- ", 1)[1])
 @pytest.mark.parametrize("name", NOT_BUILT)
 def test_what_readme_calls_not_built_refuses(name: str, db, memory_url: str) -> None:
     """A law of the house holds the list against the texts; this holds it against what happens."""
-    if name.startswith("df.write"):
-        with pytest.raises(siltstone.Unsupported, match=re.escape(name)):
-            DefaultSource({}).writer(StructType(), overwrite=False)
-        return
     found = re.fullmatch(r"(?:(\w+)\.)?(\w+)(?:\((\w+)=(.*)\))?", name)
     owner, function, keyword, shown = found.groups()
     places = {"Database": db, "admin": siltstone.admin, "ingest": siltstone.ingest}

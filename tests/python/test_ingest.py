@@ -128,6 +128,40 @@ def test_a_version_of_an_application_is_taken_in_once(memory_url) -> None:
         db.ingest(staged(memory_url, txn=("stream", 1)))
 
 
+def test_a_job_learns_its_version_late(memory_url) -> None:
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        part = task(job, 0, 3)
+        versioned = pickle.loads(pickle.dumps(job)).for_txn(("stream", 4))
+        assert (versioned.id, versioned.txn, job.txn) == (job.id, ("stream", 4), None)
+        commit = db.ingest(versioned.commit([part]))
+        db.flush(memtable=True)
+        (app,) = siltstone.admin.manifest(memory_url)["ingest_apps"]
+        assert app == {"app": "stream", "version": 4, "job": job.id, "seq": commit.seq}
+        with pytest.raises(siltstone.Invalid, match="from 0 on"):
+            job.for_txn(("stream", -1))
+
+
+def test_columns_with_deletes_are_staged(memory_url) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    with siltstone.open(memory_url) as db:
+        db[b"gone"] = b"x"
+        job = ingest.Job(memory_url)
+        keys = pyarrow.array([b"gone", b"kept", b"both", b"both"], pyarrow.binary())
+        values = pyarrow.array([None, b"1", b"2", None], pyarrow.binary())
+        with job.writer("all", duplicates="last") as writer:
+            writer.put_or_delete_many(keys, values)
+        db.ingest(job.commit([writer.finish()]))
+        assert dict(db.scan()) == {b"kept": b"1"}
+        with job.writer("wrong") as writer:
+            with pytest.raises(siltstone.Invalid, match="key 0 is null"):
+                writer.put_or_delete_many(values, values)
+            with pytest.raises(siltstone.Invalid, match="4 keys and 2 values"):
+                writer.put_or_delete_many(keys, values[:2])
+            with pytest.raises(TypeError):
+                writer.put_or_delete_many(pyarrow.array([1]), pyarrow.array([1]))
+
+
 def test_mistakes_are_told(memory_url) -> None:
     with pytest.raises(siltstone.NotFound):
         ingest.Job(memory_url)

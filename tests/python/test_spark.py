@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,36 +13,10 @@ import siltstone
 import siltstone.spark as kv
 from siltstone.spark import pins
 
+pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
 
 ROWS = {b"key/%04d" % n: b"value %d" % n for n in range(2000)}
-
-
-@pytest.fixture(scope="module")
-def spark():
-    """A session on two slots, whose workers are this interpreter."""
-    from pyspark import SparkContext  # noqa: PLC0415 - starts nothing before it is needed
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        # Workers import what the tests send them.
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.log.level", "ERROR")
-            .getOrCreate()
-        )
-        yield session
-        session.stop()
-        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(30)
 
 
 @pytest.fixture
@@ -277,8 +250,6 @@ def test_options_are_refused_by_name(spark, written) -> None:
         spark.read.format("siltstone").load().count()
     with pytest.raises(Exception, match="value:string"):
         spark.read.format("siltstone").schema("value string").load(url).count()
-    with pytest.raises(Exception, match="not built yet"):
-        spark.range(1).write.format("siltstone").mode("append").save(url)
 
 
 def test_store_options_travel_by_name(spark, written) -> None:

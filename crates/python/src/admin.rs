@@ -125,7 +125,20 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
         ancestors: ancestors(py, manifest)?,
         pending_ingests: manifest.pending_ingests.len(),
         remembered_ingests: manifest.remembered_ingests.len(),
+        ingest_apps: apps(py, manifest)?,
     })
+}
+
+fn apps<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    let apps = manifest.ingest_apps.iter().map(|one| {
+        Ok(dict! { py;
+            app: &one.app,
+            version: one.version,
+            job: one.job.to_string(),
+            seq: one.seq.get(),
+        })
+    });
+    apps.collect()
 }
 
 fn ancestors<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Vec<Bound<'py, PyDict>>> {

@@ -307,6 +307,21 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
     }
 
+    /// Adds every key with the value beside it, and a tombstone where that is null: two Arrow
+    /// arrays of byte strings.
+    ///
+    /// :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
+    ///     some of the rows added the part can only be discarded.
+    fn put_or_delete_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<()> {
+        let pairs = Pairs::with_deletes(keys, values)?;
+        self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
+    }
+
     /// Completes the part: its tables are sorted, whole and durable. The answer is small, and
     /// pickles; who closes the job needs it. Doing it twice is fine.
     ///

@@ -1,11 +1,13 @@
-"""Apache Spark: a database read as DataFrames, at one checkpoint.
+"""Apache Spark: a database read as DataFrames at one checkpoint, and written from them.
 
 ``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of its rows, ``lookup`` a join with
 it, ``get`` a column function; ``spark.read.format("siltstone").load("s3://bucket/db")`` is found
-without registration. Everything goes through Arrow batches. Spark 3.5 and newer, Spark Connect too;
-``pip install siltstone[spark]`` here and where the workers run.
+without registration. ``bulk_load`` writes a DataFrame into a database, from the executors, in one
+commit; ``delete`` takes the keys of one away, ``upsert`` is for `foreachBatch`. Everything goes
+through Arrow batches. Spark 3.5 and newer, Spark Connect too; ``pip install siltstone[spark]`` here
+and where the workers run.
 
-Workers are processes of their own. They read with the credentials of their environment, or of the
+Workers are processes of their own. They work with the credentials of their environment, or of the
 function that `store_options` names: none travels with a job.
 """
 
@@ -13,7 +15,21 @@ from __future__ import annotations
 
 from siltstone.spark.doctor import Doctor, Slot, doctor
 from siltstone.spark.frames import get, lookup, scan
+from siltstone.spark.loading import LoadResult, bulk_load, delete, upsert
 from siltstone.spark.pins import release
 from siltstone.spark.registering import register
 
-__all__ = ["Doctor", "Slot", "doctor", "get", "lookup", "register", "release", "scan"]
+__all__ = [
+    "Doctor",
+    "LoadResult",
+    "Slot",
+    "bulk_load",
+    "delete",
+    "doctor",
+    "get",
+    "lookup",
+    "register",
+    "release",
+    "scan",
+    "upsert",
+]

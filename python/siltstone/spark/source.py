@@ -7,7 +7,6 @@ such processes for planning, and its reader to the workers. So whatever they nee
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 from collections.abc import Iterator, Mapping
@@ -20,13 +19,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructType
 
 import siltstone
-from siltstone.exceptions import Invalid, Unsupported
-from siltstone.opening import _not_built
+from siltstone.exceptions import Invalid
 from siltstone.spark.frames import COLUMNS, bounds, split
+from siltstone.spark.options import number, understood
 from siltstone.spark.pins import SMALL
 from siltstone.spark.workers import reader_of, rows
 
-__all__ = ["OPTIONS", "Planned", "no_writer", "planned", "reader_for"]
+__all__ = ["OPTIONS", "Planned", "planned", "reader_for"]
 
 OPTIONS = {
     "path": "the database",
@@ -76,11 +75,6 @@ def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
     return RangeReader(planned, [(field.name, field.nullable) for field in schema.fields])
 
 
-def no_writer() -> Unsupported:
-    """What a frame that is written is told."""
-    return _not_built("df.write.format('siltstone')")
-
-
 class RangeReader(DataSourceReader):
     """Reads ranges of one state.
 
@@ -112,36 +106,15 @@ class RangeReader(DataSourceReader):
         return rows(reader_of(self.planned.reader), start, end, schema)
 
 
-def understood(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by the names of `OPTIONS`.
-
-    :raises Invalid: one is unknown, or several paths.
-    """
-    names = {name.casefold(): name for name in OPTIONS}
-    understood: dict[str, str] = {}
-    for given, value in options.items():
-        if given.casefold() == "paths":
-            # What `load` makes of a list.
-            paths = json.loads(value)
-            if len(paths) != 1:
-                raise Invalid(f"a frame reads one database, not {len(paths)}; union the frames")
-            understood["path"] = paths[0]
-            continue
-        name = names.get(given.casefold())
-        if name is None:
-            raise Invalid(f"there is no option {given!r}; there are {', '.join(OPTIONS)}")
-        understood[name] = value
-    return understood
-
-
 def planned(options: Mapping[str, str]) -> Planned | None:
     """What a frame with these options reads, at a state that is pinned now; None without a path,
-    which is said when something is read.
+    which is said when something is read, and where the options are those of a frame that is
+    written.
 
     :raises Invalid: an option that there is not, or what it does not take.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
-    asked = understood(options)
+    asked = understood(options, OPTIONS, "a frame is read")
     if "path" not in asked:
         return None
     url, provider = asked["path"], asked.get("storeOptions")
@@ -154,10 +127,10 @@ def planned(options: Mapping[str, str]) -> Planned | None:
             "bucket that all of them reach"
         )
     start, end = bounds(*(_key(asked, name) for name in ("start", "end", "prefix")))
-    count = _number(asked, "numPartitions", int)
-    lifetime = _number(asked, "checkpointLifetime", float) or LIFETIME
+    count = number(asked, "numPartitions", int)
+    lifetime = number(asked, "checkpointLifetime", float) or LIFETIME
     checkpoint: Any = asked.get("checkpoint")
-    version = _number(asked, "versionAsOf", int)
+    version = number(asked, "versionAsOf", int)
     refreshed = None
     if "timestampAsOf" in asked:
         version = _version_at(url, provider, asked["timestampAsOf"])
@@ -200,17 +173,6 @@ def _key(asked: Mapping[str, str], name: str) -> bytes | None:
         return bytes.fromhex(text.removeprefix(HEX))
     except ValueError:
         raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
-
-
-def _number(asked: Mapping[str, str], name: str, kind: type[int | float]) -> Any:
-    text = asked.get(name)
-    try:
-        number = None if text is None else kind(text)
-    except ValueError:
-        number = 0
-    if number is not None and not 0 < number < float("inf"):
-        raise Invalid(f"{name} is {text!r}: a number above 0")
-    return number
 
 
 def _processors() -> int:

@@ -28,17 +28,40 @@ impl<'py> Pairs<'py> {
                 if keys.len() != values.len() {
                     return Err(lengths_differ(py, Some((keys.len(), values.len()))));
                 }
-                for (name, column) in [("key", &keys), ("value", &values)] {
-                    if let Some(position) = column.rows().position(|row| row.is_none()) {
-                        return Err(null(py, name, position));
-                    }
-                }
+                no_nulls(py, "key", &keys)?;
+                no_nulls(py, "value", &values)?;
                 Ok(Pairs::Columns(keys, values))
             }
             _ => Err(PyTypeError::new_err(
                 "keys and values must both be Arrow arrays, or both be sequences of bytes",
             )),
         }
+    }
+
+    /// Columns in which a null value says that the key is gone.
+    ///
+    /// # Errors
+    /// TypeError for what is no column of byte strings; Invalid for columns of different lengths
+    /// and for null keys.
+    pub(crate) fn with_deletes(
+        keys: &Bound<'py, PyAny>,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Pairs<'py>> {
+        let py = keys.py();
+        let (keys, values) =
+            (Column::from_python(keys, "keys")?, Column::from_python(values, "values")?);
+        if keys.len() != values.len() {
+            return Err(lengths_differ(py, Some((keys.len(), values.len()))));
+        }
+        no_nulls(py, "key", &keys)?;
+        Ok(Pairs::Columns(keys, values))
+    }
+}
+
+fn no_nulls(py: Python<'_>, name: &str, column: &Column) -> PyResult<()> {
+    match column.rows().position(|row| row.is_none()) {
+        Some(position) => Err(null(py, name, position)),
+        None => Ok(()),
     }
 }
 

@@ -212,9 +212,11 @@ fn push_columns(
         let stretch = py.detach(|| {
             for _ in 0..ROWS_BETWEEN_SIGNALS {
                 let Some((key, value)) = pairs.next() else { return Ok(Stretch::End) };
-                // Nulls were refused.
+                // Nulls were refused, but for values that say that the key is gone.
+                let (kind, expires_at) =
+                    if value.is_some() { (Kind::Put, expires_at) } else { (Kind::Delete, None) };
                 let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
-                if writer.push(Kind::Put, key, value, expires_at)? == Pushed::Full {
+                if writer.push(kind, key, value, expires_at)? == Pushed::Full {
                     return Ok(Stretch::Full);
                 }
             }

@@ -1,0 +1,448 @@
+"""DataFrames into a live database: executors sort and upload, one commit shows all of it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from dataclasses import replace as replaced
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import siltstone
+from siltstone import ingest
+from siltstone.exceptions import Conflict, Error, Invalid, Timeout
+from siltstone.opening import StoreOptionsSource, Url
+from siltstone.options import Options, named_options
+from siltstone.spark.staging import MESSAGE, Staged, Staging, check_disjoint, stage
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["LAYOUTS", "MODES", "LoadResult", "bulk_load", "delete", "upsert"]
+
+LAYOUTS = ("range", "runs", "presorted")
+MODES = ("append", "overwrite", "replace_range")
+PATIENCE = timedelta(minutes=10)
+"""For how long a load waits for the writer."""
+KEYS = ("binary", "string")
+"""Types that are keys and values of a database without a schema."""
+
+Duplicates = str | tuple[str, str]
+Txn = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class LoadResult:
+    """What a load brought."""
+
+    rows: int
+    """Rows, deletes included."""
+    bytes: int
+    """Bytes of its tables."""
+    ssts: int
+    """How many tables it has."""
+    seq: int | None
+    """Its last sequence number; None: there was no row, or nobody waited for the writer."""
+    job: str | None
+    """The ingest job, for `siltstone.ingest.status`; None: there was no row."""
+    repeated: bool = False
+    """Whether `txn` was part of the database already: nothing was added then."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """What took how long: "stage", the tasks; "commit", closing the job and asking for it; where it
+    was waited for, until the writer had it."""
+
+
+def bulk_load(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: str,
+    value: str | None = None,
+    layout: str = "range",
+    mode: str = "append",
+    replace: tuple[bytes | None, bytes | None] | None = None,
+    duplicates: Duplicates | None = None,
+    txn: Txn | None = None,
+    op: str | None = None,
+    partitions: int | None = None,
+    target_sst_bytes: int | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    wait: bool = True,
+    timeout: timedelta | float = PATIENCE,
+    db: siltstone.Database | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Writes all rows of a frame into a database, which may be live: executors sort them into
+    tables, and one commit shows all of them, or none. Tasks that fail, are repeated, or run twice
+    make no difference.
+
+    :param key: the column of keys: binary, or a string, which stands for its UTF-8.
+    :param value: the column of values, likewise; None: "value".
+    :param layout: "range": Spark shuffles by ranges of keys, and the tables do not overlap.
+        "runs": no shuffle, each task sorts what it has: half the cost now, and compaction pays
+        later. "presorted": no shuffle either, and the frame's partitions are ranges of keys
+        already, as after `repartitionByRange`; that is checked.
+    :param mode: "append" adds, and overwrites rows of the same key; "overwrite" also deletes
+        whatever else the database holds; "replace_range" whatever else is in `replace`.
+    :param replace: the first key, and the one before which to stop, for "replace_range"; None for
+        no bound. Rows must be of this range.
+    :param duplicates: of rows with one key: "error" refuses the load, "any" takes one of them,
+        ``("max", column)`` the one with the greatest in that column. None: "error"; with layout
+        "runs", which cannot know, it is "any", and nothing else.
+    :param txn: an application's name and a version: a version that is part of the database already
+        adds nothing, and a lower one is a Conflict. So a program that is run again loads once.
+    :param op: the column that says of each row what it does: "put", "upsert", "insert" and "update"
+        write it, "delete" deletes its key; c, i, r, u and d stand for them.
+    :param partitions: tasks of layout "range"; None: as Spark has it, by size where it adapts.
+    :param target_sst_bytes: bytes of rows from which on a task begins another table; None: 64 MiB.
+    :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
+    :param wait: until the writer has taken the load in; otherwise it will, whoever it is.
+    :param timeout: for how long to wait.
+    :param db: the writer, where it is open in this process: it takes the load in at once. An idle
+        writer elsewhere looks every 10 s.
+    :param store_options: what the store is reached with: best the function that gives it, or its
+        name, since a dict does not travel and workers then go by their environment.
+    :raises Invalid: what the arguments or the rows have wrong; nothing was added.
+    :raises Conflict: a lower version of the application; the load was refused or aborted.
+    :raises Timeout: the writer has not taken it in yet; it stays asked for, and the text says how
+        to learn what became of it. Loading again without `txn` may load twice.
+    :raises Unsupported: a mode that is not built.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    chosen = duplicates_of(duplicates, layout)
+    columns = {"key": key, "value": "value" if value is None else value}
+    if op is not None:
+        columns["op"] = op
+    frame = _selected(df, columns, chosen)
+    staging = partial(
+        Staging,
+        duplicates="error" if chosen == "error" else "last",
+        table_bytes=target_sst_bytes,
+        options=named_options(options),
+        names=columns,
+    )
+    laid_out = partial(_laid_out, frame, layout, chosen, partitions)
+    what = _Load(url, layout, mode, replace, txn, wait, timeout, db, store_options)
+    return _loaded(laid_out, staging, what)
+
+
+def delete(
+    df: DataFrame,
+    url: Url,
+    *,
+    key: str,
+    txn: Txn | None = None,
+    wait: bool = True,
+    timeout: timedelta | float = PATIENCE,
+    db: siltstone.Database | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> LoadResult:
+    """Deletes the keys of a frame, all at once: each task writes tombstones of what it has, and
+    nothing is shuffled. Keys that are not there do no harm.
+
+    :param key: the column of keys: binary, or a string, which stands for its UTF-8.
+    :param txn, wait, timeout, db, store_options: as for `bulk_load`.
+    :raises Invalid, Conflict, Timeout, NotFound, Denied, Unavailable: as `bulk_load`.
+    """
+    frame = _selected(df, {"key": key}, "any")
+    staging = partial(Staging, duplicates="last", names={"key": key})
+    what = _Load(url, "runs", "append", None, txn, wait, timeout, db, store_options)
+    return _loaded(lambda: frame, staging, what)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """How a load is committed: as the parameters of `bulk_load`."""
+
+    url: Url
+    layout: str
+    mode: str
+    replace: tuple[bytes | None, bytes | None] | None
+    txn: Txn | None
+    wait: bool
+    timeout: timedelta | float
+    db: siltstone.Database | None
+    store_options: StoreOptionsSource | None
+
+
+def _loaded(
+    frame: Callable[[], DataFrame], staging: Callable[..., Staging], load: _Load
+) -> LoadResult:
+    """Stages the rows and asks for them."""
+    seconds: dict[str, float] = {}
+    if load.txn is not None:
+        seq = recorded(load.url, load.txn, load.store_options)
+        if seq is not None:
+            return LoadResult(0, 0, 0, seq, None, repeated=True, seconds=seconds)
+    job = new_job(load.url, load.mode, load.replace, load.txn, load.store_options)
+    with abandoned(job):
+        with timed(seconds, "stage"):
+            found = _run(frame(), staging(job=job))
+        with timed(seconds, "commit"):
+            request = closed(job, found, load.layout, load.mode)
+    if request is None:
+        return LoadResult(0, 0, 0, None, None, seconds=seconds)
+    with timed(seconds, "commit"):
+        done = asked(job, request, load.wait, load.timeout, load.db, load.store_options)
+    return replaced(done, seconds=seconds)
+
+
+def upsert(
+    url: Url,
+    *,
+    key: str,
+    value: str | None = None,
+    op: str | None = None,
+    duplicates: Duplicates | None = None,
+    txn_app: str | None = None,
+    timeout: timedelta | float = PATIENCE,
+    db: siltstone.Database | None = None,
+    store_options: StoreOptionsSource | None = None,
+) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch`: each batch of a stream becomes part of the database, once, by
+    the query's id and the batch's, whatever is repeated or restarted.
+
+    ``stream.writeStream.foreachBatch(upsert(url, key="k")).outputMode("update").start()``
+
+    :param key, value, op: as for `bulk_load`.
+    :param duplicates: as for `bulk_load`; None: "any", and nothing is shuffled. The others shuffle
+        each batch by ranges of keys.
+    :param txn_app: the application, in place of the query's id: for a query whose checkpoint folder
+        is made anew, while its batches go on from where they were.
+    :param timeout, db, store_options: as for `bulk_load`.
+    :raises Invalid: as `bulk_load`; here for the arguments, in the stream for its rows.
+    """
+    layout = "runs" if duplicates in (None, "any") else "range"
+    chosen = duplicates_of(duplicates, layout)
+    columns = {"key": key, "value": "value" if value is None else value}
+    if op is not None:
+        columns["op"] = op
+
+    def batch(df: DataFrame, batch_id: int) -> None:
+        if txn_app is not None and recorded(url, (txn_app, batch_id), store_options) is not None:
+            return
+        frame = _laid_out(_selected(df, columns, chosen), layout, chosen, None)
+        job = new_job(url, "append", None, None, store_options)
+        kept = "error" if chosen == "error" else "last"
+        with abandoned(job):
+            found = _run(frame, Staging(job=job, duplicates=kept, names=columns))
+            # Only tasks see the query's id, wherever this runs.
+            app = txn_app or next((one.query for one in found if one.query), None)
+            if app is None:
+                raise Invalid(
+                    "this is no batch of a stream, as far as its tasks know: name the application "
+                    "by txn_app, or use bulk_load"
+                )
+            job = job.for_txn((app, batch_id))
+            request = closed(job, found, layout, "append")
+        if request is not None:
+            asked(job, request, True, timeout, db, store_options)
+
+    return batch
+
+
+def duplicates_of(duplicates: Duplicates | None, layout: str) -> Duplicates:
+    """What is done about rows with one key.
+
+    :raises Invalid: no such layout or rule, or one that the layout cannot judge.
+    """
+    if layout not in LAYOUTS:
+        raise Invalid(f"layout is {layout!r}: one of {', '.join(LAYOUTS)}")
+    chosen = ("any" if layout == "runs" else "error") if duplicates is None else duplicates
+    pair = isinstance(chosen, tuple) and chosen[:-1] == ("max",)
+    if chosen not in ("error", "any") and not pair:
+        raise Invalid(f'duplicates is {duplicates!r}: "error", "any", or ("max", column)')
+    if layout == "runs" and chosen != "any":
+        raise Invalid(
+            f"duplicates is {duplicates!r}, and with layout 'runs' rows of one key lie in several "
+            "tasks, none of which sees the others: layout 'range' brings them together"
+        )
+    return chosen
+
+
+def new_job(
+    url: Url,
+    mode: str,
+    replace: tuple[bytes | None, bytes | None] | None,
+    txn: Txn | None,
+    store_options: StoreOptionsSource | None,
+) -> ingest.Job:
+    """The job of a load.
+
+    :raises Invalid: no such mode, a range with another one, a `memory://` database.
+    :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
+    """
+    if mode not in MODES:
+        raise Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
+    if (replace is not None) != (mode == "replace_range"):
+        raise Invalid("replace is the range of mode 'replace_range', and of no other")
+    if str(url).startswith("memory:"):
+        raise Invalid(
+            "a memory:// database is in this process, and Spark's workers are others; use a folder "
+            "or a bucket that all of them reach"
+        )
+    ranged: Any = (None, None) if mode == "overwrite" else replace
+    return ingest.Job(url, txn=txn, replace=ranged, store_options=store_options)
+
+
+def recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> int | None:
+    """Where the database has this version of an application already: its number.
+
+    :raises Conflict: it has a higher one.
+    :raises NotFound, Denied, Unavailable: as their texts say.
+    """
+    found = _last_of(url, txn[0], store_options)
+    if found is None or found["version"] < txn[1]:
+        return None
+    if found["version"] > txn[1]:
+        raise Conflict(
+            f"version {found['version']} of the application {txn[0]!r} is part of the database, "
+            f"and this is version {txn[1]}: versions only grow"
+        )
+    return int(found["seq"])
+
+
+def _last_of(url: Url, app: str, store_options: StoreOptionsSource | None) -> dict[str, Any] | None:
+    """The last version of an application, its job, and its number."""
+    apps = siltstone.admin.manifest(url, store_options=store_options)["ingest_apps"]
+    return next((one for one in apps if one["app"] == app), None)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], phase: str) -> Iterator[None]:
+    """Adds up how long a phase took."""
+    begun = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - begun
+
+
+@contextmanager
+def abandoned(job: ingest.Job) -> Iterator[None]:
+    """Gives a job up that nobody has asked for yet, where the block fails."""
+    try:
+        yield
+    except BaseException:
+        # Who collects does it otherwise, once the deadline is over.
+        with suppress(Error):
+            job.abort()
+        raise
+
+
+def closed(
+    job: ingest.Job, found: Sequence[Staged], layout: str, mode: str
+) -> ingest.IngestRequest | None:
+    """Closes a job with what its tasks staged; None: they had no rows to add.
+
+    :raises Invalid: what a task says of its rows; tasks that share keys, where none may.
+    """
+    for one in found:
+        if one.problem is not None:
+            raise one.problem
+    if layout != "runs":
+        check_disjoint(found, layout)
+    ordered = sorted(found, key=lambda one: one.number)
+    parts = [one.part for one in ordered if one.part is not None]
+    # Without rows it still deletes what it replaces.
+    return job.commit(parts) if parts or mode != "append" else None
+
+
+def asked(
+    job: ingest.Job,
+    request: ingest.IngestRequest,
+    wait: bool,
+    timeout: timedelta | float,
+    db: siltstone.Database | None,
+    store_options: StoreOptionsSource | None,
+) -> LoadResult:
+    """Asks for a job that is closed.
+
+    :raises Conflict: it was refused, or aborted.
+    :raises Timeout: nobody has taken it in yet.
+    """
+    try:
+        if db is not None:
+            commit = db.ingest(request)
+            commit.wait()
+            seq: int | None = commit.seq
+        else:
+            stands = ingest.submit(request, wait=wait, timeout=timeout, store_options=store_options)
+            if stands.state not in ("adopted", "pending"):
+                why = f": {stands.reason}" if stands.reason else ""
+                raise Conflict(f"the load, job {request.job}, was {stands.state}{why}")
+            seq = stands.seq
+    except Timeout as late:
+        late.add_note(
+            f"The load is closed and asked for: whoever writes to the database takes it in. "
+            f"siltstone.ingest.status({request.url!r}, {request.job!r}) says what became of it."
+        )
+        raise
+    if job.txn is not None and _brought_before(job, job.txn, store_options):
+        # What this one staged is not needed; the collector takes it once it is given up.
+        with suppress(Error):
+            job.abort()
+        return LoadResult(0, 0, 0, seq, request.job, repeated=True)
+    return LoadResult(request.rows, request.bytes, request.tables, seq, request.job)
+
+
+def _brought_before(job: ingest.Job, txn: Txn, store_options: StoreOptionsSource | None) -> bool:
+    """Whether another job had brought this version."""
+    last = _last_of(job.url, txn[0], store_options)
+    return last is not None and last["version"] == txn[1] and last["job"] != job.id
+
+
+def _run(frame: DataFrame, staging: Staging) -> list[Staged]:
+    """What the tasks answer, one each."""
+    answers = frame.mapInArrow(partial(stage, staging=staging), MESSAGE).collect()
+    return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks
+
+
+def _laid_out(
+    frame: DataFrame, layout: str, duplicates: Duplicates, partitions: int | None
+) -> DataFrame:
+    """The frame as its tasks are to see it."""
+    if partitions is not None and (partitions < 1 or layout != "range"):
+        raise Invalid(f"partitions is {partitions!r}: at least one task, of layout 'range'")
+    if layout == "range":
+        cuts: tuple[Any, ...] = ("key",) if partitions is None else (partitions, "key")
+        frame = frame.repartitionByRange(*cuts)
+    if isinstance(duplicates, tuple):
+        # Of rows with one key a part keeps the last one.
+        frame = frame.sortWithinPartitions("order").drop("order")
+    return frame
+
+
+def _selected(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates) -> DataFrame:
+    """The columns by the names that tasks know.
+
+    :raises Invalid: there is none, or one is of another type.
+    """
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
+
+    kinds = dict(df.dtypes)
+    chosen: list[Column] = []
+    for role, name in columns.items():
+        if name not in kinds:
+            raise Invalid(f"there is no column {name!r} for {role}; there are {', '.join(kinds)}")
+        wanted = ("string",) if role == "op" else KEYS
+        if kinds[name] not in wanted:
+            raise Invalid(
+                f"the column {name!r} is of type {kinds[name]}, and {role} is "
+                f"{' or '.join(wanted)}; cast it"
+            )
+        chosen.append(sf.col(quoted(name)).alias(role))
+    if isinstance(duplicates, tuple):
+        if duplicates[1] not in kinds:
+            raise Invalid(f"there is no column {duplicates[1]!r} to take the greatest of")
+        chosen.append(sf.col(quoted(duplicates[1])).alias("order"))
+    return df.select(*chosen)
+
+
+def quoted(name: str) -> str:
+    """A column's name, whatever is in it, as Spark reads names."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,63 @@
+"""Options of `format("siltstone")`, which are texts: by the names that users write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from siltstone.exceptions import Invalid
+
+__all__ = ["number", "understood"]
+
+
+def understood(
+    options: Mapping[str, str], known: Mapping[str, str], what: str, passed_over: Sequence[str] = ()
+) -> dict[str, str]:
+    """The options by the names of `known`, whatever became of their capitals.
+
+    :param what: what they are given for, in words.
+    :param passed_over: names that are somebody else's.
+    :raises Invalid: one is unknown, or several paths.
+    """
+    names = {name.casefold(): name for name in known}
+    others = {name.casefold() for name in passed_over}
+    meant: dict[str, str] = {}
+    for given, value in options.items():
+        if given.casefold() in others:
+            continue
+        if given.casefold() == "paths":
+            # What `load` makes of a list.
+            paths = json.loads(value)
+            if len(paths) != 1:
+                raise Invalid(f"a frame reads one database, not {len(paths)}; union the frames")
+            meant["path"] = paths[0]
+            continue
+        name = names.get(given.casefold())
+        if name is None:
+            raise Invalid(
+                f"there is no option {given!r} where {what}; there are {', '.join(known)}"
+            )
+        meant[name] = value
+    return meant
+
+
+def number(
+    asked: Mapping[str, str], name: str, kind: type[int | float], least: int | None = None
+) -> Any:
+    """An option that is a number; None where it is not given.
+
+    :param least: what it is at least; None: it is above 0.
+    :raises Invalid: it is no such number.
+    """
+    text = asked.get(name)
+    if text is None:
+        return None
+    try:
+        found = kind(text)
+    except ValueError:
+        found = -1
+    if not (found > 0 if least is None else least <= found) or found == float("inf"):
+        bound = "above 0" if least is None else f"from {least} on"
+        raise Invalid(f"{name} is {text!r}: a number {bound}")
+    return found

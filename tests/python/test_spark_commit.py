@@ -1,0 +1,190 @@
+"""Commit and abort of a frame's writer, clause by clause, without a session: what Spark calls, in
+the orders that it may.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+from siltstone import ingest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from siltstone.spark import loading, sinks, staging
+
+pytestmark = pytest.mark.slow
+
+SCHEMA = StructType([StructField("key", BinaryType()), StructField("value", BinaryType())])
+
+
+@pytest.fixture
+def closed(url: str) -> str:
+    """A database without a writer."""
+    siltstone.open(url).close()
+    return url
+
+
+@pytest.fixture
+def task(monkeypatch):
+    """Runs a task of a partition, as another process would, and gives its message."""
+
+    def run(writer, number: int, rows: dict[bytes, bytes], query: str | None = None):
+        monkeypatch.setattr(staging, "_task", lambda: (number, query))
+        batch = pa.RecordBatch.from_pydict({"key": list(rows), "value": list(rows.values())})
+        there = pickle.loads(pickle.dumps(writer))
+        return pickle.loads(pickle.dumps(there.write(iter([batch]))))
+
+    return run
+
+
+def made(url: str, **options: str) -> sinks.BatchWriter:
+    return sinks.batch_writer({"path": url, **options}, SCHEMA, False)
+
+
+def sent(writer):
+    """The writer in the process that commits, or in that which aborts."""
+    return pickle.loads(pickle.dumps(writer))
+
+
+def content(url: str) -> dict[bytes, bytes]:
+    with siltstone.open_reader(url) as reader:
+        return dict(reader.scan())
+
+
+def tables_of_jobs(url: str) -> list[Path]:
+    return list(Path(url, "ingest").rglob("*.sst"))
+
+
+def test_attempts_that_do_not_count_are_named_by_nobody(closed, task) -> None:
+    writer = made(closed)
+    task(writer, 0, {b"a": b"an attempt that was retried"})
+    counted = [task(writer, 0, {b"a": b"1"}), None, task(writer, 2, {b"c": b"3"})]
+    sent(writer).commit(counted)
+    # A slower copy ends after the commit.
+    task(writer, 2, {b"c": b"a late loser"})
+    assert content(closed) == {b"a": b"1", b"c": b"3"}
+    assert len(tables_of_jobs(closed)) == 4
+    siltstone.admin.gc(closed, min_age=0)
+    assert content(closed) == {b"a": b"1", b"c": b"3"}
+    assert len(tables_of_jobs(closed)) == 2
+    assert not siltstone.admin.verify(closed).problems
+
+
+def test_a_commit_that_fails_before_it_took_effect(closed, task, monkeypatch) -> None:
+    writer = made(closed)
+    messages = [task(writer, 0, {b"a": b"1"})]
+
+    def fails(*_, **__):
+        raise siltstone.Unavailable("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest, "submit", fails)
+        with pytest.raises(siltstone.Unavailable):
+            sent(writer).commit(messages)
+    sent(writer).abort(messages)
+    assert content(closed) == {}
+    assert ingest.status(closed, writer.job).state == "aborted"
+    siltstone.admin.gc(closed, min_age=0)
+    assert tables_of_jobs(closed) == []
+    with pytest.raises(siltstone.Conflict):
+        sent(writer).commit(messages)
+
+
+@pytest.mark.parametrize("taken_in", [True, False])
+def test_a_commit_that_fails_after_it_took_effect(closed, task, monkeypatch, taken_in) -> None:
+    writer = made(closed, txnAppId="daily", txnVersion="1")
+    messages = [task(writer, 0, {b"a": b"1"})]
+    submit = ingest.submit
+
+    def fails_after(request, **named):
+        submit(request, **{**named, "wait": taken_in})
+        raise siltstone.Timeout("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest, "submit", fails_after)
+        with pytest.raises(siltstone.Timeout) as late:
+            sent(writer).commit(messages)
+    assert writer.job.id in late.value.__notes__[0]
+    sent(writer).abort(messages)
+    siltstone.admin.gc(closed, min_age=0)
+    with siltstone.open(closed) as db:
+        # What was only asked for is taken in by the next writer.
+        assert ingest.status(closed, writer.job).state == ("adopted" if taken_in else "pending")
+        db[b"b"] = b"2"
+        db.flush(memtable=True)
+    assert content(closed) == {b"a": b"1", b"b": b"2"}
+    # The program runs again.
+    again = made(closed, txnAppId="daily", txnVersion="1")
+    more = [task(again, 0, {b"a": b"another"})]
+    sent(again).commit(more)
+    assert content(closed) == {b"a": b"1", b"b": b"2"}
+
+
+def test_a_version_that_came_while_tasks_ran(closed, task) -> None:
+    writers = [made(closed, txnAppId="daily", txnVersion="1") for _ in range(2)]
+    messages = [task(one, 0, {b"a": b"%d" % at}) for at, one in enumerate(writers)]
+    for writer, message in zip(writers, messages, strict=True):
+        sent(writer).commit([message])
+    assert content(closed) == {b"a": b"0"}
+    # What was staged for nothing was given up, and goes.
+    siltstone.admin.gc(closed, min_age=0)
+    assert len(tables_of_jobs(closed)) == 1
+    with pytest.raises(siltstone.Conflict, match="versions only grow"):
+        made(closed, txnAppId="daily", txnVersion="0")
+
+
+def test_all_attempts_fail(closed, task) -> None:
+    writer = made(closed)
+    done = task(writer, 0, {b"a": b"1"})
+    sent(writer).abort([done, None])
+    late = task(writer, 1, {b"b": b"late"})
+    with pytest.raises(siltstone.Conflict, match="aborted"):
+        sent(writer).commit([done, late])
+    assert content(closed) == {}
+
+
+def test_no_rows(closed, task) -> None:
+    writer = made(closed)
+    sent(writer).commit([task(writer, 0, {}), task(writer, 1, {})])
+    assert content(closed) == {}
+
+
+def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
+    writer = made(closed, layout="presorted")
+    twice = sinks.batch_writer({"path": closed, "layout": "presorted"}, SCHEMA, False)
+    messages = [task(writer, 0, {b"a": b"1", b"c": b"1"}), task(writer, 1, {b"b": b"2"})]
+    with pytest.raises(siltstone.Invalid, match="partition 1 begins at b'b'"):
+        sent(writer).commit(messages)
+    empty = [task(twice, 0, {b"": b"1"})]
+    with pytest.raises(siltstone.Invalid):
+        sent(twice).commit(empty)
+    assert content(closed) == {}
+
+
+def test_a_streams_batches(closed, task) -> None:
+    def batch(number: int, rows: dict[bytes, bytes], query: str = "q") -> None:
+        planned = sinks.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)
+        messages = [task(planned, 0, rows, query), task(planned, 1, {}, query)]
+        # Another process makes it anew to commit.
+        committing = sinks.StreamWriter(planned.sink, None)
+        committing.commit(messages, number)
+        committing.abort(messages, number)
+
+    batch(0, {b"a": b"0"})
+    batch(1, {b"a": b"1"})
+    batch(1, {b"a": b"planned again"})
+    assert content(closed) == {b"a": b"1"}
+    with pytest.raises(siltstone.Conflict):
+        batch(0, {b"a": b"its checkpoint folder is an old copy"})
+    batch(0, {b"b": b"0"}, "another query")
+    assert content(closed) == {b"a": b"1", b"b": b"0"}
+    with pytest.raises(siltstone.Invalid, match="txnVersion is for frames"):
+        sinks.stream_writer({"path": closed, "txnVersion": "1"}, SCHEMA, False)
+    assert loading.recorded(closed, ("q", 1), None) is not None

@@ -1,0 +1,310 @@
+"""Spark writes into a live database: whole loads, once."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import ingest
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+ROWS = {b"key/%04d" % n: b"value %d" % n for n in range(2000)}
+
+
+@pytest.fixture
+def live(url: str):
+    """A database whose writer has other work; it has had a job, so it looks for others."""
+    with siltstone.open(url) as db:
+        db[b"before"] = b"there"
+        db[b"key/0007"] = b"old"
+        db.flush()
+        yield db, url
+
+
+def frame_of(session, rows, **columns):
+    """The rows, shuffled, as a DataFrame; further columns by name."""
+    keys = sorted(rows, key=lambda key: hash((key, 7)))
+    table = {"key": keys, "value": [rows[key] for key in keys], **columns}
+    return session.createDataFrame(pa.table(table)).repartition(3)
+
+
+@pytest.mark.parametrize("layout", ["range", "runs", "presorted"])
+def test_a_load_is_there_as_a_whole(spark, live, layout) -> None:
+    db, url = live
+    frame = frame_of(spark, ROWS)
+    if layout == "presorted":
+        frame = frame.repartitionByRange(4, "key")
+    done = kv.bulk_load(frame, url, key="key", layout=layout, db=db, target_sst_bytes=10_000)
+    assert dict(db.scan()) == {b"before": b"there", **ROWS}
+    assert (done.rows, done.repeated) == (2000, False)
+    assert done.ssts >= 2
+    assert done.bytes > 0
+    assert set(done.seconds) == {"stage", "commit"}
+    db[b"key/0007"] = b"after"
+    db.flush(memtable=True)
+    assert db[b"key/0007"] == b"after"
+    assert ingest.status(url, done.job).seq == done.seq
+    with siltstone.open_reader(url) as reader:
+        assert len(list(reader.keys())) == 2001
+
+
+def test_a_load_without_the_writer_at_hand(spark, url) -> None:
+    siltstone.open(url).close()
+    frame = frame_of(spark, ROWS).selectExpr("string(key) AS k", "string(value) AS v")
+    done = kv.bulk_load(frame, url, key="k", value="v", partitions=2)
+    assert done.seq is not None
+    with siltstone.open_reader(url) as reader:
+        assert dict(reader.scan()) == ROWS
+    empty = kv.bulk_load(frame.where("false"), url, key="k", value="v")
+    assert (empty.rows, empty.seq, empty.job) == (0, None, None)
+
+
+def test_a_version_of_an_application_is_loaded_once(spark, live) -> None:
+    db, url = live
+    frame = frame_of(spark, ROWS)
+    first = kv.bulk_load(frame, url, key="key", layout="runs", txn=("daily", 7), db=db)
+    db.flush(memtable=True)
+    other = frame.selectExpr("key", "binary('again') AS value")
+    again = kv.bulk_load(other, url, key="key", txn=("daily", 7), db=db)
+    assert again.repeated
+    assert again.seq == first.seq
+    assert db[b"key/0000"] == b"value 0"
+    with pytest.raises(siltstone.Conflict, match="versions only grow"):
+        kv.bulk_load(other, url, key="key", txn=("daily", 6), db=db)
+    later = kv.bulk_load(other, url, key="key", txn=("daily", 8), db=db)
+    assert later.rows == 2000
+    assert db[b"key/0000"] == b"again"
+
+
+def test_duplicates(spark, live) -> None:
+    db, url = live
+    keys = [b"a", b"b", b"a", b"c", b"a"]
+    table = pa.table({"key": keys, "value": [b"1", b"2", b"3", b"4", b"5"], "at": [3, 1, 9, 1, 4]})
+    frame = spark.createDataFrame(table).repartition(4)
+    with pytest.raises(siltstone.Invalid, match="key"):
+        kv.bulk_load(frame, url, key="key", db=db)
+    assert b"a" not in db
+    kv.bulk_load(frame, url, key="key", duplicates=("max", "at"), db=db)
+    assert (db[b"a"], db[b"b"], db[b"c"]) == (b"3", b"2", b"4")
+    kv.bulk_load(frame, url, key="key", duplicates="any", db=db)
+    kv.bulk_load(frame, url, key="key", layout="runs", db=db)
+    assert db[b"a"] in (b"1", b"3", b"5")
+
+
+def test_deletes_and_operations(spark, live) -> None:
+    db, url = live
+    kv.bulk_load(frame_of(spark, ROWS), url, key="key", db=db)
+    some = spark.range(100).selectExpr("binary(concat('key/', lpad(string(id), 4, '0'))) AS k")
+    assert kv.delete(some, url, key="k", db=db).rows == 100
+    assert dict(db.scan()) == {b"before": b"there", **dict(list(ROWS.items())[100:])}
+    said = pa.table(
+        {
+            "key": [b"key/0000", b"key/1000", b"key/1001"],
+            "value": pa.array([b"back", None, b"new"], pa.binary()),
+            "op": ["insert", "DELETE", "u"],
+        }
+    )
+    kv.bulk_load(spark.createDataFrame(said), url, key="key", op="op", db=db)
+    assert db.get_many(said["key"].to_pylist()) == [b"back", None, b"new"]
+    with pytest.raises(siltstone.Invalid, match="says 'drop' of a row"):
+        odd = spark.createDataFrame(said).selectExpr("key", "value", "'drop' AS op")
+        kv.bulk_load(odd, url, key="key", op="op", db=db)
+
+
+def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
+    db, url = live
+    frame = frame_of(spark, ROWS)
+    wide = spark.range(3).selectExpr("id", "binary('k') AS key", "binary(NULL) AS value")
+    refused = {
+        "there is no column 'value'": lambda: kv.bulk_load(frame.select("key"), url, key="key"),
+        "of type bigint": lambda: kv.bulk_load(wide, url, key="id"),
+        "layout is 'rang'": lambda: kv.bulk_load(frame, url, key="key", layout="rang"),
+        "mode is 'ignore'": lambda: kv.bulk_load(frame, url, key="key", mode="ignore"),
+        "duplicates is 'first'": lambda: kv.bulk_load(frame, url, key="key", duplicates="first"),
+        "none of which sees": lambda: kv.bulk_load(
+            frame, url, key="key", layout="runs", duplicates="error"
+        ),
+        "in one task alone": lambda: kv.bulk_load(frame, url, key="key", layout="presorted"),
+        "a null is no value": lambda: kv.bulk_load(wide, url, key="key"),
+        "a null is no key": lambda: kv.bulk_load(wide, url, key="value", value="key"),
+        "at least one task": lambda: kv.bulk_load(frame, url, key="key", partitions=0),
+        "Spark's workers are others": lambda: kv.bulk_load(frame, "memory://here", key="key"),
+    }
+    for text, call in refused.items():
+        with pytest.raises(siltstone.Invalid, match=re.escape(text)):
+            call()
+    with pytest.raises(siltstone.NotFound):
+        kv.bulk_load(frame, url + "-none", key="key")
+    assert dict(db.scan()) == {b"before": b"there", b"key/0007": b"old"}
+    assert siltstone.admin.manifest(url)["pending_ingests"] == 0
+
+
+def once_failing(batches, marks: str):
+    """Ends its process the first time, in the middle of a partition, and raises the second."""
+    from pyspark import TaskContext  # noqa: PLC0415
+
+    number = TaskContext.get().partitionId()
+    for batch in batches:
+        yield batch
+        for mark, end in (("killed", lambda: os._exit(9)), ("raised", lambda: 1 // 0)):
+            path = Path(marks, f"{mark}{number}")
+            if not path.exists():
+                path.touch()
+                end()
+
+
+def test_tasks_that_die_and_are_repeated_load_once(spark, live, tmp_path) -> None:
+    from functools import partial  # noqa: PLC0415
+
+    db, url = live
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    failing = partial(once_failing, marks=str(marks))
+    frame = frame_of(spark, ROWS).mapInArrow(failing, "key binary, value binary")
+    done = kv.bulk_load(frame, url, key="key", layout="runs", db=db)
+    assert len(list(marks.iterdir())) == 6
+    assert done.rows == 2000
+    assert dict(db.scan()) == {b"before": b"there", **ROWS}
+    assert not siltstone.admin.verify(url).problems
+
+
+def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
+    db, url = live
+    frame = frame_of(spark, ROWS).selectExpr(
+        "key", "if(key = binary('key/0500'), binary(raise_error('spoilt')), value) AS value"
+    )
+    with pytest.raises(Exception, match="spoilt"):
+        kv.bulk_load(frame, url, key="key", layout="runs", db=db)
+    assert len(dict(db.scan())) == 2
+    (job,) = (path.name for path in Path(url, "ingest").iterdir())
+    # It was given up: its folder says so, and goes once its deadline is over.
+    assert Path(url, "ingest", job, "manifest").exists()
+    assert ingest.status(url, job).state == "open"
+
+
+# --- format("siltstone") --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closed(url: str) -> str:
+    """A database without a writer: who commits takes the job in itself."""
+    with siltstone.open(url) as db:
+        db[b"before"] = b"there"
+    return url
+
+
+def content(url: str) -> dict[bytes, bytes]:
+    with siltstone.open_reader(url) as reader:
+        return dict(reader.scan())
+
+
+def test_a_frame_is_saved(spark, closed) -> None:
+    frame = frame_of(spark, ROWS)
+    frame.write.format("siltstone").mode("append").save(closed)
+    assert content(closed) == {b"before": b"there", **ROWS}
+    assert siltstone.admin.manifest(closed)["checkpoints"] == []
+    named = frame.selectExpr("string(key) AS k", "'same' AS v", "'put' AS what")
+    writer = named.repartitionByRange(3, "k").write.format("siltstone").mode("append")
+    writer = writer.option("keyColumn", "k").option("valueColumn", "v").option("opColumn", "what")
+    writer = writer.option("layout", "presorted").option("targetSstBytes", 5000)
+    writer.option("txnAppId", "daily").option("txnVersion", 3).save(closed)
+    assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"same")}
+    again = frame.write.format("siltstone").mode("append")
+    again.option("txnAppId", "daily").option("txnVersion", 3).save(closed)
+    assert set(content(closed).values()) == {b"there", b"same"}
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW kv USING siltstone OPTIONS (path '{closed}')")
+    spark.sql("INSERT INTO kv VALUES (binary('sql'), binary('too'))")
+    assert content(closed)[b"sql"] == b"too"
+
+
+def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
+    frame = frame_of(spark, {b"a": b"b"})
+    wide = frame.selectExpr("key", "value", "1 AS other")
+    named = {"keyColumn": "k"}
+    refused = {
+        "no option 'keycolum' where a frame is written": (frame, {"keyColum": "key"}),
+        "no option 'prefix' where a frame is written": (frame, {"prefix": "a"}),
+        "there is no column 'k' for key": (frame, named),
+        "nothing becomes of the columns other": (wide, {}),
+        "a data source cannot shuffle": (frame, {"layout": "range"}),
+        "none of which sees the others": (frame, {"duplicates": "error"}),
+        "go together": (frame, {"txnAppId": "daily"}),
+        "txnVersion is '-1'": (frame, {"txnAppId": "daily", "txnVersion": "-1"}),
+    }
+    for text, (one, options) in refused.items():
+        writer = one.write.format("siltstone").mode("append").options(**options)
+        with pytest.raises(Exception, match=re.escape(text)):
+            writer.save(closed)
+    with pytest.raises(Exception, match="into which database"):
+        frame.write.format("siltstone").mode("append").save()
+    with pytest.raises(Exception, match="NotFound"):
+        frame.write.format("siltstone").mode("append").save(closed + "-none")
+    with pytest.raises(Exception, match="no option 'keycolumn' where a frame is read"):
+        spark.read.format("siltstone").options(**named).load(closed).count()
+    assert content(closed) == {b"before": b"there"}
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def run_stream(spark, source: Path, checkpoint: Path, begin) -> None:
+    """All that is there, one file a batch."""
+    stream = spark.readStream.schema("key binary, value binary").option("maxFilesPerTrigger", 1)
+    writing = begin(stream.parquet(str(source)).writeStream)
+    writing = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    query = writing.start()
+    assert query.awaitTermination(120)
+
+
+def add_file(source: Path, number: int, rows: dict[bytes, bytes]) -> None:
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    source.mkdir(exist_ok=True)
+    table = pa.table({"key": list(rows), "value": list(rows.values())})
+    path = source / f"{number}.parquet"
+    pq.write_table(table, path)
+    # Spark takes them in the order of their times.
+    os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_a_streams_batches_are_there_once(spark, closed, tmp_path, way) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+
+    def begin(writing):
+        if way == "format":
+            return writing.format("siltstone").option("path", closed)
+        return writing.foreachBatch(kv.upsert(closed, key="key"))
+
+    for number in range(2):
+        add_file(source, number, {b"k%d" % number: b"batch", b"last": b"%d" % number})
+    run_stream(spark, source, checkpoint, begin)
+    assert content(closed) == {
+        b"before": b"there",
+        b"k0": b"batch",
+        b"k1": b"batch",
+        b"last": b"1",
+    }
+    (app,) = siltstone.admin.manifest(closed)["ingest_apps"]
+    assert app["version"] == 1
+    with siltstone.open(closed) as db:
+        db[b"last"] = b"put between"
+    # As after a death between the commit here and Spark's own: the batch is planned again.
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    add_file(source, 2, {b"k2": b"batch"})
+    run_stream(spark, source, checkpoint, begin)
+    found = content(closed)
+    assert found[b"last"] == b"put between"
+    assert found[b"k2"] == b"batch"
+    (after,) = siltstone.admin.manifest(closed)["ingest_apps"]
+    assert (after["app"], after["version"]) == (app["app"], 2)
+    assert siltstone.admin.manifest(closed)["checkpoints"] == []
