@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import datasource
@@ -49,8 +49,11 @@ OPTIONS = {
 SPARKS_OWN = ("checkpointLocation", "queryName")
 """What a stream's options hold for Spark itself."""
 
-_StreamBase: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
-"""Of Spark 4.1."""
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamBase
+else:
+    # Of Spark 4.1.
+    _StreamBase = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     return BatchWriter(sink_of(options, schema, overwrite))
 
 
-class StreamWriter(_StreamBase):  # type: ignore[misc]
+class StreamWriter(_StreamBase):
     """One ingest job a batch."""
 
     def __init__(self, sink: Sink, job: ingest.Job | None) -> None:
@@ -252,7 +255,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
     :raises Invalid, Unsupported, NotFound, Denied, Unavailable: as `batch_writer`.
     """
-    if _StreamBase is object:
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
         raise Unsupported(
             "format('siltstone') writes streams from Spark 4.1 on; before that "
             "foreachBatch(siltstone.spark.upsert(url, key=…)) does"
