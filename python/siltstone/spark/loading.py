@@ -114,9 +114,7 @@ def bulk_load(
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
     chosen = duplicates_of(duplicates, layout)
-    columns = {"key": key, "value": "value" if value is None else value}
-    if op is not None:
-        columns["op"] = op
+    columns = _roles(key, value, op)
     frame = _selected(df, columns, chosen)
     staging = partial(
         Staging,
@@ -125,9 +123,8 @@ def bulk_load(
         options=named_options(options),
         names=columns,
     )
-    laid_out = partial(_laid_out, frame, layout, chosen, partitions)
     what = _Load(url, layout, mode, replace, txn, wait, timeout, db, store_options)
-    return _loaded(laid_out, staging, what)
+    return _loaded(partial(_laid_out, frame, layout, chosen, partitions), staging, what)
 
 
 def delete(
@@ -218,9 +215,7 @@ def upsert(
     """
     layout = "runs" if duplicates in (None, "any") else "range"
     chosen = duplicates_of(duplicates, layout)
-    columns = {"key": key, "value": "value" if value is None else value}
-    if op is not None:
-        columns["op"] = op
+    columns = _roles(key, value, op)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         if txn_app is not None and recorded(url, (txn_app, batch_id), store_options) is not None:
@@ -441,6 +436,12 @@ def _selected(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates)
             raise Invalid(f"there is no column {duplicates[1]!r} to take the greatest of")
         chosen.append(sf.col(quoted(duplicates[1])).alias("order"))
     return df.select(*chosen)
+
+
+def _roles(key: str, value: str | None, op: str | None) -> dict[str, str]:
+    """The columns of a frame, by what they are."""
+    roles = {"key": key, "value": "value" if value is None else value}
+    return roles if op is None else {**roles, "op": op}
 
 
 def quoted(name: str) -> str:
