@@ -1,4 +1,5 @@
-"""What Spark's reads cost beside Parquet, in seconds of processor of the whole tree of processes.
+"""What Spark's reads and loads cost beside Parquet, in seconds of processor of the whole tree of
+processes.
 
 python benches/python/spark.py [--rows N] [--turns N] [--folder F]
 
@@ -8,7 +9,8 @@ own Parquet reader, by `siltstone.spark.scan` and by `format("siltstone")`; and 
 another order, handed to a function that does nothing, and to `siltstone.spark.lookup`. JVM and
 workers count, so who else is running hardly matters. The best turn counts. A look-up's figure is
 what is above the function that does nothing; `get_many` beside it is the same batches in one
-process.
+process. Then the rows, in that other order, are written: as sorted snappy Parquet, and by
+`siltstone.spark.bulk_load` in layouts "range" and "runs", each into a place of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ import siltstone
 import siltstone.spark as kv
 
 SLOTS = 2
+TASKS = 8
+"""Ranges that rows are written in: a task each."""
 BATCH = 10_000
 """Keys of a batch: Spark's default."""
 TICK = os.sysconf("SC_CLK_TCK")
@@ -86,6 +91,7 @@ def prepared(folder: Path, rows: int) -> None:
         db.compact()
     (folder / "parquet").mkdir()
     (folder / "keys").mkdir()
+    (folder / "shuffled").mkdir()
     asked = source.sample(keys, len(keys))
     share = -(-len(keys) // SLOTS)
     for slot in range(SLOTS):
@@ -93,6 +99,8 @@ def prepared(folder: Path, rows: int) -> None:
         table = pa.table({"key": keys[part], "value": values[part]})
         pq.write_table(table, folder / "parquet" / f"{slot}.parquet")
         pq.write_table(pa.table({"key": asked[part]}), folder / "keys" / f"{slot}.parquet")
+        table = pa.table({"key": asked[part], "value": values[part]})
+        pq.write_table(table, folder / "shuffled" / f"{slot}.parquet")
 
 
 def session() -> SparkSession:
@@ -124,6 +132,29 @@ def steps(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
     return {name: lambda frame=frame: to_nowhere(frame) for name, frame in frames.items()}
 
 
+def loads(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
+    """What is written, by name."""
+    shuffled = spark.read.parquet(str(folder / "shuffled"))
+
+    def parquet() -> None:
+        ordered = shuffled.repartitionByRange(TASKS, "key").sortWithinPartitions("key")
+        ordered.write.mode("overwrite").parquet(str(folder / "written"))
+
+    def load(layout: str) -> None:
+        url = folder / f"loaded-{layout}"
+        shutil.rmtree(url, ignore_errors=True)
+        siltstone.open(url).close()
+        partitions = TASKS if layout == "range" else None
+        done = kv.bulk_load(shuffled, url, key="key", layout=layout, partitions=partitions)
+        assert done.seq is not None
+
+    return {
+        "sorted Parquet": parquet,
+        "bulk_load range": partial(load, "range"),
+        "bulk_load runs": partial(load, "runs"),
+    }
+
+
 def alone(folder: Path) -> float:
     """Seconds of processor of the look-ups without Spark."""
     keys = pq.read_table(folder / "keys").column("key")
@@ -152,7 +183,7 @@ def main() -> None:
         spark = session()
         best: dict[str, float] = {}
         for _ in range(asked.turns):
-            for name, work in steps(spark, folder).items():
+            for name, work in {**steps(spark, folder), **loads(spark, folder)}.items():
                 best[name] = min(best.get(name, float("inf")), measured(work))
         kv.release()
         spark.stop()
@@ -170,6 +201,9 @@ def main() -> None:
         f"lookup: {above * micro:.2f} above a function that does nothing "
         f"({best['nothing'] * micro:.2f}); get_many alone: {get_many * micro:.2f}\n"
     )
+    for name in ("sorted Parquet", "bulk_load range", "bulk_load runs"):
+        ratio = best[name] / best["sorted Parquet"]
+        say(f"{name}: {best[name] * micro:.2f}, {ratio:.2f} x sorted Parquet\n")
 
 
 if __name__ == "__main__":
