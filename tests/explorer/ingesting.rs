@@ -30,6 +30,8 @@ const NOW: UnixMillis = UnixMillis(9);
 /// What the job staged, and what a compaction makes of it.
 const STAGED: SstId = SstId(14);
 const MERGED: SstId = SstId(15);
+/// What deletes the range that the job replaces.
+const DELETES: SstId = SstId(13);
 
 /// Rules that this model is for.
 pub(crate) const DROPPED: [Rule; 6] = [
@@ -52,6 +54,10 @@ pub(crate) struct Ingesting {
     late: u8,
     /// N8: an abort that created its object looks at the manifest before it says so.
     looks: bool,
+    /// The job replaces what is there.
+    replaces: bool,
+    /// P5: by a layer of its own, which is installed with the others.
+    together: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -130,6 +136,8 @@ pub(crate) struct Room {
     wal: BTreeMap<WalId, (WalSeen, Option<Ingest>)>,
     /// The object that closed the job: the attempt that brought parts, or an abort.
     closed: Option<Option<AttemptId>>,
+    /// Tables of the job, a layer each, the oldest first.
+    staged: &'static [SstId],
     tables: BTreeSet<SstId>,
     actors: Vec<Arc<Actor>>,
     network: Vec<Late>,
@@ -201,12 +209,13 @@ impl Room {
 
     /// Whether all that the job brings is there.
     fn is_staged(&self, attempt: AttemptId) -> bool {
-        self.closed == Some(Some(attempt)) && self.tables.contains(&STAGED)
+        self.closed == Some(Some(attempt)) && self.staged.iter().all(|id| self.tables.contains(id))
     }
 
     fn listed(&self) -> Vec<ListedObject> {
         let closed = self.closed.map(|_| ObjectName::IngestManifest(JOB));
-        let staged = self.tables.contains(&STAGED).then_some(ObjectName::IngestSst(JOB, STAGED));
+        let staged = self.staged.iter().filter(|id| self.tables.contains(*id));
+        let staged = staged.map(|id| ObjectName::IngestSst(JOB, *id));
         let names = closed.into_iter().chain(staged);
         names.map(|name| ListedObject { name, modified: UnixMillis(0), bytes: 1 }).collect()
     }
@@ -246,6 +255,16 @@ fn table(id: SstId, job: Option<JobId>) -> SstDescriptor {
         range_deletes: None,
         sum: None,
     }
+}
+
+/// The layers of a job, each at its number.
+fn numbered(staged: &[SstId], ingest: Ingest) -> Vec<Vec<SstDescriptor>> {
+    let below = |at: usize| (staged.len() - 1 - at) as u64;
+    let numbered = |(at, id): (usize, &SstId)| {
+        let seq_override = Some(ingest.seq.minus(below(at)));
+        vec![SstDescriptor { seq_override, ..table(*id, Some(JOB)) }]
+    };
+    staged.iter().enumerate().map(numbered).collect()
 }
 
 fn digest(attempt: AttemptId) -> Bytes {
@@ -391,7 +410,7 @@ impl Ingesting {
             let attempt = room.closed.flatten();
             match attempt.filter(|one| digest(*one) == wanted && room.is_staged(*one)) {
                 Some(attempt) => {
-                    running.last = running.last.next();
+                    running.last = running.last.plus(room.staged.len() as u64);
                     running.sends = Some(Ingest { seq: running.last, attempt });
                 }
                 None => {
@@ -406,14 +425,15 @@ impl Ingesting {
             return Actor::Writer(Writing::Run(Box::new(running)));
         }
         if let Some((id, ingest)) = running.queue.first().copied() {
-            let numbered =
-                SstDescriptor { seq_override: Some(ingest.seq), ..table(STAGED, Some(JOB)) };
-            let install = InstallIngest {
-                after: 0,
-                job: JOB,
-                digest: digest(ingest.attempt),
-                layers: vec![vec![numbered]],
-            };
+            let mut layers = numbered(room.staged, ingest);
+            if self.replaces && !self.together {
+                if !self.delete_alone(room, &running, &mut layers) {
+                    return Actor::Gone;
+                }
+                running.known = room.newest();
+            }
+            let install =
+                InstallIngest { after: 0, job: JOB, digest: digest(ingest.attempt), layers };
             let edit = Edit::FlushL0(FlushL0 {
                 ingests: vec![install],
                 flushed_seq: ingest.seq,
@@ -432,6 +452,23 @@ impl Ingesting {
         Actor::Writer(Writing::Run(Box::new(running)))
     }
 
+    /// The delete of what a job replaces, in a commit before that of its rows.
+    fn delete_alone(
+        &self,
+        room: &mut Room,
+        running: &Running,
+        layers: &mut Vec<Vec<SstDescriptor>>,
+    ) -> bool {
+        let first = layers.remove(0);
+        let (epoch, names) = (running.epoch, first.iter().map(|table| table.id).collect());
+        let reserved = room.commit(Edit::ReserveNames { epoch, names }, self.rules);
+        let flushed_seq = first.first().and_then(|table| table.seq_override).unwrap_or_default();
+        let nothing = FlushL0::nothing(epoch, &room.newest());
+        let delete = FlushL0 { layers: vec![first], flushed_seq, ..nothing };
+        matches!(reserved, CommitAction::Done(_))
+            && matches!(room.commit(Edit::FlushL0(delete), self.rules), CommitAction::Done(_))
+    }
+
     /// What was installed is merged into another table, in another run.
     fn compact(&self, room: &mut Room) -> Actor {
         let newest = room.newest();
@@ -442,7 +479,7 @@ impl Ingesting {
             epoch: newest.compactor_epoch,
             job: JobId(1),
             planned_on: newest.id,
-            remove: vec![STAGED.into()],
+            remove: room.staged.iter().map(|id| (*id).into()).collect(),
             add: vec![table(MERGED, None)],
             destination: 0,
             retire: Vec::new(),
@@ -509,7 +546,8 @@ impl Ingesting {
             manifests: BTreeMap::from([(first.id, first)]),
             wal: BTreeMap::new(),
             closed: None,
-            tables: BTreeSet::from([STAGED, MERGED]),
+            staged: if self.replaces { &[DELETES, STAGED] } else { &[STAGED] },
+            tables: BTreeSet::from([DELETES, STAGED, MERGED]),
             actors: Vec::new(),
             network: Vec::new(),
             late: self.late,
@@ -636,7 +674,13 @@ impl Model for Ingesting {
         if newest.tables().any(|table| !state.tables.contains(&table.id)) {
             return Some("N9, N10: a table that the manifest names was collected".to_owned());
         }
-        let has = |state: &Arc<Manifest>| state.tables().any(|table| table.id == STAGED);
+        let names = |state: &Manifest, id| state.tables().any(|table| table.id == id);
+        if names(&newest, DELETES) && !names(&newest, STAGED) {
+            return Some(
+                "P5: what was there is gone, and what replaces it is not there".to_owned(),
+            );
+        }
+        let has = |state: &Arc<Manifest>| names(state, STAGED);
         let chain: Vec<bool> = state.manifests.values().map(has).collect();
         if chain.windows(2).filter(|pair| matches!(pair, [false, true])).count() > 1 {
             return Some("N10, N12: a job is part of the database twice".to_owned());
@@ -672,7 +716,19 @@ mod tests {
     fn model(rules: Rules) -> Ingesting {
         let (drivers, writers, late, rounds) = (1, 1, 0, 1);
         let (aborts, compactor, looks) = (false, false, true);
-        Ingesting { rules, drivers, writers, aborts, compactor, rounds, late, looks }
+        let (replaces, together) = (false, true);
+        Ingesting {
+            rules,
+            drivers,
+            writers,
+            aborts,
+            compactor,
+            rounds,
+            late,
+            looks,
+            replaces,
+            together,
+        }
     }
 
     #[test]
@@ -683,6 +739,8 @@ mod tests {
             ("two writers", Ingesting { writers: 2, late: 1, ..base() }),
             ("aborted", Ingesting { aborts: true, late: 1, compactor: true, ..base() }),
             ("late", Ingesting { drivers: 2, late: 2, compactor: true, ..base() }),
+            ("replaces", Ingesting { replaces: true, drivers: 2, compactor: true, ..base() }),
+            ("replaced by two", Ingesting { replaces: true, writers: 2, late: 1, ..base() }),
         ];
         for (name, model) in all {
             let report = search(&model, 400_000);
@@ -711,6 +769,14 @@ mod tests {
             let found = found.unwrap_or_else(|| panic!("{rule:?} dropped and not found out"));
             println!("{rule:?}: trace of {}: {}", found.trace.len(), found.what);
         }
+    }
+
+    /// P5: the delete in V, the rows in V+1: V reads empty.
+    #[test]
+    fn a_delete_ahead_of_what_replaces_it_is_found_out() {
+        let model = Ingesting { replaces: true, together: false, rounds: 0, ..model(Rules::ALL) };
+        let found = search(&model, 2_000_000).violation.expect("found out");
+        assert!(found.what.starts_with("P5"), "{}", found.what);
     }
 
     /// N8: J is adopted, its object is collected; a sleeping abort lands there.

@@ -3,6 +3,7 @@
 //! request made again brings it in once.
 
 use super::*;
+use siltstone::tables::ReplacedRange;
 use siltstone_tests::faults::CrashPoint;
 use siltstone_tests::sim::Stopped;
 
@@ -22,30 +23,58 @@ async fn dying(env: Env, request: IngestRequest) -> Result<()> {
     db.close().await
 }
 
-/// The states that a prefix of the history may give.
-fn prefixes() -> Vec<Pairs> {
-    let mut model = BTreeMap::new();
-    let mut all = vec![pairs(&model)];
-    let mut then = |rows: Vec<(u32, &[u8])>| {
-        model.extend(rows.into_iter().map(|(n, value)| (n, value.to_vec())));
-        all.push(pairs(&model));
-    };
-    (0..4).for_each(|n| then(vec![(n, b"before")]));
-    then((3..12).map(|n| (n, b"bulk".as_slice())).collect());
-    (2..6).for_each(|n| then(vec![(n, b"after")]));
-    all
+/// What the job is: rows beside what is there, or in the place of all that is in a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bulk {
+    Adds,
+    Replaces,
 }
 
-fn last() -> Pairs {
-    prefixes().pop().expect("states")
+impl Bulk {
+    async fn request(self, env: &Env) -> Result<IngestRequest> {
+        let job = begin(env).await?;
+        let job = match self {
+            Bulk::Adds => job,
+            Bulk::Replaces => job.replacing(ReplacedRange::new(Some(&key(1)), Some(&key(12)))?),
+        };
+        let part = stage(env, &job, rows(3..12, b"bulk")).await?;
+        job.commit(env, &[part], LIMIT).await
+    }
+
+    /// What it makes of a state.
+    fn on(self, state: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+        if self == Bulk::Replaces {
+            (1..12).for_each(|n| drop(state.remove(&key(n))));
+        }
+        state.extend((3..12).map(|n| (key(n), b"bulk".to_vec())));
+    }
+}
+
+/// The states that a prefix of the history may give.
+fn prefixes(bulk: Bulk) -> Vec<Pairs> {
+    let mut model = BTreeMap::new();
+    let mut all = vec![Pairs::new()];
+    let mut then = |change: &dyn Fn(&mut BTreeMap<Vec<u8>, Vec<u8>>)| {
+        change(&mut model);
+        all.push(model.clone().into_iter().collect());
+    };
+    (0..4).for_each(|n| then(&|all| drop(all.insert(key(n), b"before".to_vec()))));
+    then(&|all| bulk.on(all));
+    (2..6).for_each(|n| then(&|all| drop(all.insert(key(n), b"after".to_vec()))));
+    all
 }
 
 /// Answers how many operations the dying process made. It may meet faults of the store too, and
 /// give up; whoever comes after it meets none.
-fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan>) -> u64 {
+fn run(
+    place: &Place,
+    bulk: Bulk,
+    crash: Option<(u64, CrashPoint)>,
+    faults: Option<FaultPlan>,
+) -> u64 {
     let request = place.run("driver", |env| async move {
         open(&env, options()).await?.close().await?;
-        job_of(&env, rows(3..12, b"bulk")).await
+        bulk.request(&env).await
     });
     let (process, env) = place.process("dying");
     if let Some((operation, point)) = crash {
@@ -63,19 +92,19 @@ fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan
     place.sim.kill(process);
     place.bucket.heal();
     place.run("collector", |env| async move { siltstone_tests::gc::round(&env).await });
-    let states = prefixes();
-    let told = format!("seed {}, crash {crash:?}", place.sim.seed());
+    let states = prefixes(bulk);
+    let told = format!("seed {}, {bulk:?}, crash {crash:?}", place.sim.seed());
     place.run("next", |env| async move {
         let db = open(&env, options()).await?;
         let found = all_of(db.scan(everything())?).await?;
         // A successor may have adopted what was asked for, on top of any prefix.
-        let bulk = |state: &Pairs| {
+        let on_top = |state: &Pairs| {
             let mut state: BTreeMap<_, _> = state.iter().cloned().collect();
-            state.extend((3..12).map(|n| (key(n), b"bulk".to_vec())));
+            bulk.on(&mut state);
             state.into_iter().collect::<Pairs>() == found
         };
-        assert!(states.contains(&found) || states.iter().any(bulk), "{told}: {found:?}");
-        assert!(!finished || found == last(), "{told}");
+        assert!(states.contains(&found) || states.iter().any(on_top), "{told}: {found:?}");
+        assert!(!finished || states.last() == Some(&found), "{told}");
         db.ingest(&request).await?.wait(None).await?;
         let found = all_of(db.scan(everything())?).await?;
         let brought = (6..12).all(|n| found.contains(&(key(n), b"bulk".to_vec())));
@@ -99,14 +128,16 @@ fn run(place: &Place, crash: Option<(u64, CrashPoint)>, faults: Option<FaultPlan
 
 #[test]
 fn a_writer_may_die_at_any_request() {
-    let operations = run(&Place::new(), None, None);
-    assert!(operations > 20, "{operations}");
-    for operation in 1..=operations {
-        for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
-            run(&Place::new(), Some((operation, point)), None);
+    for bulk in [Bulk::Adds, Bulk::Replaces] {
+        let operations = run(&Place::new(), bulk, None, None);
+        assert!(operations > 20, "{operations}");
+        for operation in 1..=operations {
+            for point in [CrashPoint::Before, CrashPoint::AnswerLost, CrashPoint::After] {
+                run(&Place::new(), bulk, Some((operation, point)), None);
+            }
         }
+        println!("{bulk:?}: {operations} operations");
     }
-    println!("{operations} operations");
 }
 
 /// The same beside everything that a store within its contract does: lost answers, refusals,
@@ -123,12 +154,13 @@ fn a_writer_may_die_beside_a_store_that_fails() {
             1 => CrashPoint::AnswerLost,
             _ => CrashPoint::After,
         };
-        run(&place, Some((1 + rng.below(120), point)), Some(plan));
+        let bulk = if seed % 2 == 0 { Bulk::Replaces } else { Bulk::Adds };
+        run(&place, bulk, Some((1 + rng.below(120), point)), Some(plan));
     }
 }
 
 async fn driving(env: Env) -> Result<()> {
-    let job = begin(&env).await?;
+    let job = begin(&env).await?.replacing(ReplacedRange::new(None, None)?);
     let part = stage(&env, &job, rows(0..9, b"bulk")).await?;
     let request = job.commit(&env, &[part], LIMIT).await?;
     request.submit(&env, false, LIMIT).await.map(drop)

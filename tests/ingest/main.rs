@@ -102,8 +102,13 @@ pub(crate) fn key(n: u32) -> Vec<u8> {
 }
 
 pub(crate) async fn put(db: &Database, n: u32, value: &[u8]) -> Result<()> {
+    accepted(|| db.put(&key(n), value, None)).await
+}
+
+/// Makes a write, again where it had to wait for room.
+pub(crate) async fn accepted(write: impl Fn() -> Result<Accept>) -> Result<()> {
     loop {
-        match db.put(&key(n), value, None)? {
+        match write()? {
             Accept::Accepted(_) => return Ok(()),
             Accept::Pressure(room) => room.await?,
         }

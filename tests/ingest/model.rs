@@ -3,6 +3,7 @@
 
 use super::*;
 use siltstone::Snapshot;
+use siltstone::tables::ReplacedRange;
 use siltstone_tests::sim::Rng;
 
 const KEYS: u64 = 40;
@@ -29,12 +30,20 @@ async fn ingest(
     model: &mut Map,
     value: &[u8],
 ) -> Result<()> {
-    let job = begin(env).await?;
+    let mut job = begin(env).await?;
+    let mut within = 0..KEYS as u32;
+    if rng.below(3) == 0 {
+        let (range, replaced) = replaced(rng)?;
+        model.retain(|n, _| !range.contains(n));
+        (within, job) = (range, job.replacing(replaced));
+    }
     let mut parts = Vec::new();
-    for part in 0..=rng.below(3) {
-        let first = rng.below(KEYS) as u32;
+    // Without a part it is the delete of its range alone.
+    let most = if job.replace.is_some() { rng.below(4) } else { 1 + rng.below(3) };
+    for part in 0..most {
+        let first = within.start + rng.below(u64::from(within.end - within.start)) as u32;
         let mut staged = Vec::new();
-        for n in first..(first + 1 + rng.below(12) as u32).min(KEYS as u32) {
+        for n in first..(first + 1 + rng.below(12) as u32).min(within.end) {
             let value = [value, &[part as u8]].concat();
             let row = (rng.below(5) > 0).then_some(value);
             match &row {
@@ -47,6 +56,19 @@ async fn ingest(
     }
     let request = job.commit(env, &parts, LIMIT).await?;
     db.ingest(&request).await.map(drop)
+}
+
+/// A range to replace, and the keys of the model in it: bounded, or open at its ends.
+fn replaced(rng: &mut Rng) -> Result<(std::ops::Range<u32>, ReplacedRange)> {
+    let (first, end) = (rng.below(KEYS) as u32, KEYS as u32);
+    let last = (first + 1 + rng.below(15) as u32).min(end);
+    let (range, start, stop) = match rng.below(5) {
+        0 => (0..end, None, None),
+        1 => (first..end, Some(key(first)), None),
+        2 => (0..last, None, Some(key(last))),
+        _ => (first..last, Some(key(first)), Some(key(last))),
+    };
+    Ok((range, ReplacedRange::new(start.as_deref(), stop.as_deref())?))
 }
 
 async fn history(env: Env, seed: u64) -> Result<()> {
@@ -64,12 +86,12 @@ async fn history(env: Env, seed: u64) -> Result<()> {
                 model.insert(n, value);
             }
             5 => {
-                let _ = db.delete(&key(n))?;
+                accepted(|| db.delete(&key(n))).await?;
                 model.remove(&n);
             }
             6 => {
                 let end = n + 1 + rng.below(8) as u32;
-                let _ = db.delete_range(&key(n), &key(end))?;
+                accepted(|| db.delete_range(&key(n), &key(end))).await?;
                 model.retain(|one, _| !(n..end).contains(one));
             }
             7..=9 => ingest(&env, &db, &mut rng, &mut model, &value).await?,

@@ -62,6 +62,7 @@ struct Place {
     names: u128,
     slotted: usize,
     finished: usize,
+    replaced: usize,
 }
 
 impl Place {
@@ -89,6 +90,7 @@ impl Place {
             names: 0,
             slotted: 0,
             finished: 0,
+            replaced: 0,
         }
     }
 
@@ -165,12 +167,23 @@ impl Place {
     fn job(&mut self, first: Seq, after: usize) -> InstallIngest {
         let job = JobId(u128::from(1_000_000u64) << 80 | self.names);
         let count = 1 + self.chance.below(4);
-        let tables: Vec<SstDescriptor> = (0..count)
-            .map(|_| {
-                let rows = self.chance.keys().into_iter().map(|key| (key, Seq::NONE)).collect();
-                self.table(rows, Some(job))
-            })
-            .collect();
+        let mut tables: Vec<SstDescriptor> = Vec::new();
+        let mut within = 0..=KEYS;
+        if self.chance.below(3) == 0 {
+            // It replaces a range (rule P5): the first table has a word on every key of that, and
+            // what comes after lies in it.
+            let first = self.chance.below(u64::from(KEYS)) as u8;
+            within = first..=(first + self.chance.below(12) as u8).min(KEYS);
+            let rows = within.clone().map(|key| (key, Seq::NONE)).collect();
+            tables.push(self.table(rows, Some(job)));
+            self.replaced += 1;
+        }
+        for _ in 0..count {
+            let keys = self.chance.keys().into_iter();
+            let inside = keys.map(|key| key.clamp(*within.start(), *within.end()));
+            let rows = inside.map(|key| (key, Seq::NONE)).collect();
+            tables.push(self.table(rows, Some(job)));
+        }
         let mut layers = layered(tables);
         for (at, tables) in layers.iter_mut().enumerate() {
             let seq = first.plus(at as u64);
@@ -264,16 +277,19 @@ impl Place {
 
 #[test]
 fn every_key_reads_as_its_newest_version() {
-    let (mut slotted, mut finished) = (0, 0);
+    let (mut slotted, mut finished, mut replaced) = (0, 0, 0);
     for seed in 1..=3_000 {
         let mut place = Place::new(seed, Rules::ALL);
         let wrong = place.run();
         assert_eq!(wrong, None, "seed {seed}: {:#?}", place.state.layers().collect::<Vec<_>>());
         slotted += place.slotted;
         finished += place.finished;
+        replaced += place.replaced;
     }
-    // It is about something: tables went into runs, and compactions ended beside them.
+    // It is about something: tables went into runs, compactions ended beside them, and ranges were
+    // replaced.
     assert!(slotted > 10_000 && finished > 400, "{slotted} slotted, {finished} finished");
+    assert!(replaced > 10_000, "{replaced} ranges");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
-use crate::tables::{PartOptions, PartWriter};
+use crate::tables::{PartOptions, PartWriter, ReplacedRange};
 use crate::writer::commit::Commit;
 use crate::writer::ingest::not_taken_in;
 use bytes::Bytes;
@@ -42,6 +42,8 @@ pub struct IngestJob {
     pub timeline: Option<TimelineId>,
     /// The application whose version it is, and the version: taken in once for good.
     pub app: Option<(String, u64)>,
+    /// Keys of which it leaves nothing that was there before (rule P5).
+    pub replace: Option<ReplacedRange>,
 }
 
 /// A part that is staged: its tables, in key order.
@@ -130,9 +132,15 @@ impl IngestJob {
                 ));
             }
             let timeline = newest.timelines.last().map(|one| one.id);
-            Ok(IngestJob { id, database: newest.database, timeline, app })
+            Ok(IngestJob { id, database: newest.database, timeline, app, replace: None })
         };
         env.deadline(limit, "begin ingest job", work).await
+    }
+
+    /// The same job, which replaces what lies in `range` by its rows: an overwrite.
+    #[must_use]
+    pub fn replacing(self, range: ReplacedRange) -> IngestJob {
+        IngestJob { replace: Some(range), ..self }
     }
 
     /// The moment until which it may be asked for.
@@ -164,38 +172,61 @@ impl IngestJob {
     /// closed it before, their parts count.
     ///
     /// # Errors
-    /// Invalid without rows, and for a part that is given twice or is another job's; Conflict where
-    /// the job was aborted; those of the store.
+    /// Invalid without rows, unless it replaces a range; for rows outside of that; for a part that
+    /// is given twice or is another job's; Conflict where the job was aborted; those of the store.
     pub async fn commit(
         &self,
         env: &Env,
         parts: &[StagedPart],
         limit: Duration,
     ) -> Result<IngestRequest> {
-        let tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
+        let mut tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
         let mut names = HashSet::new();
-        if tables.is_empty() {
+        if tables.is_empty() && self.replace.is_none() {
             return Err(Error::invalid("the job has no rows: nothing was staged"));
         }
         if tables.iter().any(|table| table.job != Some(self.id) || !names.insert(table.id)) {
             return Err(Error::invalid("a part is another job's, or is given twice"));
         }
+        self.check_inside(&tables)?;
         let work = async {
+            if let Some(range) = &self.replace {
+                // The first table is below every later one that shares a key with it, and what is
+                // staged lies in the range: nothing of the job is deleted.
+                tables.insert(0, range.stage(env, (self.id, self.database), limit).await?);
+            }
             let closed = self.close(env, tables, limit).await?;
             if closed.is_aborted() {
                 let text = "the job was aborted; make another one";
                 return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
             }
-            let sum = |of: fn(&SstDescriptor) -> u64| closed.tables().map(of).sum();
+            let brought = || closed.tables().filter(|table| !ReplacedRange::is_of_one(table));
+            let sum = |of: fn(&SstDescriptor) -> u64| brought().map(of).sum();
             Ok(IngestRequest {
                 job: self.clone(),
                 attempt: closed.attempt,
-                tables: closed.tables().count() as u64,
+                tables: brought().count() as u64,
                 rows: sum(|table| table.entries),
                 bytes: sum(|table| table.object_bytes),
             })
         };
         env.deadline(limit, "commit ingest job", work).await
+    }
+
+    /// A row outside of what is replaced would be kept beside rows that nobody replaced: a mistake
+    /// of whoever split the rows, more often than not.
+    fn check_inside(&self, tables: &[SstDescriptor]) -> Result<()> {
+        let Some(range) = &self.replace else { return Ok(()) };
+        let Some(outside) = tables.iter().find(|table| !range.holds(table)) else { return Ok(()) };
+        let text = "rows lie outside of the range that the job replaces; a job that replaces \
+                    nothing brings them";
+        let none = "the last key".to_owned();
+        let end = range.end().map_or(none, |end| end.escape_ascii().to_string());
+        Err(Error::invalid(text)
+            .with("first key", outside.first_key.escape_ascii())
+            .with("last key", outside.last_key.escape_ascii())
+            .with("replaced from", range.start().escape_ascii())
+            .with("up to", end))
     }
 
     /// Creates the object that closes the job, or reads the one that is there.
@@ -254,7 +285,7 @@ impl IngestJob {
 
 impl IngestRequest {
     fn edit(&self, env: &Env) -> RequestIngest {
-        let IngestJob { id, database, timeline, app } = self.job.clone();
+        let IngestJob { id, database, timeline, app, .. } = self.job.clone();
         let digest = Bytes::copy_from_slice(&self.attempt.to_bytes());
         RequestIngest { job: id, database, timeline, digest, app, requested_at: env.clock.now() }
     }

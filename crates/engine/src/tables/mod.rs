@@ -7,6 +7,7 @@ mod memtable;
 mod merge;
 pub(crate) mod of_log;
 pub(crate) mod of_memtable;
+mod replaced;
 mod sorter;
 mod staged;
 mod table;
@@ -15,6 +16,7 @@ mod writer;
 
 pub use memtable::MemoryTable;
 pub use merge::{MergeInput, Merged};
+pub use replaced::ReplacedRange;
 pub use siltstone_bloom::{Bloom, BloomBuilder, key_hash};
 pub use staged::{PartOptions, PartWriter};
 pub use table::{TableFile, TableInfo};
