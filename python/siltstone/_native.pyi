@@ -119,7 +119,8 @@ __all__ = [
 __version__: str
 
 _ReadAt: TypeAlias = str | int | dict[str, Any] | None
-_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None]
+_PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
+_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
 
@@ -1381,6 +1382,7 @@ def ingest_begin(
     store_options: dict[str, str | int | bool],
     lifetime: _Seconds,
     app: tuple[str, int] | None,
+    replace: tuple[_Bytes | None, _Bytes | None] | None,
 ) -> tuple[_PlainJob, int]: ...
 def ingest_commit(
     url: str, store_options: dict[str, str | int | bool], job: _PlainJob, parts: list[bytes]

@@ -56,7 +56,8 @@ __all__ = [
     "submit",
 ]
 
-_PlainJob = tuple[str, str, str | None, tuple[str, int] | None]
+_PlainRange = tuple[bytes | None, bytes | None]
+_PlainJob = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None]
 _WEEK = timedelta(days=7)
 _TABLE_BYTES = 64 << 20
 _LOOK_FOR = timedelta(minutes=10)
@@ -126,10 +127,14 @@ class Job:
 
     :param txn: the application and its version: taken in once for good, and only upwards.
     :param lifetime: until when it may be asked for: a timedelta, or seconds.
-    :param replace: not built yet: raises Unsupported.
+    :param replace: a range of keys, `(start, end)`, None for no bound: what is in it when the job
+        is taken in is gone, and the job's rows are there, in one step. `(None, None)` overwrites
+        the whole database, of which no row is read or rewritten for it; a job without rows is the
+        delete of its range. Rows outside of the range are refused by `commit`.
     :param behind: not built yet: raises Unsupported.
     :raises NotFound: there is no database.
-    :raises Invalid, Denied, Unavailable, Unsupported: as their texts say.
+    :raises Invalid: a range whose start is not below its end, or whose bounds are no keys.
+    :raises Denied, Unavailable, Unsupported: as their texts say.
     """
 
     __slots__ = ("_job", "_provider", "_store_options", "deadline", "url")
@@ -145,16 +150,14 @@ class Job:
         *,
         txn: tuple[str, int] | None = None,
         lifetime: timedelta | float = _WEEK,
-        replace: tuple[bytes, bytes] | None = None,
+        replace: tuple[bytes | None, bytes | None] | None = None,
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
     ) -> None:
-        if replace is not None:
-            raise _not_built("ingest.Job(replace=True)")
         if behind:
             raise _not_built("ingest.Job(behind=True)")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
-        begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn)
+        begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn, replace)
         self._job: _PlainJob = begun[0]
         self.deadline = moment(begun[1])
 
@@ -167,6 +170,11 @@ class Job:
     def txn(self) -> tuple[str, int] | None:
         """The application and its version."""
         return self._job[3]
+
+    @property
+    def replace(self) -> tuple[bytes | None, bytes | None] | None:
+        """What it replaces: the first key, and the first one behind it; None for the last key."""
+        return self._job[4]
 
     def for_txn(self, txn: tuple[str, int] | None) -> Job:
         """The same job, asked for as another version of an application: for whoever learns of that
@@ -213,7 +221,8 @@ class Job:
         """Closes the job: it brings these parts, and never others. Of equal keys in several parts
         that of the last one counts. Where somebody has closed it before, what they gave counts.
 
-        :raises Invalid: no rows; parts of another job.
+        :raises Invalid: no rows, unless it replaces a range; rows outside of that; parts of another
+            job.
         :raises Conflict: the job was aborted.
         """
         first: dict[int | str, Part] = {}

@@ -117,6 +117,81 @@ def test_abort(memory_url) -> None:
         assert ingest.status(memory_url, request).seq == commit.seq
 
 
+def overwrite(job: ingest.Job, rows: dict[bytes, bytes]) -> ingest.IngestRequest:
+    with job.writer("all") as writer:
+        for name, value in rows.items():
+            writer.add(name, value)
+    return job.commit([writer.finish()])
+
+
+def test_a_job_replaces_a_range(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        for n in range(10):
+            db[key(n)] = b"before"
+        db.flush(memtable=True)
+        db[key(4)] = b"in the memtable"
+        held = db.snapshot()
+        job = pickle.loads(pickle.dumps(ingest.Job(tmp_path, replace=(key(3), key(7)))))
+        assert job.replace == (key(3), key(7))
+        request = overwrite(job, {key(5): b"new", b"key0005x": b"new"})
+        assert (request.rows, request.tables) == (2, 1)
+        assert len(list(db.keys())) == 10
+        commit = db.ingest(request)
+        expected = {key(n): b"before" for n in (0, 1, 2, 7, 8, 9)}
+        expected |= {key(5): b"new", b"key0005x": b"new"}
+        assert dict(db.scan()) == expected
+        assert db.get(key(4)) is None
+        assert db.get_many([key(3), key(5)]) == [None, b"new"]
+        assert len(dict(held.scan())) == 10
+        commit.wait()
+        assert db.ingest(request).seq == commit.seq
+        db.flush(memtable=True)
+        assert dict(db.scan()) == expected
+    with siltstone.open_reader(tmp_path) as reader:
+        assert dict(reader.scan()) == expected
+    with siltstone.open(tmp_path) as db:
+        db.compact()
+        assert dict(db.scan()) == expected
+    assert not siltstone.admin.verify(tmp_path).problems
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "stay"),
+    [(None, None, []), (key(3), None, [0, 1, 2]), (None, bytearray(key(3)), [3, 4])],
+)
+def test_a_range_may_be_open_and_a_job_without_rows_deletes_it(
+    memory_url, start, end, stay
+) -> None:
+    with siltstone.open(memory_url) as db:
+        for n in range(5):
+            db[key(n)] = b"before"
+        last = b"\xff" * 65_535
+        db[last] = b"the last key"
+        job = ingest.Job(memory_url, replace=(start, end))
+        request = job.commit([])
+        assert (request.rows, request.tables) == (0, 0)
+        db.ingest(request).wait()
+        db.flush(memtable=True)
+        assert [name for name in db if name != last] == [key(n) for n in stay]
+        assert (db.get(last) is None) == (end is None)
+        db.compact()
+        assert [name for name in db if name != last] == [key(n) for n in stay]
+
+
+def test_rows_outside_of_what_is_replaced_are_refused(memory_url) -> None:
+    with siltstone.open(memory_url):
+        for start, end in ((b"b", b"a"), (b"a", b"a"), (b"", None)):
+            with pytest.raises(siltstone.Invalid):
+                ingest.Job(memory_url, replace=(start, end))
+        with pytest.raises(TypeError):
+            ingest.Job(memory_url, replace=("a", "b"))
+        job = ingest.Job(memory_url, replace=(b"b", b"d"))
+        with pytest.raises(siltstone.Invalid, match="outside of the range"):
+            overwrite(job, {b"c": b"", b"d": b""})
+        assert job.replace == (b"b", b"d")
+        assert ingest.Job(memory_url).replace is None
+
+
 def test_a_version_of_an_application_is_taken_in_once(memory_url) -> None:
     with siltstone.open(memory_url) as db:
         seven = db.ingest(staged(memory_url, txn=("stream", 7)))
@@ -168,8 +243,6 @@ def test_mistakes_are_told(memory_url) -> None:
     with siltstone.open(memory_url) as db:
         job = ingest.Job(memory_url)
         assert job.id in repr(job)
-        with pytest.raises(siltstone.Unsupported, match="replace"):
-            ingest.Job(memory_url, replace=(b"a", b"b"))
         with pytest.raises(siltstone.Unsupported, match="behind"):
             ingest.Job(memory_url, behind=True)
         with pytest.raises(siltstone.Invalid, match="no rows"):

@@ -21,27 +21,40 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::ingest::{self, IngestJob, IngestRequest, StagedPart};
-use siltstone::tables::{PartOptions, PartWriter, Pushed};
+use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
 use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMillis};
 
-/// A job as Python has it: identity, database, timeline, application and version.
-type PlainJob = (String, String, Option<String>, Option<(String, u64)>);
+/// A range to replace: its first key, and the first one behind it.
+type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
+/// A job as Python has it: identity, database, timeline, application and version, what it replaces.
+type PlainJob = (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>);
 /// A request: the job, what closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
 /// How a job stands: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
-fn job_of(py: Python<'_>, (id, database, timeline, app): PlainJob) -> PyResult<IngestJob> {
+fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
+    let (id, database, timeline, app, replace) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
+    let replace = replace.map(range_of).transpose().raise(py)?;
     match (JobId::parse(&id), DatabaseId::parse(&database), timeline) {
-        (Some(id), Some(database), Ok(timeline)) => Ok(IngestJob { id, database, timeline, app }),
+        (Some(id), Some(database), Ok(timeline)) => {
+            Ok(IngestJob { id, database, timeline, app, replace })
+        }
         _ => Err(error::invalid(py, "no ingest job reads like that")),
     }
 }
 
+fn range_of((start, end): PlainRange) -> siltstone::Result<ReplacedRange> {
+    ReplacedRange::new(start.as_deref(), end.as_deref())
+}
+
 fn plain_job(job: &IngestJob) -> PlainJob {
     let timeline = job.timeline.map(|timeline| timeline.to_string());
-    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone())
+    let plain =
+        |range: &ReplacedRange| (Some(range.start().to_vec()), range.end().map(<[u8]>::to_vec));
+    let replace = job.replace.as_ref().map(plain);
+    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone(), replace)
 }
 
 fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
@@ -81,10 +94,15 @@ pub(crate) fn ingest_begin(
     store_options: &Bound<'_, PyDict>,
     lifetime: &Bound<'_, PyAny>,
     app: Option<(String, u64)>,
+    replace: Option<(Option<BytesArg<'_>>, Option<BytesArg<'_>>)>,
 ) -> PyResult<(PlainJob, u64)> {
     let lifetime = duration(lifetime, "lifetime")?;
+    let bytes = |bound: Option<BytesArg<'_>>| bound.map(|bound| bound.as_ref().to_vec());
+    let replace = replace.map(|(start, end)| range_of((bytes(start), bytes(end))));
+    let replace = replace.transpose().raise(py)?;
     let (process, env, deadline) = place(py, url, store_options)?;
     let job = wait(py, process, IngestJob::begin(&env, lifetime, app, deadline))?;
+    let job = IngestJob { replace, ..job };
     Ok((plain_job(&job), job.deadline().0))
 }
 
