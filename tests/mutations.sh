@@ -67,6 +67,7 @@ heartbeats_by_progress     regress  peer_48
 own_options_decide         regress  peer_49
 leases_ignored             regress  bug_07_a_readers
 restore_keeps_log          ending   every_crash_of_a_restore
+checkpoint_unfenced        ending   a_fenced_handle_makes_no
 source_unheld              clones   a_clone_has_what
 bound_ignored              linear   across_a_take_over
 open_end_of_tables         model    the_engine_equals

@@ -117,6 +117,33 @@ fn several_restorers_and_a_live_writer() {
     }
 }
 
+/// What was acknowledged before the restore is not what a checkpoint would hold now: the handle is
+/// told so, and ends, instead of answering with a checkpoint of the restored state.
+#[test]
+fn a_fenced_handle_makes_no_checkpoint() {
+    let world = World::new(7);
+    lived(&world);
+    let (living, env) = world.process("living");
+    let db = world.sim.block_on(living, async move {
+        let db = open(&env, false).await?;
+        put(&db, "late").await?;
+        Ok::<_, Error>(db)
+    });
+    let db = db.expect("it ends").expect("a healthy store");
+    world.run("restorer", |env| async move { restore(&env).await });
+    let refused = world.sim.block_on(living, async move {
+        let refused = db.checkpoint(&named("late")).await;
+        assert_eq!(put(&db, "later").await.expect_err("ended").kind(), ErrorKind::Fenced);
+        refused
+    });
+    let refused = refused.expect("it ends").expect_err("it holds no late row");
+    assert_eq!(refused.kind(), ErrorKind::Fenced, "{refused}");
+    let made =
+        world.run("lister", |env| async move { admin::list_checkpoints(&env, DEADLINE).await });
+    assert!(made.iter().all(|one| one.name.as_deref() != Some("late")), "{made:?}");
+    assert_eq!(rows(&world), expected("old"));
+}
+
 /// S3: a reader that follows ends, unless it was asked to go on; with a lease and without.
 #[test]
 fn a_reader_that_follows_is_told() {

@@ -84,6 +84,7 @@ fn ends(now: UnixMillis, lifetime: Option<Duration>) -> Result<Option<UnixMillis
 pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> Result<Checkpoint> {
     let mut new = how.planned(&writer.env)?;
     let id = new.id;
+    new.through = (!cfg!(mutation = "checkpoint_unfenced")).then_some(writer.epoch);
     let work = async {
         match &how.source {
             Some(source) => new.source = Some(sought(writer, source).await?),
@@ -97,7 +98,12 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
     };
     let limit = writer.options.deadline;
     let made = writer.context.deadline(limit, "checkpoint", work).await;
-    made.map_err(|error| perhaps_made(error, id))
+    made.map_err(|error| {
+        if error.kind() == ErrorKind::Fenced {
+            writer.end(&error);
+        }
+        perhaps_made(error, id)
+    })
 }
 
 /// Waits until everything in the scope is durable.

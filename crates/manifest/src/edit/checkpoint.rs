@@ -8,7 +8,7 @@ use super::{Conflict, Refusal};
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, CheckpointOwner, Manifest};
-use siltstone_base::{AttemptId, CheckpointId, SstId, UnixMillis, WalId};
+use siltstone_base::{AttemptId, CheckpointId, Epoch, SstId, UnixMillis, WalId};
 use std::collections::HashSet;
 
 /// Checkpoints of a database that no process keeps for itself. A manifest is written again by each
@@ -38,6 +38,9 @@ pub struct NewCheckpoint {
     pub source: Option<CheckpointId>,
     /// Who keeps it.
     pub owner: CheckpointOwner,
+    /// The writer through which it is made, whoever keeps it: refused once there is a newer one. A
+    /// restore may have undone meanwhile what the maker says that it holds.
+    pub through: Option<Epoch>,
     /// A name to find it by; unique.
     pub name: Option<String>,
     /// Facts its maker attaches.
@@ -49,6 +52,9 @@ impl NewCheckpoint {
     /// names the version it is committed with, which cannot have been freed (rule C2).
     pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
         if let CheckpointOwner::Writer(epoch) = self.owner {
+            super::writer::check_epoch(next, epoch)?;
+        }
+        if let Some(epoch) = self.through {
             super::writer::check_epoch(next, epoch)?;
         }
         check_expiry(self.owner, self.expires_at)?;

@@ -14,6 +14,21 @@ fn kept() -> Manifest {
     base
 }
 
+/// What a writer accepted is in the checkpoint that is made through it; a newer one may stand on a
+/// state that a restore took back.
+#[test]
+fn a_checkpoint_through_a_writer_is_refused_once_there_is_a_newer_one() {
+    let base = manifest();
+    let through = |epoch| {
+        let through = Some(Epoch(epoch));
+        let new = NewCheckpoint { id: CheckpointId(9), through, ..NewCheckpoint::default() };
+        Edit::AddCheckpoint(new).apply(&base)
+    };
+    assert!(through(base.writer_epoch.get()).is_ok());
+    let by = base.writer_epoch;
+    assert_eq!(through(by.get() - 1), Err(Refusal::Fenced { by }));
+}
+
 /// C1: a writer's checkpoint goes by its own commits, its close, and the next claim.
 #[test]
 fn a_writers_checkpoint_is_the_writers() {
