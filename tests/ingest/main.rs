@@ -12,6 +12,7 @@
 )]
 
 mod crashes;
+mod loading;
 mod model;
 mod reading;
 mod standing;

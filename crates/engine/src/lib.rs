@@ -46,6 +46,7 @@ pub use api::checkpoints::{CheckpointOptions, CheckpointScope};
 pub use api::db::Database;
 pub use api::destroy::destroy;
 pub use api::ingest;
+pub use api::load::{BulkLoad, LoadReport};
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;

@@ -8,7 +8,7 @@ use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
-use crate::tables::{PartOptions, PartWriter, ReplacedRange};
+use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
 use crate::writer::commit::Commit;
 use crate::writer::ingest::not_taken_in;
 use bytes::Bytes;
@@ -153,6 +153,21 @@ impl IngestJob {
     #[must_use]
     pub fn writer(&self, env: &Env, how: PartOptions) -> PartWriter {
         PartWriter::new(env.clone(), (self.id, self.database), how)
+    }
+
+    /// Stages a part of any amount of rows, on all cores.
+    #[must_use]
+    pub fn loader(&self, env: &Env, how: PartOptions, load: LoadOptions) -> Loader {
+        Loader::new(env.clone(), (self.id, self.database), (how, load))
+    }
+
+    /// What a [`Loader`] of it has staged, and how long that took.
+    ///
+    /// # Errors
+    /// Invalid for equal keys that are refused; those of the store.
+    pub async fn finish_load(loader: Loader) -> Result<(StagedPart, LoadPhases)> {
+        let (tables, phases) = loader.finish().await?;
+        Ok((StagedPart(tables), phases))
     }
 
     /// What a [`PartWriter`] of it has staged.

@@ -8,6 +8,7 @@ pub(crate) mod destroy;
 pub(crate) mod export;
 pub(crate) mod history;
 pub mod ingest;
+pub(crate) mod load;
 pub(crate) mod reader;
 pub(crate) mod restore;
 pub(crate) mod stats;

@@ -3,6 +3,7 @@
 //! very code that a database runs on; what is here gives that code something to stand on where
 //! there is no database.
 
+mod load;
 mod memtable;
 mod merge;
 pub(crate) mod of_log;
@@ -14,6 +15,7 @@ mod table;
 mod view;
 mod writer;
 
+pub use load::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, RowBatch};
 pub use memtable::MemoryTable;
 pub use merge::{MergeInput, Merged};
 pub use replaced::ReplacedRange;

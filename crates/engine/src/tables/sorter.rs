@@ -35,6 +35,11 @@ const LEAST_AHEAD_BYTES: u64 = 128 << 10;
 /// What one run reads ahead at most.
 const MOST_AHEAD_BYTES: u64 = 4 << 20;
 
+/// How a run is laid out: it is read once, from end to end, so that a filter would be of no use.
+pub(super) fn run_options() -> TableOptions {
+    TableOptions { block_bytes: RUN_BLOCK_BYTES, filter_bits_per_key: 0, ..TableOptions::default() }
+}
+
 /// A row of a chunk: where its bytes lie, and the first eight bytes of its key, by which most
 /// comparisons are decided without a look at the others.
 struct Row {
@@ -174,12 +179,7 @@ impl Sorter {
         let object = LoneObject::scratch_file(&path, &self.effects)?;
         let envelope =
             Envelope::new(ObjectKind::Table, DatabaseId::NONE, ObjectId(id), AttemptId(random()));
-        let options = TableOptions {
-            block_bytes: RUN_BLOCK_BYTES,
-            filter_bits_per_key: 0,
-            ..TableOptions::default()
-        };
-        let mut builder = TableBuilder::new(options, envelope);
+        let mut builder = TableBuilder::new(run_options(), envelope);
         let mut upload = object.upload().await?;
         for row in &chunk.rows {
             builder.add(&chunk.entry(row))?;

@@ -163,16 +163,16 @@ impl fmt::Debug for PartWriter {
 }
 
 /// A table that is being built.
-struct OpenPart {
-    builder: TableBuilder,
-    upload: Box<dyn Upload>,
+pub(super) struct OpenPart {
+    pub(super) builder: TableBuilder,
+    pub(super) upload: Box<dyn Upload>,
     /// Bytes of its rows.
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl OpenPart {
     /// A fresh name for each: whatever lands late of another try meets none of these (rule N7).
-    async fn begin(
+    pub(super) async fn begin(
         env: &Env,
         (job, database): (JobId, DatabaseId),
         how: &PartOptions,
@@ -187,7 +187,7 @@ impl OpenPart {
     }
 
     /// A row, at sequence number 0: the whole table counts at that which its ingest says (rule P4).
-    fn add(&mut self, entry: &Entry<'_>) -> Result<Option<bytes::Bytes>> {
+    pub(super) fn add(&mut self, entry: &Entry<'_>) -> Result<Option<bytes::Bytes>> {
         self.builder.add(&Entry { seq: Seq::NONE, ..*entry })?;
         self.bytes += (entry.key.len() + entry.value.len()) as u64;
         Ok(self.builder.take_chunk(SLICE_BYTES))

@@ -1,0 +1,274 @@
+//! Rows in any order that are in memory: cut by ranges of keys, so that each range is sorted, and
+//! made into a table, by itself.
+
+use super::making::{Filled, Target};
+use super::{Maker, RowBatch, equal_keys};
+use crate::tables::writer::Duplicates;
+use futures::future::try_join_all;
+use siltstone_base::entry::check_key;
+use siltstone_base::prefix::{head, shared_prefix};
+use siltstone_base::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of rows of which one key is kept: what later decides where ranges of about a table end.
+const SAMPLE_BYTES: usize = 256 << 10;
+/// Keys that decide about the size of a part, at least: it is within an eighth of what it should
+/// be then, as a rule.
+const SAMPLES_A_PART: usize = 64;
+
+/// Batches, each with the number of its first row.
+type Batches = Arc<Vec<(Arc<dyn RowBatch>, u64)>>;
+
+/// Where a row stands, and eight bytes of its key behind what all keys share, by which most
+/// comparisons are decided without a look at the others.
+#[derive(Clone, Copy)]
+struct Place {
+    head: u64,
+    batch: u32,
+    row: u32,
+}
+
+/// Rows in memory.
+#[derive(Default)]
+pub(super) struct Heap {
+    batches: Vec<(Arc<dyn RowBatch>, u64)>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl Heap {
+    pub(super) fn push(&mut self, batch: Arc<dyn RowBatch>, first: u64) -> Result<()> {
+        let many = u32::try_from(self.batches.len()).and(u32::try_from(batch.rows()));
+        many.map_err(|_| Error::invalid("a batch has too many rows; bring smaller ones"))?;
+        self.rows += batch.rows();
+        // Its place stands in two lists while they are cut.
+        self.bytes += batch.bytes() + 2 * batch.rows() * size_of::<Place>();
+        if batch.rows() > 0 {
+            self.batches.push((batch, first));
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Bytes of memory in use, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// A heap that is cut.
+pub(super) struct CutHeap {
+    /// In key order; none is empty.
+    pub(super) parts: Vec<HeapPart>,
+    /// Some of the keys, in order.
+    pub(super) samples: Vec<Vec<u8>>,
+    /// A key, and how many of its first bytes all keys share.
+    pub(super) common: (Vec<u8>, usize),
+}
+
+/// Cuts a heap that is not empty into about so many parts.
+pub(super) async fn cut(maker: &Maker, heap: Heap, parts: usize) -> Result<CutHeap> {
+    let row_bytes = heap.bytes / heap.rows.max(1) + 1;
+    let stride = (heap.rows / (parts * SAMPLES_A_PART)).clamp(1, SAMPLE_BYTES / row_bytes + 1);
+    let batches: Batches = Arc::new(heap.batches);
+    let stripes = stripes(&batches, heap.rows / maker.env.spawn.cores() + 1);
+    let looks = stripes.iter().cloned().map(|stripe| {
+        let batches = Arc::clone(&batches);
+        maker.env.blocking("look through", move || look(&batches, stripe, stride))
+    });
+    let looks = try_join_all(looks).await?.into_iter().collect::<Result<Vec<_>>>()?;
+    let common = looks.iter().map(|look| look.common.clone()).reduce(both).unwrap_or_default();
+    let mut samples: Vec<Vec<u8>> = looks.into_iter().flat_map(|look| look.samples).collect();
+    samples.sort_unstable();
+    let ends: Arc<Vec<(u64, Vec<u8>)>> = Arc::new(
+        (1..parts)
+            .filter_map(|part| samples.get(part * samples.len() / parts))
+            .map(|key| (head(key.get(common.1..).unwrap_or_default()), key.clone()))
+            .collect(),
+    );
+    let dealt = stripes.into_iter().map(|stripe| {
+        let (batches, ends) = (Arc::clone(&batches), Arc::clone(&ends));
+        maker.env.blocking("cut", move || deal(&batches, stripe, &ends, common.1))
+    });
+    let mut places: Vec<Vec<Vec<Place>>> = (0..=ends.len()).map(|_| Vec::new()).collect();
+    for stripe in try_join_all(dealt).await? {
+        for (part, of_stripe) in places.iter_mut().zip(stripe) {
+            if !of_stripe.is_empty() {
+                part.push(of_stripe);
+            }
+        }
+    }
+    let parts = places.into_iter().filter(|places| !places.is_empty());
+    let part = |places| HeapPart { batches: Arc::clone(&batches), places, common: common.1 };
+    Ok(CutHeap { parts: parts.map(part).collect(), samples, common })
+}
+
+/// Of two keys that stand for others, and what is common to those: the same of both.
+pub(super) fn both(a: (Vec<u8>, usize), b: (Vec<u8>, usize)) -> (Vec<u8>, usize) {
+    let shared = shared_prefix(&a.0, &b.0).min(a.1).min(b.1);
+    (a.0, shared)
+}
+
+/// Ranges of batches with about so many rows each.
+fn stripes(batches: &Batches, rows: usize) -> Vec<Range<usize>> {
+    let (mut stripes, mut start, mut held) = (Vec::new(), 0, 0);
+    for (at, (batch, _)) in batches.iter().enumerate() {
+        held += batch.rows();
+        if held >= rows {
+            stripes.push(start..at + 1);
+            (start, held) = (at + 1, 0);
+        }
+    }
+    if start < batches.len() {
+        stripes.push(start..batches.len());
+    }
+    stripes
+}
+
+/// What a first look through a stripe finds.
+struct Look {
+    common: (Vec<u8>, usize),
+    samples: Vec<Vec<u8>>,
+}
+
+/// # Errors
+/// Invalid for a key that breaks a bound, naming its row.
+fn look(batches: &Batches, stripe: Range<usize>, stride: usize) -> Result<Look> {
+    let (mut first, mut shared): (&[u8], usize) = (&[], 0);
+    let (mut samples, mut left) = (Vec::new(), 0);
+    for (batch, number) in batches.get(stripe).unwrap_or_default() {
+        for row in 0..batch.rows() {
+            let key = batch.key(row);
+            check_key(key).map_err(|error| error.with("row", number + row as u64))?;
+            if first.is_empty() {
+                (first, shared) = (key, key.len());
+            } else if key.get(..shared) != first.get(..shared) {
+                shared = shared_prefix(first, key).min(shared);
+            }
+            if left == 0 {
+                samples.push(key.to_vec());
+                left = stride;
+            }
+            left -= 1;
+        }
+    }
+    Ok(Look { common: (first.to_vec(), shared), samples })
+}
+
+/// The rows of a stripe, by the part that they belong to: the one before whose end they come.
+fn deal(
+    batches: &Batches,
+    stripe: Range<usize>,
+    ends: &[(u64, Vec<u8>)],
+    common: usize,
+) -> Vec<Vec<Place>> {
+    let of_stripe = batches.get(stripe.clone()).unwrap_or_default();
+    let rows: usize = of_stripe.iter().map(|(batch, _)| batch.rows()).sum();
+    // An eighth more than an even share: the list need not grow, as a rule.
+    let share = rows / (ends.len() + 1) * 9 / 8;
+    let mut parts: Vec<Vec<Place>> = (0..=ends.len()).map(|_| Vec::with_capacity(share)).collect();
+    for (batch, number) in of_stripe.iter().zip(stripe).map(|((batch, _), at)| (batch, at as u32)) {
+        for row in 0..batch.rows() {
+            let key = batch.key(row);
+            let head = head(key.get(common..).unwrap_or_default());
+            let part = ends.partition_point(|(end_head, end)| {
+                *end_head < head || (*end_head == head && end.as_slice() <= key)
+            });
+            if let Some(part) = parts.get_mut(part) {
+                part.push(Place { head, batch: number, row: row as u32 });
+            }
+        }
+    }
+    parts
+}
+
+/// A range of keys of a heap.
+pub(super) struct HeapPart {
+    batches: Batches,
+    places: Vec<Vec<Place>>,
+    common: usize,
+}
+
+impl HeapPart {
+    /// Its rows in order: key ascending, of equal keys the row that came last first.
+    pub(super) fn sorted(self, duplicates: Duplicates) -> SortedPart {
+        let HeapPart { batches, places, common } = self;
+        let mut places = match <[Vec<Place>; 1]>::try_from(places) {
+            Ok([places]) => places,
+            Err(several) => several.concat(),
+        };
+        let key = |place: &Place| {
+            let batch = batches.get(place.batch as usize);
+            batch.map_or(&[][..], |(batch, _)| batch.key(place.row as usize))
+        };
+        let tail = |place: &Place| key(place).get(common..).unwrap_or_default();
+        places.sort_unstable_by(|a, b| {
+            a.head
+                .cmp(&b.head)
+                .then_with(|| tail(a).cmp(tail(b)))
+                .then_with(|| (b.batch, b.row).cmp(&(a.batch, a.row)))
+        });
+        SortedPart { batches, places, next: 0, duplicates }
+    }
+}
+
+/// A range of keys of a heap, in order.
+pub(super) struct SortedPart {
+    batches: Batches,
+    places: Vec<Place>,
+    next: usize,
+    duplicates: Duplicates,
+}
+
+/// A row, and its number, counted from 0.
+pub(super) type NumberedRow<'a> = (&'a [u8], &'a [u8], u64);
+
+impl SortedPart {
+    fn at(&self, at: usize) -> Option<(NumberedRow<'_>, u64)> {
+        let place = self.places.get(at)?;
+        let (batch, first) = self.batches.get(place.batch as usize)?;
+        let (key, value) = batch.row(place.row as usize);
+        Some(((key, value, first + u64::from(place.row)), place.head))
+    }
+
+    /// To the next row that counts, and what it is.
+    ///
+    /// # Errors
+    /// Invalid for equal keys that are refused.
+    pub(super) fn next(&mut self) -> Result<Option<NumberedRow<'_>>> {
+        let at = self.next;
+        let Some(((key, _, number), head)) = self.at(at) else { return Ok(None) };
+        let mut passed = 1;
+        while let Some(place) = self.places.get(at + passed)
+            && place.head == head
+            && let Some(((next, _, other), _)) = self.at(at + passed)
+            && next == key
+        {
+            if self.duplicates == Duplicates::Refuse {
+                return Err(equal_keys(key, other, number));
+            }
+            passed += 1;
+        }
+        self.next += passed;
+        Ok(self.at(at).map(|(row, _)| row))
+    }
+
+    /// Adds rows until there is a reason to come out.
+    pub(super) fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<Filled> {
+        // A part is about a table; one that is somewhat larger stays one.
+        while self.next < self.places.len() {
+            if target.row_bytes() >= table_bytes.saturating_mul(2) {
+                return Ok(Filled::Full);
+            }
+            let Some((key, value, _)) = self.next()? else { return Ok(Filled::End) };
+            if target.add(key, value)? {
+                return Ok(Filled::Chunk);
+            }
+        }
+        Ok(Filled::End)
+    }
+}

@@ -1,0 +1,154 @@
+//! Rows in order become tables: computed where it holds up nobody, sent as they come.
+
+use super::Maker;
+use super::heap::SortedPart;
+use super::piece::Ordered;
+use super::runs::RunRange;
+use crate::io::env::Env;
+use crate::tables::staged::OpenPart;
+use bytes::Bytes;
+use siltstone_base::{Entry, Error, Kind, Result, Seq, SstDescriptor};
+
+/// Rows in order, from wherever.
+pub(super) enum Making {
+    /// Rows that came in order.
+    Piece(Ordered),
+    /// A part of a heap, sorted.
+    Heap(SortedPart),
+    /// A range of runs, merged.
+    Runs(Box<RunRange>),
+}
+
+/// Why filling came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    /// There are bytes to be sent.
+    Chunk,
+    /// The table is full, and a row is left.
+    Full,
+    /// Blocks of a run are not there.
+    Lacks,
+    /// No row is left.
+    End,
+}
+
+/// A table that takes rows.
+pub(super) struct Target {
+    part: OpenPart,
+    /// Bytes that are to be sent.
+    chunk: Option<Bytes>,
+    /// Bytes of rows since the last look.
+    bytes: u64,
+}
+
+impl Target {
+    /// Adds a row; `true` where there are bytes to be sent.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.chunk = self.part.add(&Entry {
+            key,
+            seq: Seq::NONE,
+            kind: Kind::Put,
+            expires_at: None,
+            value,
+        })?;
+        self.bytes += (key.len() + value.len()) as u64;
+        Ok(self.chunk.is_some())
+    }
+
+    /// The last key that it took.
+    pub(super) fn last_key(&self) -> Option<&[u8]> {
+        (self.part.builder.entries() > 0).then(|| self.part.builder.last_key())
+    }
+
+    /// Bytes of its rows.
+    pub(super) fn row_bytes(&self) -> u64 {
+        self.part.bytes
+    }
+}
+
+impl Making {
+    fn fill(&mut self, target: &mut Target, table_bytes: u64) -> Result<Filled> {
+        match self {
+            Making::Piece(rows) => rows.fill(target),
+            Making::Heap(rows) => rows.fill(target, table_bytes),
+            Making::Runs(rows) => rows.fill(target, table_bytes),
+        }
+    }
+
+    /// Fills, and hands over what a store takes at once; until it has to wait, or there is an end.
+    fn slice(&mut self, target: &mut Target, maker: &Maker) -> Result<Filled> {
+        loop {
+            maker.check()?;
+            let filled = self.fill(target, maker.how.table_bytes);
+            maker.progress.add(std::mem::take(&mut target.bytes));
+            let filled = filled?;
+            if filled != Filled::Chunk {
+                return Ok(filled);
+            }
+            let Some(chunk) = &target.chunk else { return Ok(filled) };
+            match target.part.upload.write_now(chunk) {
+                Some(written) => written?,
+                None => return Ok(Filled::Chunk),
+            }
+        }
+    }
+}
+
+/// Makes tables of all the rows.
+pub(super) async fn make_tables(maker: Maker, mut rows: Making) -> Result<Vec<SstDescriptor>> {
+    if let Making::Piece(rows) = &rows {
+        rows.check_first()?;
+    }
+    let mut tables = Vec::new();
+    loop {
+        let part = OpenPart::begin(&maker.env, maker.of, &maker.how).await?;
+        let target = Target { part, chunk: None, bytes: 0 };
+        let (rest, target, filled) = make_table(&maker, rows, target).await?;
+        rows = rest;
+        if target.part.builder.entries() == 0 {
+            target.part.upload.abort().await?;
+        } else {
+            tables.push(finish(&maker.env, target, &maker).await?);
+        }
+        if filled == Filled::End {
+            return Ok(tables);
+        }
+    }
+}
+
+async fn make_table(
+    maker: &Maker,
+    mut rows: Making,
+    mut target: Target,
+) -> Result<(Making, Target, Filled)> {
+    loop {
+        let of = maker.clone();
+        let work = move || {
+            let filled = rows.slice(&mut target, &of);
+            (rows, target, filled)
+        };
+        let filled;
+        (rows, target, filled) = maker.env.blocking("load", work).await?;
+        match filled? {
+            Filled::Chunk => {
+                if let Some(chunk) = target.chunk.take() {
+                    target.part.upload.write(chunk).await?;
+                }
+            }
+            Filled::Lacks => match &mut rows {
+                Making::Runs(rows) => rows.fetch().await?,
+                _ => return Err(Error::internal("rows in memory lack blocks")),
+            },
+            end => return Ok((rows, target, end)),
+        }
+    }
+}
+
+/// Ends a table: filter and index are made where that holds up nobody, too.
+async fn finish(env: &Env, target: Target, maker: &Maker) -> Result<SstDescriptor> {
+    let OpenPart { builder, mut upload, .. } = target.part;
+    let (rest, table) = env.blocking("load", move || builder.finish()).await??;
+    upload.write(rest).await?;
+    upload.finish().await?;
+    Ok(SstDescriptor { job: Some(maker.of.0), ..table })
+}

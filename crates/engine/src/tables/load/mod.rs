@@ -1,0 +1,387 @@
+//! Bulk load (RFC 0039): any amount of rows becomes tables of an ingest job, on all cores, within
+//! a bound of memory.
+//!
+//! ```text
+//! in order   batches ─► pieces of a table each ─► tables, side by side
+//! any order  batches ─► heap ─► cut by keys ─► sort ─► tables, side by side       all in memory
+//!                       heap ─► cut by keys ─► sort ─► runs in files ┐
+//!                       …                                            ├─► merged by ranges of keys,
+//!                       heap ─► cut by keys ─► sort ─► runs in files ┘   side by side ─► tables
+//! ```
+
+mod heap;
+mod making;
+mod piece;
+mod runs;
+
+use super::staged::PartOptions;
+use super::writer::Duplicates;
+use crate::io::env::Env;
+use crate::io::progress::Progress;
+use crate::io::store::local::scratch::ScratchFolder;
+use crate::io::supervise::caught;
+use futures::channel::oneshot;
+use futures::future::BoxFuture;
+use heap::Heap;
+use making::{Making, make_tables};
+use piece::Piece;
+use runs::Spilled;
+use siltstone_base::{DatabaseId, Error, JobId, Result, Seq, SstDescriptor};
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Least memory of a load: what tables under construction take on two cores.
+pub const LEAST_LOAD_BYTES: usize = 64 << 20;
+/// What a load takes at a time is a third of its memory: one heap is filled while another one is
+/// sorted, and the rest is for tables under construction.
+const SHARES: usize = 3;
+/// A table of fewer bytes is not made for the sake of another core: it would cost each look-up more
+/// than it spares the load.
+const LEAST_PART_BYTES: u64 = 8 << 20;
+
+/// Rows of keys and values as whoever brings them has them: read where they lie, from any thread.
+pub trait RowBatch: Send + Sync {
+    /// How many rows; under 2^32.
+    fn rows(&self) -> usize;
+    /// Key and value of a row below [`RowBatch::rows`].
+    fn row(&self, row: usize) -> (&[u8], &[u8]);
+    /// The key alone.
+    fn key(&self, row: usize) -> &[u8] {
+        self.row(row).0
+    }
+    /// Bytes of all keys and values, about.
+    fn bytes(&self) -> usize;
+}
+
+/// How rows are loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Whether they come in ascending order of their keys.
+    pub sorted: bool,
+    /// Rows with equal keys.
+    pub duplicates: Duplicates,
+    /// Memory in bytes, beside the batches that whoever brings them holds himself.
+    pub memory_bytes: usize,
+    /// A folder that exists, for what is more than that.
+    pub scratch: PathBuf,
+    /// Bytes of rows from which on another table is begun.
+    pub table_bytes: u64,
+}
+
+/// How long the phases of a load took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadPhases {
+    /// Taking rows, tables made meanwhile included.
+    pub read: Duration,
+    /// Sorting, merging and making the tables that were left.
+    pub build: Duration,
+}
+
+/// What tables are made by, and what tells their makers to stop.
+#[derive(Clone)]
+pub(super) struct Maker {
+    env: Env,
+    of: (JobId, DatabaseId),
+    how: Arc<PartOptions>,
+    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
+}
+
+impl Maker {
+    /// # Errors
+    /// Closed, once nobody waits for what is made.
+    fn check(&self) -> Result<()> {
+        match self.stop.load(Ordering::Relaxed) {
+            true => Err(Error::new(siltstone_base::ErrorKind::Closed, "the load was given up")),
+            false => Ok(()),
+        }
+    }
+
+    /// Runs `work` side by side with what is there.
+    fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Working<T> {
+        let (answer, answered) = oneshot::channel();
+        let work = async move { drop(answer.send(caught("load", work).await.flatten())) };
+        self.env.spawn.spawn("load", Box::pin(work));
+        Working(answered)
+    }
+}
+
+/// Work side by side.
+struct Working<T>(oneshot::Receiver<Result<T>>);
+
+impl<T> Working<T> {
+    async fn end(self) -> Result<T> {
+        let gone = || Err(Error::internal("work on a load ended without an answer"));
+        self.0.await.unwrap_or_else(|_| gone())
+    }
+}
+
+/// Rows on their way into tables of a job. Dropped it ends: what was uploaded is collected with
+/// the job.
+pub struct Loader {
+    maker: Maker,
+    load: LoadOptions,
+    /// Tables that are made at a time.
+    side_by_side: usize,
+    rows: u64,
+    /// Rows in order on their way into one table.
+    piece: Piece,
+    making: VecDeque<Working<Vec<SstDescriptor>>>,
+    tables: Vec<SstDescriptor>,
+    /// Rows in any order.
+    heap: Heap,
+    spilling: Option<Working<Spilled>>,
+    spilled: Vec<Spilled>,
+    folder: Option<Arc<ScratchFolder>>,
+    phases: LoadPhases,
+    began: Duration,
+    /// A call failed, or was dropped on its way.
+    broken: bool,
+}
+
+impl Loader {
+    /// A load into `job`, which is for `database`; `how` says what tables are like.
+    pub(crate) fn new(
+        env: Env,
+        of: (JobId, DatabaseId),
+        (how, load): (PartOptions, LoadOptions),
+    ) -> Loader {
+        // One more than there are cores: one waits for the store, as a rule.
+        let room =
+            load.memory_bytes / SHARES / usize::try_from(how.table_bytes).unwrap_or(1).max(1);
+        let side_by_side = room.clamp(1, env.spawn.cores() + 1);
+        let began = env.clock.monotonic();
+        let (how, stop) = (Arc::new(how), Arc::new(AtomicBool::new(false)));
+        let progress = Arc::default();
+        Loader {
+            maker: Maker { env, of, how, stop, progress },
+            load,
+            side_by_side,
+            rows: 0,
+            piece: Piece::default(),
+            making: VecDeque::new(),
+            tables: Vec::new(),
+            heap: Heap::default(),
+            spilling: None,
+            spilled: Vec::new(),
+            folder: None,
+            phases: LoadPhases::default(),
+            began,
+            broken: false,
+        }
+    }
+
+    /// Whether nothing can have been uploaded: no rows came.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.rows == 0 && !self.broken
+    }
+
+    /// How far it is: bytes taken and bytes in tables, of twice the bytes that are known.
+    #[must_use]
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.maker.progress
+    }
+
+    /// Takes rows; waits until there is room for more.
+    ///
+    /// # Errors
+    /// Invalid for rows that are not in order where they must be, and for keys that break a bound,
+    /// naming the row, counted from 0; what the store or the file system says. All later calls
+    /// fail then.
+    pub async fn push(&mut self, batch: Arc<dyn RowBatch>) -> Result<()> {
+        self.check_whole()?;
+        self.broken = true;
+        let bytes = batch.bytes() as u64;
+        let (_, known) = self.maker.progress.so_far();
+        self.maker.progress.expect(known + 2 * bytes);
+        let rows = batch.rows() as u64;
+        match self.load.sorted {
+            true => self.push_in_order(&batch).await?,
+            false => self.push_any(batch).await?,
+        }
+        self.rows += rows;
+        self.maker.progress.add(bytes);
+        self.broken = false;
+        Ok(())
+    }
+
+    async fn push_in_order(&mut self, batch: &Arc<dyn RowBatch>) -> Result<()> {
+        let mut from = 0;
+        while from < batch.rows() {
+            let most = self.maker.how.table_bytes;
+            let keeps = self.load.duplicates == Duplicates::KeepLast;
+            match self.piece.take(batch, from, (self.rows, most, keeps)) {
+                Some(taken) => from += taken,
+                None => self.make_piece().await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the rows at hand made into a table.
+    async fn make_piece(&mut self) -> Result<()> {
+        let piece = self.piece.begin_next();
+        if piece.is_empty() {
+            return Ok(());
+        }
+        while self.making.len() >= self.side_by_side {
+            self.await_table().await?;
+        }
+        let rows = Making::Piece(piece.ordered(self.load.duplicates));
+        self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows)));
+        Ok(())
+    }
+
+    async fn await_table(&mut self) -> Result<()> {
+        if let Some(first) = self.making.pop_front() {
+            self.tables.extend(first.end().await?);
+        }
+        Ok(())
+    }
+
+    async fn push_any(&mut self, batch: Arc<dyn RowBatch>) -> Result<()> {
+        self.heap.push(batch, self.rows)?;
+        if self.heap.bytes() < self.load.memory_bytes / SHARES {
+            return Ok(());
+        }
+        self.await_spill().await?;
+        self.spill()
+    }
+
+    async fn await_spill(&mut self) -> Result<()> {
+        if let Some(spilling) = self.spilling.take() {
+            self.spilled.push(spilling.end().await?);
+        }
+        Ok(())
+    }
+
+    /// Begins to move the heap into files.
+    fn spill(&mut self) -> Result<()> {
+        let folder = match &self.folder {
+            Some(folder) => folder,
+            None => {
+                let unique = self.maker.env.random_u128();
+                let folder = ScratchFolder::create(&self.load.scratch, unique)?;
+                self.folder.insert(Arc::new(folder))
+            }
+        };
+        let number = self.spilled.len();
+        let heap = std::mem::take(&mut self.heap);
+        let spill = runs::spill(self.maker.clone(), heap, (Arc::clone(folder), number));
+        self.spilling = Some(self.maker.spawn(spill));
+        Ok(())
+    }
+
+    /// The tables, whole and durable, in key order; none without rows.
+    ///
+    /// # Errors
+    /// As [`Loader::push`]; Invalid for equal keys that are refused, naming the key and both rows.
+    pub(crate) async fn finish(mut self) -> Result<(Vec<SstDescriptor>, LoadPhases)> {
+        self.check_whole()?;
+        self.phases.read = self.maker.env.clock.monotonic().saturating_sub(self.began);
+        let read = self.maker.env.clock.monotonic();
+        if self.load.sorted {
+            self.make_piece().await?;
+        } else if self.spilling.is_none() && self.spilled.is_empty() {
+            self.make_heap().await?;
+        } else {
+            self.await_spill().await?;
+            if !self.heap.is_empty() {
+                self.spill()?;
+                self.await_spill().await?;
+            }
+            self.make_runs().await?;
+        }
+        while !self.making.is_empty() {
+            self.await_table().await?;
+        }
+        self.phases.build = self.maker.env.clock.monotonic().saturating_sub(read);
+        Ok((std::mem::take(&mut self.tables), self.phases))
+    }
+
+    /// Makes tables of a heap that fits into memory.
+    async fn make_heap(&mut self) -> Result<()> {
+        let heap = std::mem::take(&mut self.heap);
+        if heap.is_empty() {
+            return Ok(());
+        }
+        let bytes = heap.bytes() as u64;
+        let tables = bytes / self.maker.how.table_bytes + 1;
+        // Every core has work until the end, where there is so much.
+        let busy = (2 * self.maker.env.spawn.cores() as u64).min(bytes / LEAST_PART_BYTES + 1);
+        let parts = usize::try_from(tables.max(busy)).unwrap_or(1);
+        let cut = heap::cut(&self.maker, heap, parts).await?;
+        for part in cut.parts {
+            while self.making.len() >= self.side_by_side {
+                self.await_table().await?;
+            }
+            let (maker, refuses) = (self.maker.clone(), self.load.duplicates);
+            let table = async move {
+                let sorting = move || part.sorted(refuses);
+                let rows = maker.env.blocking("sort", sorting).await?;
+                make_tables(maker, Making::Heap(rows)).await
+            };
+            self.making.push_back(self.maker.spawn(table));
+        }
+        Ok(())
+    }
+
+    /// Merges the runs, by ranges of keys.
+    async fn make_runs(&mut self) -> Result<()> {
+        let spilled = std::mem::take(&mut self.spilled);
+        let ranges = runs::ranges(&spilled, self.maker.how.table_bytes);
+        let ahead = self.load.memory_bytes / SHARES / self.side_by_side;
+        let runs = Arc::new(spilled);
+        for range in ranges {
+            while self.making.len() >= self.side_by_side {
+                self.await_table().await?;
+            }
+            let merging = runs::RunRange::new(&runs, range, (self.load.duplicates, ahead));
+            let rows = Making::Runs(Box::new(merging));
+            self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows)));
+        }
+        Ok(())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        if self.broken {
+            return Err(Error::invalid("an earlier call of this load failed; make another one"));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // What is under way comes to nothing at its next slice.
+        self.maker.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Loader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loader").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+/// What is asked of the store in turn.
+type Lacks<'a> = BoxFuture<'a, Result<()>>;
+
+/// Two rows with one key that are refused; rows are counted from 0.
+fn equal_keys(key: &[u8], before: u64, now: u64) -> Error {
+    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let error = Error::invalid(text).with("key", key.escape_ascii());
+    error.with("row", before.min(now)).with("and row", before.max(now))
+}
+
+/// The number of a row as a run has it: counted from 1.
+fn numbered(row: u64) -> Seq {
+    Seq(row + 1)
+}
