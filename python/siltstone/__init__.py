@@ -47,6 +47,7 @@ from siltstone.exceptions import (
     Unavailable,
     Unsupported,
 )
+from siltstone.loading import LoadResult
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
 from siltstone.options import Compactors, Gc, Options, Readers, Windows
@@ -75,6 +76,7 @@ __all__ = [
     "Gc",
     "Internal",
     "Invalid",
+    "LoadResult",
     "MergeOperator",
     "NotFound",
     "Options",

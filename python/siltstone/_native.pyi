@@ -38,6 +38,7 @@ from siltstone.entries import Entry
 from siltstone.exceptions import Error
 from siltstone.ingest import IngestRequest, Part
 from siltstone.keys import Part as _KeyPart
+from siltstone.loading import LoadResult
 from siltstone.lsm import SstInfo
 from siltstone.mapping import Mapping as _Mapping
 from siltstone.merging import MergeOperatorSource
@@ -89,6 +90,7 @@ __all__ = [
     "ingest_begin",
     "ingest_commit",
     "ingest_forget",
+    "ingest_load",
     "ingest_status",
     "ingest_submit",
     "ingest_writer",
@@ -511,8 +513,37 @@ class Database(_Reads):
         :raises Invalid, Closed, Fenced, Unavailable, Timeout: as their texts say; where the
             outcome is not known they name the id.
         """
-    def load(self, *_arguments: Any, **_named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
+    def load(
+        self,
+        data: Any,
+        *,
+        sorted: bool = False,
+        duplicates: Literal["error", "last"] = "error",
+        memory_bytes: int | None = None,
+        scratch: str | PathLike[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> LoadResult:
+        """Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
+        once, at one place of the history. When this returns it is durable.
+
+        :param data: what has `__arrow_c_stream__` or `__arrow_c_array__`, with the columns `key`
+            and `value` of binary or text: a pyarrow table or reader, a data frame of polars or
+            pandas, a relation of duckdb; or an iterable of such data, or of pairs of Arrow arrays.
+        :param sorted: rows come in ascending order of their keys. Otherwise they are sorted.
+        :param duplicates: "error", or "last": of rows with one key the one that came last counts.
+        :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
+            holds itself; what is more is sorted through files in `scratch`.
+        :param scratch: an existing local folder (by default that of `tempfile`).
+        :param progress: called a few times a second with bytes done and bytes to do, as far as is
+            known: each row counts when it is read, and when it is in a table. What it raises ends
+            the load.
+        :return: `LoadResult`. What was there before stays where the rows have other keys.
+        :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
+            rows with one key, naming the key and both rows. Nothing is loaded then.
+        :raises TypeError: data or columns of another kind.
+        :raises Timeout: all is uploaded; this writer, or the next, makes it visible.
+        :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+        """
     def ingest(self, request: IngestRequest) -> Commit:
         """Makes an ingest job part of the database: all of its rows at once, at one place of the
         history, visible to this handle's reads when this returns and durable with the Commit.
@@ -1388,6 +1419,17 @@ def ingest_commit(
     url: str, store_options: dict[str, str | int | bool], job: _PlainJob, parts: list[bytes]
 ) -> _PlainRequest: ...
 def ingest_forget(url: str, store_options: dict[str, str | int | bool], app: str) -> None: ...
+def ingest_load(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    job: _PlainJob,
+    data: Any,
+    options: Options | Mapping[str, Any] | None,
+    order: tuple[bool, str],
+    memory_bytes: int | None,
+    scratch: str | PathLike[str] | None,
+    progress: Callable[[int, int], object] | None,
+) -> tuple[int, int, int, bytes, dict[str, float]]: ...
 def ingest_status(
     url: str, store_options: dict[str, str | int | bool], job: str
 ) -> _PlainStanding: ...

@@ -31,7 +31,7 @@ from siltstone.cli_clone import clone
 from siltstone.cli_compaction import _options, _options_as, compact, run_compactor
 from siltstone.cli_ending import destroy, restore, versions
 from siltstone.cli_export import export, import_, promote
-from siltstone.cli_ingest import ingest_status
+from siltstone.cli_ingest import ingest, ingest_status
 from siltstone.cli_parts import _as_json, _example, _pairs, _print_json, _print_table, _told
 from siltstone.cli_repair import repair
 from siltstone.cli_upkeep import gc, run_gc, verify
@@ -413,6 +413,7 @@ for _command in (
     export,
     import_,
     promote,
+    ingest,
     ingest_status,
 ):
     main.add_command(_command)

@@ -23,7 +23,7 @@ answered with the job that brought it, and a lower one is a Conflict.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from os import PathLike
@@ -216,6 +216,39 @@ class Job:
             raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
         given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
         return _native.ingest_writer(self.url, self._store_options, self._job, part, *given)
+
+    def load(
+        self,
+        part: int | str,
+        data: Any,
+        *,
+        options: Options | Mapping[str, Any] | None = None,
+        sorted: bool = False,
+        duplicates: Literal["error", "last"] = "error",
+        memory_bytes: int | None = None,
+        scratch: str | PathLike[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Part:
+        """One part of any amount of Arrow data, made on all cores of this machine: what
+        `Database.load` does, in whatever process. Arguments and errors are those of it, and:
+
+        :param part: a name for the part within the job: whoever repeats a task uses the same.
+        :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
+            effect.
+        """
+        order = (sorted, duplicates)
+        rows, size, tables, data, _ = _native.ingest_load(
+            self.url,
+            self._store_options,
+            self._job,
+            data,
+            options,
+            order,
+            memory_bytes,
+            scratch,
+            progress,
+        )
+        return Part(self.id, part, rows, size, tables, data)
 
     def commit(self, parts: Iterable[Part]) -> IngestRequest:
         """Closes the job: it brings these parts, and never others. Of equal keys in several parts

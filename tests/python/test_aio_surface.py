@@ -49,15 +49,6 @@ def test_functions_take_the_same_arguments(name: str) -> None:
     assert inspect.signature(getattr(aio, name)).parameters == theirs
 
 
-def test_what_is_not_built_raises_the_same(memory_url: str) -> None:
-    async def work() -> None:
-        async with aio.open(memory_url) as db:
-            with pytest.raises(siltstone.Unsupported):
-                await db.load([])
-
-    run(work())
-
-
 def test_mistakes_raise_the_same(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url) as db:

@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import feather, parquet
 
 import siltstone
 from pace_for_tests import PATIENCE
@@ -358,6 +360,11 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
             with siltstone.open(other) as db:
                 db[b"zinc"] = b"grey"
                 db.checkpoint(name=named)
+        if name == "ingest":
+            rows = pa.table({"id": ["a"], "body": ["b"], "key": ["c"], "value": ["d"]})
+            parquet.write_table(rows, "rows.parquet")
+            for year in ("2025", "2026"):
+                feather.write_feather(rows, f"{year}.arrow")
         if name == "import":
             database.rename(arguments[3])
         if name == "promote":

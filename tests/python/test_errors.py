@@ -355,7 +355,6 @@ def test_names_of_any_kind_are_a_folder(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("call", "feature"),
     [
-        (lambda db, _: db.load([]), "load"),
         (lambda _, url: siltstone.admin.probe(url), "probe"),
     ],
 )

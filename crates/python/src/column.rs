@@ -4,7 +4,7 @@
 use crate::error;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Schema};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -74,15 +74,7 @@ pub(crate) fn each_row(
 ) -> PyResult<()> {
     let py = table.py();
     let reader = table.extract::<AnyRecordBatch>()?.into_reader()?;
-    let schema = reader.schema();
-    for name in ["key", "value"] {
-        if schema.column_with_name(name).is_none() {
-            let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            let known = known.join(", ");
-            let text = format!("the column {name} is missing; the columns are: {known}");
-            return Err(error::invalid(py, text));
-        }
-    }
+    needs_columns(py, &reader.schema())?;
     let mut position = 0;
     for batch in reader {
         let batch = batch.map_err(pyo3_arrow::error::PyArrowError::from)?;
@@ -92,6 +84,20 @@ pub(crate) fn each_row(
             let value = value.ok_or_else(|| null(py, "value", position))?;
             row(position, (key, value))?;
             position += 1;
+        }
+    }
+    Ok(())
+}
+
+/// # Errors
+/// Invalid where the columns `key` and `value` are not there, naming those that are.
+pub(crate) fn needs_columns(py: Python<'_>, schema: &Schema) -> PyResult<()> {
+    for name in ["key", "value"] {
+        if schema.column_with_name(name).is_none() {
+            let known: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            let known = known.join(", ");
+            let text = format!("the column {name} is missing; the columns are: {known}");
+            return Err(error::invalid(py, text));
         }
     }
     Ok(())
@@ -109,7 +115,9 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> PyResult<&'a ArrayRef> {
     Ok(column)
 }
 
-fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
+/// # Errors
+/// TypeError for a type that holds no byte strings.
+pub(crate) fn check_type(data_type: &DataType, name: &str) -> PyResult<()> {
     match data_type {
         DataType::Binary
         | DataType::LargeBinary

@@ -9,7 +9,6 @@ use crate::shown::quoted;
 use crate::snapshot::Snapshot;
 use crate::source::{Source, reads};
 use crate::stats::{self, Compacted};
-use crate::unbuilt::unbuilt;
 use crate::wait::wait;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -371,8 +370,6 @@ impl Database {
         Err(unpicklable(py, "Database"))
     }
 }
-
-unbuilt!(Database: load);
 
 /// Why a handle of the one writer cannot travel.
 fn unpicklable(_py: Python<'_>, name: &str) -> PyErr {

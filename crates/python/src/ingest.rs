@@ -25,15 +25,16 @@ use siltstone::tables::{PartOptions, PartWriter, Pushed, ReplacedRange};
 use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMillis};
 
 /// A range to replace: its first key, and the first one behind it.
-type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
+pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 /// A job as Python has it: identity, database, timeline, application and version, what it replaces.
-type PlainJob = (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>);
+pub(crate) type PlainJob =
+    (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>);
 /// A request: the job, what closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
 /// How a job stands: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
-fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
+pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
     let (id, database, timeline, app, replace) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
     let replace = replace.map(range_of).transpose().raise(py)?;

@@ -23,11 +23,11 @@
 //! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
 //! | `ingest` | ingest jobs: staged, closed, asked for, taken in |
+//! | `load` | any amount of Arrow data, on all cores |
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
 //! | `keys` | tuples as keys: `siltstone.keys` |
 //! | `shown` | how handles show themselves |
-//! | `unbuilt` | what the surface names and the engine cannot do yet |
 
 #![forbid(unsafe_code)]
 
@@ -59,6 +59,7 @@ mod history;
 mod ingest;
 mod keys;
 mod lines;
+mod load;
 mod lsm;
 mod memory;
 mod open;
@@ -80,7 +81,6 @@ mod source;
 mod stats;
 mod stream;
 mod transaction;
-mod unbuilt;
 mod wait;
 mod write;
 
@@ -128,6 +128,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ingest::ingest_begin, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_commit, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(load::ingest_load, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_status, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_submit, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_writer, module)?)?;

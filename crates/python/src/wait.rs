@@ -107,6 +107,24 @@ pub(crate) fn poll_for<F: Future + ?Sized>(
     }
 }
 
+/// A few times a second, for loops that hardly ever wait.
+pub(crate) struct Paced(Instant);
+
+impl Paced {
+    pub(crate) fn new() -> Paced {
+        Paced(now())
+    }
+
+    /// Whether it is time again.
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = now().saturating_duration_since(self.0) >= SIGNAL_INTERVAL;
+        if due {
+            self.0 = now();
+        }
+        due
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "paces signal checks of a real thread, no logic")]
 fn now() -> Instant {
     Instant::now()

@@ -3,10 +3,13 @@ which answers or gives a `Pending` to await."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, final, overload
 
 from siltstone import _native
 from siltstone._native import AsyncCommit as Commit
@@ -14,9 +17,11 @@ from siltstone._native import Pending
 from siltstone.aio.batch import WriteBatch
 from siltstone.aio.reads import _Reads
 from siltstone.aio.soon import Opening
+from siltstone.aio.threads import in_thread
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
 from siltstone.entries import Entry
 from siltstone.exceptions import Error
+from siltstone.loading import LoadResult
 from siltstone.stats import Stats
 
 if TYPE_CHECKING:
@@ -283,9 +288,41 @@ class Database(_Reads):
         asked = asked_for(scope, force_flush, lifetime, source, name, metadata)
         return await self._handle._begin_checkpoint(asked)
 
-    async def load(self, *arguments: Any, **named: Any) -> NoReturn:
-        """Not built yet: raises Unsupported."""
-        self._handle.load(*arguments, **named)
+    async def load(
+        self,
+        data: Any,
+        *,
+        sorted: bool = False,
+        duplicates: Literal["error", "last"] = "error",
+        memory_bytes: int | None = None,
+        scratch: str | PathLike[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> LoadResult:
+        """Loads any amount of Arrow data. Arguments and errors are those of
+        `siltstone.Database.load`. It runs in a thread of its own, by which `data` is read and
+        `progress` called. When the wait is cancelled it ends, and nothing is loaded, unless all was
+        uploaded already."""
+        given_up = threading.Event()
+
+        def told(done: int, total: int) -> None:
+            if given_up.is_set():
+                raise asyncio.CancelledError
+            if progress is not None:
+                progress(done, total)
+
+        try:
+            return await in_thread(
+                lambda: self._handle.load(
+                    data,
+                    sorted=sorted,
+                    duplicates=duplicates,
+                    memory_bytes=memory_bytes,
+                    scratch=scratch,
+                    progress=told,
+                )
+            )
+        finally:
+            given_up.set()
 
     async def ingest(self, request: IngestRequest) -> Commit:
         """Makes an ingest job part of the database. Argument and errors are those of

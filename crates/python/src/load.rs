@@ -1,0 +1,406 @@
+//! `load`: any amount of Arrow data into a database, or into a part of an ingest job.
+
+use crate::checkpoint::place;
+use crate::column::{check_type, is_arrow, needs_columns, null};
+use crate::database::Database;
+use crate::error;
+use crate::ingest::{PlainJob, job_of};
+use crate::lsm::target;
+use crate::lsm::writer;
+use crate::process::Process;
+use crate::range::count;
+use crate::wait::{Paced, wait, wait_watched};
+use arrow_array::cast::AsArray;
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BinaryViewArray, FixedSizeBinaryArray, LargeBinaryArray,
+    RecordBatch, RecordBatchReader,
+};
+use arrow_schema::{ArrowError, DataType};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
+use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
+use siltstone::ingest::IngestJob;
+use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartOptions, RowBatch};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Memory of a load unless the caller says otherwise.
+const DEFAULT_MEMORY_BYTES: u64 = 1 << 30;
+/// Bytes of rows from which on another table is begun.
+const TABLE_BYTES: u64 = 64 << 20;
+/// Rows and bytes that are taken at a time, at most: between two of them signals are looked for.
+const PIECE_ROWS: usize = 1 << 16;
+const PIECE_BYTES: usize = 8 << 20;
+
+/// A column of byte strings, read where it lies.
+enum Cells {
+    Binary(BinaryArray),
+    Large(LargeBinaryArray),
+    Fixed(FixedSizeBinaryArray),
+    View(BinaryViewArray),
+}
+
+impl Cells {
+    /// Types were checked; any other has no rows.
+    fn of(array: &ArrayRef) -> Cells {
+        match array.data_type() {
+            DataType::LargeBinary => Cells::Large(array.as_binary::<i64>().clone()),
+            DataType::FixedSizeBinary(_) => Cells::Fixed(array.as_fixed_size_binary().clone()),
+            DataType::BinaryView => Cells::View(array.as_binary_view().clone()),
+            DataType::Utf8 => Cells::Binary(array.as_string::<i32>().clone().into()),
+            DataType::LargeUtf8 => Cells::Large(array.as_string::<i64>().clone().into()),
+            DataType::Utf8View => Cells::View(array.as_string_view().clone().to_binary_view()),
+            _ => Cells::Binary(array.as_binary::<i32>().clone()),
+        }
+    }
+
+    fn get(&self, row: usize) -> &[u8] {
+        match self {
+            Cells::Binary(array) => array.value(row),
+            Cells::Large(array) => array.value(row),
+            Cells::Fixed(array) => array.value(row),
+            Cells::View(array) => array.value(row),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let span = |first: Option<i64>, last: Option<i64>| {
+            usize::try_from(last.unwrap_or(0) - first.unwrap_or(0)).unwrap_or(0)
+        };
+        match self {
+            Cells::Binary(array) => {
+                let offsets = array.value_offsets();
+                span(offsets.first().map(|at| (*at).into()), offsets.last().map(|at| (*at).into()))
+            }
+            Cells::Large(array) => {
+                let offsets = array.value_offsets();
+                span(offsets.first().copied(), offsets.last().copied())
+            }
+            Cells::Fixed(array) => usize::try_from(array.value_length()).unwrap_or(0) * array.len(),
+            Cells::View(array) => array.lengths().map(|length| length as usize).sum(),
+        }
+    }
+}
+
+/// Rows of two columns.
+struct ArrowRows {
+    keys: Cells,
+    values: Cells,
+    rows: usize,
+    bytes: usize,
+}
+
+impl RowBatch for ArrowRows {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn row(&self, row: usize) -> (&[u8], &[u8]) {
+        (self.keys.get(row), self.values.get(row))
+    }
+
+    fn key(&self, row: usize) -> &[u8] {
+        self.keys.get(row)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The columns of some rows.
+type Columns = (ArrayRef, ArrayRef);
+
+/// Where rows come from.
+enum Feed<'py> {
+    /// One stream.
+    Stream(Box<dyn RecordBatchReader + Send>),
+    /// Whatever gives batches, tables, or pairs of columns; and what was given last.
+    Items(Bound<'py, PyIterator>, Item),
+}
+
+/// What is being read of several.
+enum Item {
+    Stream(Box<dyn RecordBatchReader + Send>),
+    /// Parts of a pair, the last one first.
+    Pair(Vec<Columns>),
+}
+
+fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
+    let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
+    needs_columns(data.py(), &reader.schema())?;
+    Ok(reader)
+}
+
+/// The next batch; the interpreter lock is given up meanwhile, for whoever takes long to bring it.
+fn next_batch(
+    py: Python<'_>,
+    reader: &mut (dyn RecordBatchReader + Send),
+) -> PyResult<Option<Columns>> {
+    let columns = |batch: RecordBatch| {
+        let column = |name| batch.column_by_name(name).cloned();
+        let missing = || ArrowError::SchemaError("a batch has other columns".to_owned());
+        Ok((column("key").ok_or_else(missing)?, column("value").ok_or_else(missing)?))
+    };
+    let next = py.detach(|| reader.next().map(|batch| batch.and_then(columns)));
+    Ok(next.transpose().map_err(pyo3_arrow::error::PyArrowError::from)?)
+}
+
+impl<'py> Feed<'py> {
+    /// # Errors
+    /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<Feed<'py>> {
+        if is_arrow(data)? {
+            return Ok(Feed::Stream(reader(data)?));
+        }
+        let items = data.try_iter().map_err(|_| not_rows(data))?;
+        Ok(Feed::Items(items, Item::Pair(Vec::new())))
+    }
+
+    fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
+        let (items, open) = match self {
+            Feed::Stream(reader) => return next_batch(py, &mut **reader),
+            Feed::Items(items, open) => (items, open),
+        };
+        loop {
+            let columns = match open {
+                Item::Stream(reader) => next_batch(py, &mut **reader)?,
+                Item::Pair(parts) => parts.pop(),
+            };
+            if columns.is_some() {
+                return Ok(columns);
+            }
+            let Some(item) = items.next().transpose()? else { return Ok(None) };
+            *open = match item.cast::<PyTuple>() {
+                Ok(pair) => Item::Pair(parts_of(pair)?),
+                Err(_) if is_arrow(&item)? => Item::Stream(reader(&item)?),
+                Err(_) => return Err(not_rows(&item)),
+            };
+        }
+    }
+}
+
+/// Two Arrow arrays, cut where either has a chunk's end; the last part first.
+///
+/// # Errors
+/// TypeError for anything else; Invalid where they differ in length.
+fn parts_of(pair: &Bound<'_, PyTuple>) -> PyResult<Vec<Columns>> {
+    let (Ok(keys), Ok(values), 2) = (pair.get_item(0), pair.get_item(1), pair.len()) else {
+        return Err(not_rows(pair));
+    };
+    if !(is_arrow(&keys)? && is_arrow(&values)?) {
+        return Err(not_rows(pair));
+    }
+    let chunks = |object: &Bound<'_, PyAny>| -> PyResult<Vec<ArrayRef>> {
+        Ok(object.extract::<AnyArray>()?.into_chunked_array()?.into_inner().0)
+    };
+    let (mut keys, mut values, mut parts) = (chunks(&keys)?, chunks(&values)?, Vec::new());
+    let rows = |chunks: &[ArrayRef]| chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+    if rows(&keys) != rows(&values) {
+        let text = format!("there are {} keys and {} values", rows(&keys), rows(&values));
+        return Err(error::invalid(pair.py(), text));
+    }
+    // From the end: what is left of a chunk goes back.
+    while let (Some(key), Some(value)) = (keys.pop(), values.pop()) {
+        let rows = key.len().min(value.len());
+        let end = |chunk: ArrayRef, chunks: &mut Vec<ArrayRef>| {
+            let before = chunk.len() - rows;
+            if before > 0 {
+                chunks.push(chunk.slice(0, before));
+            }
+            chunk.slice(before, rows)
+        };
+        let columns = (end(key, &mut keys), end(value, &mut values));
+        if rows > 0 {
+            parts.push(columns);
+        }
+    }
+    Ok(parts)
+}
+
+fn not_rows(data: &Bound<'_, PyAny>) -> PyErr {
+    let name = data.get_type().name().map(|name| name.to_string()).unwrap_or_default();
+    PyTypeError::new_err(format!(
+        "data: expected Arrow data with the columns key and value, or an iterable of such data or \
+         of pairs of Arrow arrays, not {name}"
+    ))
+}
+
+/// The rows of two columns, in pieces; `first` is the number of the first row.
+fn pieces(
+    py: Python<'_>,
+    (keys, values): &Columns,
+    first: u64,
+) -> PyResult<impl Iterator<Item = Arc<ArrowRows>> + use<>> {
+    let rows = keys.len();
+    for (name, column) in [("key", keys), ("value", values)] {
+        check_type(column.data_type(), name)?;
+        if column.null_count() > 0
+            && let Some(at) = (0..rows).find(|at| column.is_null(*at))
+        {
+            let at = usize::try_from(first).unwrap_or(usize::MAX).saturating_add(at);
+            return Err(null(py, name, at));
+        }
+    }
+    let bytes = Cells::of(keys).bytes() + Cells::of(values).bytes();
+    let some = (PIECE_BYTES / (bytes / rows.max(1) + 1)).clamp(1, PIECE_ROWS);
+    let (keys, values) = (Arc::clone(keys), Arc::clone(values));
+    Ok((0..rows).step_by(some).map(move |at| {
+        let rows = some.min(rows - at);
+        let (keys, values) = (Cells::of(&keys.slice(at, rows)), Cells::of(&values.slice(at, rows)));
+        let bytes = keys.bytes() + values.bytes();
+        Arc::new(ArrowRows { keys, values, rows, bytes })
+    }))
+}
+
+/// Who is told how far it is.
+type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// Hands all rows over.
+fn pump<'py>(
+    py: Python<'py>,
+    process: &'static Process,
+    mut feed: Feed<'py>,
+    (loader, told): (&mut Loader, Told<'_, 'py>),
+) -> PyResult<()> {
+    let (mut rows, mut paced) = (0, Paced::new());
+    let progress = Arc::clone(loader.progress());
+    while let Some(columns) = feed.next(py)? {
+        for piece in pieces(py, &columns, rows)? {
+            rows += piece.rows as u64;
+            wait_watched(py, process, loader.push(piece), (&progress, told))?;
+            if paced.is_due() {
+                py.check_signals()?;
+                told.map_or(Ok(()), |told| told.call1(progress.so_far()).map(drop))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the caller says of a load.
+fn load_options(
+    py: Python<'_>,
+    (sorted, duplicates): (bool, &str),
+    memory_bytes: Option<Bound<'_, PyAny>>,
+    scratch: Option<Bound<'_, PyAny>>,
+) -> PyResult<LoadOptions> {
+    let bytes = match memory_bytes {
+        None => DEFAULT_MEMORY_BYTES,
+        Some(given) => count(&given, "memory_bytes", LEAST_LOAD_BYTES as u64)?,
+    };
+    Ok(LoadOptions {
+        sorted,
+        duplicates: writer::duplicates(py, duplicates)?,
+        memory_bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+        scratch: writer::scratch(py, scratch)?,
+        table_bytes: TABLE_BYTES,
+    })
+}
+
+/// Seconds by phase.
+fn seconds<'py>(
+    py: Python<'py>,
+    phases: LoadPhases,
+    commit: Option<Duration>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let seconds = PyDict::new(py);
+    seconds.set_item("read", phases.read.as_secs_f64())?;
+    seconds.set_item("build", phases.build.as_secs_f64())?;
+    if let Some(commit) = commit {
+        seconds.set_item("commit", commit.as_secs_f64())?;
+    }
+    Ok(seconds)
+}
+
+/// Rows, bytes and tables of a part, what travels of it, and seconds by phase.
+type LoadedPart<'py> = (u64, u64, u64, Bound<'py, PyBytes>, Bound<'py, PyDict>);
+
+/// Loads Arrow data into a part of a job.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "what the Python function has checked")]
+pub(crate) fn ingest_load<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    job: PlainJob,
+    data: &Bound<'py, PyAny>,
+    options: Option<Bound<'py, PyAny>>,
+    order: (bool, String),
+    memory_bytes: Option<Bound<'py, PyAny>>,
+    scratch: Option<Bound<'py, PyAny>>,
+    progress: Option<&Bound<'py, PyAny>>,
+) -> PyResult<LoadedPart<'py>> {
+    let job = job_of(py, job)?;
+    let load = load_options(py, (order.0, &order.1), memory_bytes, scratch)?;
+    let (options, _) = target::options(py, options)?;
+    let how = PartOptions {
+        options,
+        duplicates: load.duplicates,
+        sort_memory_bytes: load.memory_bytes,
+        scratch: load.scratch.clone(),
+        table_bytes: load.table_bytes,
+    };
+    let (process, env, _) = place(py, url, store_options)?;
+    let feed = Feed::of(data)?;
+    let mut loader = job.loader(&env, how, load);
+    pump(py, process, feed, (&mut loader, progress))?;
+    let done = Arc::clone(loader.progress());
+    let finish = IngestJob::finish_load(loader);
+    let (staged, phases) = wait_watched(py, process, finish, (&done, progress))?;
+    let bytes = PyBytes::new(py, &error::Raise::raise(staged.to_bytes(&job), py)?);
+    Ok((staged.rows(), staged.bytes(), staged.tables(), bytes, seconds(py, phases, None)?))
+}
+
+#[pymethods]
+impl Database {
+    /// Loads any amount of Arrow data: sorted, made into tables on all cores, and visible all at
+    /// once, at one place of the history. When this returns it is durable.
+    ///
+    /// :param data: what has `__arrow_c_stream__` or `__arrow_c_array__`, with the columns `key`
+    ///     and `value` of binary or text: a pyarrow table or reader, a data frame of polars or
+    ///     pandas, a relation of duckdb; or an iterable of such data, or of pairs of Arrow arrays.
+    /// :param sorted: rows come in ascending order of their keys. Otherwise they are sorted.
+    /// :param duplicates: "error", or "last": of rows with one key the one that came last counts.
+    /// :param memory_bytes: memory for rows (64 MiB or more; 1 GiB by default), beside what `data`
+    ///     holds itself; what is more is sorted through files in `scratch`.
+    /// :param scratch: an existing local folder (by default that of `tempfile`).
+    /// :param progress: called a few times a second with bytes done and bytes to do, as far as is
+    ///     known: each row counts when it is read, and when it is in a table. What it raises ends
+    ///     the load.
+    /// :return: `LoadResult`. What was there before stays where the rows have other keys.
+    /// :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
+    ///     rows with one key, naming the key and both rows. Nothing is loaded then.
+    /// :raises TypeError: data or columns of another kind.
+    /// :raises Timeout: all is uploaded; this writer, or the next, makes it visible.
+    /// :raises Closed, Fenced, Denied, Unavailable: as their texts say.
+    #[pyo3(signature = (data, *, sorted=false, duplicates="error", memory_bytes=None,
+        scratch=None, progress=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of a Python method")]
+    fn load<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        sorted: bool,
+        duplicates: &str,
+        memory_bytes: Option<Bound<'py, PyAny>>,
+        scratch: Option<Bound<'py, PyAny>>,
+        progress: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let held = self.held();
+        let engine = held.get(py)?.clone();
+        let process = held.process();
+        let how = load_options(py, (sorted, duplicates), memory_bytes, scratch)?;
+        let feed = Feed::of(data)?;
+        let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
+        let loader = error::Raise::raise(load.loader(), py)?;
+        let done = Arc::clone(loader.progress());
+        pump(py, process, feed, (loader, progress))?;
+        let report = wait_watched(py, process, load.finish(), (&done, progress))?;
+        let seconds = seconds(py, report.phases, Some(report.commit))?;
+        let seq = report.seq.map(siltstone::Seq::get);
+        let class = py.import("siltstone.loading")?.getattr("LoadResult")?;
+        class.call1((report.rows, report.bytes, report.tables, seq, seconds))
+    }
+}

@@ -1,0 +1,350 @@
+"""Bulk load: any amount of Arrow data, on all cores, by one commit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from pyarrow import feather, parquet
+
+import siltstone
+from aio_for_tests import run
+from siltstone import aio, cli, ingest
+
+
+def rows(count: int, *, seed: int | None = None) -> dict[bytes, bytes]:
+    """So many rows, in order, or in none."""
+    numbers = list(range(count))
+    if seed is not None:
+        random.Random(seed).shuffle(numbers)
+    return {b"key%08d" % n: b"value %d" % n for n in numbers}
+
+
+def table(pairs: dict[bytes, bytes], *types: pa.DataType) -> pa.Table:
+    key, value = types or (pa.binary(), pa.binary())
+    return pa.table({"key": pa.array(pairs, key), "value": pa.array(pairs.values(), value)})
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_load_is_visible_and_durable(tmp_path, ordered: bool) -> None:
+    pairs = rows(50_000, seed=None if ordered else 1)
+    with siltstone.open(tmp_path) as db:
+        db[b"key00000007"] = b"before"
+        db[b"other"] = b"stays"
+        done = db.load(table(pairs), sorted=ordered)
+        assert (done.rows, done.seq) == (50_000, 3)
+        assert done.ssts >= 1
+        assert done.bytes > 50_000 * 10
+        assert set(done.seconds) == {"read", "build", "commit"}
+        assert dict(db.scan()) == {**pairs, b"other": b"stays"}
+        db[b"key00000008"] = b"after"
+        assert db.get_many([b"key00000007", b"key00000008"]) == [b"value 7", b"after"]
+    with siltstone.open_reader(tmp_path) as reader:
+        assert reader[b"key00000007"] == b"value 7"
+    assert not siltstone.admin.verify(tmp_path).problems
+
+
+PAIRS = rows(300, seed=2)
+WHOLE = table(PAIRS)
+
+
+class Frame:
+    """Something of another library."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return WHOLE.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: WHOLE,
+        lambda: WHOLE.to_batches()[0],
+        lambda: pa.RecordBatchReader.from_batches(WHOLE.schema, WHOLE.to_batches(7)),
+        lambda: WHOLE.to_batches(7),
+        lambda: (WHOLE.slice(at, 100) for at in (0, 100, 200)),
+        lambda: [(WHOLE["key"], WHOLE["value"])],
+        lambda: WHOLE.append_column("more", pa.array(range(300))),
+        lambda: table(PAIRS, pa.large_binary(), pa.string()),
+        lambda: table(PAIRS, pa.binary(11), pa.binary_view()),
+        lambda: table(PAIRS, pa.string_view(), pa.large_string()),
+        lambda: WHOLE.to_pandas(),
+        lambda: Frame(),
+    ],
+)
+def test_what_can_be_loaded(memory_url: str, data) -> None:
+    with siltstone.open(memory_url) as db:
+        assert db.load(data()).rows == 300
+        assert dict(db.scan()) == PAIRS
+
+
+@pytest.mark.parametrize("data", [[], table({}), iter(()), table({}).to_batches()])
+def test_nothing_is_loaded(memory_url: str, data) -> None:
+    with siltstone.open(memory_url) as db:
+        done = db.load(data)
+        assert (done.rows, done.ssts, done.seq) == (0, 0, None)
+
+
+def with_null(column: str) -> pa.Table:
+    columns = {"key": [b"a", b"b"], "value": [b"1", b"2"]}
+    columns[column][1] = None
+    return pa.table({name: pa.array(each, pa.binary()) for name, each in columns.items()})
+
+
+def pair(keys: list[bytes]) -> pa.Table:
+    return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(keys, pa.binary())})
+
+
+@pytest.mark.parametrize(
+    ("data", "named", "kind", "text"),
+    [
+        (pa.table({"key": [b"a"]}), {}, siltstone.Invalid, "column value is missing"),
+        (with_null("key"), {}, siltstone.Invalid, "key 1 is null"),
+        (with_null("value"), {}, siltstone.Invalid, "value 1 is null"),
+        (pa.table({"key": [1], "value": [b"a"]}), {}, TypeError, "key: .*Int64"),
+        (pair([b"a", b"c", b"b"]), {"sorted": True}, siltstone.Invalid, r"row: 2.*key: b"),
+        (pair([b"a", b"b", b"b"]), {"sorted": True}, siltstone.Invalid, r"key: b.*row: 1"),
+        (pair([b"b", b"a", b"b"]), {}, siltstone.Invalid, r"key: b.*row: 0.*and row: 2"),
+        (pair([b"a", b""]), {}, siltstone.Invalid, "row: 1"),
+        (pair([b"a"]), {"duplicates": "first"}, siltstone.Invalid, "duplicates"),
+        (pair([b"a"]), {"memory_bytes": 1}, siltstone.Invalid, "memory_bytes"),
+        (7, {}, TypeError, "not int"),
+        ([7], {}, TypeError, "not int"),
+        ([(b"a", b"b")], {}, TypeError, "not tuple"),
+    ],
+)
+def test_what_is_refused(memory_url: str, data, named, kind, text: str) -> None:
+    with siltstone.open(memory_url) as db:
+        with pytest.raises(kind, match=text):
+            db.load(data, **named)
+        assert list(db) == []
+        assert db.load(pair([b"a"])).rows == 1
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_the_last_of_equal_keys_counts(memory_url: str, ordered: bool) -> None:
+    keys, values = [b"a", b"b", b"b", b"c"], [b"1", b"2", b"3", b"4"]
+    data = [(pa.array([key]), pa.array([value])) for key, value in zip(keys, values, strict=True)]
+    with siltstone.open(memory_url) as db:
+        assert db.load(data, sorted=ordered, duplicates="last").rows == 3
+        assert dict(db.scan()) == {b"a": b"1", b"b": b"3", b"c": b"4"}
+
+
+def test_more_than_memory_goes_through_files(tmp_path) -> None:
+    """Four heaps, merged; nothing stays in the scratch folder."""
+    count, some = 160_000, 10_000
+    value = b"v" * 500
+    numbers = list(range(count))
+    random.Random(3).shuffle(numbers)
+    batches = (
+        (
+            pa.array([b"%08d" % n for n in numbers[at : at + some]]),
+            pa.array([b"%d%s" % (n, value) for n in numbers[at : at + some]]),
+        )
+        for at in range(0, count, some)
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with siltstone.open(tmp_path / "db") as db:
+        done = db.load(batches, memory_bytes=64 << 20, scratch=scratch)
+        assert done.rows == count
+        assert list(scratch.iterdir()) == []
+        found = 0
+        for n, (key, got) in enumerate(db.scan()):
+            assert (key, got) == (b"%08d" % n, b"%d%s" % (n, value))
+            found += 1
+        assert found == count
+
+
+def test_progress_is_told_and_may_end_it(memory_url: str) -> None:
+    told: list[tuple[int, int]] = []
+
+    def batches():
+        for at in range(1000):
+            yield pair([b"%04d" % at + b"x" * 1000])
+
+    class Enough(Exception):
+        pass
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total))
+        if len(told) == 2:
+            raise Enough
+
+    def endless():
+        while True:
+            yield from batches()
+
+    with siltstone.open(memory_url) as db:
+        with pytest.raises(Enough):
+            db.load(endless(), duplicates="last", progress=progress)
+        assert all(0 <= done <= total for done, total in told)
+        assert list(db) == []
+        with pytest.raises(ZeroDivisionError):
+            db.load(pair([b"a"]) for n in range(3) if 1 / (n - 1))
+        assert db.load(batches()).rows == 1000
+
+
+def test_ctrl_c_ends_it(tmp_path) -> None:
+    """Within a second, and the handle goes on."""
+    program = """
+        import os, signal, sys, threading, time
+        import pyarrow as pa, siltstone
+
+        batch = pa.table({"key": [b"%05d" % n for n in range(1000)], "value": [b"v" * 100] * 1000})
+
+        def endless():
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            while True:
+                yield batch
+
+        with siltstone.open(sys.argv[1]) as db:
+            try:
+                db.load(endless(), duplicates="last", memory_bytes=64 << 20)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            db[b"a"] = b"b"
+            assert list(db) == [b"a"]
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "interrupted\n"), done.stderr
+
+
+def test_a_part_of_a_job_is_loaded(memory_url: str) -> None:
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        parts = [
+            job.load(0, table(rows(1000)), sorted=True),
+            job.load("other", [pair([b"key00000001", b"a"])], duplicates="last"),
+        ]
+        assert [part.rows for part in parts] == [1000, 2]
+        assert all(part.tables == 1 for part in parts)
+        db.ingest(job.commit(parts)).wait()
+        assert len(list(db)) == 1001
+        assert db[b"key00000001"] == b"key00000001"
+
+
+def test_aio(memory_url: str) -> None:
+    async def work() -> None:
+        async with aio.open(memory_url) as db:
+            done = await db.load(WHOLE, progress=lambda *_: None)
+            assert done.rows == 300
+            assert done.to_dict()["rows"] == 300
+            with pytest.raises(siltstone.Invalid, match="same key"):
+                await db.load(pair([b"a", b"a"]))
+            assert await db.get(b"a") is None
+
+    run(work())
+
+
+def test_a_cancelled_load_ends(memory_url: str) -> None:
+
+    async def work() -> None:
+        loop, begun, ended = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+
+        def endless():
+            try:
+                while True:
+                    loop.call_soon_threadsafe(begun.set)
+                    yield pair([b"a"])
+            finally:
+                loop.call_soon_threadsafe(ended.set)
+
+        async with aio.open(memory_url) as db:
+            loading = asyncio.create_task(db.load(endless(), duplicates="last"))
+            await begun.wait()
+            loading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await loading
+            await asyncio.wait_for(ended.wait(), 60)
+            assert await db.get(b"a") is None
+
+    run(work())
+
+
+def command(path: object, *arguments: str) -> tuple[int, dict]:
+    done = CliRunner().invoke(cli.main, ["--path", str(path), "ingest", *arguments, "--json"])
+    return done.exit_code, json.loads(done.stdout) if done.exit_code == 0 else {"": done.output}
+
+
+def test_files_are_ingested_by_the_command(tmp_path) -> None:
+    data = pa.table({"id": [b"b", b"a"], "body": ["two", "one"], "n": [1, 2]})
+    parquet.write_table(data, tmp_path / "rows.parquet")
+    feather.write_feather(data, tmp_path / "rows.feather", compression="uncompressed")
+    with pa.ipc.new_stream(tmp_path / "rows.arrows", data.schema) as sink:
+        sink.write_table(data)
+    (tmp_path / "rows.csv").write_text("id,body,n\nb,two,1\na,one,2\n")
+    columns = ["--key", "id", "--value", "body"]
+    for name in ("rows.parquet", "rows.feather", "rows.arrows", "rows.csv"):
+        place = tmp_path / f"{name}.db"
+        siltstone.open(place).close()
+        status, told = command(place, str(tmp_path / name), *columns)
+        assert (status, told["rows"], told["state"], told["seq"]) == (0, 2, "adopted", 1), told
+        with siltstone.open_reader(place) as reader:
+            assert dict(reader.scan()) == {b"a": b"one", b"b": b"two"}
+    both = [str(tmp_path / "rows.csv"), str(tmp_path / "rows.parquet"), *columns]
+    status, told = command(place, *both)
+    assert status == 1
+    assert "same key" in told[""]
+    status, told = command(place, *both, "--duplicates", "last")
+    assert (status, told["rows"]) == (0, 2)
+    status, told = command(place, *both, "--sorted")
+    assert status == 1
+    assert "ascending" in told[""]
+
+
+def test_what_the_command_refuses(tmp_path) -> None:
+    siltstone.open(tmp_path / "db").close()
+    data = pa.table({"key": [b"a"], "value": [7]})
+    parquet.write_table(data, tmp_path / "rows.parquet")
+    (tmp_path / "rows.txt").write_text("key,value\n")
+    (tmp_path / "broken.arrow").write_text("nothing of Arrow's")
+    for name, status, text in (
+        ("rows.parquet", 1, "holds int64"),
+        ("rows.txt", 2, "which format"),
+        ("broken.arrow", 1, "broken.arrow"),
+        ("absent.csv", 2, "does not exist"),
+    ):
+        exit_code, told = command(tmp_path / "db", str(tmp_path / name))
+        assert exit_code == status, told
+        assert text in told[""]
+    status, told = command(tmp_path / "db", str(tmp_path / "rows.parquet"), "--value", "no")
+    assert status == 1
+    assert "the columns are: key, value" in told[""]
+
+
+def test_the_command_leaves_it_to_the_writer_that_lives(tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text("key,value\nb,2\na,1\n")
+    with siltstone.open(tmp_path / "db") as db:
+        db.load(WHOLE)
+        # It looks every ten seconds, or with its next commit: the test does not wait for the first.
+        found = threading.Event()
+
+        def commits() -> None:
+            while not found.wait(0.2):
+                db[b"other"] = b"x"
+                db.flush(memtable=True)
+
+        busy = threading.Thread(target=commits)
+        busy.start()
+        try:
+            status, told = command(tmp_path / "db", str(tmp_path / "rows.csv"))
+        finally:
+            found.set()
+            busy.join()
+        assert (status, told["state"]) == (0, "adopted")
+        assert db[b"a"] == b"1"
