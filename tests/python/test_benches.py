@@ -141,6 +141,29 @@ def test_sustained_ingest_is_compared() -> None:
     assert found[0]["tables"] == 1.0
 
 
+def test_bulk_loads_are_compared() -> None:
+    """In memory, and as a stream."""
+    pytest.importorskip("numpy")
+    for more in ([], ["--table", "1"]):
+        few = ["--rows", "5000", "--rounds", "1", "--engines", "siltstone", "--json", *more]
+        found = json.loads(printed("loading.py", *few))
+        assert [(one["engine"], one["order"]) for one in found] == [
+            ("siltstone", "sorted"),
+            ("siltstone", "shuffled"),
+        ]
+        assert all(one["rows_per_second"] > 0 for one in found)
+
+
+def test_an_ingest_into_a_live_database_is_measured() -> None:
+    few = ["--rows", "2000", "--tables", "20", "--jobs", "2", "--calm", "0.2", "--json"]
+    found = json.loads(printed("live_ingest.py", *few))
+    assert found["tables"] == 20
+    assert found["puts_meanwhile"] > 0
+    assert found["put_p99_ms_calm"] > 0
+    assert found["put_p99_ms_meanwhile"] > 0
+    assert found["read_ratio"] > 0
+
+
 def test_what_layers_cost_is_measured() -> None:
     pytest.importorskip("rocksdict")
     rows, many, one, ratio, seek = printed("layers.py", "--rows", "4000").splitlines()
