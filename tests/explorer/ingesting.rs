@@ -233,7 +233,7 @@ impl Room {
     }
 }
 
-fn table(id: SstId, job: Option<JobId>) -> SstDescriptor {
+pub(crate) fn table(id: SstId, job: Option<JobId>) -> SstDescriptor {
     SstDescriptor {
         id,
         location: SstLocation::Own,

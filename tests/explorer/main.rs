@@ -16,6 +16,7 @@
 //! | `restoring` | likewise: a checkpoint becomes the current state again |
 //! | `repairing` | likewise: what bars opening is passed over |
 //! | `ingesting` | likewise: a job is asked for, adopted, installed and collected |
+//! | `feeding` | likewise: consumers of a change feed hold the log, and a collector frees it |
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -31,6 +32,7 @@ mod collector;
 mod compactor;
 mod configs;
 mod drops;
+mod feeding;
 mod ghost;
 mod ingesting;
 mod jobs;
@@ -140,6 +142,7 @@ fn every_rule_is_among_those_that_are_dropped() {
     dropped.extend(restoring::DROPPED);
     dropped.extend(repairing::DROPPED);
     dropped.extend(ingesting::DROPPED);
+    dropped.extend(feeding::DROPPED);
     // Found out by random histories (`crates/manifest/tests/placement.rs`).
     dropped.push(Rule::PlaceBelowNothingNewer);
     // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on

@@ -10,9 +10,12 @@ use siltstone_base::{Envelope, Error, Result};
 
 /// Ingest jobs: requests, their tables and their records in the log (RFC 0035).
 pub const INGEST: &str = "ingest";
+/// Holds of consumers of the change feed, and what they keep (RFC 0041): for committers, of whom
+/// the collector must honour them.
+pub const FEED: &str = "feed";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 1] = [INGEST];
+const KNOWN: [&str; 2] = [INGEST, FEED];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -134,9 +137,18 @@ impl Features {
 
     /// Names one that every reader must know, where it is not named yet.
     pub(crate) fn name(&mut self, feature: &str, since: &str) {
+        self.name_for(Audience::Readers, feature, since);
+    }
+
+    /// Names one that whoever commits must know, likewise.
+    pub(crate) fn name_for_committers(&mut self, feature: &str, since: &str) {
+        self.name_for(Audience::Committers, feature, since);
+    }
+
+    fn name_for(&mut self, audience: Audience, feature: &str, since: &str) {
         if !self.names(feature) {
             let (name, since) = (feature.to_owned(), since.to_owned());
-            self.named.push(Feature { name, audience: Audience::Readers, since });
+            self.named.push(Feature { name, audience, since });
         }
     }
 

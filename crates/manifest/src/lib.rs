@@ -46,15 +46,16 @@ mod testing;
 
 pub use clone::CloneStep;
 pub use edit::{
-    ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction, FlushL0,
-    IngestConflict, IngestEdit, InstallIngest, KeepPrefix, MirrorEdit, NewCheckpoint, NewHead,
-    PinEdit, Refusal, Release, RequestIngest, Restore, UpdateCheckpoints, VoidManifests,
-    bars_destroy, is_let_go, replay_point,
+    AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction,
+    FlushL0, HoldConflict, HoldEdit, HoldFrom, IngestConflict, IngestEdit, InstallIngest,
+    KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
+    RequestIngest, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go,
+    replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
-    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, Hold, IngestApp, IngestOutcome, KeptFence,
-    L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest, RememberedIngest,
-    Settings, SortedRun, Timeline, WalStore, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, Hold, IngestApp, IngestOutcome,
+    KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest,
+    RememberedIngest, Settings, SortedRun, Timeline, WalStore, WriterRecord,
 };

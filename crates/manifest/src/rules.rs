@@ -259,6 +259,20 @@ rules! {
     /// P2: a table goes only as deep as nothing newer lies over it. With a look at its own run
     /// alone older values win.
     PlaceBelowNothingNewer,
+    /// W3: a hold begins at or above the replay point, or where another one keeps all behind it.
+    /// Without it: walk, flush, collection, hold: a gap.
+    HoldWhatIsThere,
+    /// G2, W3: what a present hold needs of the log is alive. Without it a consumer sleeps, and what
+    /// it has not read is collected.
+    HonourHolds,
+    /// W4: the originals of an ingest stay until the holds have passed it. Without it they are
+    /// collected once they are compacted, and a feed that replays gives something else.
+    FeedKeepsIngests,
+    /// W4: until every hold has. Without it one consumer frees what another still needs.
+    FedUntilAllPassed,
+    /// W5: only the newest consumer of a name moves its hold. Without it one that slept frees what
+    /// the live one needs.
+    HoldByGeneration,
 }
 
 /// A set of rules in force.

@@ -10,7 +10,7 @@
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;
-//! - anybody: `checkpoints`, `leases`, `holds`, `pending_ingests`, and `wal_id_last_seen`, which
+//! - anybody: `checkpoints`, `leases`, `holds` and with them `fed`, `pending_ingests`, and `wal_id_last_seen`, which
 //!   only grows; `tables_since` goes with tables, whoever changes them;
 //! - who restores: `timelines`, and what becomes the checkpoint's again; who destroys:
 //!   `destroyed_at`;
@@ -19,10 +19,12 @@
 //! - creation alone: `database`, `settings`, `schema`, `ancestors`, `request`.
 
 pub(crate) mod clone;
+mod fed;
 mod ingest;
 pub(crate) mod mirror;
 mod shared;
 
+pub use fed::FedIngest;
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,
@@ -132,6 +134,8 @@ pub struct Manifest {
     pub leases: Vec<Lease>,
     /// Consumers' holds on the WAL.
     pub holds: Vec<Hold>,
+    /// Ingests whose originals they still read.
+    pub fed: Vec<FedIngest>,
     /// Histories that began with a restore, or with a clone, the oldest first.
     pub timelines: Vec<Timeline>,
 
@@ -385,6 +389,7 @@ impl Manifest {
             checkpoints: Vec::new(),
             leases: Vec::new(),
             holds: Vec::new(),
+            fed: Vec::new(),
             timelines: Vec::new(),
             pending_ingests: Vec::new(),
             remembered_ingests: Vec::new(),

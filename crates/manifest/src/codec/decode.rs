@@ -5,8 +5,8 @@ use super::unknown::unknown_field;
 use crate::features::{Carried, Features};
 use crate::invariant;
 use crate::state::{
-    Ancestor, Checkpoint, CheckpointOwner, FinishedJob, KeptFence, L0Entry, Manifest, Mirror,
-    Settings, SortedRun, WalStore, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, KeptFence, L0Entry, Manifest,
+    Mirror, Settings, SortedRun, WalStore, WriterRecord,
 };
 use bytes::Bytes;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, VerifierOptions};
@@ -52,8 +52,9 @@ pub(super) fn body(bytes: &[u8], envelope: &Envelope) -> Result<Manifest> {
         extensions: list(root.extensions(), |each| Ok(shared::read_extension(&each)))?,
     };
     let mirror = Mirror::out_of(&mut features)?;
+    let fed = FedIngest::out_of(&mut features)?;
     features.check_readable()?;
-    let read = Manifest { mirror, ..state(&root, envelope.database, features)? };
+    let read = Manifest { mirror, fed, ..state(&root, envelope.database, features)? };
     let manifest = read.written_as(envelope.attempt);
     invariant::check_decoded(&manifest)?;
     Ok(manifest)
@@ -102,6 +103,7 @@ fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> R
         checkpoints: list(root.checkpoints(), |each| checkpoint(&each))?,
         leases: list(root.leases(), |each| shared::read_lease(&each))?,
         holds: list(root.holds(), |each| Ok(shared::read_hold(&each)))?,
+        fed: Vec::new(),
         timelines: list(root.timelines(), |each| Ok(shared::read_timeline(&each)))?,
         pending_ingests: list(root.pending_ingests(), |each| Ok(shared::read_pending(&each)))?,
         remembered_ingests: list(root.remembered_ingests(), |each| {

@@ -43,6 +43,7 @@ impl Destroy {
             next.checkpoints.clear();
             next.leases.clear();
             next.holds.clear();
+            next.fed.clear();
         }
         if first {
             next.destroyed_at = Some(self.at);

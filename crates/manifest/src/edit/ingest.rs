@@ -2,6 +2,7 @@
 //! the writer, forgotten by the collector.
 
 use super::compaction::add_to_run;
+use super::hold::keep_ingest;
 use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::INGEST;
@@ -304,6 +305,7 @@ impl InstallIngest {
         };
         self.layers.iter().for_each(|tables| place(next, tables, rules));
         next.pending_ingests.retain(|one| one.job != self.job);
+        keep_ingest(next, self.job, last, rules);
         match asked.app {
             Some((app, version)) => {
                 next.ingest_apps.retain(|one| one.app != app);

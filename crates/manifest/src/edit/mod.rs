@@ -15,12 +15,14 @@
 //! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
 //! | restore, kept part of a log | its history among the timelines |
 //! | of an ingest job | the job pending, recorded or remembered |
+//! | of a hold | its generation, and how far it is |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
 mod checkpoint;
 mod clone;
 mod compaction;
 mod destroy;
+mod hold;
 mod ingest;
 mod leases;
 pub(crate) mod mirror;
@@ -33,6 +35,7 @@ pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
+pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Overdrawn, TakeHold};
 pub use ingest::{IngestConflict, IngestEdit, InstallIngest, RequestIngest};
 pub use leases::CoverVersions;
 pub use mirror::{MirrorEdit, NewHead};
@@ -92,7 +95,7 @@ pub enum Edit {
     },
     /// Readers of one state share a lease: anybody covers what it reads for all (rules L1, L2).
     CoverVersions(CoverVersions),
-    /// Removes those of the checkpoints, and all leases, that are still expired when the commit is
+    /// Removes those of the checkpoints, and all leases and holds, that are still expired when the commit is
     /// made (rule G3): a refresh that landed first wins.
     RevokeExpired {
         /// The candidates among the checkpoints.
@@ -134,6 +137,8 @@ pub enum Edit {
     CollectTables,
     /// An ingest job is asked for, refused, taken back or forgotten (rules N9 to N11).
     Ingest(IngestEdit),
+    /// A consumer of the change feed holds the log, moves on or is given up (rules W3 to W5).
+    Hold(HoldEdit),
 }
 
 impl Edit {
@@ -183,6 +188,7 @@ impl Edit {
             Edit::RevokeExpired { ids, now } => {
                 next.checkpoints.retain(|one| !(ids.contains(&one.id) && one.expired_at(*now)));
                 leases::revoke(&mut next, *now);
+                hold::revoke(&mut next, *now, rules);
             }
             Edit::ClaimCompactor { writer, expected, claim } => {
                 if writer.is_some_and(|writer| writer != next.writer_epoch) {
@@ -200,6 +206,7 @@ impl Edit {
             Edit::KeepPrefix(prefix) => prefix.apply(&mut next, rules)?,
             Edit::CollectTables => next.features.collect_tables(),
             Edit::Ingest(change) => change.apply(&mut next, rules)?,
+            Edit::Hold(change) => change.apply(&mut next, rules)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -238,6 +245,7 @@ impl Edit {
                 let mut named = state.checkpoints.iter().filter(|one| ids.contains(&one.id));
                 !named.any(|one| one.expired_at(*now))
                     && !state.leases.iter().any(|lease| lease.expired_at(*now))
+                    && !state.holds.iter().any(|hold| hold.expired_at(*now))
             }
             Edit::ClaimCompactor { claim, .. } => state.compactor_claim == *claim,
             Edit::ReleaseCompactor { epoch } => {
@@ -254,6 +262,7 @@ impl Edit {
             Edit::KeepPrefix(prefix) => prefix.in_effect(state),
             Edit::CollectTables => !state.features.keeps_tables(),
             Edit::Ingest(change) => change.in_effect(state),
+            Edit::Hold(change) => change.in_effect(state),
         }
     }
 
@@ -289,6 +298,7 @@ impl Edit {
             | Edit::RevokeExpired { .. }
             | Edit::CloseClean { .. }
             | Edit::Pin(PinEdit::Release { .. })
+            | Edit::Hold(HoldEdit::Release { .. } | HoldEdit::Revoke(_))
             | Edit::Destroy(_) => true,
             Edit::UpdateCheckpoints(update) => update.is_clean_up(),
             _ => false,

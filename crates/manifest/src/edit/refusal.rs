@@ -1,5 +1,6 @@
 //! Why an edit does not fit a state.
 
+use super::hold::HoldConflict;
 use super::ingest::IngestConflict;
 use crate::naming::gone;
 use siltstone_base::{CheckpointId, DatabaseId, Epoch, Error, ErrorKind, ManifestId, SstId};
@@ -121,6 +122,8 @@ pub enum Conflict {
     ExportOvertaken,
     /// An ingest job does not fit.
     Ingest(IngestConflict),
+    /// A hold on the log does not fit.
+    Hold(HoldConflict),
     /// What somebody needs bars a destroy that does not wait.
     Pinned {
         /// One of the checkpoints.
@@ -194,6 +197,7 @@ impl fmt::Display for Conflict {
             | Conflict::OtherPurpose { .. }
             | Conflict::ExportOvertaken => self.fmt_of_mirrors(f),
             Conflict::Ingest(conflict) => conflict.fmt(f),
+            Conflict::Hold(conflict) => conflict.fmt(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
                 "checkpoint {checkpoint} and {more} more need what the database holds: delete \
@@ -278,12 +282,25 @@ impl From<Refusal> for Error {
             Refusal::Conflict(gone @ (Conflict::Destroyed | Conflict::OtherDatabase)) => {
                 Error::new(ErrorKind::NotFound, gone.to_string())
             }
+            Refusal::Conflict(Conflict::Hold(conflict)) => of_hold(conflict),
             Refusal::Conflict(conflict) => Error::new(ErrorKind::Conflict, conflict.to_string()),
             Refusal::Expired { checkpoint } => gone(checkpoint),
             Refusal::Invalid(why) => Error::invalid(why),
             Refusal::Broken(invariant) => {
                 Error::internal("a commit would break an invariant").with("invariant", invariant)
             }
+        }
+    }
+}
+
+/// What ends a consumer of the change feed.
+fn of_hold(conflict: HoldConflict) -> Error {
+    let error = |kind| Error::new(kind, conflict.to_string());
+    match conflict {
+        HoldConflict::Overtaken => error(ErrorKind::Fenced),
+        HoldConflict::Gone => error(ErrorKind::Expired),
+        HoldConflict::Passed { oldest } => {
+            error(ErrorKind::Expired).with("oldest sequence number", oldest.seq.next())
         }
     }
 }

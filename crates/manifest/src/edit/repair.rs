@@ -4,6 +4,7 @@
 //! As in a restore nothing that counts goes back. What is passed over may have counted further than
 //! anybody can tell, so numbers that it may have given are passed as well.
 
+use super::hold::end_undone;
 use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
 use super::{Refusal, check};
 use crate::rules::{Rule, Rules};
@@ -63,6 +64,7 @@ impl KeepPrefix {
         keep_fences(next, &self.fences);
         go_past(next, &self.fences);
         end_writer(next);
+        end_undone(next, kept, rules);
         next.timelines.push(Timeline {
             id: self.timeline,
             cut: kept,

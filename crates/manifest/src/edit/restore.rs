@@ -3,6 +3,7 @@
 //! Nothing that counts goes back: epochs, orders, the replay point and what counts as flushed only
 //! grow, so that no process takes what is undone for what is new, and no number is given twice.
 
+use super::hold::end_undone;
 use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
 use super::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
@@ -70,6 +71,7 @@ impl Restore {
             go_past(next, &self.fences);
         }
         end_writer(next);
+        end_undone(next, self.cut, rules);
         next.timelines.push(Timeline {
             id: self.timeline,
             cut: self.cut,

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::ingest::{deadline, has_ended};
 use crate::rules::{Rule, Rules};
-use crate::state::{Checkpoint, Manifest};
+use crate::state::{Checkpoint, Hold, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
 use std::collections::{BTreeMap, HashSet};
 
@@ -40,6 +40,8 @@ pub enum Alive {
     Job,
     /// A WAL object that a replay would read.
     Log,
+    /// A consumer of the change feed holds it.
+    Held,
     /// A fence that stays for ever (rule F5).
     Fence,
     /// Nobody names it since a repair, which may have lost who did (rule Y3).
@@ -81,6 +83,7 @@ impl Fate {
             Fate::Alive(Alive::Reserved) => "the writer reserved its name",
             Fate::Alive(Alive::Job) => "a job reserved its name",
             Fate::Alive(Alive::Log) => "the next opener would replay it",
+            Fate::Alive(Alive::Held) => "a consumer of the change feed holds it",
             Fate::Alive(Alive::Fence) => "a fence that stays for ever",
             Fate::Alive(Alive::SinceRepair) => "kept since a repair, until it is told to go",
             Fate::Alive(Alive::Ingest) => "an ingest job that waits brings it",
@@ -130,7 +133,8 @@ struct ObjectJudge<'a> {
     reserved: HashSet<ObjectName>,
     jobs: HashSet<ObjectName>,
     tree: HashSet<ObjectName>,
-    /// Ingest jobs that are pending, in the newest manifest or in one that is pinned.
+    /// Ingest jobs that are pending, in the newest manifest or in one that is pinned, and those
+    /// whose originals a change feed still reads.
     ingests: HashSet<JobId>,
 }
 
@@ -164,6 +168,7 @@ impl<'a> ObjectJudge<'a> {
             ingests: HashSet::new(),
         };
         judge.read_ingests(newest);
+        judge.ingests.extend(newest.fed.iter().map(|one| one.job));
         judge.read_tables();
         judge.read_wal();
         judge
@@ -222,6 +227,13 @@ impl<'a> ObjectJudge<'a> {
         let trusted = self.rules.has(Rule::RevokeFirst);
         let present = trusted || !checkpoint.expired_at(self.evidence.cutoff);
         present && self.rules.has(Rule::HonourCheckpoints)
+    }
+
+    /// Whether a hold counts as present, likewise.
+    fn holds(&self, hold: &Hold) -> bool {
+        let trusted = self.rules.has(Rule::RevokeFirst);
+        let present = trusted || !hold.expired_at(self.evidence.cutoff);
+        present && self.rules.has(Rule::HonourHolds)
     }
 
     /// Whether a lease that counts as present covers the version, likewise.
@@ -301,7 +313,11 @@ impl<'a> ObjectJudge<'a> {
             return Some(Alive::Fence);
         }
         let mut pins = newest.checkpoints.iter();
-        pins.any(|one| self.counts(one) && one.pins_wal(id)).then_some(Alive::Checkpoint)
+        if pins.any(|one| self.counts(one) && one.pins_wal(id)) {
+            return Some(Alive::Checkpoint);
+        }
+        let mut holds = newest.holds.iter().filter(|one| self.holds(one));
+        holds.any(|one| one.wal_from <= id).then_some(Alive::Held)
     }
 
     /// No age: whoever may name it later has reserved it before it was listed, and reservations

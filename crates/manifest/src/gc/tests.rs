@@ -2,7 +2,7 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
-use crate::{IngestOutcome, Lease, LeasedVersion, RememberedIngest};
+use crate::{FedIngest, Hold, IngestOutcome, Lease, LeasedVersion, RememberedIngest};
 use siltstone_base::id::{NUMBERS_A_MILLI, ulid_bits};
 use siltstone_base::{AttemptId, JobId, Seq, SstId};
 
@@ -465,4 +465,41 @@ fn what_a_database_before_left_neither_counts_nor_keeps_the_boundary_where_it_is
     let present = record_boundary_now(&listed, database);
     assert_eq!(present, first - 1);
     assert_eq!(superseded(&listed, present, UnixMillis(9)), Some(first));
+}
+
+fn held(from: u64, expires_at: Option<u64>) -> Manifest {
+    let hold = Hold {
+        name: "a".to_owned(),
+        generation: 1,
+        wal_from: WalId(from),
+        seq: Seq(10),
+        expires_at: expires_at.map(UnixMillis),
+        most_bytes: None,
+    };
+    Manifest { holds: vec![hold], ..manifest() }
+}
+
+/// G2, W3: the log from a present hold on; expired but present is alive (rule G3).
+#[test]
+fn a_present_hold_keeps_the_log_from_it_on() {
+    let log = || (1..=7).map(|id| object(ObjectName::Wal(WalId(id)), 1)).collect();
+    let goes = |state, rules| dead(&with_newest(evidence(log(), 10), state), rules).deletes;
+    let gone = |ids: &[u64]| ids.iter().map(|id| ObjectName::Wal(WalId(*id))).collect::<Vec<_>>();
+    assert_eq!(goes(held(3, None), Rules::ALL), gone(&[1]));
+    assert_eq!(goes(held(3, Some(5)), Rules::ALL), gone(&[1]));
+    assert_eq!(goes(held(3, Some(5)), Rules::ALL.without(Rule::RevokeFirst)), gone(&[1, 3]));
+    assert_eq!(goes(held(3, None), Rules::ALL.without(Rule::HonourHolds)), gone(&[1, 3]));
+}
+
+/// W4: what a feed still reads of an ingest, though no version has it any more.
+#[test]
+fn originals_that_a_feed_reads_stay() {
+    let job = JobId(ulid_bits(9_000, 1));
+    let outcome = IngestOutcome::Adopted(Seq(60));
+    let remembered_ingests = vec![RememberedIngest { job, outcome, reason: None }];
+    let fed = vec![FedIngest { seq: Seq(60), job }];
+    let goes = |state| dead(&with_newest(evidence(staged(job), 9_999), state), Rules::ALL).deletes;
+    let passed = Manifest { remembered_ingests, ..manifest() };
+    assert_eq!(goes(Manifest { fed, ..passed.clone() }), vec![]);
+    assert_eq!(goes(passed).len(), 2);
 }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! revoke what has expired (a commit) ─► list objects ─► look for the newest job record
-//!   ─► move the horizon of ingest jobs, where that frees some (a commit)
+//!   ─► revoke holds of the feed that keep too much, move the horizon of ingest jobs, where that
+//!   frees some (commits)
 //!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
 //!   checkpoints ─► verify ─► create the boundaries ─► delete, numbered names ascending
 //! ```
@@ -15,15 +16,15 @@ use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
 use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
-use crate::edit::{Edit, IngestEdit};
+use crate::edit::{Edit, HoldEdit, IngestEdit, Overdrawn};
 use crate::gc::{
     Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
     manifest_boundary_now,
 };
 use crate::ingest::deadline;
 use crate::rules::{Rule, Rules};
-use crate::state::Manifest;
-use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
+use crate::state::{Hold, Manifest};
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub struct Collect {
     /// What the horizon of ingest jobs is planned on, and where it may move.
     base: Option<Arc<Manifest>>,
     horizon: Option<UnixMillis>,
+    /// Holds that keep more of the log than they may.
+    overdrawn: Vec<Overdrawn>,
     report: CollectReport,
 }
 
@@ -133,8 +136,20 @@ impl Collect {
         };
         let evidence = Evidence { cutoff, ..Evidence::default() };
         let (known, report) = (Known::default(), CollectReport::default());
-        let (allowance, dry, horizon) = (None, None, None);
-        Collect { rules, database, evidence, known, phase, allowance, dry, base, horizon, report }
+        let (allowance, dry, horizon, overdrawn) = (None, None, None, Vec::new());
+        Collect {
+            rules,
+            database,
+            evidence,
+            known,
+            phase,
+            allowance,
+            dry,
+            base,
+            horizon,
+            overdrawn,
+            report,
+        }
     }
 
     /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
@@ -144,7 +159,20 @@ impl Collect {
         let (known, report) = (Known::default(), CollectReport::default());
         let phase = first_phase(rules);
         let (allowance, dry, base, horizon) = (None, Some(now), None, None);
-        Collect { rules, database, evidence, known, phase, allowance, dry, base, horizon, report }
+        let overdrawn = Vec::new();
+        Collect {
+            rules,
+            database,
+            evidence,
+            known,
+            phase,
+            allowance,
+            dry,
+            base,
+            horizon,
+            overdrawn,
+            report,
+        }
     }
 
     /// Goes by what an earlier round of the same process has proven, so that manifests are read
@@ -236,7 +264,7 @@ impl Collect {
                 commit.on_answer(answer);
                 if !matches!(commit.action(), CommitAction::Request(_)) {
                     // Refused where the database was destroyed meanwhile: the look finds out.
-                    self.phase = CollectPhase::Look(Look::new(None, self.rules));
+                    self.phase = self.before_the_look();
                 }
             }
             CollectPhase::Look(look) => {
@@ -265,6 +293,7 @@ impl Collect {
     pub fn on_objects(&mut self, listed: Vec<ListedObject>) {
         if self.phase == CollectPhase::List {
             self.evidence.listed = listed;
+            self.overdrawn = self.find_overdrawn();
             self.phase = if self.rules.has(Rule::CollectorOrder) {
                 CollectPhase::Records(Append::look(self.database, self.rules))
             } else {
@@ -370,11 +399,36 @@ impl Collect {
         Known { database: self.database, through: newest.id, named, named_ancestors, pinned }
     }
 
-    /// The horizon moves first, where something waits for it: what is read after that says which
-    /// jobs have ended for good (rule N10).
-    fn before_the_look(&self) -> CollectPhase {
+    /// Holds that keep more bytes of the log than they may, by the listing (rule W5).
+    fn find_overdrawn(&self) -> Vec<Overdrawn> {
+        let logged = |from: WalId| {
+            let log = self.evidence.listed.iter().filter_map(move |object| match object.name {
+                ObjectName::Wal(id) if id >= from => Some(object.bytes),
+                _ => None,
+            });
+            log.sum::<u64>()
+        };
+        let holds = self.base.iter().flat_map(|base| &base.holds);
+        let over = |hold: &&Hold| hold.most_bytes.is_some_and(|most| logged(hold.wal_from) > most);
+        let found = holds.filter(over).map(|hold| Overdrawn {
+            name: hold.name.clone(),
+            generation: hold.generation,
+            wal_from: hold.wal_from,
+        });
+        found.collect()
+    }
+
+    /// What commits come before the look for the newest manifest: holds that keep too much are
+    /// revoked (rules W5, G3); the horizon moves, where something waits for it, since what is read
+    /// after that says which jobs have ended for good (rule N10).
+    fn before_the_look(&mut self) -> CollectPhase {
         let look = || CollectPhase::Look(Look::new(None, self.rules));
-        let (Some(base), Some(to)) = (&self.base, self.horizon) else { return look() };
+        let Some(base) = self.base.clone() else { return look() };
+        if !self.overdrawn.is_empty() {
+            let edit = Edit::Hold(HoldEdit::Revoke(std::mem::take(&mut self.overdrawn)));
+            return CollectPhase::Horizon(Commit::new(edit, base, self.rules));
+        }
+        let Some(to) = self.horizon.take() else { return look() };
         let passed = |job: JobId| {
             !job.is_of_an_export() && (base.ingest_horizon..to).contains(&deadline(job))
         };
@@ -387,7 +441,7 @@ impl Collect {
             return look();
         }
         let edit = Edit::Ingest(IngestEdit::Horizon { to });
-        CollectPhase::Horizon(Commit::new(edit, Arc::clone(base), self.rules))
+        CollectPhase::Horizon(Commit::new(edit, base, self.rules))
     }
 
     fn on_newest(&mut self, newest: Arc<Manifest>) {
@@ -545,6 +599,7 @@ fn as_if_revoked(newest: &Arc<Manifest>, now: UnixMillis) -> Arc<Manifest> {
     let mut state = Manifest::clone(newest);
     state.checkpoints.retain(|one| !one.expired_at(now));
     state.leases.retain(|lease| !lease.expired_at(now));
+    state.holds.retain(|hold| !hold.expired_at(now));
     Arc::new(state)
 }
 

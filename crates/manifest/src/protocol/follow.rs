@@ -45,6 +45,8 @@ pub struct Follow {
     known: Option<Arc<Manifest>>,
     /// The next WAL id to read.
     at: WalId,
+    /// Where a reader that begins goes on in the log, unless that begins later.
+    begins: WalId,
     /// Polls until a listing is due.
     cheap_polls_left: u32,
     list_every: u32,
@@ -129,6 +131,7 @@ impl Follow {
         Follow {
             known: None,
             at: WalId::NONE,
+            begins: WalId::NONE,
             cheap_polls_left: list_every - 1,
             list_every,
             rules,
@@ -139,6 +142,13 @@ impl Follow {
             looked_up: None,
             confirm_end: false,
         }
+    }
+
+    /// A reader that has read the log up to `next`, and begins there where the replay point of the
+    /// newest manifest has not passed it.
+    #[must_use]
+    pub fn behind(next: WalId, list_every: u32, rules: Rules) -> Follow {
+        Follow { begins: next, ..Follow::new(list_every, rules) }
     }
 
     /// Begins a poll, when idle, or after a hole: tables may hold by now what is missing, or it may
@@ -339,7 +349,7 @@ impl Follow {
             }
             LookAction::Done(Some(newest)) if start => {
                 self.known = Some(newest.clone());
-                self.at = newest.replay_from;
+                self.at = newest.replay_from.max(self.begins);
                 self.start_walk();
                 self.confirm_end = true;
                 vec![FollowEvent::StartAgain(newest)]

@@ -81,12 +81,13 @@ impl Manifest {
         checkpoints.chain(leased.map(|version| version.manifest_id)).collect()
     }
 
-    /// Whether a checkpoint or a lease may be revoked at `now`.
+    /// Whether a checkpoint, a lease or a hold may be revoked at `now`.
     #[must_use]
     pub fn has_expired(&self, now: UnixMillis) -> bool {
         let mut leases = self.leases.iter();
         self.checkpoints.iter().any(|one| one.expired_at(now))
             || leases.any(|lease| lease.expired_at(now))
+            || self.holds.iter().any(|hold| hold.expired_at(now))
     }
 }
 

@@ -1,7 +1,9 @@
 use super::*;
 use crate::compaction::record::{JobFacts, JobRange, RecordListing};
 use crate::compaction::{Compactions, Job, KeyRange, Why};
-use crate::edit::{FinishCompaction, FlushL0, NewCheckpoint};
+use crate::edit::{
+    AdvanceHold, FinishCompaction, FlushL0, HoldFrom, LogPlace, NewCheckpoint, TakeHold,
+};
 use crate::protocol::testing::{TinyStore, opener};
 use crate::testing::table;
 use bytes::Bytes;
@@ -558,5 +560,38 @@ fn the_horizon_moves_before_what_was_abandoned_goes() {
         again.age_by(UnixMillis(cutoff + 10));
         world.finish(&mut again);
         assert_eq!(world.store.newest().id, before);
+    }
+}
+
+/// W5, G3: a hold that keeps more of the log than it may goes by a commit, before what it keeps;
+/// one that moved meanwhile stays.
+#[test]
+fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
+    for moves in [false, true] {
+        let mut world = World::new();
+        let from = world.store.newest().replay_from;
+        let take = TakeHold {
+            name: "slow".to_owned(),
+            generation: 1,
+            from: HoldFrom::At(LogPlace { seq: Seq::NONE, wal: from }),
+            expires_at: None,
+            most_bytes: Some(0),
+            checkpoint: None,
+        };
+        world.store.commit(Edit::Hold(HoldEdit::Take(take))).unwrap();
+        // A flush passes what the hold keeps.
+        world.flush(50, 1);
+        let base = world.store.newest();
+        assert!(world.store.wal.keys().any(|id| *id >= from));
+        let mut collect = world.collect(Rules::ALL);
+        if moves {
+            let to = LogPlace { seq: base.flushed_seq, wal: base.replay_from.next() };
+            let (name, generation) = ("slow".to_owned(), 1);
+            let advance = AdvanceHold { name, generation, to, expires_at: None };
+            world.store.commit(Edit::Hold(HoldEdit::Advance(advance))).unwrap();
+        }
+        let report = world.finish(&mut collect);
+        assert!(!report.overtaken);
+        assert_eq!(world.store.newest().holds.len(), usize::from(moves));
     }
 }

@@ -1,0 +1,348 @@
+//! Edits of the holds by which consumers of a change feed keep the log (RFC 0041, rules W3 to W5).
+//!
+//! ```text
+//! log     … 4   5   6   7   8   9 …          hold "a": from 6, seen up to 41
+//!               └ replay point at 9            keeps 6, 7 and 8, and what ingests of 42 on brought
+//! ```
+//! A hold begins where everything behind it is there for certain, and only moves forward.
+
+use super::{Conflict, NewCheckpoint, Refusal};
+use crate::features::FEED;
+use crate::naming::is_name;
+use crate::rules::{Rule, Rules};
+use crate::state::{FedIngest, Hold, Manifest};
+use siltstone_base::{JobId, Seq, UnixMillis, WalId};
+use std::fmt;
+
+/// Consumers that there may be at once: some 100 bytes each in every manifest.
+const MOST_HOLDS: usize = 256;
+/// The version of Siltstone that brought them.
+const SINCE: &str = "0.1.0";
+
+/// One change of a hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum HoldEdit {
+    /// A consumer begins, or goes on under the same name.
+    Take(TakeHold),
+    /// It has seen more, or lives still. Progress only grows.
+    Advance(AdvanceHold),
+    /// The consumer of that name is given up, by command.
+    Release {
+        /// Its name.
+        name: String,
+    },
+    /// Those that keep more of the log than they may go, where they have not moved since.
+    Revoke(Vec<Overdrawn>),
+}
+
+/// Whoever has the name before is overtaken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TakeHold {
+    /// The consumer's name.
+    pub name: String,
+    /// Its generation: above that of whoever has the name, and nobody else's.
+    pub generation: u64,
+    /// Where it begins.
+    pub from: HoldFrom,
+    /// When it may be revoked; `None`: never.
+    pub expires_at: Option<UnixMillis>,
+    /// Bytes of log beyond which it may be revoked; `None`: no bound.
+    pub most_bytes: Option<u64>,
+    /// A checkpoint of the state that the commit creates: what the feed then goes on from.
+    pub checkpoint: Option<NewCheckpoint>,
+}
+
+/// Where a hold begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HoldFrom {
+    /// Where its name holds already.
+    Kept,
+    /// Behind what its maker walked to, or the replay point where that has passed it (rule W3).
+    Walked(LogPlace),
+    /// Here; refused where something behind it may be gone.
+    At(LogPlace),
+}
+
+/// A place in the log, between two batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LogPlace {
+    /// The last sequence number before it.
+    pub seq: Seq,
+    /// The WAL id that is read next.
+    pub wal: WalId,
+}
+
+/// What a consumer says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AdvanceHold {
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: u64,
+    /// What it has seen.
+    pub to: LogPlace,
+    /// When it may be revoked from now on; `None`: never.
+    pub expires_at: Option<UnixMillis>,
+}
+
+/// A hold that keeps more than it may, as it was when that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Overdrawn {
+    /// Its name.
+    pub name: String,
+    /// Its generation.
+    pub generation: u64,
+    /// Where it stood.
+    pub wal_from: WalId,
+}
+
+/// Why an edit of a hold does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HoldConflict {
+    /// Nobody of that name holds anything, or not any more.
+    Gone,
+    /// A newer consumer of that name has begun.
+    Overtaken,
+    /// What lies behind the place may be gone.
+    Passed {
+        /// The first place that is certain.
+        oldest: LogPlace,
+    },
+}
+
+impl Hold {
+    /// Where it stands.
+    #[must_use]
+    pub fn place(&self) -> LogPlace {
+        LogPlace { seq: self.seq, wal: self.wal_from }
+    }
+
+    /// Whether it may be revoked at `now`.
+    #[must_use]
+    pub fn expired_at(&self, now: UnixMillis) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}
+
+impl Manifest {
+    /// The hold of that name.
+    #[must_use]
+    pub fn hold(&self, name: &str) -> Option<&Hold> {
+        self.holds.iter().find(|one| one.name == name)
+    }
+
+    /// The first place of the log from which on everything is kept.
+    #[must_use]
+    pub fn oldest_certain(&self) -> LogPlace {
+        let own = LogPlace { seq: self.flushed_seq, wal: self.replay_from };
+        self.holds.iter().map(Hold::place).fold(own, |oldest, one| match is_behind(oldest, one) {
+            true => one,
+            false => oldest,
+        })
+    }
+}
+
+/// Whether everything behind `place` lies behind `other` too.
+fn is_behind(place: LogPlace, other: LogPlace) -> bool {
+    other.wal <= place.wal && other.seq <= place.seq
+}
+
+impl HoldEdit {
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        match self {
+            HoldEdit::Take(take) => take.apply(next, rules),
+            HoldEdit::Advance(advance) => advance.apply(next, rules),
+            HoldEdit::Release { name } => {
+                next.holds.retain(|one| one.name != *name);
+                let_go(next, None, rules);
+                Ok(())
+            }
+            HoldEdit::Revoke(overdrawn) => {
+                next.holds.retain(|one| !overdrawn.iter().any(|each| each.is(one)));
+                let_go(next, None, rules);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        match self {
+            HoldEdit::Take(take) => {
+                state.hold(&take.name).is_some_and(|one| one.generation == take.generation)
+                    && take.checkpoint.as_ref().is_none_or(|new| state.checkpoint(new.id).is_some())
+            }
+            HoldEdit::Advance(advance) => {
+                state.hold(&advance.name).is_some_and(|one| advance.is_seen_in(one))
+            }
+            HoldEdit::Release { name } => state.hold(name).is_none(),
+            HoldEdit::Revoke(overdrawn) => {
+                !state.holds.iter().any(|one| overdrawn.iter().any(|each| each.is(one)))
+            }
+        }
+    }
+}
+
+impl Overdrawn {
+    fn is(&self, hold: &Hold) -> bool {
+        self.name == hold.name
+            && self.generation == hold.generation
+            && self.wal_from == hold.wal_from
+    }
+}
+
+impl TakeHold {
+    fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        if !is_name(&self.name) {
+            return Err(Refusal::Invalid(
+                "a consumer's name has 1 to 255 bytes, no control characters, and does not read \
+                 as an id",
+            ));
+        }
+        let own = next.hold(&self.name).cloned();
+        if own.as_ref().is_some_and(|one| one.generation >= self.generation) {
+            return Err(HoldConflict::Overtaken.into());
+        }
+        if own.is_none() && next.holds.len() >= MOST_HOLDS {
+            return Err(Refusal::Invalid(
+                "256 consumers hold the log; forget some that are not needed any more",
+            ));
+        }
+        let place = self.place(next, own.as_ref(), rules)?;
+        if let Some(new) = &self.checkpoint {
+            new.apply(next)?;
+        }
+        next.features.name_for_committers(FEED, SINCE);
+        next.holds.retain(|one| one.name != self.name);
+        next.holds.push(Hold {
+            name: self.name.clone(),
+            generation: self.generation,
+            wal_from: place.wal,
+            seq: place.seq,
+            expires_at: self.expires_at,
+            most_bytes: self.most_bytes,
+        });
+        let_go(next, Some(place.seq), rules);
+        Ok(())
+    }
+
+    /// Where it begins: all behind that is kept by the very state that this is committed on.
+    fn place(
+        &self,
+        state: &Manifest,
+        own: Option<&Hold>,
+        rules: Rules,
+    ) -> Result<LogPlace, Refusal> {
+        match self.from {
+            HoldFrom::Kept => own.map(Hold::place).ok_or_else(|| HoldConflict::Gone.into()),
+            HoldFrom::Walked(place) | HoldFrom::At(place) if !rules.has(Rule::HoldWhatIsThere) => {
+                Ok(place)
+            }
+            HoldFrom::Walked(place) => Ok(LogPlace {
+                seq: place.seq.max(state.flushed_seq),
+                wal: place.wal.max(state.replay_from),
+            }),
+            HoldFrom::At(place) => {
+                let own = LogPlace { seq: state.flushed_seq, wal: state.replay_from };
+                let mut others = state.holds.iter().map(Hold::place);
+                if is_behind(place, own) || others.any(|other| is_behind(place, other)) {
+                    return Ok(place);
+                }
+                Err(HoldConflict::Passed { oldest: state.oldest_certain() }.into())
+            }
+        }
+    }
+}
+
+impl AdvanceHold {
+    fn is_seen_in(&self, hold: &Hold) -> bool {
+        let lasts = match (hold.expires_at, self.expires_at) {
+            (Some(until), Some(wanted)) => until >= wanted,
+            (until, _) => until.is_none(),
+        };
+        hold.generation == self.generation && hold.seq >= self.to.seq && lasts
+    }
+
+    fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let by_generation = rules.has(Rule::HoldByGeneration);
+        let mut holds = next.holds.iter_mut();
+        let Some(hold) = holds.find(|one| one.name == self.name) else {
+            return Err(HoldConflict::Gone.into());
+        };
+        if hold.generation != self.generation && by_generation {
+            return Err(HoldConflict::Overtaken.into());
+        }
+        hold.seq = hold.seq.max(self.to.seq);
+        hold.wal_from = hold.wal_from.max(self.to.wal);
+        hold.expires_at = match (hold.expires_at, self.expires_at) {
+            (Some(until), Some(wanted)) => Some(until.max(wanted)),
+            _ => None,
+        };
+        let seen = hold.seq;
+        let_go(next, Some(seen), rules);
+        Ok(())
+    }
+}
+
+/// An ingest that is installed while somebody holds the log keeps its originals until all have
+/// passed it (rule W4).
+pub(super) fn keep_ingest(next: &mut Manifest, job: JobId, seq: Seq, rules: Rules) {
+    if rules.has(Rule::FeedKeepsIngests) && next.holds.iter().any(|hold| hold.seq < seq) {
+        next.fed.push(FedIngest { seq, job });
+    }
+}
+
+/// Drops the holds that have expired by `now`: a refresh that landed first wins (rule G3).
+pub(super) fn revoke(next: &mut Manifest, now: UnixMillis, rules: Rules) {
+    let before = next.holds.len();
+    next.holds.retain(|hold| !hold.expired_at(now));
+    if next.holds.len() < before {
+        let_go(next, None, rules);
+    }
+}
+
+/// Consumers that have seen more than a restore leaves end with it (rule W6): what they have passed
+/// on is undone, and a number alone does not say so once others have it.
+pub(super) fn end_undone(next: &mut Manifest, cut: Seq, rules: Rules) {
+    next.holds.retain(|hold| hold.seq <= cut);
+    let_go(next, None, rules);
+}
+
+/// Lets go of the ingests that every hold has passed. Without the rule: that the one which moved
+/// has passed.
+fn let_go(next: &mut Manifest, moved: Option<Seq>, rules: Rules) {
+    let lowest = next.holds.iter().map(|hold| hold.seq).min();
+    let passed = match moved {
+        Some(moved) if !rules.has(Rule::FedUntilAllPassed) => moved,
+        _ => lowest.unwrap_or(Seq::MAX),
+    };
+    next.fed.retain(|one| one.seq > passed);
+}
+
+impl From<HoldConflict> for Refusal {
+    fn from(conflict: HoldConflict) -> Refusal {
+        Refusal::Conflict(Conflict::Hold(conflict))
+    }
+}
+
+impl fmt::Display for HoldConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HoldConflict::Gone => f.write_str(
+                "no consumer of that name holds the log, or none any more: it was given up, was \
+                 silent for longer than its lifetime, kept more bytes of the log than it may, or had \
+                 seen what a restore undid; begin anew, from a snapshot where nothing may be missed",
+            ),
+            HoldConflict::Overtaken => f.write_str(
+                "another consumer has begun under the same name and goes on from here; this one \
+                 is over",
+            ),
+            HoldConflict::Passed { .. } => f.write_str(
+                "what came after that place is not kept for certain any more; begin at the oldest \
+                 place that is, or from a snapshot",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
