@@ -28,6 +28,7 @@
 mod api;
 mod cache;
 mod compact;
+mod feed;
 mod follower;
 pub mod gc;
 mod io;
@@ -42,6 +43,7 @@ mod wal;
 mod writer;
 
 pub use api::admin;
+pub use api::changes;
 pub use api::checkpoints::{CheckpointOptions, CheckpointScope};
 pub use api::db::Database;
 pub use api::destroy::destroy;
@@ -51,6 +53,8 @@ pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;
 pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
+pub use feed::rows::Changed;
+pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
 pub use io::env::Env;
 pub use io::progress::Progress;

@@ -79,7 +79,7 @@ impl Database {
         Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
     }
 
-    pub(super) fn writer(&self) -> Result<&Arc<Writer>> {
+    pub(in crate::api) fn writer(&self) -> Result<&Arc<Writer>> {
         let writer = &self.inner.writer;
         if writer.life.is_usable() {
             return Ok(writer);

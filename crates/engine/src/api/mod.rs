@@ -1,6 +1,7 @@
 //! What a user holds.
 
 pub mod admin;
+pub mod changes;
 pub(crate) mod checkpoints;
 pub(crate) mod clone;
 pub(crate) mod db;

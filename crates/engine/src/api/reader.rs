@@ -292,6 +292,12 @@ impl Reader {
         refreshed.map_err(|error| error.during("refresh"))
     }
 
+    /// Where it reads, and how long a request may take.
+    pub(super) fn place(&self) -> Result<(Env, Duration)> {
+        let shared = self.shared()?;
+        Ok((shared.context.env.clone(), shared.options.deadline))
+    }
+
     /// What the reader holds and has done.
     #[must_use]
     pub fn stats(&self) -> Stats {

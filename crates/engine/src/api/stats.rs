@@ -95,6 +95,9 @@ stats! {
         gauge visible_seq: u64, "sequence number", "Newest visible operation.";
         gauge durable_seq: u64, "sequence number", "Newest durable operation.";
         gauge flushed_seq: u64, "sequence number", "Newest operation that is in a table.";
+        gauge feed_consumers: u64, "consumers", "Consumers of the change feed that hold the log.";
+        gauge feed_held_wal_objects: u64, "objects",
+            "WAL objects, at most, that only consumers of the change feed keep.";
         counter uptime_seconds: f64, "seconds", "Time since the handle was opened.";
     }
     "memory" {
@@ -243,6 +246,10 @@ impl Stats {
         now: UnixMillis,
     ) -> Stats {
         self.pending_compaction_bytes = pending_bytes(manifest, options, now);
+        self.feed_consumers = manifest.holds.len() as u64;
+        let held_from = manifest.holds.iter().map(|hold| hold.wal_from.get()).min();
+        let behind = |from: u64| manifest.replay_from.get().saturating_sub(from);
+        self.feed_held_wal_objects = held_from.map_or(0, behind);
         self
     }
 

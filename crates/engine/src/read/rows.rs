@@ -17,7 +17,7 @@ impl Default for Column {
 
 impl Column {
     #[inline]
-    fn push(&mut self, row: &[u8]) {
+    pub(crate) fn push(&mut self, row: &[u8]) {
         self.bytes.extend_from_slice(row);
         self.offsets.push(self.bytes.len() as i32);
     }
@@ -35,7 +35,7 @@ impl Column {
         Column { offsets, bytes: Vec::with_capacity(bytes) }
     }
 
-    fn truncate(&mut self, rows: usize) {
+    pub(crate) fn truncate(&mut self, rows: usize) {
         self.offsets.truncate(rows + 1);
         self.bytes.truncate(self.offsets.last().map_or(0, |end| *end as usize));
     }

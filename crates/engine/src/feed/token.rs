@@ -1,0 +1,176 @@
+//! Where a feed stands, as a text that anybody may keep.
+
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::checksum::crc32c;
+use siltstone_base::{DatabaseId, Error, Result, Seq, TimelineId, WalId};
+use siltstone_manifest::{LogPlace, Manifest, Timeline};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a token begins with: the version of its form.
+const PREFIX: &str = "c1-";
+const BYTES: usize = 16 + 16 + 8 + 8 + 4 + 4 + 4;
+
+/// A place between two batches, or inside an ingest (rule W2). Its text is `c1-` and hexadecimal
+/// digits: database (16 bytes), timeline (16), sequence number, WAL id (8 each), table and row of
+/// an ingest (4 each), and CRC32C of all that; numbers are big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ChangeToken {
+    /// The database.
+    pub database: DatabaseId,
+    /// The history; `None`: the first.
+    pub timeline: Option<TimelineId>,
+    /// The last sequence number that was passed on whole.
+    pub seq: Seq,
+    /// The WAL id that is read next.
+    pub wal: WalId,
+    /// Tables of the ingest behind `seq` that were passed on whole.
+    pub table: u32,
+    /// Rows of the next one that were.
+    pub row: u32,
+}
+
+impl ChangeToken {
+    /// A place between two batches, as `state` has it.
+    pub(crate) fn of(state: &Manifest, place: LogPlace) -> ChangeToken {
+        let timeline = history_of(&state.timelines, place.seq);
+        let LogPlace { seq, wal } = place;
+        ChangeToken { database: state.database, timeline, seq, wal, table: 0, row: 0 }
+    }
+
+    /// The place, without what of an ingest was passed on.
+    #[must_use]
+    pub fn place(&self) -> LogPlace {
+        LogPlace { seq: self.seq, wal: self.wal }
+    }
+
+    /// How far it is.
+    pub(crate) fn order(&self) -> (Seq, u32, u32) {
+        (self.seq, self.table, self.row)
+    }
+
+    /// Whether what it has passed on is still so: the restore that undid it.
+    pub(crate) fn undone_by<'a>(&self, state: &'a Manifest) -> Option<&'a Timeline> {
+        let known = |one: &Timeline| Some(one.id) == self.timeline;
+        let later = state.timelines.iter().rposition(known).map_or(0, |at| at + 1);
+        state.timelines.iter().skip(later).find(|one| undoes(one, self.seq))
+    }
+}
+
+/// Whether a history that begins with `timeline` lacks this number.
+pub(crate) fn undoes(timeline: &Timeline, seq: Seq) -> bool {
+    timeline.cut < seq && seq < timeline.begins
+}
+
+/// The history that goes on behind `seq`.
+pub(crate) fn history_of(timelines: &[Timeline], seq: Seq) -> Option<TimelineId> {
+    let begun = |one: &&Timeline| one.begins <= seq.next();
+    timelines.iter().rev().find(begun).map(|one| one.id)
+}
+
+impl fmt::Display for ChangeToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = Vec::with_capacity(BYTES);
+        bytes.extend_from_slice(&self.database.to_bytes());
+        bytes.extend_from_slice(&self.timeline.map_or([0; 16], TimelineId::to_bytes));
+        bytes.extend_from_slice(&self.seq.get().to_be_bytes());
+        bytes.extend_from_slice(&self.wal.get().to_be_bytes());
+        bytes.extend_from_slice(&self.table.to_be_bytes());
+        bytes.extend_from_slice(&self.row.to_be_bytes());
+        let sum = crc32c(&bytes);
+        bytes.extend_from_slice(&sum.to_be_bytes());
+        f.write_str(PREFIX)?;
+        bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for ChangeToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<ChangeToken> {
+        parse(text).ok_or_else(|| {
+            Error::invalid(
+                "this is no token of a change feed, or was altered; give one as it was given",
+            )
+        })
+    }
+}
+
+fn parse(text: &str) -> Option<ChangeToken> {
+    let digits = text.strip_prefix(PREFIX)?.as_bytes();
+    if digits.len() != BYTES * 2 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Vec<u8> = digits.chunks(2).map(byte).collect::<Option<_>>()?;
+    let (covered, sum) = bytes.split_at_checked(BYTES - 4)?;
+    if crc32c(covered).to_be_bytes() != sum {
+        return None;
+    }
+    let mut reader = Reader::new(covered);
+    let database = DatabaseId(reader.u128_be().ok()?);
+    let timeline = TimelineId(reader.u128_be().ok()?);
+    let seq = Seq(u64::from_be_bytes(reader.array().ok()?));
+    let wal = WalId(u64::from_be_bytes(reader.array().ok()?));
+    let table = u32::from_be_bytes(reader.array().ok()?);
+    let row = u32::from_be_bytes(reader.array().ok()?);
+    let timeline = (!timeline.is_none()).then_some(timeline);
+    Some(ChangeToken { database, timeline, seq, wal, table, row })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_base::{ManifestId, UnixMillis};
+
+    fn token() -> ChangeToken {
+        let timeline = Some(TimelineId(5));
+        let (seq, wal) = (Seq(70), WalId(8));
+        ChangeToken { database: DatabaseId(9), timeline, seq, wal, table: 3, row: 41 }
+    }
+
+    #[test]
+    fn a_token_comes_back_as_it_was_and_no_other_text_does() {
+        for each in [token(), ChangeToken { timeline: None, ..token() }] {
+            assert_eq!(each.to_string().parse::<ChangeToken>().unwrap(), each);
+        }
+        let text = token().to_string();
+        for at in 0..text.len() {
+            let mut altered = text.clone().into_bytes();
+            altered[at] = if altered[at] == b'1' { b'2' } else { b'1' };
+            assert!(String::from_utf8(altered).unwrap().parse::<ChangeToken>().is_err(), "{at}");
+            assert!(text[..at].parse::<ChangeToken>().is_err());
+        }
+    }
+
+    /// W6: what lies between a cut and where the next history begins is undone, for those of an
+    /// older one.
+    #[test]
+    fn a_restore_undoes_what_lies_beyond_its_cut() {
+        let timeline = |id, cut, begins| Timeline {
+            id: TimelineId(id),
+            cut: Seq(cut),
+            begins: Seq(begins),
+            manifest_id: ManifestId(7),
+            began_at: UnixMillis(1),
+        };
+        let mut state = Manifest::new_database(DatabaseId(9), Default::default());
+        state.timelines = vec![timeline(5, 10, 21), timeline(6, 60, 101)];
+        let undone = |timeline: Option<u128>, seq| {
+            let timeline = timeline.map(TimelineId);
+            let token = ChangeToken { timeline, seq: Seq(seq), ..token() };
+            token.undone_by(&state).map(|one| one.id.get())
+        };
+        assert_eq!(
+            [undone(None, 10), undone(None, 11), undone(None, 20)],
+            [None, Some(5), Some(5)]
+        );
+        assert_eq!([undone(Some(5), 20), undone(Some(5), 61)], [None, Some(6)]);
+        assert_eq!([undone(Some(6), 100), undone(Some(5), 100)], [None, Some(6)]);
+        let history = |seq| history_of(&state.timelines, Seq(seq)).map(|id| id.get());
+        assert_eq!(
+            [history(10), history(20), history(60), history(100)],
+            [None, Some(5), Some(5), Some(6)]
+        );
+    }
+}

@@ -1,0 +1,225 @@
+//! The objects of the log from a place on, each believed once the boundary was seen below it
+//! (rule W1): up to the replay point as they lie, behind it as a following reader walks.
+
+use crate::manifests::client::ManifestRequests;
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::{Objects, seen};
+use crate::manifests::poll::LIST_EVERY;
+use crate::manifests::rules;
+use siltstone_base::{Error, ErrorKind, ObjectName, Result, WalId};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WALK_LIMIT, WalSeen};
+use siltstone_sst::wal::WalObject;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Bytes of objects that are held before they are confirmed and passed on.
+const MOST_UNDER_WAY_BYTES: usize = 16 << 20;
+
+/// What is told of every state before what lies behind it is read.
+pub(crate) type CheckState<'a> = &'a (dyn Fn(&Manifest) -> Result<()> + Send + Sync);
+
+/// How far the log was read.
+pub(crate) struct LogWalk {
+    objects: Objects,
+    requests: ManifestRequests,
+    machine: Follow,
+    bodies: BTreeMap<WalId, WalObject>,
+    /// Confirmed, and not passed on yet.
+    ready: VecDeque<WalObject>,
+    /// The next id: whatever lies below was passed on, or is ready. None: the oldest there is.
+    next: WalId,
+    known: Option<Arc<Manifest>>,
+}
+
+impl LogWalk {
+    /// Nothing read yet; begins at `next`, or with the oldest object that there is.
+    pub(crate) fn new(objects: &Objects, next: Option<WalId>) -> LogWalk {
+        let next = next.unwrap_or(WalId::NONE);
+        LogWalk {
+            objects: objects.clone(),
+            requests: ManifestRequests::new(objects),
+            machine: Follow::behind(next, LIST_EVERY, rules::in_force()),
+            bodies: BTreeMap::new(),
+            ready: VecDeque::new(),
+            next,
+            known: None,
+        }
+    }
+
+    /// The newest state that it knows; there is one once something was read.
+    pub(crate) fn known(&self) -> Option<&Arc<Manifest>> {
+        self.known.as_ref()
+    }
+
+    /// The next object that is there already.
+    pub(crate) fn pop(&mut self) -> Option<WalObject> {
+        self.ready.pop_front()
+    }
+
+    /// Whether reading on begins with a look for what is new.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.machine.action() == FollowAction::Idle
+    }
+
+    /// Reads on until there are objects, or all that was durable before was read; whether there
+    /// are. `check` is told every newer state first.
+    ///
+    /// # Errors
+    /// Those of `check`; Expired where the next object is not kept any more; Corruption for a
+    /// hole; NotFound without a database; the store's.
+    pub(crate) async fn fill(&mut self, check: CheckState<'_>) -> Result<bool> {
+        let filled = self.advance(check).await;
+        if filled.is_err() {
+            // What went wrong may pass: whoever asks again begins a walk from here.
+            self.machine = Follow::behind(self.next, LIST_EVERY, rules::in_force());
+            self.bodies.clear();
+            self.known = None;
+        }
+        filled
+    }
+
+    async fn advance(&mut self, check: CheckState<'_>) -> Result<bool> {
+        let mut looked = self.machine.action() != FollowAction::Idle;
+        loop {
+            if !self.ready.is_empty() {
+                return Ok(true);
+            }
+            if let Some(state) = self.known.clone().filter(|state| self.next < state.replay_from) {
+                self.read_settled(&state).await?;
+                continue;
+            }
+            let events = match self.machine.action() {
+                FollowAction::Failed(failure) => return Err(failure.into()),
+                FollowAction::Idle if looked && self.known.is_none() => {
+                    return Err(no_database(&self.objects.env));
+                }
+                FollowAction::Idle if looked => return Ok(false),
+                FollowAction::Idle => {
+                    looked = true;
+                    self.machine.poll_thoroughly();
+                    Vec::new()
+                }
+                FollowAction::Request(request) => {
+                    let answer = self.requests.perform(request).await?;
+                    self.machine.on_answer(answer)
+                }
+                FollowAction::ReadWal(id) => self.read(id).await?,
+                FollowAction::ListWal(after) => {
+                    let listing = self.objects.list_wal(after).await?;
+                    self.machine.on_wal_listing(listing)
+                }
+            };
+            for event in events {
+                self.take(event, check).await?;
+            }
+        }
+    }
+
+    async fn read(&mut self, id: WalId) -> Result<Vec<FollowEvent>> {
+        let database = self.machine.manifest().map(|state| state.database).unwrap_or_default();
+        let mut found = WalSeen::Absent;
+        if let Some(object) = self.objects.wal(id).await? {
+            found = seen(&object, database);
+            self.bodies.insert(id, object);
+        }
+        let mut events = self.machine.on_wal(found);
+        let held: usize = self.bodies.values().map(WalObject::record_bytes).sum();
+        if held >= MOST_UNDER_WAY_BYTES {
+            events.extend(self.machine.hand_out_now());
+        }
+        Ok(events)
+    }
+
+    async fn take(&mut self, event: FollowEvent, check: CheckState<'_>) -> Result<()> {
+        match event {
+            FollowEvent::StartAgain(state) => {
+                self.bodies.clear();
+                self.meet(state, check).await
+            }
+            FollowEvent::Newer(state) => self.meet(state, check).await,
+            FollowEvent::Apply(ids) => {
+                for id in ids {
+                    let object = self.bodies.remove(&id);
+                    if let Some(object) = object.filter(|_| id >= self.next) {
+                        self.next = id.next();
+                        self.ready.push_back(object);
+                    }
+                }
+                self.bodies.clear();
+                Ok(())
+            }
+        }
+    }
+
+    async fn meet(&mut self, state: Arc<Manifest>, check: CheckState<'_>) -> Result<()> {
+        check(&state)?;
+        if self.next.is_none() {
+            self.next = oldest_wal(&self.objects, &state).await?;
+        }
+        self.known = Some(state);
+        Ok(())
+    }
+
+    /// Objects below the replay point: nobody adds to them, so what is there is the log, as long
+    /// as none of it was freed when it was read.
+    async fn read_settled(&mut self, state: &Manifest) -> Result<()> {
+        let first = self.next;
+        let (mut at, mut bytes) = (first, 0);
+        let mut met = Vec::new();
+        while at < state.replay_from && met.len() < WALK_LIMIT && bytes < MOST_UNDER_WAY_BYTES {
+            if let Some(fence) = state.kept_fences.iter().find(|fence| fence.skips(at)) {
+                at = fence.next_id;
+                continue;
+            }
+            let Some(object) = self.objects.wal(at).await? else {
+                return Err(self.absent(at).await?);
+            };
+            at = match seen(&object, state.database) {
+                WalSeen::Fence { next_id, .. } => next_id,
+                WalSeen::Data { .. } => {
+                    bytes += object.record_bytes();
+                    met.push(object);
+                    at.next()
+                }
+                WalSeen::Foreign | WalSeen::Absent | WalSeen::Vanished => {
+                    return Err(self.absent(at).await?);
+                }
+            };
+        }
+        if self.objects.list_wal(at).await?.boundary >= first {
+            return Err(expired(first));
+        }
+        self.ready.extend(met);
+        self.next = at;
+        Ok(())
+    }
+
+    /// Nothing of ours is at `at`: it was freed, or is missing.
+    async fn absent(&self, at: WalId) -> Result<Error> {
+        if self.objects.list_wal(at).await?.boundary >= at {
+            return Ok(expired(at));
+        }
+        Ok(Error::corruption("an object of the log is missing, and was not collected")
+            .with("object", ObjectName::Wal(at)))
+    }
+}
+
+/// The first WAL id from which on the log is there without a gap.
+pub(crate) async fn oldest_wal(objects: &Objects, state: &Manifest) -> Result<WalId> {
+    let listing = objects.list_wal(WalId::NONE).await?;
+    let there = |id: &WalId| {
+        *id > listing.boundary && !state.kept_fences.iter().any(|fence| fence.skips(*id))
+    };
+    let oldest = listing.later.iter().copied().filter(there).min();
+    Ok(oldest.map_or(state.replay_from, |id| id.min(state.replay_from)))
+}
+
+fn expired(at: WalId) -> Error {
+    Error::new(
+        ErrorKind::Expired,
+        "what comes next in the feed is not kept any more: only a consumer that holds the log \
+         keeps it; begin anew from a snapshot, or at the oldest place that is still there",
+    )
+    .with("object", ObjectName::Wal(at))
+}

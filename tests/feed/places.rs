@@ -1,0 +1,238 @@
+//! Where a feed may begin and end, and what ends it.
+
+use super::*;
+use siltstone::{CheckpointName, admin};
+
+/// Rows 0 to 9, in commits of their own.
+async fn filled(env: &Env) -> Result<Database> {
+    let db = open(env).await?;
+    for n in 0..10 {
+        put(&db, n, b"first").await?;
+    }
+    db.flush().await?;
+    Ok(db)
+}
+
+fn kind<T>(result: Result<T>) -> ErrorKind {
+    result.map(drop).expect_err("it is refused").kind()
+}
+
+/// Only what is durable, and from the newest place on nothing that was before.
+#[test]
+fn what_comes_after_is_told_once_it_is_durable() {
+    Place::of(1).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let mut feed = begin(&env, Since::Kept, None).await?;
+        assert!(rest(&mut feed, 4).await?.is_empty());
+        let mut whole = begin(&env, Since::Oldest, None).await?;
+        let rows = rest(&mut whole, 4).await?;
+        assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>(), Vec::from_iter(1..=10));
+        let mut batch = Batch::new();
+        (0..9).for_each(|n| batch.put(&key(n), b"second", None).unwrap());
+        let commit = write(&db, &batch).await?;
+        commit.wait(None).await?;
+        // A commit is never cut.
+        let changed = feed.read(2, 1 << 20).await?.expect("rows");
+        assert_eq!((changed.len(), feed.token().seq), (9, siltstone::Seq(19)));
+        assert!(feed.read(2, 1 << 20).await?.is_none());
+        let mut since = begin(&env, Since::Seq(siltstone::Seq(10)), None).await?;
+        assert_eq!(rest(&mut since, 100).await?, rows_of(&changed));
+        db.close().await
+    });
+}
+
+/// A task reads from one token to another by itself.
+#[test]
+fn a_range_between_tokens_is_read_by_itself() {
+    Place::of(2).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let from = begin(&env, Since::Oldest, None).await?.token();
+        db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
+        put(&db, 50, b"last").await?;
+        db.flush().await?;
+        let mut plan = begin(&env, Since::Token(from), None).await?;
+        let mut cuts = vec![from];
+        while plan.read(3, 1 << 20).await?.is_some() {
+            cuts.push(plan.token());
+        }
+        assert_eq!(changes::newest(&env, LIMIT).await?, cuts[cuts.len() - 1]);
+        let mut whole = begin(&env, Since::Token(from), None).await?;
+        let whole = rest(&mut whole, 1000).await?;
+        assert!(whole.len() == 31 && cuts.len() > 8);
+        let mut parts = Vec::new();
+        for pair in cuts.windows(2) {
+            let (since, until) = (Since::Token(pair[0]), Some(pair[1]));
+            let how = ChangesOptions { since, until, consumer: None };
+            let mut part = changes::changes(&env, how, LIMIT).await?;
+            parts.extend(rest(&mut part, 100).await?);
+            assert_eq!(part.token(), pair[1]);
+        }
+        assert_eq!(parts, whole);
+        db.close().await
+    });
+}
+
+/// W3: what comes after a snapshot, though it is flushed and collected at once.
+#[test]
+fn a_snapshot_and_what_follows_make_the_whole() {
+    Place::of(3).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let mut feed = begin(&env, Since::Snapshot, Some("replica")).await?;
+        let checkpoint = feed.checkpoint().expect("a checkpoint").clone();
+        for n in 5..15 {
+            put(&db, n, b"after").await?;
+        }
+        db.flush_memtable().await?;
+        db.compact().await?;
+        round(&env).await?;
+        let at = siltstone::ReadAt::Checkpoint(CheckpointName::Id(checkpoint.id));
+        let how = ReaderOptions { options: options(), at: Some(at), ..ReaderOptions::default() };
+        let reader = Reader::open(env.clone(), how).await?;
+        let base = all_of(reader.scan(ScanRange::all())?).await?;
+        assert_eq!(base.len(), 10);
+        let rows = rest(&mut feed, 4).await?;
+        assert_eq!(replayed(base.clone(), &rows), all_of(db.scan(ScanRange::all())?).await?);
+        // So does any checkpoint, while the log behind it is there.
+        let mut again = begin(&env, Since::Checkpoint(checkpoint.id.into()), None).await?;
+        assert_eq!(rest(&mut again, 100).await?, rows);
+        assert_eq!(kind(begin(&env, Since::Snapshot, None).await), ErrorKind::Invalid);
+        db.close().await
+    });
+}
+
+/// Without a hold: what is gone says so, and the oldest place is another one.
+#[test]
+fn what_nobody_holds_is_expired_once_it_is_collected() {
+    Place::of(4).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let mut feed = begin(&env, Since::Oldest, None).await?;
+        let token = feed.token();
+        db.ingest(&job_of(&env, 20..40).await?).await?.wait(None).await?;
+        let before = changes::newest(&env, LIMIT).await?;
+        put(&db, 1, b"x").await?;
+        db.flush_memtable().await?;
+        db.compact().await?;
+        round(&env).await?;
+        assert_eq!(kind(feed.read(10, 1 << 20).await), ErrorKind::Expired);
+        assert_eq!(kind(begin(&env, Since::Token(token), Some("late")).await), ErrorKind::Expired);
+        let mut seq = begin(&env, Since::Seq(siltstone::Seq(3)), None).await?;
+        put(&db, 2, b"y").await?;
+        db.flush().await?;
+        assert_eq!(kind(seq.read(10, 1 << 20).await), ErrorKind::Expired);
+        let mut oldest = begin(&env, Since::Oldest, None).await?;
+        assert_eq!(
+            rest(&mut oldest, 10).await?.last().map(|row| row.value.clone()),
+            Some(b"y".to_vec())
+        );
+        assert!(before.seq.get() > 10);
+        db.close().await
+    });
+}
+
+/// W5: a newer consumer of the name; silence; bytes; by command.
+#[test]
+fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
+    Place::of(5).run("one", |env| async move {
+        let db = filled(&env).await?;
+        let mut first = begin(&env, Since::Oldest, Some("a")).await?;
+        rest(&mut first, 3).await?;
+        let mut second = begin(&env, Since::Kept, Some("a")).await?;
+        assert_eq!(kind(first.acknowledge(None).await), ErrorKind::Fenced);
+        assert_eq!(rest(&mut second, 3).await?.len(), 10);
+        let [hold] = &changes::consumers(&env, LIMIT).await?[..] else { panic!("one hold") };
+        assert_eq!((hold.name.as_str(), hold.seq.get()), ("a", 0));
+        // It lives on by reading.
+        let life = Duration::from_secs(10);
+        let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };
+        let how = |consumer| ChangesOptions { consumer: Some(consumer), ..Default::default() };
+        let mut brief = changes::changes(&env, how(consumer), LIMIT).await?;
+        for _ in 0..4 {
+            env.clock.sleep(life / 2).await;
+            assert!(brief.read(1, 1).await?.is_none());
+            round(&env).await?;
+        }
+        env.clock.sleep(life * 2).await;
+        round(&env).await?;
+        let gone = loop {
+            match brief.read(1, 1).await {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(gone.kind(), ErrorKind::Expired);
+        let small = Consumer { most_bytes: Some(100), ..Consumer::new("c") };
+        drop(changes::changes(&env, how(small), LIMIT).await?);
+        for n in 0..20 {
+            put(&db, n, &[7; 50]).await?;
+        }
+        db.flush().await?;
+        round(&env).await?;
+        let names =
+            |holds: Vec<changes::Hold>| holds.into_iter().map(|hold| hold.name).collect::<Vec<_>>();
+        assert_eq!(names(changes::consumers(&env, LIMIT).await?), ["a"]);
+        changes::forget_consumer(&env, "a", LIMIT).await?;
+        assert!(changes::consumers(&env, LIMIT).await?.is_empty());
+        assert_eq!(kind(changes::forget_consumer(&env, "a", LIMIT).await), ErrorKind::Expired);
+        assert_eq!(kind(second.acknowledge(None).await), ErrorKind::Expired);
+        db.close().await
+    });
+}
+
+/// W6: what a restore undid is told to those who have seen it; others are not told of it at all.
+#[test]
+fn a_restore_is_jumped_or_told() {
+    Place::of(6).run("one", |env| async move {
+        open(&env).await?.close().await?;
+        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        filled(&env).await?.close().await?;
+        let before = begin(&env, Since::Oldest, None).await?.token();
+        let how = siltstone::CheckpointOptions {
+            name: Some("kept".to_owned()),
+            ..siltstone::CheckpointOptions::default()
+        };
+        admin::create_checkpoint(&env, &how, LIMIT).await?;
+        let at_cut = changes::newest(&env, LIMIT).await?;
+        let db = open(&env).await?;
+        for n in 0..5 {
+            put(&db, n, b"undone").await?;
+        }
+        db.close().await?;
+        let beyond = changes::newest(&env, LIMIT).await?;
+        let mut told = begin(&env, Since::Newest, Some("told")).await?;
+        admin::restore(&env, &"kept".parse().expect("a name"), &options()).await?;
+        let db = open(&env).await?;
+        put(&db, 7, b"again").await?;
+        db.flush().await?;
+        for from in [before, at_cut] {
+            let mut feed = begin(&env, Since::Token(from), None).await?;
+            let rows = rest(&mut feed, 4).await?;
+            assert!(rows.iter().all(|row| row.value != b"undone"), "{rows:?}");
+            assert_eq!(rows.last().map(|row| row.value.clone()), Some(b"again".to_vec()));
+        }
+        let refused = begin(&env, Since::Token(beyond), None).await.expect_err("undone");
+        assert_eq!(refused.kind(), ErrorKind::Expired);
+        assert!(refused.to_string().contains("restored"), "{refused}");
+        assert_eq!(kind(told.acknowledge(None).await), ErrorKind::Expired);
+        let mut witness = begin(&env, Since::Kept, Some("witness")).await?;
+        let rows = rest(&mut witness, 4).await?;
+        assert_eq!(replayed(Vec::new(), &rows), all_of(db.scan(ScanRange::all())?).await?);
+        db.close().await
+    });
+}
+
+/// W6: another database's token, and a place where there is none.
+#[test]
+fn a_token_is_of_one_database() {
+    let place = Place::of(8);
+    let token = place.run("one", |env| async move {
+        filled(&env).await?.close().await?;
+        changes::newest(&env, LIMIT).await
+    });
+    Place::of(9).run("other", |env| async move {
+        assert_eq!(kind(changes::newest(&env, LIMIT).await), ErrorKind::NotFound);
+        filled(&env).await?.close().await?;
+        let refused: Error = begin(&env, Since::Token(token), None).await.expect_err("another");
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        Ok(())
+    });
+}

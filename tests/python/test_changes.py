@@ -1,0 +1,147 @@
+"""The change feed: what was committed, in order, from tokens on, held by consumers."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+from aio_for_tests import run
+from siltstone import aio, changes, ingest
+
+
+def rows(batches) -> list[tuple]:
+    """Kind, key and value of every row."""
+    tables = [pa.record_batch(batch).to_pylist() for batch in batches]
+    return [(row["kind"], row["key"], row["value"]) for table in tables for row in table]
+
+
+def key(n: int) -> bytes:
+    return b"key%03d" % n
+
+
+def test_batches_have_five_columns_and_whole_commits(tmp_path) -> None:
+    with siltstone.open(tmp_path, merge_operator="append") as db:
+        feed = db.changes()
+        before = datetime.now(UTC) - timedelta(seconds=60)
+        db.put_many([key(n) for n in range(5)], [b"value"] * 5)
+        del db[key(1)]
+        db.delete_range(key(2), key(4))
+        db.merge(b"log", b"more").wait()
+        batch = pa.record_batch(feed.read(1))
+        assert batch.schema.names == ["kind", "key", "value", "seq", "time"]
+        assert batch.schema.types == [
+            pa.string(),
+            pa.binary(),
+            pa.binary(),
+            pa.int64(),
+            pa.timestamp("ms", "UTC"),
+        ]
+        assert batch.num_rows == 5
+        assert batch.column("time")[0].as_py() > before
+        assert rows(feed) == [
+            ("delete", key(1), None),
+            ("delete_range", key(2), key(4)),
+            ("merge", b"log", b"more"),
+        ]
+        assert feed.read() is None
+        assert repr(feed) == "<siltstone.changes.Changes behind 8>"
+
+
+def test_a_consumer_goes_on_where_it_acknowledged(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        db[key(0)] = b"a"
+        db.flush()
+        feed = db.changes(consumer="index", since="oldest", lifetime=3600, most_bytes=1 << 20)
+        assert rows(feed) == [("put", key(0), b"a")]
+        feed.acknowledge()
+        db[key(1)] = b"b"
+        db.flush()
+        assert rows(feed) == [("put", key(1), b"b")]
+        again = db.changes(consumer="index")
+        assert rows(again) == [("put", key(1), b"b")]
+        with pytest.raises(siltstone.Fenced):
+            feed.acknowledge()
+        (held,) = changes.consumers(tmp_path)
+        assert (held.name, held.seq, held.most_bytes) == ("index", 1, 4 << 30)
+        assert held.expires is not None
+        changes.forget(tmp_path, "index")
+        assert changes.consumers(tmp_path) == []
+        with pytest.raises(siltstone.Expired, match="consumer"):
+            again.acknowledge()
+        with pytest.raises(siltstone.Invalid, match="consumer"):
+            db.changes().acknowledge()
+
+
+def test_tokens_are_texts_for_any_process(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        start = changes.latest(tmp_path)
+        commits = [db.put(key(n), b"%d" % n) for n in range(20)]
+        commits[-1].wait()
+        middle = changes.plan(tmp_path, start, rows=7)
+        assert 0 < len(rows(changes.read(tmp_path, start, middle)))
+        end = changes.plan(tmp_path, pickle.loads(pickle.dumps(middle)))
+        assert end == changes.latest(tmp_path)
+        both = rows(changes.read(tmp_path, start, middle)) + rows(changes.read(tmp_path, middle, end))
+        assert both == [("put", key(n), b"%d" % n) for n in range(20)]
+        since = changes.begin(tmp_path, since=commits[14])
+        assert rows(since) == both[15:]
+        with siltstone.open_reader(tmp_path) as reader:
+            assert rows(reader.changes(since=middle, until=end)) == both[-len(both) + 7 :]
+        for wrong in ["c1-00", start[:-1] + "0" * (start[-1] != "0") + "1" * (start[-1] == "0"), "x"]:
+            with pytest.raises(siltstone.Invalid):
+                db.changes(since=wrong)
+        with pytest.raises(TypeError, match="since takes"):
+            db.changes(since=7)
+
+
+def test_a_snapshot_and_what_follows_make_the_whole(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        db[key(0)] = b"before"
+        db.flush()
+        feed = db.changes(consumer="replica", since="snapshot")
+        db[key(1)] = b"after"
+        db.flush(memtable=True)
+        with siltstone.open_reader(tmp_path, checkpoint=feed.checkpoint) as reader:
+            assert dict(reader.scan()) == {key(0): b"before"}
+        assert rows(feed) == [("put", key(1), b"after")]
+        assert rows(db.changes(since=feed.checkpoint)) == [("put", key(1), b"after")]
+        with pytest.raises(siltstone.Invalid, match="consumer"):
+            db.changes(since="snapshot")
+
+
+def test_an_ingest_is_told_by_what_was_staged(tmp_path) -> None:
+    with siltstone.open(tmp_path) as db:
+        feed = db.changes(consumer="index")
+        job = ingest.Job(tmp_path)
+        with job.writer(0, table_bytes=1000) as writer:
+            for n in range(200):
+                writer.add(key(n), b"bulk")
+        db.ingest(job.commit([writer.finish()])).wait()
+        db[key(3)] = b"later"
+        db.flush(memtable=True)
+        db.compact()
+        siltstone.admin.gc(tmp_path)
+        first = feed.read(50)
+        assert len(first) == 50
+        bulk = [("put", key(n), b"bulk") for n in range(200)]
+        assert rows([first, *feed]) == [*bulk, ("put", key(3), b"later")]
+
+
+def test_changes_awaited(tmp_path) -> None:
+    async def main() -> None:
+        async with aio.open(tmp_path) as db:
+            feed = await db.changes(consumer="index", since="oldest")
+            await (await db.put(key(0), b"a"))
+            assert rows([batch async for batch in feed]) == [("put", key(0), b"a")]
+            await feed.acknowledge()
+            assert (feed.consumer, feed.seq, feed.checkpoint) == ("index", 1, None)
+            async with aio.open_reader(tmp_path) as reader:
+                again = await reader.changes(since=feed.token)
+                assert await again.read() is None
+            assert repr(feed) == "<siltstone.aio.Changes of 'index' behind 1>"
+
+    run(main())
