@@ -56,7 +56,7 @@ from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, ingest, keys, lsm
+    from siltstone import aio, changes, ingest, keys, lsm
 
 __all__ = [
     "ArrowArray",
@@ -97,6 +97,7 @@ __all__ = [
     "__version__",
     "admin",
     "aio",
+    "changes",
     "clone",
     "destroy",
     "ingest",
@@ -107,7 +108,7 @@ __all__ = [
     "retry",
 ]
 
-_LATER = ("aio", "ingest", "keys", "lsm")
+_LATER = ("aio", "changes", "ingest", "keys", "lsm")
 """Modules that are bound here and imported when they are first named: a program that uses none
 of them does not wait."""
 

@@ -33,6 +33,7 @@ from typing import (
     overload,
 )
 
+from siltstone.changes import Changes, Since
 from siltstone.checkpoints import Checkpoint, CheckpointLike
 from siltstone.entries import Entry
 from siltstone.exceptions import Error
@@ -54,6 +55,7 @@ __all__ = [
     "BloomFilter",
     "Commit",
     "Database",
+    "Feed",
     "MemTable",
     "MemTableSnapshot",
     "PartWriter",
@@ -556,6 +558,19 @@ class Database(_Reads):
         :raises Timeout: it stays asked for, and this writer, or the next, takes it in.
         :raises Closed, Fenced, Denied, Unavailable: as their texts say.
         """
+    def changes(
+        self,
+        *,
+        since: Since = None,
+        consumer: str | None = None,
+        until: str | None = None,
+        lifetime: _Seconds | None = None,
+        most_bytes: int | None = None,
+    ) -> Changes:
+        """The change feed: what was committed, in the order of its commits, as far as it is
+        durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
+        Arguments and errors are those of `siltstone.changes.begin`.
+        """
     # What siltstone.aio calls.
     def _begin_put(
         self,
@@ -583,6 +598,8 @@ class Database(_Reads):
     def _begin_write(self, batch: Any) -> AsyncCommit | Pending[AsyncCommit]: ...
     def _begin_flush(self, memtable: bool) -> Pending[None]: ...
     def _begin_compact(self) -> Pending[None]: ...
+    def _feed(self, asked: dict[str, Any]) -> Feed: ...
+    def _begin_feed(self, asked: dict[str, Any]) -> Pending[Feed]: ...
     def _begin_ingest(self, request: IngestRequest) -> Pending[AsyncCommit]: ...
     def _begin_checkpoint(self, asked: dict[str, Any]) -> Pending[Checkpoint]: ...
     def _begin_close(self) -> Pending[None]: ...
@@ -597,6 +614,19 @@ class Reader(_Reads):
     the environment at the other end, or from the provider that it was opened with.
     """
 
+    def changes(
+        self,
+        *,
+        since: Since = None,
+        consumer: str | None = None,
+        until: str | None = None,
+        lifetime: _Seconds | None = None,
+        most_bytes: int | None = None,
+    ) -> Changes:
+        """The change feed: what was committed, in the order of its commits, as far as it is
+        durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
+        Arguments and errors are those of `siltstone.changes.begin`.
+        """
     def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
     @property
@@ -622,6 +652,8 @@ class Reader(_Reads):
         _trace: TracebackType | None,
     ) -> None: ...
     # What siltstone.aio calls.
+    def _feed(self, asked: dict[str, Any]) -> Feed: ...
+    def _begin_feed(self, asked: dict[str, Any]) -> Pending[Feed]: ...
     def _begin_refresh(self) -> Pending[None]: ...
     def _begin_close(self) -> Pending[None] | None: ...
     def __reduce__(self) -> tuple[Any, tuple[str, dict[str, Any]]]: ...
@@ -803,6 +835,29 @@ class ArrowArray:
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any: ...
     def __len__(self) -> int: ...
+
+@final
+class Feed:
+    """A feed at work: what `siltstone.changes.Changes` reads."""
+
+    def read(self, rows: int, bytes: int) -> ArrowArray | None:
+        """The next changes as an array of structs; None where there are none."""
+    def _begin_read(self, rows: int, bytes: int) -> Pending[ArrowArray | None]: ...
+    def acknowledge(self, token: str | None = None) -> None:
+        """What was dealt with is not held any more."""
+    def _begin_acknowledge(self, token: str | None = None) -> Pending[None]: ...
+    @property
+    def token(self) -> str:
+        """Where it stands."""
+    @property
+    def seq(self) -> int:
+        """The last sequence number that it has passed on whole."""
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint that it goes on from."""
+    @property
+    def consumer(self) -> str | None:
+        """The name of its consumer."""
 
 @final
 class Commit:
@@ -1405,6 +1460,14 @@ def refresh_checkpoint(
 def delete_checkpoint(
     url: str, store_options: dict[str, str | int | bool], which: CheckpointLike
 ) -> None: ...
+def feed_begin(
+    url: str, store_options: dict[str, str | int | bool], asked: dict[str, Any]
+) -> Feed: ...
+def feed_consumers(
+    url: str, store_options: dict[str, str | int | bool]
+) -> list[tuple[str, int, int, int | None, int | None]]: ...
+def feed_forget(url: str, store_options: dict[str, str | int | bool], name: str) -> None: ...
+def feed_latest(url: str, store_options: dict[str, str | int | bool]) -> str: ...
 def ingest_abort(
     url: str, store_options: dict[str, str | int | bool], job: _PlainJob
 ) -> _PlainStanding: ...

@@ -110,6 +110,10 @@ class Stats:
     """Newest durable operation."""
     flushed_seq: int
     """Newest operation that is in a table."""
+    feed_consumers: int
+    """Consumers of the change feed that hold the log."""
+    feed_held_wal_objects: int
+    """WAL objects, at most, that only consumers of the change feed keep."""
     uptime_seconds: float
     """Time since the handle was opened."""
     memtable_entries: int

@@ -22,6 +22,7 @@
 //! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one verb each |
 //! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
+//! | `feed` | the change feed: what was committed, as Arrow |
 //! | `ingest` | ingest jobs: staged, closed, asked for, taken in |
 //! | `load` | any amount of Arrow data, on all cores |
 //! | `aio` | the compiled part of `siltstone.aio` |
@@ -51,6 +52,7 @@ mod error;
 mod exit;
 mod expiry;
 mod export;
+mod feed;
 mod gc;
 mod get;
 mod get_many;
@@ -96,6 +98,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;
     module.add_class::<database::Database>()?;
+    module.add_class::<feed::Feed>()?;
     module.add_class::<ingest::JobPartWriter>()?;
     module.add_class::<lsm::bloom::BloomFilter>()?;
     module.add_class::<lsm::memtable::MemTable>()?;
@@ -124,6 +127,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
+    module.add_function(wrap_pyfunction!(feed::feed_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(feed::feed_consumers, module)?)?;
+    module.add_function(wrap_pyfunction!(feed::feed_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(feed::feed_latest, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_abort, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_begin, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_commit, module)?)?;

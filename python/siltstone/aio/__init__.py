@@ -26,6 +26,7 @@ from __future__ import annotations
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Savepoint
 from siltstone.aio.batch import WriteBatch
+from siltstone.aio.changes import Changes
 from siltstone.aio.exporting import export, import_
 from siltstone.aio.handles import Database, Reader, Snapshot, Transaction
 from siltstone.aio.opening import clone, destroy, open, open_reader
@@ -34,6 +35,7 @@ from siltstone.aio.scan import RecordBatches, Scan
 from siltstone.aio.soon import Opening
 
 __all__ = [
+    "Changes",
     "Commit",
     "Database",
     "Opening",

@@ -15,9 +15,11 @@ from siltstone import _native
 from siltstone._native import AsyncCommit as Commit
 from siltstone._native import Pending
 from siltstone.aio.batch import WriteBatch
+from siltstone.aio.changes import Changes
 from siltstone.aio.reads import _Reads
 from siltstone.aio.soon import Opening
 from siltstone.aio.threads import in_thread
+from siltstone.changes import Since, _asked
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
 from siltstone.entries import Entry
 from siltstone.exceptions import Error
@@ -329,6 +331,20 @@ class Database(_Reads):
         `siltstone.Database.ingest`. It goes on when the wait is cancelled."""
         return await self._handle._begin_ingest(request)
 
+    async def changes(
+        self,
+        *,
+        since: Since = None,
+        consumer: str | None = None,
+        until: str | None = None,
+        lifetime: _Seconds | None = None,
+        most_bytes: int | None = None,
+    ) -> Changes:
+        """The change feed: what was committed, in the order of its commits, as far as it is
+        durable. Arguments and errors are those of `siltstone.changes.begin`."""
+        asked = _asked(since, consumer, until, lifetime, most_bytes)
+        return Changes(await self._handle._begin_feed(asked))
+
 
 @final
 class Reader(_Reads):
@@ -348,6 +364,20 @@ class Reader(_Reads):
     async def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
         await self._handle._begin_refresh()
+
+    async def changes(
+        self,
+        *,
+        since: Since = None,
+        consumer: str | None = None,
+        until: str | None = None,
+        lifetime: _Seconds | None = None,
+        most_bytes: int | None = None,
+    ) -> Changes:
+        """The change feed: what was committed, in the order of its commits, as far as it is
+        durable. Arguments and errors are those of `siltstone.changes.begin`."""
+        asked = _asked(since, consumer, until, lifetime, most_bytes)
+        return Changes(await self._handle._begin_feed(asked))
 
     @property
     def checkpoint(self) -> Checkpoint | None:

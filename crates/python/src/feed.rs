@@ -1,0 +1,300 @@
+//! The change feed: what was committed, as Arrow (RFC 0041). `siltstone.changes` has the surface;
+//! what it begins with comes as plain values.
+
+use crate::aio::pending::Pending;
+use crate::array::ArrowArray;
+use crate::checkpoint::{place, shown};
+use crate::database::Database;
+use crate::duration::duration;
+use crate::error::{self, Raise};
+use crate::held::Held;
+use crate::process::Process;
+use crate::reader::Reader;
+use crate::source::Source;
+use crate::wait::wait;
+use arrow_array::{
+    ArrayRef, BinaryArray, Int64Array, StringArray, StructArray, TimestampMillisecondArray,
+};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
+use futures::lock::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::{ChangeToken, Changed, CheckpointName, Column, Error, Kind, Result, Seq};
+use std::sync::Arc;
+
+/// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct AskedFeed<'py> {
+    since: (String, Option<String>),
+    until: Option<String>,
+    consumer: Option<String>,
+    lifetime: Option<Bound<'py, PyAny>>,
+    most_bytes: Option<u64>,
+}
+
+fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
+    let py = asked.py();
+    let asked: AskedFeed<'_> = asked.extract()?;
+    let (word, value) = asked.since;
+    let value = value.unwrap_or_default();
+    let since = match word.as_str() {
+        "kept" => Since::Kept,
+        "oldest" => Since::Oldest,
+        "latest" => Since::Newest,
+        "snapshot" => Since::Snapshot,
+        "seq" => Since::Seq(Seq(value.parse().unwrap_or_default())),
+        "checkpoint" => match value.parse::<CheckpointName>() {
+            Ok(name) => Since::Checkpoint(name),
+            Err(never) => match never {},
+        },
+        _ => Since::Token(value.parse().raise(py)?),
+    };
+    let until = asked.until.map(|text| text.parse::<ChangeToken>()).transpose().raise(py)?;
+    let lifetime = asked.lifetime.map(|one| duration(&one, "lifetime")).transpose()?;
+    let consumer = asked.consumer.map(|name| {
+        let usual = Consumer::new(&name);
+        let most_bytes = asked.most_bytes.or(usual.most_bytes);
+        Consumer { name, lifetime: lifetime.or(usual.lifetime), most_bytes }
+    });
+    Ok(ChangesOptions { since, until, consumer })
+}
+
+/// A feed at work.
+#[pyclass(frozen, module = "siltstone")]
+pub(crate) struct Feed {
+    process: &'static Process,
+    changes: Held<Arc<Mutex<Changes>>>,
+}
+
+impl Feed {
+    fn new(process: &'static Process, changes: Changes) -> Feed {
+        Feed { process, changes: Held::new(process, Arc::new(Mutex::new(changes))) }
+    }
+
+    /// What is seen of it while nobody reads.
+    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&Changes) -> T) -> PyResult<T> {
+        let changes = self.changes.get(py)?;
+        let changes = changes
+            .try_lock()
+            .ok_or_else(|| error::invalid(py, "a feed is used by one thread at a time"))?;
+        Ok(look(&changes))
+    }
+}
+
+async fn read(changes: Arc<Mutex<Changes>>, rows: usize, bytes: usize) -> Result<Option<ArrayRef>> {
+    let changed = changes.lock().await.read(rows, bytes).await?;
+    changed.map(into_array).transpose()
+}
+
+async fn acknowledge(changes: Arc<Mutex<Changes>>, token: Option<ChangeToken>) -> Result<()> {
+    changes.lock().await.acknowledge(token).await
+}
+
+fn token_of(py: Python<'_>, text: Option<&str>) -> PyResult<Option<ChangeToken>> {
+    text.map(str::parse).transpose().raise(py)
+}
+
+#[pymethods]
+impl Feed {
+    /// The next changes as an array of structs; None where there are none.
+    fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
+        let changes = Arc::clone(self.changes.get(py)?);
+        Ok(wait(py, self.process, read(changes, rows, bytes))?.map(ArrowArray::new))
+    }
+
+    fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
+        let changes = Arc::clone(self.changes.get(py)?);
+        Ok(Pending::running(self.process, read(changes, rows, bytes), |py, array| match array {
+            Some(array) => Ok(Py::new(py, ArrowArray::new(array))?.into_any()),
+            None => Ok(py.None()),
+        }))
+    }
+
+    /// What was dealt with is not held any more.
+    #[pyo3(signature = (token = None))]
+    fn acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
+        let (token, changes) = (token_of(py, token)?, Arc::clone(self.changes.get(py)?));
+        wait(py, self.process, acknowledge(changes, token))
+    }
+
+    #[pyo3(signature = (token = None))]
+    fn _begin_acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<Pending> {
+        let (token, changes) = (token_of(py, token)?, Arc::clone(self.changes.get(py)?));
+        let work = acknowledge(changes, token);
+        Ok(Pending::running(self.process, work, |py, ()| Ok(py.None())))
+    }
+
+    /// Where it stands.
+    #[getter]
+    fn token(&self, py: Python<'_>) -> PyResult<String> {
+        self.look(py, |changes| changes.token().to_string())
+    }
+
+    /// The last sequence number that it has passed on whole.
+    #[getter]
+    fn seq(&self, py: Python<'_>) -> PyResult<u64> {
+        self.look(py, |changes| changes.token().seq.get())
+    }
+
+    /// The checkpoint that it goes on from.
+    #[getter]
+    fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let checkpoint = self.look(py, |changes| changes.checkpoint().cloned())?;
+        checkpoint.map(|checkpoint| shown(py, &checkpoint)).transpose()
+    }
+
+    /// The name of its consumer.
+    #[getter]
+    fn consumer(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.look(py, |changes| changes.consumer().map(str::to_owned))
+    }
+}
+
+fn fields() -> Fields {
+    let time = DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()));
+    Fields::from(vec![
+        Field::new("kind", DataType::Utf8, false),
+        Field::new("key", DataType::Binary, false),
+        Field::new("value", DataType::Binary, true),
+        Field::new("seq", DataType::Int64, false),
+        Field::new("time", time, false),
+    ])
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Put => "put",
+        Kind::Delete => "delete",
+        Kind::Merge => "merge",
+        Kind::RangeDelete => "delete_range",
+    }
+}
+
+/// Moves columns into arrays.
+fn into_array(changed: Changed) -> Result<ArrayRef> {
+    let binary = |column: Column, valid: Option<NullBuffer>| {
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(column.offsets));
+        BinaryArray::try_new(offsets, Buffer::from_vec(column.bytes), valid)
+    };
+    let made = || {
+        let kinds = StringArray::from_iter_values(changed.kinds.iter().map(|kind| word(*kind)));
+        let valid = changed.kinds.iter().map(|kind| *kind != Kind::Delete).collect();
+        let seqs: Vec<i64> = changed.seqs.iter().map(|seq| seq.get() as i64).collect();
+        let times: Vec<i64> = changed.times.iter().map(|at| at.0 as i64).collect();
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(kinds),
+            Arc::new(binary(changed.keys, None)?),
+            Arc::new(binary(changed.values, Some(valid))?),
+            Arc::new(Int64Array::from(seqs)),
+            Arc::new(TimestampMillisecondArray::from(times).with_timezone("UTC")),
+        ];
+        StructArray::try_new(fields(), columns, None)
+    };
+    let array =
+        made().map_err(|error| Error::internal("changes make no record batch").caused_by(error))?;
+    Ok(Arc::new(array))
+}
+
+/// A feed of a database that nobody opened here.
+#[pyfunction]
+pub(crate) fn feed_begin(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    asked: &Bound<'_, PyDict>,
+) -> PyResult<Feed> {
+    let how = how(asked)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(Feed::new(process, wait(py, process, changes::changes(&env, how, deadline))?))
+}
+
+/// The token of the end of what is durable.
+#[pyfunction]
+pub(crate) fn feed_latest(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<String> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(wait(py, process, changes::newest(&env, deadline))?.to_string())
+}
+
+/// Consumers: name, sequence number, WAL id, expiry in milliseconds, bound in bytes.
+type PlainHold = (String, u64, u64, Option<u64>, Option<u64>);
+
+/// Who holds the log.
+#[pyfunction]
+pub(crate) fn feed_consumers(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+) -> PyResult<Vec<PlainHold>> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    let holds = wait(py, process, changes::consumers(&env, deadline))?;
+    let plain = holds.into_iter().map(|hold| {
+        let expires = hold.expires_at.map(|at| at.0);
+        (hold.name, hold.seq.get(), hold.wal_from.get(), expires, hold.most_bytes)
+    });
+    Ok(plain.collect())
+}
+
+/// Lets a consumer go.
+#[pyfunction]
+pub(crate) fn feed_forget(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    name: &str,
+) -> PyResult<()> {
+    let (process, env, deadline) = place(py, url, store_options)?;
+    wait(py, process, changes::forget_consumer(&env, name, deadline))
+}
+
+/// Gives `$class` the feed of what it reads.
+macro_rules! feeds {
+    ($class:ident) => {
+        #[pymethods]
+        impl $class {
+            /// The change feed: what was committed, in the order of its commits, as far as it is
+            /// durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
+            /// Arguments and errors are those of `siltstone.changes.begin`.
+            #[pyo3(signature = (*, since = None, consumer = None, until = None, lifetime = None,
+                                most_bytes = None))]
+            fn changes<'py>(
+                slf: &Bound<'py, Self>,
+                since: Option<Bound<'py, PyAny>>,
+                consumer: Option<&str>,
+                until: Option<&str>,
+                lifetime: Option<Bound<'py, PyAny>>,
+                most_bytes: Option<u64>,
+            ) -> PyResult<Bound<'py, PyAny>> {
+                let of = slf.py().import("siltstone.changes")?.getattr("_of_handle")?;
+                of.call1((slf, since, consumer, until, lifetime, most_bytes))
+            }
+
+            fn _feed(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Feed> {
+                let how = how(asked)?;
+                let held = Source::held(self, py)?;
+                let (process, engine) = (held.process(), held.get(py)?.clone());
+                let begun = wait(py, process, async move { engine.changes(how).await })?;
+                Ok(Feed::new(process, begun))
+            }
+
+            fn _begin_feed(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Pending> {
+                let how = how(asked)?;
+                let held = Source::held(self, py)?;
+                let (process, engine) = (held.process(), held.get(py)?.clone());
+                let work = async move { engine.changes(how).await };
+                Ok(Pending::running(process, work, move |py, begun| {
+                    Ok(Py::new(py, Feed::new(process, begun))?.into_any())
+                }))
+            }
+        }
+    };
+}
+
+feeds!(Database);
+feeds!(Reader);
