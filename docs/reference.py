@@ -35,7 +35,18 @@ MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make do
 # Groups of options, each with its class.
 GROUPS = {"compactors": "Compactors", "gc": "Gc", "readers": "Readers", "windows": "Windows"}
 # Modules beside `siltstone` itself, those that are there.
-MODULES = ["admin", "aio", "changes", "ingest", "keys", "lsm", "mapping", "merging", "spark", "exceptions"]
+MODULES = [
+    "admin",
+    "aio",
+    "changes",
+    "ingest",
+    "keys",
+    "lsm",
+    "mapping",
+    "merging",
+    "spark",
+    "exceptions",
+]
 # Methods with a notation of their own.
 NOTATIONS = {
     "__getitem__": "handle[key]",

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 from uuid import UUID
 
 from siltstone import _native
@@ -38,9 +38,20 @@ from siltstone._native import ArrowArray, AsyncCommit, Commit
 from siltstone.checkpoints import Checkpoint, moment, name_of
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
 
-__all__ = ["Changes", "HeldBy", "Since", "begin", "consumers", "forget", "latest", "plan", "read"]
+__all__ = [
+    "Changes",
+    "HeldBy",
+    "Row",
+    "Since",
+    "begin",
+    "consumers",
+    "forget",
+    "latest",
+    "plan",
+    "read",
+]
 
-Since = str | Commit | AsyncCommit | Checkpoint | UUID | None
+Since: TypeAlias = str | Commit | AsyncCommit | Checkpoint | UUID | None
 """Where a feed begins: a token; "oldest", "latest" or "snapshot"; behind a Commit; behind what a
 Checkpoint (or its id) holds; None: where its consumer stands, and "latest" for a new one."""
 
@@ -53,9 +64,24 @@ _WORDS = ("oldest", "latest", "snapshot")
 _SECONDS = timedelta | float
 
 
+class Row(NamedTuple):
+    """A change."""
+
+    kind: str
+    """"put", "delete", "merge" or "delete_range"."""
+    key: bytes
+    """The key; of a range delete the first one."""
+    value: bytes | None
+    """The value or operand; the key behind the last one of a range delete; None for a delete."""
+    seq: int
+    """Its sequence number."""
+    time: datetime
+    """When it was committed."""
+
+
 class Changes(Iterator[ArrowArray]):
-    """A reading position in the feed. Iterating ends at the end of what is durable, and may be begun
-    again: then it goes on. One thread at a time."""
+    """A reading position in the feed. Iterating ends at the end of what is durable, and may be
+    begun again: then it goes on. One thread at a time."""
 
     __slots__ = ("_feed", "batch_bytes", "batch_rows")
 
@@ -76,6 +102,16 @@ class Changes(Iterator[ArrowArray]):
         :raises Corruption, Denied, Unavailable: as their texts say; reading again goes on.
         """
         return self._feed.read(rows or self.batch_rows, bytes or self.batch_bytes)
+
+    def rows(self, rows: int | None = None) -> list[Row] | None:
+        """As `read`, row by row in Python: for a few of them, without a library that reads Arrow.
+
+        :raises Expired, Fenced: as `read`.
+        """
+        found = self._feed.rows(rows or self.batch_rows, self.batch_bytes)
+        if found is None:
+            return None
+        return [Row(kind, key, value, seq, moment(at)) for kind, key, value, seq, at in found]
 
     def __iter__(self) -> Self:
         return self
@@ -252,14 +288,3 @@ def _since(since: Since) -> tuple[str, str | None]:
         return (since, None) if since in _WORDS else ("token", since)
     taken = 'a token, "oldest", "latest", "snapshot", a Commit or a Checkpoint'
     raise TypeError(f"since takes {taken}, not {type(since).__name__}")
-
-
-def _of_handle(
-    handle: _native.Database | _native.Reader,
-    since: Since,
-    consumer: str | None,
-    until: str | None,
-    lifetime: _SECONDS | None,
-    most_bytes: int | None,
-) -> Changes:
-    return Changes(handle._feed(_asked(since, consumer, until, lifetime, most_bytes)))

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import click
 
 import siltstone
+from siltstone.cli_changes import consumers, forget_consumer
 from siltstone.cli_checkpoints import (
     create_checkpoint,
     delete_checkpoint,
@@ -336,6 +337,65 @@ def scan(
 
 @main.command(
     epilog=_example(
+        "example.db changes --since oldest --limit 10",
+        "example.db changes --since c1-… --json",
+        "example.db changes --consumer index --acknowledge",
+    )
+)
+@click.option("--since", help="A token, or: oldest, latest, snapshot. Else where a consumer is.")
+@click.option("--until", metavar="TOKEN", help="Where to end; else with what is durable.")
+@click.option("--consumer", metavar="NAME", help="Hold what is not acknowledged for this name.")
+@click.option("--acknowledge", is_flag=True, help="Let go of what was printed.")
+@click.option("--limit", type=click.IntRange(min=1), help="End with the commit that reaches it.")
+@_in_form
+@_as_json
+@click.pass_obj
+def changes(
+    session: Session,
+    since: str | None,
+    until: str | None,
+    consumer: str | None,
+    acknowledge: bool,
+    limit: int | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Prints what was committed, in order: sequence number, time, kind, key and value.
+
+    What comes next begins at the token that the last line has.
+    """
+    feed = siltstone.changes.begin(
+        session.url,
+        since=since,
+        until=until,
+        consumer=consumer,
+        store_options=session.store_options,
+    )
+    printed = 0
+    while limit is None or printed < limit:
+        rows = feed.rows(1000 if limit is None else min(1000, limit - printed))
+        if rows is None:
+            break
+        printed += len(rows)
+        for row in rows:
+            value = b"" if row.value is None else row.value
+            if as_json:
+                told = {"seq": row.seq, "time": row.time, "kind": row.kind}
+                has = {} if row.value is None else {"value": _encode(value, form)}
+                _print_json({**told, "key": _encode(row.key, form), **has})
+            else:
+                shown = [_in_a_line(row.key, form), _in_a_line(value, form)]
+                click.echo("\t".join([str(row.seq), row.time.isoformat(), row.kind, *shown]))
+    if acknowledge:
+        feed.acknowledge()
+    if as_json:
+        _print_json({"token": feed.token})
+    else:
+        click.echo(f"token\t{feed.token}")
+
+
+@main.command(
+    epilog=_example(
         "example.db stats",
         "example.db stats --json | jq .table_bytes",
         "example.db stats --option l0_compaction_threshold_ssts=4",
@@ -415,6 +475,8 @@ for _command in (
     promote,
     ingest,
     ingest_status,
+    consumers,
+    forget_consumer,
 ):
     main.add_command(_command)
 

@@ -42,6 +42,7 @@ def test_every_public_name_is_there(reference) -> None:
         "__version__",
         "admin",
         "aio",
+        "changes",
         "ingest",
         "keys",
         "lsm",

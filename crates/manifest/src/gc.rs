@@ -13,9 +13,10 @@ pub use allowance::Allowance;
 pub use fate::Fate;
 
 use crate::compaction::record::JobReservation;
+use crate::edit::Overdrawn;
 use crate::rules::Rules;
-use crate::state::Manifest;
 use crate::state::clone::named_ancestors;
+use crate::state::{Hold, Manifest};
 use siltstone_base::{DatabaseId, ManifestId, ObjectName, UnixMillis, WalId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -171,6 +172,28 @@ pub(crate) fn record_boundary_now(listed: &[ListedObject], database: DatabaseId)
         _ => None,
     });
     boundaries.max().unwrap_or_default().max(database.counts_from() - 1)
+}
+
+/// Holds that keep more bytes of the log than they may, by a listing (rule W5).
+pub(crate) fn overdrawn<'a>(
+    listed: &[ListedObject],
+    holds: impl Iterator<Item = &'a Hold>,
+) -> Vec<Overdrawn> {
+    let logged = |from: WalId| {
+        let log = listed.iter().filter_map(|object| match object.name {
+            ObjectName::Wal(id) if id >= from => Some(object.bytes),
+            _ => None,
+        });
+        log.sum::<u64>()
+    };
+    let over =
+        holds.filter(|hold| hold.most_bytes.is_some_and(|most| logged(hold.wal_from) > most));
+    let found = over.map(|hold| Overdrawn {
+        name: hold.name.clone(),
+        generation: hold.generation,
+        wal_from: hold.wal_from,
+    });
+    found.collect()
 }
 
 /// Which objects are dead. Nothing is, without a manifest.

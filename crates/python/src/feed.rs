@@ -19,9 +19,11 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use futures::lock::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
-use siltstone::{ChangeToken, Changed, CheckpointName, Column, Error, Kind, Result, Seq};
+use siltstone::{
+    ChangeToken, Changed, CheckpointName, Column, Error, Kind, Result, Seq, UnixMillis,
+};
 use std::sync::Arc;
 
 /// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
@@ -105,6 +107,19 @@ impl Feed {
         Ok(wait(py, self.process, read(changes, rows, bytes))?.map(ArrowArray::new))
     }
 
+    /// As `read`, as tuples of kind, key, value, sequence number and milliseconds since the epoch,
+    /// for whoever has no library that reads Arrow.
+    fn rows<'py>(
+        &self,
+        py: Python<'py>,
+        rows: usize,
+        bytes: usize,
+    ) -> PyResult<Option<Vec<PlainRow<'py>>>> {
+        let changes = Arc::clone(self.changes.get(py)?);
+        let work = async move { changes.lock().await.read(rows, bytes).await };
+        Ok(wait(py, self.process, work)?.map(|changed| plain_rows(py, &changed)))
+    }
+
     fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
         let changes = Arc::clone(self.changes.get(py)?);
         Ok(Pending::running(self.process, read(changes, rows, bytes), |py, array| match array {
@@ -151,6 +166,19 @@ impl Feed {
     fn consumer(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.look(py, |changes| changes.consumer().map(str::to_owned))
     }
+}
+
+/// Kind, key, value, sequence number, time.
+type PlainRow<'py> = (&'static str, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>, u64, u64);
+
+fn plain_rows<'py>(py: Python<'py>, changed: &Changed) -> Vec<PlainRow<'py>> {
+    let rows = changed.kinds.iter().zip(&changed.seqs).zip(&changed.times).enumerate();
+    let row = |(at, ((kind, seq), time)): (usize, ((&Kind, &Seq), &UnixMillis))| {
+        let bytes = |column: &Column| PyBytes::new(py, column.get(at).unwrap_or_default());
+        let value = (*kind != Kind::Delete).then(|| bytes(&changed.values));
+        (word(*kind), bytes(&changed.keys), value, seq.get(), time.0)
+    };
+    rows.map(row).collect()
 }
 
 fn fields() -> Fields {
@@ -256,13 +284,22 @@ pub(crate) fn feed_forget(
 /// Gives `$class` the feed of what it reads.
 macro_rules! feeds {
     ($class:ident) => {
+        impl $class {
+            fn feed(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Feed> {
+                let how = how(asked)?;
+                let held = Source::held(self, py)?;
+                let (process, engine) = (held.process(), held.get(py)?.clone());
+                let begun = wait(py, process, async move { engine.changes(how).await })?;
+                Ok(Feed::new(process, begun))
+            }
+        }
+
         #[pymethods]
         impl $class {
             /// The change feed: what was committed, in the order of its commits, as far as it is
             /// durable: a `siltstone.changes.Changes`, which iterates over Arrow record batches.
             /// Arguments and errors are those of `siltstone.changes.begin`.
-            #[pyo3(signature = (*, since = None, consumer = None, until = None, lifetime = None,
-                                most_bytes = None))]
+            #[pyo3(signature=(*,since=None,consumer=None,until=None,lifetime=None,most_bytes=None))]
             fn changes<'py>(
                 slf: &Bound<'py, Self>,
                 since: Option<Bound<'py, PyAny>>,
@@ -271,16 +308,11 @@ macro_rules! feeds {
                 lifetime: Option<Bound<'py, PyAny>>,
                 most_bytes: Option<u64>,
             ) -> PyResult<Bound<'py, PyAny>> {
-                let of = slf.py().import("siltstone.changes")?.getattr("_of_handle")?;
-                of.call1((slf, since, consumer, until, lifetime, most_bytes))
-            }
-
-            fn _feed(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Feed> {
-                let how = how(asked)?;
-                let held = Source::held(self, py)?;
-                let (process, engine) = (held.process(), held.get(py)?.clone());
-                let begun = wait(py, process, async move { engine.changes(how).await })?;
-                Ok(Feed::new(process, begun))
+                let (py, module) = (slf.py(), slf.py().import("siltstone.changes")?);
+                let given = (since, consumer, until, lifetime, most_bytes);
+                let asked = module.getattr("_asked")?.call1(given)?;
+                let feed = slf.get().feed(py, asked.cast::<PyDict>()?)?;
+                module.getattr("Changes")?.call1((feed,))
             }
 
             fn _begin_feed(&self, py: Python<'_>, asked: &Bound<'_, PyDict>) -> PyResult<Pending> {

@@ -19,12 +19,12 @@ use crate::compaction::{Append, AppendAction};
 use crate::edit::{Edit, HoldEdit, IngestEdit, Overdrawn};
 use crate::gc::{
     Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
-    manifest_boundary_now,
+    manifest_boundary_now, overdrawn,
 };
 use crate::ingest::deadline;
 use crate::rules::{Rule, Rules};
-use crate::state::{Hold, Manifest};
-use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis, WalId};
+use crate::state::Manifest;
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -134,44 +134,28 @@ impl Collect {
         } else {
             CollectPhase::Revoke(Commit::new(Edit::RevokeExpired { ids, now }, newest, rules))
         };
-        let evidence = Evidence { cutoff, ..Evidence::default() };
-        let (known, report) = (Known::default(), CollectReport::default());
-        let (allowance, dry, horizon, overdrawn) = (None, None, None, Vec::new());
-        Collect {
-            rules,
-            database,
-            evidence,
-            known,
-            phase,
-            allowance,
-            dry,
-            base,
-            horizon,
-            overdrawn,
-            report,
-        }
+        Collect { base, ..Collect::at(database, cutoff, phase, rules) }
     }
 
     /// A round that only looks: [`Collect::fates`] tells at its end what one that acts would do.
     #[must_use]
     pub fn dry(database: DatabaseId, now: UnixMillis, cutoff: UnixMillis, rules: Rules) -> Collect {
-        let evidence = Evidence { cutoff, ..Evidence::default() };
-        let (known, report) = (Known::default(), CollectReport::default());
-        let phase = first_phase(rules);
-        let (allowance, dry, base, horizon) = (None, Some(now), None, None);
-        let overdrawn = Vec::new();
+        Collect { dry: Some(now), ..Collect::at(database, cutoff, first_phase(rules), rules) }
+    }
+
+    fn at(database: DatabaseId, cutoff: UnixMillis, phase: CollectPhase, rules: Rules) -> Collect {
         Collect {
             rules,
             database,
-            evidence,
-            known,
+            evidence: Evidence { cutoff, ..Evidence::default() },
+            known: Known::default(),
             phase,
-            allowance,
-            dry,
-            base,
-            horizon,
-            overdrawn,
-            report,
+            allowance: None,
+            dry: None,
+            base: None,
+            horizon: None,
+            overdrawn: Vec::new(),
+            report: CollectReport::default(),
         }
     }
 
@@ -293,7 +277,8 @@ impl Collect {
     pub fn on_objects(&mut self, listed: Vec<ListedObject>) {
         if self.phase == CollectPhase::List {
             self.evidence.listed = listed;
-            self.overdrawn = self.find_overdrawn();
+            let holds = self.base.iter().flat_map(|base| &base.holds);
+            self.overdrawn = overdrawn(&self.evidence.listed, holds);
             self.phase = if self.rules.has(Rule::CollectorOrder) {
                 CollectPhase::Records(Append::look(self.database, self.rules))
             } else {
@@ -397,25 +382,6 @@ impl Collect {
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
         Known { database: self.database, through: newest.id, named, named_ancestors, pinned }
-    }
-
-    /// Holds that keep more bytes of the log than they may, by the listing (rule W5).
-    fn find_overdrawn(&self) -> Vec<Overdrawn> {
-        let logged = |from: WalId| {
-            let log = self.evidence.listed.iter().filter_map(move |object| match object.name {
-                ObjectName::Wal(id) if id >= from => Some(object.bytes),
-                _ => None,
-            });
-            log.sum::<u64>()
-        };
-        let holds = self.base.iter().flat_map(|base| &base.holds);
-        let over = |hold: &&Hold| hold.most_bytes.is_some_and(|most| logged(hold.wal_from) > most);
-        let found = holds.filter(over).map(|hold| Overdrawn {
-            name: hold.name.clone(),
-            generation: hold.generation,
-            wal_from: hold.wal_from,
-        });
-        found.collect()
     }
 
     /// What commits come before the look for the newest manifest: holds that keep too much are

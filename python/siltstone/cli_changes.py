@@ -1,0 +1,33 @@
+"""The commands about consumers of the change feed."""
+
+from __future__ import annotations
+
+import click
+
+import siltstone
+from siltstone.cli_parts import Place, _as_json, _example, _print_json
+
+
+@click.command(epilog=_example("example.db consumers", "example.db consumers --json"))
+@_as_json
+@click.pass_obj
+def consumers(session: Place, as_json: bool) -> None:
+    """Lists who holds the log: name, acknowledged sequence number, and when it is let go.
+
+    A consumer that reads on lives on; one that does not is let go at that time.
+    """
+    for held in siltstone.changes.consumers(session.url, store_options=session.store_options):
+        if as_json:
+            told = {"name": held.name, "seq": held.seq, "wal_from": held.wal_from}
+            _print_json({**told, "expires": held.expires, "most_bytes": held.most_bytes})
+        else:
+            expires = "never" if held.expires is None else held.expires.isoformat()
+            click.echo(f"{held.name}\t{held.seq}\t{expires}")
+
+
+@click.command("forget-consumer", epilog=_example("example.db forget-consumer index"))
+@click.argument("name")
+@click.pass_obj
+def forget_consumer(session: Place, name: str) -> None:
+    """Lets a consumer of the change feed go: what only it held is collected."""
+    siltstone.changes.forget(session.url, name, store_options=session.store_options)
