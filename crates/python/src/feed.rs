@@ -281,6 +281,15 @@ pub(crate) fn feed_forget(
     wait(py, process, changes::forget_consumer(&env, name, deadline))
 }
 
+/// Adds what this file has to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Feed>()?;
+    module.add_function(wrap_pyfunction!(feed_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(feed_consumers, module)?)?;
+    module.add_function(wrap_pyfunction!(feed_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(feed_latest, module)?)
+}
+
 /// Gives `$class` the feed of what it reads.
 macro_rules! feeds {
     ($class:ident) => {

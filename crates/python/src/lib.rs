@@ -98,7 +98,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::WriteBatch>()?;
     module.add_class::<commit::Commit>()?;
     module.add_class::<database::Database>()?;
-    module.add_class::<feed::Feed>()?;
     module.add_class::<ingest::JobPartWriter>()?;
     module.add_class::<lsm::bloom::BloomFilter>()?;
     module.add_class::<lsm::memtable::MemTable>()?;
@@ -127,10 +126,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
-    module.add_function(wrap_pyfunction!(feed::feed_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(feed::feed_consumers, module)?)?;
-    module.add_function(wrap_pyfunction!(feed::feed_forget, module)?)?;
-    module.add_function(wrap_pyfunction!(feed::feed_latest, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_abort, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_begin, module)?)?;
     module.add_function(wrap_pyfunction!(ingest::ingest_commit, module)?)?;
@@ -161,6 +156,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(lines::next_lines, module)?)?;
     module.add_function(wrap_pyfunction!(memory::memory_in_use, module)?)?;
     aio::register(module)?;
+    feed::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     process::watch_forks(module)?;
     lines::register();

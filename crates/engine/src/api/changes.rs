@@ -9,7 +9,7 @@ pub use start::{ChangesOptions, Consumer, Since, changes, consumers, forget_cons
 use crate::feed::originals::{Originals, Until};
 use crate::feed::rows::Changed;
 use crate::feed::token::{ChangeToken, history_of, undoes};
-use crate::feed::walk::LogWalk;
+use crate::feed::walk::FeedWalk;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// A reading position in the feed. It looks for what is new each time it is asked at the end.
 pub struct Changes {
     objects: Objects,
-    walk: LogWalk,
+    walk: FeedWalk,
     place: ChangeToken,
     /// Where it ends, though there is more.
     until: Option<ChangeToken>,
@@ -92,7 +92,7 @@ impl Changes {
     /// Forgets what was read behind `place`.
     fn go_back(&mut self, place: ChangeToken) {
         self.place = place;
-        self.walk = LogWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
+        self.walk = FeedWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
         self.records.clear();
         self.originals = None;
         self.unfinished = None;

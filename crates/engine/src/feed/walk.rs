@@ -20,7 +20,7 @@ const MOST_UNDER_WAY_BYTES: usize = 16 << 20;
 pub(crate) type CheckState<'a> = &'a (dyn Fn(&Manifest) -> Result<()> + Send + Sync);
 
 /// How far the log was read.
-pub(crate) struct LogWalk {
+pub(crate) struct FeedWalk {
     objects: Objects,
     requests: ManifestRequests,
     machine: Follow,
@@ -32,11 +32,11 @@ pub(crate) struct LogWalk {
     known: Option<Arc<Manifest>>,
 }
 
-impl LogWalk {
+impl FeedWalk {
     /// Nothing read yet; begins at `next`, or with the oldest object that there is.
-    pub(crate) fn new(objects: &Objects, next: Option<WalId>) -> LogWalk {
+    pub(crate) fn new(objects: &Objects, next: Option<WalId>) -> FeedWalk {
         let next = next.unwrap_or(WalId::NONE);
-        LogWalk {
+        FeedWalk {
             objects: objects.clone(),
             requests: ManifestRequests::new(objects),
             machine: Follow::behind(next, LIST_EVERY, rules::in_force()),

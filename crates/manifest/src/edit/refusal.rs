@@ -196,8 +196,7 @@ impl fmt::Display for Conflict {
             | Conflict::OtherSource { .. }
             | Conflict::OtherPurpose { .. }
             | Conflict::ExportOvertaken => self.fmt_of_mirrors(f),
-            Conflict::Ingest(conflict) => conflict.fmt(f),
-            Conflict::Hold(conflict) => conflict.fmt(f),
+            Conflict::Ingest(_) | Conflict::Hold(_) => self.fmt_of_jobs(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
                 "checkpoint {checkpoint} and {more} more need what the database holds: delete \
@@ -220,6 +219,15 @@ impl fmt::Display for Conflict {
 }
 
 impl Conflict {
+    /// Those of ingest jobs, and of consumers of the feed, which have texts of their own.
+    fn fmt_of_jobs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Conflict::Ingest(conflict) => conflict.fmt(f),
+            Conflict::Hold(conflict) => conflict.fmt(f),
+            _ => Ok(()),
+        }
+    }
+
     /// Those of mirrors, and of exports (RFC 0033).
     fn fmt_of_mirrors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

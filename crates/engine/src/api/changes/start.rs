@@ -4,7 +4,7 @@ use super::{Changes, newest_state};
 use crate::api::db::Database;
 use crate::api::reader::Reader;
 use crate::feed::token::ChangeToken;
-use crate::feed::walk::{LogWalk, oldest_wal};
+use crate::feed::walk::{FeedWalk, oldest_wal};
 use crate::follower::at_checkpoint::pinned_log;
 use crate::io::env::Env;
 use crate::manifests::client::commit_alone;
@@ -132,7 +132,7 @@ pub async fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> Result<
     let (held, checkpoint) = held.unzip();
     let next = (!token.wal.is_none()).then_some(token.wal);
     Ok(Changes {
-        walk: LogWalk::new(&objects, next),
+        walk: FeedWalk::new(&objects, next),
         objects,
         place: token,
         until,
