@@ -46,11 +46,11 @@ mod testing;
 
 pub use clone::CloneStep;
 pub use edit::{
-    AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, FinishCompaction,
-    FlushL0, HoldConflict, HoldEdit, HoldFrom, IngestConflict, IngestEdit, InstallIngest,
-    KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
-    RequestIngest, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go,
-    replay_point,
+    AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
+    FinishCompaction, FlushL0, HoldConflict, HoldEdit, HoldFrom, IngestConflict, IngestEdit,
+    InstallIngest, KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit,
+    Refusal, Release, RequestIngest, Restore, TakeHold, UpdateCheckpoints, VoidManifests,
+    bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -51,7 +51,7 @@ impl Arguments {
             true => Some(process.meeting(shared::place(py, &env)?)),
             false => None,
         };
-        let how = OpenOptions { create, take_over, options, merge_operator };
+        let how = OpenOptions { create, take_over, options, merge_operator, schema: None };
         let named = named.keys().extract()?;
         let opening = Opening { how, named, store_options };
         Ok(Arguments { process, env, opening, meeting, place: shown(url) })

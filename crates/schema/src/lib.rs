@@ -9,6 +9,7 @@
 //! | [`tuple`] | keys of parts that say what they are: `siltstone.keys` |
 //! | [`keys`] | keys made of columns |
 //! | [`values`] | values made of columns, and their generations |
+//! | [`table`] | keys and values under one schema: `siltstone.table` |
 //! | [`types`] | what columns may hold |
 //! | [`rows`] | what encoding makes |
 //! | `column` | Arrow's columns as their values lie |
@@ -23,6 +24,7 @@ mod escaped;
 pub mod keys;
 mod ordered;
 pub mod rows;
+pub mod table;
 mod text;
 pub mod tuple;
 pub mod types;
@@ -30,5 +32,6 @@ pub mod values;
 
 pub use keys::{KeyColumn, KeySchema};
 pub use rows::Rows;
+pub use table::TableSchema;
 pub use types::ColumnType;
 pub use values::{ValueColumn, ValueSchema};

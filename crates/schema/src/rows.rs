@@ -44,6 +44,13 @@ impl Rows {
         parts.collect()
     }
 
+    /// Puts those of `other` behind them.
+    pub fn append(&mut self, other: &Rows) {
+        let before = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        self.ends.extend(other.ends.iter().map(|end| before + end));
+    }
+
     /// How many.
     #[must_use]
     pub fn len(&self) -> usize {

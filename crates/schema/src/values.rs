@@ -246,6 +246,28 @@ impl ValueSchema {
         })
     }
 
+    /// One that takes nulls everywhere, for rows that are not there.
+    pub(crate) fn lenient(&self) -> Self {
+        let mut lenient = self.clone();
+        lenient.columns.iter_mut().for_each(|column| column.nullable = true);
+        lenient
+    }
+
+    /// A value with nulls in all columns.
+    pub(crate) fn all_null(&self) -> Vec<u8> {
+        let layout = &self.newest;
+        let [low, high] = self.generation.to_le_bytes();
+        let mut value = vec![layout::FORM, low, high];
+        let columns = layout.slots.len();
+        value.resize(layout::HEAD_BYTES + columns / 8, 0xff);
+        if !columns.is_multiple_of(8) {
+            value.push((1 << (columns % 8)) - 1);
+        }
+        // No strings: every end is a zero, of one byte.
+        value.resize(layout.fixed + layout.strings, 0);
+        value
+    }
+
     fn next(&self, change: impl FnOnce(u16, &mut Vec<ValueColumn>) -> Result<()>) -> Result<Self> {
         let Some(generation) = self.generation.checked_add(1) else {
             return Err(Error::invalid("a schema has at most 65,535 generations: load it anew"));

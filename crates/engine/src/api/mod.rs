@@ -12,5 +12,6 @@ pub mod ingest;
 pub(crate) mod load;
 pub(crate) mod reader;
 pub(crate) mod restore;
+pub(crate) mod schema;
 pub(crate) mod stats;
 mod transactions;

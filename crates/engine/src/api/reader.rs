@@ -22,6 +22,7 @@ use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
+use siltstone_manifest::Manifest;
 use std::fmt;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -271,6 +272,15 @@ impl Reader {
         let Answer::Pending(pending) = sized else { return Ok(sized) };
         let levels = Arc::clone(pin.tree.below());
         Ok(shared.repeated(levels, pending, range, ReaderShared::approximate_size))
+    }
+
+    /// The version that it reads.
+    pub(super) fn manifest(&self) -> Arc<Manifest> {
+        Arc::clone(&self.inner.shared.view.read().manifest)
+    }
+
+    pub(super) fn env(&self) -> &Env {
+        &self.inner.shared.context.env
     }
 
     /// The last sequence number that reads see.

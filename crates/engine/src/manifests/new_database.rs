@@ -23,6 +23,7 @@ use super::client::{Left, found};
 use super::objects::Objects;
 use super::rules;
 use super::store_time::store_time;
+use bytes::Bytes;
 use siltstone_base::id::NUMBERS_A_MILLI;
 use siltstone_base::name::prefix;
 use siltstone_base::{DatabaseId, Error, ErrorKind, ObjectName, Result, SstDescriptor, UnixMillis};
@@ -30,19 +31,21 @@ use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes a database where there is none, and no more than `left`; somebody else's when that came
-/// first.
+/// Makes a database, of this schema, where there is none, and no more than `left`; somebody else's
+/// when that came first.
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
 pub(crate) async fn create(
     objects: &Objects,
     settings: Settings,
+    schema: Option<Bytes>,
     left: Left,
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
     let database = identity(objects, left).await?;
-    found(objects, Manifest::new_database_behind(boundary, database, settings)).await
+    let first = Manifest::new_database_behind(boundary, database, settings);
+    found(objects, Manifest { schema, ..first }).await
 }
 
 /// The identity of a database that is to be made where there is none, and no more than `left`: its

@@ -68,6 +68,34 @@ pub struct OpenOptions {
     /// The merge operator. Its name is recorded by the first writer that brings one; a built-in one
     /// that is recorded needs not be brought.
     pub merge_operator: Option<Arc<dyn MergeOperator>>,
+    /// The columns of a table: a database that is made gets them, one that is there must have them.
+    /// `None`: whatever is there, as bytes.
+    pub schema: Option<OwnSchema>,
+}
+
+/// The schema that an opener brings (RFC 0040). What it says is the opener's own; the database
+/// holds its text.
+#[derive(Clone, Debug)]
+pub struct OwnSchema {
+    /// The first line of the text: what keys are made of.
+    pub keys: String,
+    /// All of it.
+    pub text: Bytes,
+    /// Whether a database of the first schema is what the second one describes; otherwise Invalid.
+    pub agrees: fn(&[u8], &[u8]) -> Result<()>,
+}
+
+impl OwnSchema {
+    /// # Errors
+    /// Invalid where `newest` is of other columns, or of none.
+    fn check(&self, newest: &Manifest) -> Result<()> {
+        match &newest.schema {
+            Some(recorded) => (self.agrees)(recorded, &self.text),
+            None => Err(Error::invalid(
+                "the database was made without columns, and stays so: make a table elsewhere",
+            )),
+        }
+    }
 }
 
 impl Default for OpenOptions {
@@ -77,6 +105,7 @@ impl Default for OpenOptions {
             take_over: None,
             options: Options::default(),
             merge_operator: None,
+            schema: None,
         }
     }
 }
@@ -104,10 +133,14 @@ pub(crate) async fn writer(
     let settings = settings(&how);
     let newest = match look_or_left(&objects).await? {
         Ok(newest) => newest,
-        Err(left) if how.create => new_database::create(&objects, settings.clone(), left).await?,
+        Err(left) if how.create => {
+            let schema = how.schema.as_ref().map(|schema| schema.text.clone());
+            new_database::create(&objects, settings.clone(), schema, left).await?
+        }
         Err(_) => return Err(no_database_to_write(&env)),
     };
     check_writable(&newest)?;
+    how.schema.as_ref().map_or(Ok(()), |schema| schema.check(&newest))?;
     newest.settings.check(&settings)?;
     gate::check_changes(&newest)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
@@ -182,7 +215,7 @@ fn settings(how: &OpenOptions) -> Settings {
         codec: how.options.codec().as_str().to_owned(),
         filter: FILTER.to_owned(),
         merge_operator: how.merge_operator.as_ref().map(|operator| operator.name().to_owned()),
-        key_schema: None,
+        key_schema: how.schema.as_ref().map(|schema| schema.keys.clone()),
     }
 }
 

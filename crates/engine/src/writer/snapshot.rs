@@ -34,6 +34,10 @@ impl Snapshot {
         Snapshot(Arc::new(PinnedWriter { writer: Arc::clone(writer), pin: writer.hold_accepted() }))
     }
 
+    pub(crate) fn writer(&self) -> &Arc<Writer> {
+        &self.0.writer
+    }
+
     pub(crate) fn pin(&self) -> &Pin {
         &self.0.pin
     }

@@ -14,6 +14,7 @@
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 //! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
 //! | restore, kept part of a log | its history among the timelines |
+//! | evolution of a table's columns | the schema that it sets |
 //! | of an ingest job | the job pending, recorded or remembered |
 //! | of a hold | its generation, and how far it is |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
@@ -29,6 +30,7 @@ pub(crate) mod mirror;
 mod refusal;
 mod repair;
 mod restore;
+mod schema;
 mod writer;
 
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
@@ -43,6 +45,7 @@ pub(crate) use refusal::fenced;
 pub use refusal::{Conflict, Refusal};
 pub use repair::{KeepPrefix, VoidManifests};
 pub use restore::Restore;
+pub use schema::Evolve;
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
 use crate::invariant::INVARIANTS;
@@ -139,6 +142,8 @@ pub enum Edit {
     Ingest(IngestEdit),
     /// A consumer of the change feed holds the log, moves on or is given up (rules W3 to W5).
     Hold(HoldEdit),
+    /// The columns of values become others that older rows can be read by (RFC 0040).
+    Evolve(Evolve),
 }
 
 impl Edit {
@@ -207,6 +212,7 @@ impl Edit {
             Edit::CollectTables => next.features.collect_tables(),
             Edit::Ingest(change) => change.apply(&mut next, rules)?,
             Edit::Hold(change) => change.apply(&mut next, rules)?,
+            Edit::Evolve(change) => change.apply(&mut next)?,
         }
         check(&next, rules)?;
         Ok(next)
@@ -263,6 +269,7 @@ impl Edit {
             Edit::CollectTables => !state.features.keeps_tables(),
             Edit::Ingest(change) => change.in_effect(state),
             Edit::Hold(change) => change.in_effect(state),
+            Edit::Evolve(change) => change.in_effect(state),
         }
     }
 

@@ -120,6 +120,8 @@ pub enum Conflict {
     },
     /// A newer export to the same place has taken over (rule X2).
     ExportOvertaken,
+    /// The columns of the table are others than those that they were to evolve from.
+    SchemaMoved,
     /// An ingest job does not fit.
     Ingest(IngestConflict),
     /// A hold on the log does not fit.
@@ -195,16 +197,14 @@ impl fmt::Display for Conflict {
             | Conflict::NoMirror { .. }
             | Conflict::OtherSource { .. }
             | Conflict::OtherPurpose { .. }
-            | Conflict::ExportOvertaken => self.fmt_of_mirrors(f),
+            | Conflict::ExportOvertaken
+            | Conflict::SchemaMoved
+            | Conflict::Destroyed => self.fmt_of_others(f),
             Conflict::Ingest(_) | Conflict::Hold(_) => self.fmt_of_jobs(f),
             Conflict::Pinned { checkpoint, more } => write!(
                 f,
                 "checkpoint {checkpoint} and {more} more need what the database holds: delete \
                  them, destroy the clones first, or destroy it softly, which waits for them"
-            ),
-            Conflict::Destroyed => f.write_str(
-                "the database was destroyed, and what is left of it waits for a collector; to use \
-                 the place again at once, destroy it without soft",
             ),
             Conflict::NotInitialized => f.write_str(
                 "the database is still being made, or who made it died; make the same clone, \
@@ -228,8 +228,8 @@ impl Conflict {
         }
     }
 
-    /// Those of mirrors, and of exports (RFC 0033).
-    fn fmt_of_mirrors(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Those of mirrors and exports (RFC 0033), of a table's columns, and of an end.
+    fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Conflict::Mirror { database } => write!(
                 f,
@@ -259,6 +259,13 @@ impl Conflict {
             Conflict::ExportOvertaken => {
                 f.write_str("a newer export to the same place has taken over, and goes on")
             }
+            Conflict::SchemaMoved => f.write_str(
+                "somebody else changed the table's columns meanwhile; look at them anew",
+            ),
+            Conflict::Destroyed => f.write_str(
+                "the database was destroyed, and what is left of it waits for a collector; to use \
+                 the place again at once, destroy it without soft",
+            ),
             _ => Ok(()),
         }
     }

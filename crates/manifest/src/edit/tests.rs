@@ -9,6 +9,7 @@ mod checkpoints;
 mod destroy;
 mod ingest;
 mod restore;
+mod schema;
 
 fn claim(expected: u64, identity: u128) -> ClaimWriter {
     ClaimWriter {

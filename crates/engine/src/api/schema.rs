@@ -1,0 +1,105 @@
+//! The schema of a table (RFC 0040): what a handle knows of it, what is newest, and its evolution.
+//! Here it is bytes; what they say is the bindings'.
+
+use super::db::Database;
+use super::reader::Reader;
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::missing::no_database;
+use crate::manifests::objects::Objects;
+use crate::writer::snapshot::Snapshot;
+use bytes::Bytes;
+use siltstone_base::{Error, Result};
+use siltstone_manifest::{Edit, Evolve, Manifest};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Database {
+    /// The schema as this handle knows it; `None` for a database of bytes.
+    ///
+    /// # Errors
+    /// Closed, Fenced.
+    pub fn schema(&self) -> Result<Option<Bytes>> {
+        Ok(self.writer()?.manifests.newest_known().schema.clone())
+    }
+
+    /// The schema of the newest manifest.
+    ///
+    /// # Errors
+    /// Closed, Fenced; those of the store.
+    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
+        let writer = self.writer()?;
+        let look = writer.manifests.probe(true);
+        let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+        Ok(newest.schema.clone())
+    }
+
+    /// Puts `to` in the place of `from`.
+    ///
+    /// # Errors
+    /// Conflict where something else stands there; Invalid for a database of bytes, and for other
+    /// keys; Closed, Fenced; those of the store, and then it may have come to pass.
+    pub async fn evolve(&self, from: Bytes, to: Bytes) -> Result<()> {
+        let writer = self.writer()?;
+        let commit = writer.manifests.try_commit(Edit::Evolve(Evolve { from, to }));
+        let limit = writer.options.deadline;
+        let done = writer.env.deadline(limit, "evolve schema", commit).await?;
+        done.map(drop).map_err(Error::from)
+    }
+}
+
+impl Snapshot {
+    /// The schema as its writer knows it: every row that the snapshot sees is of it, or older.
+    #[must_use]
+    pub fn schema(&self) -> Option<Bytes> {
+        self.writer().manifests.newest_known().schema.clone()
+    }
+
+    /// The schema of the newest manifest.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
+        let writer = self.writer();
+        let look = writer.manifests.probe(true);
+        let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+        Ok(newest.schema.clone())
+    }
+}
+
+impl Reader {
+    /// The schema of the version that it reads.
+    #[must_use]
+    pub fn schema(&self) -> Option<Bytes> {
+        self.manifest().schema.clone()
+    }
+
+    /// The schema of the newest manifest. A row of the log may be of a later generation than the
+    /// tables beside which it is read.
+    ///
+    /// # Errors
+    /// NotFound where the database is gone; those of the store.
+    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
+        let database = self.manifest().database;
+        let env = self.env();
+        let newest = newest(env, self.options().deadline).await?;
+        if newest.database == database { Ok(newest.schema.clone()) } else { Err(no_database(env)) }
+    }
+}
+
+/// Puts `to` in the place of `from`, from any process.
+///
+/// # Errors
+/// As [`Database::evolve`]; NotFound where there is no database.
+pub async fn evolve(env: &Env, from: Bytes, to: Bytes, deadline: Duration) -> Result<()> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let newest = newest(env, deadline).await?;
+    let commit = commit_alone(&objects, Edit::Evolve(Evolve { from, to }), newest);
+    env.deadline(deadline, "evolve schema", commit).await.map(drop)
+}
+
+async fn newest(env: &Env, deadline: Duration) -> Result<Arc<Manifest>> {
+    let objects = Objects { env: env.clone(), limit: deadline };
+    let newest = env.deadline(deadline, "schema", look(&objects, None)).await?;
+    newest.ok_or_else(|| no_database(env))
+}

@@ -1,0 +1,37 @@
+//! The edit that evolves the columns of a table (RFC 0040). What a schema says is the bindings';
+//! here it is bytes, but for its first line, which is that of the keys and stays.
+
+use super::refusal::{Conflict, Refusal};
+use crate::state::Manifest;
+use bytes::Bytes;
+
+/// One schema in place of another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Evolve {
+    /// What it was made from: whoever was quicker is not written over.
+    pub from: Bytes,
+    /// What is to stand there.
+    pub to: Bytes,
+}
+
+impl Evolve {
+    pub(super) fn apply(&self, next: &mut Manifest) -> Result<(), Refusal> {
+        let keys = next.settings.key_schema.as_deref().map(str::as_bytes);
+        let first_line = self.to.split(|byte| *byte == b'\n').next();
+        if next.schema.is_none() || keys.is_none() {
+            return Err(Refusal::Invalid("the database has no schema, and never gets one"));
+        }
+        if keys != first_line {
+            return Err(Refusal::Invalid("the key of a table is for good"));
+        }
+        if next.schema.as_ref() != Some(&self.from) {
+            return Err(Conflict::SchemaMoved.into());
+        }
+        next.schema = Some(self.to.clone());
+        Ok(())
+    }
+
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        state.schema.as_ref() == Some(&self.to)
+    }
+}
