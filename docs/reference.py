@@ -45,6 +45,7 @@ MODULES = [
     "mapping",
     "merging",
     "spark",
+    "table",
     "exceptions",
 ]
 # Methods with a notation of their own.

@@ -56,7 +56,7 @@ from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, changes, ingest, keys, lsm
+    from siltstone import aio, changes, ingest, keys, lsm, table
 
 __all__ = [
     "ArrowArray",
@@ -106,9 +106,10 @@ __all__ = [
     "open",
     "open_reader",
     "retry",
+    "table",
 ]
 
-_LATER = ("aio", "changes", "ingest", "keys", "lsm")
+_LATER = ("aio", "changes", "ingest", "keys", "lsm", "table")
 """Modules that are bound here and imported when they are first named: a program that uses none
 of them does not wait."""
 

@@ -46,6 +46,7 @@ from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource
 from siltstone.options import Options
 from siltstone.stats import Size, Stats
+from siltstone.table import Table
 
 __all__ = [
     "ArrowArray",
@@ -67,6 +68,8 @@ __all__ = [
     "Snapshot",
     "SstReader",
     "SstWriter",
+    "TableSchema",
+    "TableStream",
     "Transaction",
     "WriteBatch",
     "__version__",
@@ -103,6 +106,7 @@ __all__ = [
     "next_lines",
     "open",
     "open_reader",
+    "open_table",
     "operator_names",
     "option_table",
     "pack",
@@ -285,7 +289,18 @@ class Database(_Reads):
     end; an interpreter that exits normally closes what is open. It does not pickle; in a forked
     child every call raises Closed.
     """
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
 
+        :raises Invalid: a database of bytes, without columns.
+        :raises Closed, Fenced: as their texts say.
+        """
+    def _schema(self) -> str | None: ...
+    def _newest_schema(self) -> str | None: ...
+    def _begin_newest_schema(self) -> Pending[str | None]: ...
+    def _evolve(self, from_: str, to: str) -> None: ...
+    def _begin_evolve(self, from_: str, to: str) -> Pending[None]: ...
     def put(
         self,
         key: _Bytes,
@@ -612,7 +627,16 @@ class Reader(_Reads):
     It pickles, and opens itself anew after a fork. URL and options travel; store options come from
     the environment at the other end, or from the provider that it was opened with.
     """
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
 
+        :raises Invalid: a database of bytes, without columns.
+        :raises Closed, Fenced: as their texts say.
+        """
+    def _schema(self) -> str | None: ...
+    def _newest_schema(self) -> str | None: ...
+    def _begin_newest_schema(self) -> Pending[str | None]: ...
     def changes(
         self,
         *,
@@ -660,7 +684,16 @@ class Reader(_Reads):
 class Snapshot(_Reads):
     """A fixed view of a writer's database. It holds what it reads until it is closed, and goes on
     after the database is closed."""
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
 
+        :raises Invalid: a database of bytes, without columns.
+        :raises Closed, Fenced: as their texts say.
+        """
+    def _schema(self) -> str | None: ...
+    def _newest_schema(self) -> str | None: ...
+    def _begin_newest_schema(self) -> Pending[str | None]: ...
     @property
     def seq(self) -> int:
         """The last sequence number it sees."""
@@ -674,6 +707,152 @@ class Snapshot(_Reads):
         _trace: TracebackType | None,
     ) -> None: ...
     def __reduce__(self) -> NoReturn: ...
+
+@final
+class TableSchema:
+    """The columns of a table: those of its key, in their order, then those of its value. It encodes
+    and decodes by itself, without a database, and pickles, so that tasks anywhere can.
+
+    :param schema: pyarrow's, or whatever else speaks Arrow's.
+    :param key: the columns of the key, each perhaps with words about its order:
+        ``"day desc nulls last"``. What may hold nulls takes a byte more in a key; make it not
+        nullable in `schema` where there are none.
+    :raises Invalid: no key; a column that there is not, or twice; words that are none.
+    :raises Unsupported: a type that no column has; the text says what to cast it to.
+    """
+
+    def __new__(cls, schema: Any, *, key: list[str]) -> Self: ...
+    @classmethod
+    def parse(cls, text: str) -> TableSchema:
+        """The schema that a text says: `text` of another.
+
+        :raises Corruption: no schema. :raises Unsupported: one of a later version.
+        """
+    @property
+    def text(self) -> str:
+        """All of it as two lines, as the manifest has it."""
+    @property
+    def key(self) -> list[str]:
+        """The names of the key's columns, in their order."""
+    @property
+    def names(self) -> list[str]:
+        """The names of all columns: the key's, then the value's."""
+    @property
+    def generation(self) -> int:
+        """How often the columns of values have changed, from 1 on."""
+    def encode(self, rows: Any) -> tuple[ArrowArray, ArrowArray]:
+        """The keys and the values of these rows, as two Arrow arrays of binary. Columns are found
+        by name; one of the value that may hold nulls may be missing.
+
+        :param rows: Arrow data (a table, a batch, a frame), or a list of dicts.
+        :raises Invalid: a column that is missing, or that the table has not, or of another type; a
+            null where there is none; rows of over 2 GiB.
+        """
+    def encode_key(self, rows: Any) -> ArrowArray:
+        """The keys of these rows, as an Arrow array of binary; other columns than the key's are not
+        looked at.
+
+        :raises Invalid: as `encode`.
+        """
+    def encode_stream(self, data: Any) -> TableStream:
+        """Rows of the table, as a stream of record batches with the columns `key` and `value`. It
+        can be read once.
+
+        :param data: Arrow data, which may be a stream, or a list of dicts.
+        """
+    def decode(self, keys: Any, values: Any, *, columns: list[str] | None = None) -> ArrowArray:
+        """The rows of these keys and values, as an Arrow record batch. A null value is a row that
+        is not there: it is null in every column.
+
+        :param columns: names of those that are wanted, in this order; no others are decoded.
+        :raises Corruption: bytes that `encode` never makes.
+        :raises Unsupported: values of a later generation than this schema knows.
+        """
+    def decode_batch(self, batch: Any, *, columns: list[str] | None = None) -> ArrowArray:
+        """As `decode`, of a record batch with the columns `key` and `value`."""
+    def decode_key(self, keys: Any) -> ArrowArray:
+        """The key's columns of these keys, as an Arrow record batch.
+
+        :raises Corruption: bytes that `encode_key` never makes.
+        """
+    def decode_stream(self, stream: Any, *, columns: list[str] | None = None) -> TableStream:
+        """A stream of Arrow data with the columns `key` and `value`, as record batches of the
+        table: what decodes a scan, a batch at a time. It can be read once.
+
+        :param columns: as for `decode`.
+        """
+    def row(self, key: bytes, value: bytes) -> dict[str, Any]:
+        """The row of a key and its value, as a dict.
+
+        :raises Corruption, Unsupported: as `decode`.
+        """
+    def key_of(self, row: dict[str, Any]) -> bytes:
+        """The key of one row, a dict.
+
+        :raises Invalid: as `encode`.
+        """
+    def deletes(self, rows: Any) -> WriteBatch:
+        """A batch that deletes the rows of these keys.
+
+        :param rows: Arrow data, or a list of dicts; other columns than the key's are not looked at.
+        :raises Invalid: as `encode`.
+        """
+    def range(
+        self, equal: dict[str, Any] | None = None, start: Any = None, end: Any = None
+    ) -> tuple[bytes | None, bytes | None]:
+        """Where the keys begin, and before which they end: what `scan` takes as `start` and `end`.
+
+        :param equal: what the key's first columns are equal to.
+        :param start: the next column is at this or behind it, in the order of the key.
+        :param end: the next column is before this, in the order of the key.
+        :raises Invalid: columns that are not the key's first ones; a bound behind the last one.
+        """
+    def with_column(self, field: Any) -> TableSchema:
+        """The schema with a column more, at the end of the value's, which may hold nulls: what is
+        there already has null in it.
+
+        :param field: an Arrow field.
+        :raises Invalid: a name that is there; a field that is not nullable.
+        """
+    def with_wider(self, field: Any) -> TableSchema:
+        """The schema with a column of the value in a type that holds all its values.
+
+        :param field: an Arrow field with the column's name.
+        :raises Invalid: no such column; a type that does not hold all of its values.
+        """
+    def with_nulls(self, column: str) -> TableSchema:
+        """The schema with a column of the value that may hold nulls from now on.
+
+        :raises Invalid: no such column; one that may already.
+        """
+    def has(self, field: Any) -> bool:
+        """Whether there is a column of the name and the type of an Arrow field."""
+    def nullable(self, column: str) -> bool:
+        """Whether a column may hold nulls.
+
+        :raises Invalid: no such column.
+        """
+    def __arrow_c_schema__(self) -> object: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class TableStream:
+    """Record batches that can be read once, by whatever understands the Arrow PyCapsule interface:
+    pyarrow, polars, duckdb, pandas, arro3."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+def open_table(
+    url: str,
+    schema: TableSchema,
+    manner: tuple[bool, bool | None, bool],
+    named: dict[str, Any],
+    store_options: dict[str, Any],
+    merge_operator: Any,
+) -> Database: ...
 
 @final
 class Transaction(_Reads):

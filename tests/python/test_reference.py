@@ -46,6 +46,7 @@ def test_every_public_name_is_there(reference) -> None:
         "ingest",
         "keys",
         "lsm",
+        "table",
         "Options",
         "Stats",
     }:

@@ -51,7 +51,7 @@ impl WriteBatch {
             .ok_or_else(|| error::invalid(py, "a write batch is used by one thread at a time"))
     }
 
-    fn add(
+    pub(crate) fn add(
         &self,
         py: Python<'_>,
         operation: impl FnOnce(&mut Batch) -> siltstone::Result<()>,
@@ -68,7 +68,7 @@ impl WriteBatch {
 impl WriteBatch {
     /// An empty batch.
     #[new]
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let state = BatchState { batch: Batch::new(), ended: false, commit: None };
         WriteBatch { state: Mutex::new(state), database: None }
     }

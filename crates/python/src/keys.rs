@@ -14,24 +14,24 @@ use siltstone::{Error, Result};
 use siltstone_schema::tuple::{Decimal, Part, Parts, check_key, put_part, range_of};
 
 /// `date.toordinal` of 1970.
-const ORDINAL_OF_1970: i32 = 719_163;
+pub(crate) const ORDINAL_OF_1970: i32 = 719_163;
 /// Bits of the largest int that a key holds; a larger one is not even copied.
 const MAX_INT_BITS: u64 = 255 * 8;
 /// What a part may be.
 const TYPES: &str = "None, bool, int, float, Decimal, date, datetime, str, bytes and UUID";
 
 /// What else of Python's has to be at hand.
-struct Imported {
-    decimal: Py<PyType>,
+pub(crate) struct Imported {
+    pub(crate) decimal: Py<PyType>,
     uuid: Py<PyType>,
-    date: Py<PyType>,
-    timedelta: Py<PyType>,
+    pub(crate) date: Py<PyType>,
+    pub(crate) timedelta: Py<PyType>,
     /// 1970 in UTC, and a microsecond.
-    epoch: Py<PyAny>,
-    micro: Py<PyAny>,
+    pub(crate) epoch: Py<PyAny>,
+    pub(crate) micro: Py<PyAny>,
 }
 
-fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
+pub(crate) fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
     static IMPORTED: PyOnceLock<Imported> = PyOnceLock::new();
     IMPORTED.get_or_try_init(py, || {
         let class = |module: &str, name: &str| -> PyResult<Py<PyType>> {

@@ -28,6 +28,7 @@
 //! | `aio` | the compiled part of `siltstone.aio` |
 //! | `lsm` | the parts alone: `siltstone.lsm` |
 //! | `keys` | tuples as keys: `siltstone.keys` |
+//! | `table` | rows by columns: `siltstone.table` |
 //! | `shown` | how handles show themselves |
 
 #![forbid(unsafe_code)]
@@ -82,6 +83,7 @@ mod snapshot;
 mod source;
 mod stats;
 mod stream;
+mod table;
 mod transaction;
 mod wait;
 mod write;
@@ -112,6 +114,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::Transaction>()?;
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
+    table::register(module)?;
     module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;
     module.add_function(wrap_pyfunction!(keys::pack, module)?)?;
     module.add_function(wrap_pyfunction!(keys::unpack, module)?)?;

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use siltstone::store::options::StoreOptions;
 use siltstone::store::url;
-use siltstone::{Env, Occupancy, OpenOptions, Result, task};
+use siltstone::{Env, Occupancy, OpenOptions, OwnSchema, Result, task};
 use std::sync::Arc;
 
 /// What opening for writing takes, from Python's arguments.
@@ -55,6 +55,12 @@ impl Arguments {
         let named = named.keys().extract()?;
         let opening = Opening { how, named, store_options };
         Ok(Arguments { process, env, opening, meeting, place: shown(url) })
+    }
+
+    /// Of a table of these columns: made so, or refused where there is another.
+    pub(crate) fn of_table(mut self, schema: OwnSchema) -> Arguments {
+        self.opening.how.schema = Some(schema);
+        self
     }
 
     /// Whether others may have the same handle.

@@ -42,16 +42,22 @@ impl ArrowStream {
         ArrowStream { batches: Mutex::new(Some(batches)) }
     }
 
+    /// The batches, for whoever makes others of them. They can be taken once.
+    pub(crate) fn take(
+        &self,
+        py: Python<'_>,
+    ) -> PyResult<impl Iterator<Item = Result<ArrayRef, ArrowError>> + Send + use<>> {
+        let batches = self.batches.lock().take();
+        batches.ok_or_else(|| error::invalid(py, "an Arrow stream of a scan can be read once"))
+    }
+
     /// The stream's capsule. It can be taken once.
     pub(crate) fn capsule<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let batches = self.batches.lock().take();
-        let batches = batches
-            .ok_or_else(|| error::invalid(py, "an Arrow stream of a scan can be read once"))?;
-        let reader = Box::new(ArrayIterator::new(batches, row_field()));
+        let reader = Box::new(ArrayIterator::new(self.take(py)?, row_field()));
         Ok(to_stream_pycapsule(py, reader, requested_schema)?)
     }
 }
@@ -82,7 +88,7 @@ fn row_fields() -> Fields {
 }
 
 /// A record batch crosses the interface as an array of structs.
-fn row_field() -> FieldRef {
+pub(crate) fn row_field() -> FieldRef {
     Arc::new(Field::new("", DataType::Struct(row_fields()), false))
 }
 

@@ -18,6 +18,7 @@ from siltstone.aio.batch import WriteBatch
 from siltstone.aio.changes import Changes
 from siltstone.aio.reads import _Reads
 from siltstone.aio.soon import Opening
+from siltstone.aio.table import Table
 from siltstone.aio.threads import in_thread
 from siltstone.changes import Since, _asked
 from siltstone.checkpoints import Checkpoint, CheckpointLike, asked_for
@@ -39,6 +40,7 @@ __all__ = ["Database", "Reader", "Snapshot", "Transaction"]
 
 _T = TypeVar("_T")
 
+
 # What `pop` gives where a key is absent and nothing else was asked for.
 _ABSENT: Final = object()
 
@@ -57,6 +59,14 @@ class Database(_Reads):
 
     def __init__(self, handle: _native.Database) -> None:
         self._handle = handle
+
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
+
+        :raises Invalid: a database of bytes, without columns.
+        """
+        return Table(self)
 
     async def put(
         self,
@@ -361,6 +371,14 @@ class Reader(_Reads):
     def __init__(self, handle: _native.Reader) -> None:
         self._handle = handle
 
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
+
+        :raises Invalid: a database of bytes, without columns.
+        """
+        return Table(self)
+
     async def refresh(self) -> None:
         """Looks for newer data now, rather than at the next `manifest_poll_interval`."""
         await self._handle._begin_refresh()
@@ -405,6 +423,14 @@ class Snapshot(_Reads):
 
     def __init__(self, handle: _native.Snapshot) -> None:
         self._handle = handle
+
+    @property
+    def table(self) -> Table:
+        """The rows by columns, for a database that `siltstone.table.create` made.
+
+        :raises Invalid: a database of bytes, without columns.
+        """
+        return Table(self)
 
     @property
     def seq(self) -> int:

@@ -1,0 +1,94 @@
+//! The schema of a handle: what it knows, what is newest, and its evolution. Both faces, the plain
+//! and the awaited, are made of these in Python.
+
+use crate::aio::pending::Pending;
+use crate::database::Database;
+use crate::error::Raise;
+use crate::reader::Reader;
+use crate::snapshot::Snapshot;
+use crate::source::Source;
+use crate::wait::wait;
+use bytes::Bytes;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// # Errors
+/// Corruption for what is no text.
+fn text(schema: Option<Bytes>) -> siltstone::Result<Option<String>> {
+    let text = |schema: Bytes| {
+        String::from_utf8(schema.to_vec())
+            .map_err(|error| siltstone::Error::corruption("the schema is no text").caused_by(error))
+    };
+    schema.map(text).transpose()
+}
+
+fn told(py: Python<'_>, text: Option<String>) -> Py<PyAny> {
+    text.map_or_else(|| py.None(), |text| PyString::new(py, &text).into_any().unbind())
+}
+
+/// Where a table's methods are.
+fn table<'py>(slf: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    slf.py().import("siltstone.table")?.getattr("Table")?.call1((slf,))
+}
+
+macro_rules! tables {
+    ($($class:ident: $known:expr;)+) => {$(
+        #[pymethods]
+        impl $class {
+            /// The rows by columns, for a database that `siltstone.table.create` made.
+            ///
+            /// :raises Invalid: a database of bytes, without columns.
+            /// :raises Closed, Fenced: as their texts say.
+            #[getter]
+            fn table<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                table(slf.as_any())
+            }
+
+            /// The schema as the handle knows it, without a request.
+            fn _schema(&self, py: Python<'_>) -> PyResult<Option<String>> {
+                let held = Source::held(self, py)?;
+                let known: siltstone::Result<Option<Bytes>> = ($known)(held.get(py)?);
+                known.and_then(text).raise(py)
+            }
+
+            /// The schema of the newest manifest.
+            fn _newest_schema(&self, py: Python<'_>) -> PyResult<Option<String>> {
+                let held = Source::held(self, py)?;
+                let (process, engine) = (held.process(), held.get(py)?.clone());
+                wait(py, process, async move { text(engine.newest_schema().await?) })
+            }
+
+            /// `_newest_schema` of `siltstone.aio`.
+            fn _begin_newest_schema(&self, py: Python<'_>) -> PyResult<Pending> {
+                let held = Source::held(self, py)?;
+                let (process, engine) = (held.process(), held.get(py)?.clone());
+                let work = async move { text(engine.newest_schema().await?) };
+                Ok(Pending::running(process, work, |py, text| Ok(told(py, text))))
+            }
+        }
+    )+};
+}
+
+tables! {
+    Database: siltstone::Database::schema;
+    Reader: |reader: &siltstone::Reader| Ok(reader.schema());
+    Snapshot: |snapshot: &siltstone::Snapshot| Ok(snapshot.schema());
+}
+
+#[pymethods]
+impl Database {
+    /// Puts one schema in the place of another.
+    fn _evolve(&self, py: Python<'_>, from: String, to: String) -> PyResult<()> {
+        let held = self.held();
+        let (process, engine) = (held.process(), held.get(py)?.clone());
+        wait(py, process, async move { engine.evolve(from.into(), to.into()).await })
+    }
+
+    /// `_evolve` of `siltstone.aio`.
+    fn _begin_evolve(&self, py: Python<'_>, from: String, to: String) -> PyResult<Pending> {
+        let held = self.held();
+        let (process, engine) = (held.process(), held.get(py)?.clone());
+        let work = async move { engine.evolve(from.into(), to.into()).await };
+        Ok(Pending::running(process, work, |py, ()| Ok(py.None())))
+    }
+}

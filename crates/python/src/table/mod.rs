@@ -1,0 +1,492 @@
+//! `siltstone.table`: rows by columns (RFC 0040). What they look like as bytes is the crate
+//! `siltstone-schema`'s; here its batches meet Python's.
+
+mod cells;
+mod handles;
+mod stream;
+
+use crate::array::ArrowArray;
+use crate::batch::WriteBatch;
+use crate::column::{Column, is_arrow};
+use crate::database::Database;
+use crate::error::{Raise, exception, invalid};
+use crate::open::{Arguments, Manner};
+use crate::wait::wait;
+use arrow_array::{ArrayRef, RecordBatch, StructArray, UInt8Array};
+use arrow_schema::{ArrowError, Schema};
+use cells::{batch_of_dicts, column_of, dict_of_row};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
+use pyo3_arrow::PySchema;
+use pyo3_arrow::ffi::to_schema_pycapsule;
+use pyo3_arrow::input::AnyRecordBatch;
+use siltstone::{Error, Occupancy, OwnSchema, Result};
+use siltstone_schema::{ColumnType, Rows, TableSchema};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use stream::TableStream;
+
+/// The columns of a table: those of its key, in their order, then those of its value. It encodes
+/// and decodes by itself, without a database, and pickles, so that tasks anywhere can.
+#[pyclass(frozen, module = "siltstone.table", name = "TableSchema")]
+pub(crate) struct Columns {
+    schema: Arc<TableSchema>,
+}
+
+impl Columns {
+    fn new(schema: TableSchema) -> Self {
+        Columns { schema: Arc::new(schema) }
+    }
+
+    /// The places of the columns asked for; all without.
+    fn places(&self, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<Vec<usize>> {
+        match columns {
+            None => Ok((0..self.schema.width()).collect()),
+            Some(names) => self.schema.places(&names).raise(py),
+        }
+    }
+
+    /// Rows as record batches: Arrow data, or dicts.
+    fn batches(&self, rows: &Bound<'_, PyAny>, keys: bool) -> PyResult<Vec<RecordBatch>> {
+        if is_arrow(rows)? {
+            let reader = rows.extract::<AnyRecordBatch>()?.into_reader()?;
+            let batches: std::result::Result<Vec<_>, ArrowError> = reader.collect();
+            return Ok(batches.map_err(pyo3_arrow::error::PyArrowError::from)?);
+        }
+        let all = self.schema.arrow();
+        let count = if keys { self.schema.keys().columns().len() } else { all.fields().len() };
+        Ok(vec![batch_of_dicts(rows, &all, count)?])
+    }
+
+    fn encoded_keys(&self, rows: &Bound<'_, PyAny>) -> PyResult<Rows> {
+        let (py, batches) = (rows.py(), self.batches(rows, true)?);
+        let schema = &self.schema;
+        let work = || {
+            let mut all = Rows::default();
+            for batch in &batches {
+                all.append(&schema.encode_keys(batch)?);
+            }
+            Ok(all)
+        };
+        py.detach(work).raise(py)
+    }
+}
+
+#[pymethods]
+impl Columns {
+    /// A table of the columns of `schema` (pyarrow's, or whatever else speaks Arrow's), of which
+    /// `key` says those of the key.
+    ///
+    /// :param key: names, each perhaps with words about its order: ``"day desc nulls last"``. What
+    ///     may hold nulls takes a byte more in a key; make it not nullable in `schema` where there
+    ///     are none.
+    /// :raises Invalid: no key; a column that there is not, or twice; words that are none.
+    /// :raises Unsupported: a type that no column has; the text says what to cast it to.
+    #[new]
+    #[pyo3(signature = (schema, *, key))]
+    fn from_arrow(py: Python<'_>, schema: PySchema, key: Vec<String>) -> PyResult<Self> {
+        let schema = schema.into_inner();
+        Ok(Columns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
+    }
+
+    /// The schema that a text says: `text` of another.
+    ///
+    /// :raises Corruption: no schema. :raises Unsupported: one of a later version.
+    #[classmethod]
+    fn parse(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Self> {
+        Ok(Columns::new(TableSchema::parse(text).raise(py)?))
+    }
+
+    /// All of it as two lines, as the manifest has it.
+    #[getter]
+    fn text(&self) -> String {
+        self.schema.to_string()
+    }
+
+    /// The names of the key's columns, in their order.
+    #[getter]
+    fn key(&self) -> Vec<String> {
+        self.schema.keys().columns().iter().map(|column| column.name.clone()).collect()
+    }
+
+    /// The names of all columns: the key's, then the value's.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.schema.arrow().fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    /// How often the columns of values have changed, from 1 on.
+    #[getter]
+    fn generation(&self) -> u16 {
+        self.schema.values().generation()
+    }
+
+    fn __arrow_c_schema__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<Bound<'py, pyo3::types::PyCapsule>> {
+        Ok(to_schema_pycapsule(py, &self.schema.arrow())?)
+    }
+
+    /// The keys and the values of these rows, as two Arrow arrays of binary. Columns are found
+    /// by name; one of the value that may hold nulls may be missing.
+    ///
+    /// :param rows: Arrow data (a table, a batch, a frame), or a list of dicts.
+    /// :raises Invalid: a column that is missing, or that the table has not, or of another type; a
+    ///     null where there is none; rows of over 2 GiB.
+    fn encode(&self, rows: &Bound<'_, PyAny>) -> PyResult<(ArrowArray, ArrowArray)> {
+        let (py, batches) = (rows.py(), self.batches(rows, false)?);
+        let schema = &self.schema;
+        let work = || -> Result<(ArrayRef, ArrayRef)> {
+            let (mut keys, mut values) = (Rows::default(), Rows::default());
+            for batch in &batches {
+                let (key, value) = schema.encode(batch)?;
+                keys.append(&key);
+                values.append(&value);
+            }
+            Ok((Arc::new(keys.into_array()?), Arc::new(values.into_array()?)))
+        };
+        let (keys, values) = py.detach(work).raise(py)?;
+        Ok((ArrowArray::new(keys), ArrowArray::new(values)))
+    }
+
+    /// The keys of these rows, as an Arrow array of binary; other columns than the key's are not
+    /// looked at.
+    ///
+    /// :raises Invalid: as `encode`.
+    fn encode_key(&self, rows: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
+        let keys = self.encoded_keys(rows)?.into_array().raise(rows.py())?;
+        Ok(ArrowArray::new(Arc::new(keys)))
+    }
+
+    /// The rows of these keys and values, as an Arrow record batch. A null value is a row that
+    /// is not there: it is null in every column.
+    ///
+    /// :param columns: names of those that are wanted, in this order; no others are decoded.
+    /// :raises Corruption: bytes that `encode` never makes.
+    /// :raises Unsupported: values of a later generation than this schema knows.
+    #[pyo3(signature = (keys, values, *, columns=None))]
+    fn decode(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        values: &Bound<'_, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<ArrowArray> {
+        let wanted = self.places(py, columns)?;
+        let keys = Column::from_python(keys, "keys")?;
+        let values = Column::from_python(values, "values")?;
+        if keys.len() != values.len() {
+            let text = format!("there are {} keys and {} values", keys.len(), values.len());
+            return Err(invalid(py, text));
+        }
+        let work = || {
+            let keys: Vec<&[u8]> = keys.rows().map(Option::unwrap_or_default).collect();
+            let found: Vec<Option<&[u8]>> = values.rows().collect();
+            let all: Option<Vec<&[u8]>> = found.iter().copied().collect();
+            match all {
+                Some(values) => self.schema.decode(&keys, &values, &wanted),
+                None => self.schema.decode_found(&keys, &found, &wanted),
+            }
+        };
+        Ok(array_of(py.detach(work).raise(py)?))
+    }
+
+    /// As `decode`, of a record batch with the columns `key` and `value`.
+    #[pyo3(signature = (batch, *, columns=None))]
+    fn decode_batch(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<ArrowArray> {
+        let wanted = self.places(py, columns)?;
+        let batch = batch.extract::<pyo3_arrow::PyRecordBatch>()?.into_inner();
+        let rows: ArrayRef = Arc::new(StructArray::from(batch));
+        py.detach(|| stream::decoded_rows(&self.schema, &rows, &wanted)).raise(py).map(array_of)
+    }
+
+    /// A batch that deletes the rows of these keys.
+    ///
+    /// :param rows: Arrow data, or a list of dicts; other columns than the key's are not looked at.
+    /// :raises Invalid: as `encode`.
+    fn deletes(&self, rows: &Bound<'_, PyAny>) -> PyResult<WriteBatch> {
+        let (py, keys) = (rows.py(), self.encoded_keys(rows)?);
+        let batch = WriteBatch::new();
+        keys.iter().try_for_each(|key| batch.add(py, |batch| batch.delete(key)))?;
+        Ok(batch)
+    }
+
+    /// Whether there is a column of the name and the type of an Arrow field.
+    fn has(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<bool> {
+        let field = field.into_inner();
+        let wanted = ColumnType::of(field.data_type()).raise(py)?.arrow();
+        let arrow = self.schema.arrow();
+        let found = arrow.column_with_name(field.name());
+        Ok(found.is_some_and(|(_, found)| *found.data_type() == wanted))
+    }
+
+    /// Whether a column may hold nulls.
+    ///
+    /// :raises Invalid: no such column.
+    fn nullable(&self, py: Python<'_>, column: &str) -> PyResult<bool> {
+        let places = self.schema.places(&[column]).raise(py)?;
+        let arrow = self.schema.arrow();
+        Ok(places.iter().all(|place| arrow.field(*place).is_nullable()))
+    }
+
+    /// The key's columns of these keys, as an Arrow record batch.
+    ///
+    /// :raises Corruption: bytes that `encode_key` never makes.
+    fn decode_key(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<ArrowArray> {
+        let wanted: Vec<usize> = (0..self.schema.keys().columns().len()).collect();
+        let keys = Column::from_python(keys, "keys")?;
+        let work = || {
+            let keys: Vec<&[u8]> = keys.rows().map(Option::unwrap_or_default).collect();
+            self.schema.decode(&keys, &[], &wanted)
+        };
+        Ok(array_of(py.detach(work).raise(py)?))
+    }
+
+    /// The row of a key and its value, as a dict.
+    ///
+    /// :raises Corruption, Unsupported: as `decode`.
+    fn row<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyBytes>,
+        value: &Bound<'py, PyBytes>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let wanted: Vec<usize> = (0..self.schema.width()).collect();
+        let row = self.schema.decode(&[key.as_bytes()], &[value.as_bytes()], &wanted);
+        dict_of_row(py, &row.raise(py)?)
+    }
+
+    /// The key of one row, a dict.
+    ///
+    /// :raises Invalid: as `encode`.
+    fn key_of<'py>(
+        &self,
+        py: Python<'py>,
+        row: &Bound<'py, PyDict>,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let rows = pyo3::types::PyList::new(py, [row])?;
+        let keys = self.encoded_keys(rows.as_any())?;
+        Ok(PyBytes::new(py, keys.iter().next().unwrap_or_default()))
+    }
+
+    /// Where the keys begin, and before which they end: what `scan` takes as `start` and `end`.
+    ///
+    /// :param equal: what the key's first columns are equal to.
+    /// :param start: the next column is at this or behind it, in the order of the key.
+    /// :param end: the next column is before this, in the order of the key.
+    /// :raises Invalid: columns that are not the key's first ones; a bound behind the last one.
+    #[pyo3(signature = (equal=None, start=None, end=None))]
+    fn range<'py>(
+        &self,
+        py: Python<'py>,
+        equal: Option<&Bound<'py, PyDict>>,
+        start: Option<Bound<'py, PyAny>>,
+        end: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<(Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>)> {
+        let equal = self.leading(py, equal)?;
+        let next = self.schema.keys().columns().get(equal.len());
+        let bound = |value: Option<Bound<'py, PyAny>>| match (value, next) {
+            (None, _) => Ok(None),
+            (Some(value), Some(column)) => {
+                column_of(&column.column_type, &column.name, &[Some(value)]).map(Some)
+            }
+            // The schema says what is wrong with it.
+            (Some(_), None) => Ok(Some(Arc::new(UInt8Array::from(vec![0])) as ArrayRef)),
+        };
+        let (start, end) = self.schema.range(&equal, bound(start)?, bound(end)?).raise(py)?;
+        let bytes = |bytes: Option<Vec<u8>>| bytes.map(|bytes| PyBytes::new(py, &bytes));
+        Ok((bytes(start), bytes(end)))
+    }
+
+    /// A stream of Arrow data with the columns `key` and `value`, as record batches of the
+    /// table: what decodes a scan, a batch at a time. It can be read once.
+    ///
+    /// :param columns: as for `decode`.
+    #[pyo3(signature = (stream, *, columns=None))]
+    fn decode_stream(
+        &self,
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<TableStream> {
+        TableStream::decoding(py, &self.schema, stream, self.places(py, columns)?)
+    }
+
+    /// Rows of the table, as a stream of record batches with the columns `key` and `value`. It
+    /// can be read once.
+    ///
+    /// :param data: Arrow data, which may be a stream, or a list of dicts.
+    fn encode_stream(&self, data: &Bound<'_, PyAny>) -> PyResult<TableStream> {
+        if is_arrow(data)? {
+            let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
+            return Ok(TableStream::encoding(&self.schema, reader));
+        }
+        let all = self.schema.arrow();
+        let batch = batch_of_dicts(data, &all, all.fields().len())?;
+        let schema = batch.schema();
+        let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
+        Ok(TableStream::encoding(&self.schema, Box::new(batches)))
+    }
+
+    /// The schema with a column more, at the end of the value's, which may hold nulls: what is
+    /// there already has null in it.
+    ///
+    /// :param field: an Arrow field.
+    /// :raises Invalid: a name that is there; a field that is not nullable.
+    fn with_column(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
+        let field = field.into_inner();
+        if !field.is_nullable() {
+            let text = "a column that is added may hold nulls: the rows that are there have none";
+            return Err(exception(py, &Error::invalid(text).with("column", field.name())));
+        }
+        self.evolved(py, |schema| {
+            let column_type = ColumnType::of(field.data_type())?;
+            schema.values().with_column(field.name(), column_type)
+        })
+    }
+
+    /// The schema with a column of the value in a type that holds all its values.
+    ///
+    /// :param field: an Arrow field with the column's name.
+    /// :raises Invalid: no such column; a type that does not hold all of its values.
+    fn with_wider(&self, py: Python<'_>, field: pyo3_arrow::PyField) -> PyResult<Self> {
+        let field = field.into_inner();
+        self.evolved(py, |schema| {
+            let column_type = ColumnType::of(field.data_type())?;
+            schema.values().with_wider(field.name(), column_type)
+        })
+    }
+
+    /// The schema with a column of the value that may hold nulls from now on.
+    ///
+    /// :raises Invalid: no such column; one that may already.
+    fn with_nulls(&self, py: Python<'_>, column: &str) -> PyResult<Self> {
+        self.evolved(py, |schema| schema.values().with_nulls(column))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
+        other.cast::<Columns>().is_ok_and(|other| other.get().schema == self.schema)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.schema.to_string().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(
+        slf: &Bound<'py, Self>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let text = slf.get().schema.to_string();
+        Ok((slf.get_type().getattr("parse")?, PyTuple::new(slf.py(), [text])?))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<siltstone.table.TableSchema {}>", self.text().replace('\n', ", "))
+    }
+}
+
+impl Columns {
+    fn evolved(
+        &self,
+        py: Python<'_>,
+        change: impl FnOnce(&TableSchema) -> Result<siltstone_schema::ValueSchema>,
+    ) -> PyResult<Self> {
+        let values = change(&self.schema).raise(py)?;
+        Ok(Columns::new(self.schema.with_values(values).raise(py)?))
+    }
+
+    /// The values of the key's first columns, a row each.
+    fn leading(
+        &self,
+        py: Python<'_>,
+        equal: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Vec<ArrayRef>> {
+        let Some(equal) = equal else { return Ok(Vec::new()) };
+        let columns = self.schema.keys().columns();
+        let mut values = Vec::with_capacity(equal.len());
+        for column in columns.iter().take(equal.len()) {
+            let Some(value) = equal.get_item(&column.name)? else {
+                let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+                let error = Error::invalid(
+                    "where says what the key's first columns are equal to, without a gap; filter \
+                     the rest of the rows yourself",
+                );
+                let error = error.with("missing", &column.name).with("key", names.join(", "));
+                return Err(exception(py, &error));
+            };
+            let value = (!value.is_none()).then_some(value);
+            values.push(column_of(&column.column_type, &column.name, &[value])?);
+        }
+        if equal.len() > columns.len() {
+            return Err(invalid(py, "where has more columns than the key"));
+        }
+        Ok(values)
+    }
+}
+
+impl Columns {
+    /// What an opener brings of it.
+    pub(crate) fn brought(&self) -> OwnSchema {
+        fn parsed(text: &[u8]) -> Result<TableSchema> {
+            let text = std::str::from_utf8(text)
+                .map_err(|error| Error::corruption("the schema is no text").caused_by(error))?;
+            TableSchema::parse(text)
+        }
+        OwnSchema {
+            keys: self.schema.keys().to_string(),
+            text: self.schema.to_string().into(),
+            agrees: |recorded, brought| parsed(recorded)?.agrees_with(&parsed(brought)?),
+        }
+    }
+}
+
+/// Adds what is here to the compiled module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Columns>()?;
+    module.add_class::<TableStream>()?;
+    module.add_function(wrap_pyfunction!(open_table, module)?)
+}
+
+/// Opens a table for writing, and makes it where there is none.
+#[pyfunction]
+#[pyo3(signature = (url, schema, manner, named, store_options, merge_operator))]
+fn open_table(
+    py: Python<'_>,
+    url: &str,
+    schema: &Columns,
+    manner: Manner,
+    named: &Bound<'_, PyDict>,
+    store_options: &Bound<'_, PyDict>,
+    merge_operator: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Database> {
+    let arguments = Arguments::new(py, url, manner, named, store_options, merge_operator)?;
+    let arguments = arguments.of_table(schema.brought());
+    wait(py, arguments.process, arguments.open(Occupancy::default()))
+}
+
+/// What crosses the interface as a record batch.
+fn array_of(batch: RecordBatch) -> ArrowArray {
+    ArrowArray::new(Arc::new(StructArray::from(batch)))
+}
+
+/// # Errors
+/// TypeError for what is no dict.
+fn as_dict<'a, 'py>(row: &'a Bound<'py, PyAny>, at: usize) -> PyResult<&'a Bound<'py, PyDict>> {
+    row.cast::<PyDict>().map_err(|_| {
+        let kind = row.get_type().qualname().map(|name| name.to_string()).unwrap_or_default();
+        PyTypeError::new_err(format!("rows[{at}]: a row is a dict, or Arrow data, not {kind}"))
+    })
+}
+
+/// The field of a schema, for whoever needs a type.
+fn type_of(schema: &Schema, place: usize) -> Result<ColumnType> {
+    ColumnType::of(schema.field(place).data_type())
+}

@@ -1,0 +1,413 @@
+"""`siltstone.table`: rows by columns. What is random is compared with pyarrow and with lists."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import pickle
+import uuid
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pyarrow.compute
+import pytest
+from hypothesis import given, settings
+
+import siltstone
+from siltstone import aio, table
+
+MICRO = timedelta(microseconds=1)
+COLUMNS = pa.schema(
+    [
+        pa.field("country", pa.string(), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("amount", pa.int32()),
+        pa.field("note", pa.string()),
+    ]
+)
+KEY = ["country", "day desc"]
+CLOCK = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+"""The time of a clock, without a zone."""
+DAY = date(2026, 1, 31)
+
+
+def made(url: str, **more: Any) -> siltstone.Database:
+    return table.create(url, COLUMNS, key=KEY, **more)
+
+
+def rows(stream: Any) -> list[dict[str, Any]]:
+    return pa.table(stream).to_pylist()
+
+
+SOME = [
+    {"country": "DE", "day": DAY, "amount": 7, "note": "a"},
+    {"country": "DE", "day": date(2026, 1, 30), "amount": None, "note": None},
+    {"country": "DE", "day": None, "amount": -1, "note": ""},
+    {"country": "DEN", "day": DAY, "amount": 5, "note": "b"},
+    {"country": "FR", "day": DAY, "amount": 6, "note": "c"},
+]
+
+
+def test_rows_by_columns(memory_url: str) -> None:
+    with made(memory_url) as db:
+        visits = db.table
+        assert visits.key == ["country", "day"]
+        assert pa.schema(visits.schema) == COLUMNS
+        visits.put(SOME[2:]).wait()
+        visits.put(pa.Table.from_pylist(SOME[:2], schema=COLUMNS))
+        assert rows(visits.scan()) == SOME
+        assert visits.get({"country": "DE", "day": DAY}) == SOME[0]
+        assert visits.get({"country": "DE", "day": None}) == SOME[2]
+        assert visits.get({"country": "XX", "day": DAY}) is None
+        visits.delete([{"country": "DEN", "day": DAY}])
+        assert [row["country"] for row in rows(visits.scan())] == ["DE", "DE", "DE", "FR"]
+        # As bytes it is a database like others.
+        assert len(list(db.keys())) == 4
+        assert next(iter(db.keys())).startswith(b"DE\0\0")
+
+
+def test_many_keys_give_a_row_each(memory_url: str) -> None:
+    with made(memory_url) as db:
+        db.table.put(SOME)
+        asked = pa.table({"country": ["FR", "XX", "DE"], "day": pa.array([DAY] * 3, pa.date32())})
+        found = db.table.get_many(asked)
+        assert isinstance(found, pa.RecordBatch)
+        nothing = dict.fromkeys(COLUMNS.names)
+        assert found.to_pylist() == [SOME[4], nothing, SOME[0]]
+        some = db.table.get_many(asked, columns=["note", "country"])
+        assert some.to_pylist()[2] == {"note": "a", "country": "DE"}
+        assert some.schema.names == ["note", "country"]
+        dicts = db.table.get_many([{"country": "FR", "day": DAY}])
+        assert pa.record_batch(dicts).to_pylist() == [SOME[4]]
+
+
+def test_equality_and_a_range(memory_url: str) -> None:
+    with made(memory_url) as db:
+        db.table.put(SOME)
+
+        def scan(*args: Any, **named: Any) -> list[dict[str, Any]]:
+            return rows(db.table.scan(*args, **named))
+
+        assert scan({"country": "DE"}) == SOME[:3]
+        assert scan({"country": "DE", "day": DAY}) == SOME[:1]
+        assert scan({"country": "DE"}, start=date(2026, 1, 30)) == SOME[1:3]
+        assert scan({"country": "DE"}, end=date(2026, 1, 30)) == SOME[:1]
+        assert scan(start="DEN") == SOME[3:]
+        assert scan(end="DEN") == SOME[:3]
+        assert scan(start="F", end="E") == []
+        assert scan({"country": "DE"}, reverse=True, limit=1) == SOME[2:3]
+        assert scan(columns=["amount"], limit=1) == [{"amount": 7}]
+        assert scan(columns=["day"], limit=1) == [{"day": DAY}]
+        assert scan(batch_rows=1) == SOME
+        for wrong in ({"day": DAY}, {"amount": 7}, {"country": "DE", "amount": 7}):
+            with pytest.raises(siltstone.Invalid):
+                db.table.scan(wrong)
+        with pytest.raises(siltstone.Invalid, match="behind"):
+            db.table.scan({"country": "DE", "day": DAY}, start=1)
+        with pytest.raises(TypeError, match="day"):
+            db.table.scan({"country": "DE"}, start="2026")
+
+
+def test_mistakes_are_told(memory_url: str) -> None:
+    with made(memory_url) as db:
+        whole = SOME[0]
+        for wrong, kind, told in (
+            ({"day": DAY}, siltstone.Invalid, "country"),
+            ({**whole, "country": None}, siltstone.Invalid, "country"),
+            ({**whole, "more": 1}, siltstone.Invalid, "more"),
+            ({**whole, "amount": "7"}, TypeError, "amount"),
+            ({**whole, "amount": 2**40}, siltstone.Invalid, "amount"),
+            ({**whole, "day": datetime(2026, 1, 31, tzinfo=UTC)}, TypeError, "day"),
+            (7, TypeError, "dict"),
+        ):
+            with pytest.raises(kind, match=told):
+                db.table.put([wrong])
+        with pytest.raises(siltstone.Invalid, match="cast"):
+            db.table.put(pa.table({"country": ["DE"], "day": [DAY], "amount": [7]}))
+        assert rows(db.table.scan()) == []
+        db[b"DE\0\0\x01"] = b"put as bytes"
+        with pytest.raises(Exception, match="column"):
+            rows(db.table.scan())
+    with siltstone.open(f"{memory_url}-bytes") as db, pytest.raises(siltstone.Invalid):
+        _ = db.table
+    for key in (["country", "country"], ["amounts"], [], ["country up"]):
+        with pytest.raises(siltstone.Invalid):
+            table.create("memory://never", COLUMNS, key=key)
+    for key in (None, "country"):
+        with pytest.raises(TypeError):
+            table.create("memory://never", COLUMNS, key=key)
+
+
+def test_another_schema_is_refused(memory_url: str) -> None:
+    made(memory_url).close()
+    made(memory_url).close()
+    for columns, key in (
+        (COLUMNS, ["country", "day"]),
+        (COLUMNS, ["day", "country"]),
+        (COLUMNS.remove(3), KEY),
+        (COLUMNS.append(pa.field("more", pa.int8())), KEY),
+        (COLUMNS.set(2, pa.field("amount", pa.int64())), KEY),
+    ):
+        with pytest.raises(siltstone.Invalid, match="other columns"):
+            table.create(memory_url, columns, key=key)
+    siltstone.open(f"{memory_url}/bytes").close()
+    with pytest.raises(siltstone.Invalid, match="without columns"):
+        made(f"{memory_url}/bytes")
+
+
+def test_readers_and_snapshots_read(url: str) -> None:
+    with made(url) as db:
+        db.table.put(SOME).wait()
+        with db.snapshot() as snapshot, siltstone.open_reader(url) as reader:
+            db.table.delete(SOME)
+            for handle in (snapshot, reader):
+                assert rows(handle.table.scan({"country": "DE"})) == SOME[:3]
+                assert handle.table.get(SOME[4]) == SOME[4]
+                with pytest.raises(TypeError, match="only reads"):
+                    handle.table.put(SOME)
+        assert rows(db.table.scan()) == []
+
+
+def test_columns_are_added_and_widened(url: str) -> None:
+    with made(url) as db, siltstone.open_reader(url) as reader:
+        known = reader.table
+        assert known.schema.generation == 1
+        db.table.put(SOME[:1])
+        db.table.widen_column(pa.field("amount", pa.int64()))
+        more = pa.field("more", pa.float64())
+        db.table.add_column(more)
+        # What is there already is done.
+        db.table.add_column(more)
+        db.table.widen_column(pa.field("amount", pa.int64()))
+        db.table.allow_nulls("amount")
+        assert db.table.schema.generation == 3
+        new = {"country": "A", "day": None, "amount": 2**40, "note": None, "more": 0.5}
+        db.table.put([new]).wait()
+        assert rows(db.table.scan()) == [new, {**SOME[0], "more": None}]
+        # A reader that has not heard of it looks once.
+        reader.refresh()
+        assert known.get(new) == new
+        assert known.schema.generation == 3
+        assert rows(known.scan(columns=["more"])) == [{"more": 0.5}, {"more": None}]
+        for wrong in (
+            lambda: db.table.add_column(pa.field("note", pa.int8())),
+            lambda: db.table.add_column(pa.field("day", pa.int8())),
+            lambda: db.table.add_column(pa.field("x", pa.int8(), nullable=False)),
+            lambda: db.table.widen_column(pa.field("amount", pa.int32())),
+            lambda: db.table.widen_column(pa.field("country", pa.binary())),
+            lambda: db.table.allow_nulls("nothing"),
+        ):
+            with pytest.raises(siltstone.Invalid):
+                wrong()
+    # The columns of today open it, those of yesterday do not.
+    today = pa.schema(
+        [COLUMNS.field(0), COLUMNS.field(1), pa.field("amount", pa.int64()), COLUMNS.field(3), more]
+    )
+    with table.create(url, today, key=KEY) as db:
+        assert db.table.schema.generation == 3
+    with pytest.raises(siltstone.Invalid):
+        made(url)
+
+
+def test_the_schema_pickles_and_works_alone(memory_url: str) -> None:
+    schema = pickle.loads(pickle.dumps(table.TableSchema(COLUMNS, key=KEY)))
+    assert schema == table.TableSchema(COLUMNS, key=KEY)
+    assert hash(schema) == hash(table.TableSchema.parse(schema.text))
+    batch = pa.RecordBatch.from_pylist(SOME, schema=COLUMNS)
+    keys, values = table.encode(schema, batch)
+    assert pa.array(keys) == pa.array(table.encode_key(schema, batch))
+    assert pa.record_batch(table.decode(schema, keys, values)) == batch
+    assert pa.record_batch(table.decode_key(schema, keys)) == batch.select(["country", "day"])
+    pairs = pa.table(schema.encode_stream(pa.Table.from_batches([batch, batch])))
+    assert pairs.column_names == ["key", "value"]
+    assert pa.table(schema.decode_stream(pairs, columns=["note"]))["note"].to_pylist() == [
+        row["note"] for row in SOME + SOME
+    ]
+    with made(memory_url) as db:
+        db.write(pa.table(schema.encode_stream(batch)))
+        assert rows(db.table.scan()) == SOME
+
+
+def test_awaited(memory_url: str) -> None:
+    async def work() -> None:
+        async with aio.open(memory_url, create=False) as db:
+            visits = db.table
+            await (await visits.put(SOME))
+            assert await visits.get(SOME[0]) == SOME[0]
+            assert await visits.get({"country": "X", "day": None}) is None
+            found = await visits.get_many(pa.Table.from_pylist(SOME[:2], schema=COLUMNS))
+            assert found.to_pylist() == SOME[:2]
+            batches = [pa.record_batch(each) async for each in visits.scan({"country": "DE"})]
+            assert pa.Table.from_batches(batches).to_pylist() == SOME[:3]
+            await visits.delete(SOME[1:])
+            await visits.add_column(pa.field("more", pa.int8()))
+            only = [pa.record_batch(each) async for each in visits.scan(columns=["more"])]
+            assert pa.Table.from_batches(only).to_pylist() == [{"more": None}]
+            async with db.snapshot() as snapshot:
+                assert (await snapshot.table.get(SOME[0]))["amount"] == 7
+                with pytest.raises(TypeError, match="only reads"):
+                    await snapshot.table.put(SOME)
+
+    made(memory_url).close()
+    asyncio.run(work())
+
+
+# Every key type of Spark, and how its values are drawn.
+INTS = {bits: st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)}
+NUMBERS = st.decimals(
+    allow_nan=False, allow_infinity=False, places=2, min_value=-999, max_value=999
+)
+TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    (pa.bool_(), st.booleans()),
+    (pa.int8(), INTS[8]),
+    (pa.int16(), INTS[16]),
+    (pa.int32(), INTS[32]),
+    (pa.int64(), INTS[64]),
+    # -0.0 is 0.0 in a key, and pyarrow puts NaN with the nulls: compared apart.
+    (pa.float32(), st.floats(width=32, allow_nan=False).map(lambda x: x + 0.0)),
+    (pa.float64(), st.floats(allow_nan=False).map(lambda x: x + 0.0)),
+    (pa.decimal128(9, 2), NUMBERS),
+    (pa.decimal128(20, 2), NUMBERS),
+    (pa.date32(), st.dates()),
+    (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    (pa.timestamp("us"), st.datetimes()),
+    (pa.string(), st.text(max_size=4)),
+    (pa.binary(), st.binary(max_size=4)),
+]
+
+
+@st.composite
+def typed(draw: st.DrawFn) -> tuple[pa.Table, list[str], list[tuple[str, str, str]]]:
+    """Rows of some types, what their key is, and pyarrow's words for its order."""
+    width, height = draw(st.integers(1, 4)), draw(st.integers(1, 12))
+    columns, key, order = [], [], []
+    for number in range(width):
+        of, values = draw(st.sampled_from(TYPES))
+        descending, last = draw(st.booleans()), draw(st.booleans())
+        cells = draw(st.lists(st.none() | values, min_size=height, max_size=height))
+        columns.append(pa.array(cells, of))
+        words = f"{' desc' if descending else ''} nulls {'last' if last else 'first'}"
+        key.append(f"c{number}{words}")
+        order.append(
+            (
+                f"c{number}",
+                "descending" if descending else "ascending",
+                "at_end" if last else "at_start",
+            )
+        )
+    columns.append(pa.array(range(height), pa.int64()))
+    names = [f"c{number}" for number in range(width)] + ["row"]
+    return pa.table(columns, names), key, order
+
+
+def sorted_by(rows: pa.Table, order: list[tuple[str, str, str]]) -> list[int]:
+    """The places of rows in pyarrow's order."""
+    places: list[int] = pa.compute.sort_indices(rows, sort_keys=order).to_pylist()
+    return places
+
+
+@settings(max_examples=150, deadline=None)
+@given(typed())
+def test_the_order_of_keys_is_that_of_pyarrow(drawn: Any) -> None:
+    rows, key, order = drawn
+    schema = table.TableSchema(rows.schema, key=key)
+    try:
+        packed = pa.array(schema.encode_key(rows)).to_pylist()
+    except siltstone.Invalid:
+        # One raw string of no bytes is no key.
+        assert len(key) == 1
+        return
+    by_bytes = sorted(range(rows.num_rows), key=lambda place: packed[place])
+    for mine, theirs in zip(by_bytes, sorted_by(rows, order), strict=True):
+        # Rows of equal keys may lie in any order.
+        assert packed[mine] == packed[theirs]
+    again = pa.record_batch(schema.decode(*schema.encode(rows)))
+    assert again.to_pylist() == rows.to_pylist()
+
+
+@settings(max_examples=40, deadline=None)
+@given(typed())
+def test_dicts_are_what_arrow_is(drawn: Any) -> None:
+    rows, key, _ = drawn
+    schema = table.TableSchema(rows.schema, key=key)
+    try:
+        keys, values = schema.encode(rows)
+    except siltstone.Invalid:
+        return
+    dicts = rows.to_pylist()
+    by_dicts = schema.encode(dicts)
+    assert pa.array(by_dicts[0]) == pa.array(keys)
+    assert pa.array(by_dicts[1]) == pa.array(values)
+    for row, pair in zip(dicts, zip(pa.array(keys), pa.array(values), strict=True), strict=True):
+        assert schema.row(*(one.as_py() for one in pair)) == row
+
+
+def test_floats_have_one_zero_and_a_last_nan() -> None:
+    values = [float("-inf"), -1.5, -0.0, 0.0, 2.0, float("inf"), float("nan")]
+    schema = table.TableSchema(pa.schema([pa.field("x", pa.float64())]), key=["x"])
+    packed = pa.array(schema.encode_key(pa.table({"x": values}))).to_pylist()
+    assert packed == sorted(packed)
+    assert packed[2] == packed[3]
+    (last,) = pa.record_batch(schema.decode_key(packed_array(packed[-1:]))).to_pylist()
+    assert math.isnan(last["x"])
+
+
+def packed_array(keys: list[bytes]) -> pa.Array:
+    return pa.array(keys, pa.binary())
+
+
+def test_values_that_columns_do_not_hold_are_refused() -> None:
+    fields = {
+        "n": pa.decimal128(4, 2),
+        "s": pa.timestamp("s"),
+        "z": pa.timestamp("us", "UTC"),
+        "f": pa.binary(2),
+    }
+    columns = pa.schema([pa.field("k", pa.int8()), *(pa.field(n, t) for n, t in fields.items())])
+    schema = table.TableSchema(columns, key=["k"])
+    good = {
+        "k": 1,
+        "n": Decimal("1.5"),
+        "s": CLOCK,
+        "f": b"ab",
+        "z": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    assert pa.record_batch(schema.decode(*schema.encode([good]))).to_pylist() == [good]
+    for name, wrong in (
+        ("n", Decimal("1.555")),
+        ("n", Decimal(100)),
+        ("n", Decimal("NaN")),
+        ("n", 1.5),
+        ("s", CLOCK + MICRO),
+        ("s", datetime(2026, 1, 1, tzinfo=UTC)),
+        ("z", CLOCK),
+        ("f", b"abc"),
+    ):
+        with pytest.raises((siltstone.Invalid, TypeError), match=name):
+            schema.encode([{**good, name: wrong}])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=24), st.binary(max_size=24))
+def test_bytes_that_nobody_wrote_are_rows_or_refused(key: bytes, value: bytes) -> None:
+    schema = table.TableSchema(COLUMNS, key=KEY)
+    try:
+        schema.row(key, value)
+        schema.decode(packed_array([key]), packed_array([value]))
+    except (siltstone.Corruption, siltstone.Unsupported, siltstone.Invalid):
+        pass
+
+
+def test_two_that_add_a_column_at_once_agree(memory_url: str) -> None:
+    """Each adds its own and the same: all of them are there once."""
+    with made(memory_url) as db:
+        first, second = db.table, db.table
+        first.add_column(pa.field("same", pa.int8()))
+        second.add_column(pa.field("same", pa.int8()))
+        second.add_column(pa.field(f"own{uuid.uuid4().hex}", pa.int8()))
+        first.add_column(pa.field("first", pa.int8()))
+        assert db.table.schema.generation == 4
+        assert len(set(db.table.schema.names)) == 7
