@@ -33,6 +33,8 @@ WRITES_ALONE = (
     "opcolumn",
     "layout",
     "duplicates",
+    "replacestart",
+    "replaceend",
     "targetsstbytes",
     "txnappid",
     "txnversion",

@@ -1748,6 +1748,7 @@ def compact(
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
+    workers: int,
     told: Callable[[str, Any], object],
 ) -> bool: ...
 def run_compactor(

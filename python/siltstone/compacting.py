@@ -52,6 +52,7 @@ def compact(
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
+    workers: int = 0,
     progress: Progress | None = None,
     far: Callable[[int, int], object] | None = None,
 ) -> list[Compaction]:
@@ -64,6 +65,8 @@ def compact(
 
     :param options: `Options`, or a dict of the same names: those about compaction and tables count.
     :param merge_operator: as for `open`.
+    :param workers: how many workers are expected in other processes (`run_compactor`): the ranges
+        that this one does not merge itself are left to them.
     :param progress: called with each `Compaction` that ends, and with errors that are tried again.
     :param far: called a few times a second with the bytes read and the bytes to read: an estimate,
         as some tables may go unread.
@@ -73,6 +76,8 @@ def compact(
     :raises Invalid, Denied, Unavailable, Timeout, Corruption, Unsupported: as their texts say.
     """
     operator = described(merge_operator)
+    if workers < 0:
+        raise ValueError("workers is how many others are expected")
     done: list[Compaction] = []
 
     def noted(what: Compaction | Merged | Exception) -> None:
@@ -82,7 +87,7 @@ def compact(
             progress(what)
 
     named, store = named_options(options), _store(store_options)
-    _native.compact(_text(url), named, store, operator, _teller(noted, far))
+    _native.compact(_text(url), named, store, operator, workers, _teller(noted, far))
     return done
 
 

@@ -180,6 +180,29 @@ def test_the_doctor_asks_every_slot(spark, written, tmp_path: Path) -> None:
     assert len(missing.problems) == len(missing.slots)
 
 
+def test_tables_are_verified_in_tasks(spark, written, tmp_path: Path) -> None:
+    db, url = written
+    db.flush(memtable=True)
+    trial = str(tmp_path / "trial")
+    siltstone.clone(trial, parent=url)
+    for place in (url, trial):
+        found = kv.verify(spark, place)
+        assert found.ok, found.problems
+        assert (found.tables, found.entries) == (2, len(ROWS))
+    tables = sorted(Path(url, "compacted").glob("*.sst"))
+    damaged = bytearray(tables[0].read_bytes())
+    damaged[len(damaged) // 3] ^= 1
+    tables[0].write_bytes(damaged)
+    tables[1].unlink()
+    found = kv.verify(spark, url)
+    assert not found.ok
+    told = {Path(one.object).name: one.what.split(":")[0] for one in found.problems}
+    assert told == {tables[0].name: "Corruption", tables[1].name: "NotFound"}
+    empty = str(tmp_path / "empty")
+    siltstone.open(empty).close()
+    assert kv.verify(spark, empty).tables == 0
+
+
 # --- format("siltstone") --------------------------------------------------------------------------
 
 

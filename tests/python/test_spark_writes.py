@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,10 +30,24 @@ def live(url: str):
         yield db, url
 
 
+@pytest.fixture
+def closed(url: str) -> str:
+    """A database without a writer: who commits takes the job in itself."""
+    with siltstone.open(url) as db:
+        db[b"before"] = b"there"
+    return url
+
+
+def content(url: str) -> dict[bytes, bytes]:
+    with siltstone.open_reader(url) as reader:
+        return dict(reader.scan())
+
+
 def frame_of(session, rows, **columns):
     """The rows, shuffled, as a DataFrame; further columns by name."""
     keys = sorted(rows, key=lambda key: hash((key, 7)))
-    table = {"key": keys, "value": [rows[key] for key in keys], **columns}
+    values = [rows[key] for key in keys]
+    table = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), **columns}
     return session.createDataFrame(pa.table(table)).repartition(3)
 
 
@@ -147,6 +162,72 @@ def test_what_does_not_fit_is_told_and_nothing_is_added(spark, live) -> None:
     assert siltstone.admin.manifest(url)["pending_ingests"] == 0
 
 
+def test_what_was_there_is_replaced(spark, live) -> None:
+    db, url = live
+    kv.bulk_load(frame_of(spark, ROWS), url, key="key", db=db)
+    pinned = kv.scan(spark, url, partitions=2)
+    part = {b"key/0100": b"new", b"key/0150": b"new"}
+    within = (b"key/0100", b"key/0200")
+    replacing = {"key": "key", "mode": "replace_range", "replace": within, "db": db}
+    done = kv.bulk_load(frame_of(spark, part), url, **replacing)
+    assert done.rows >= 2
+    rest = {key: value for key, value in ROWS.items() if not within[0] <= key < within[1]}
+    assert dict(db.scan()) == {b"before": b"there", **rest, **part}
+    with pytest.raises(siltstone.Invalid, match="range"):
+        kv.bulk_load(frame_of(spark, {b"key/0200": b"beyond"}), url, **replacing)
+    kv.bulk_load(frame_of(spark, {}), url, **replacing)
+    assert dict(db.scan()) == {b"before": b"there", **rest}
+    kv.bulk_load(frame_of(spark, part), url, key="key", mode="overwrite", layout="runs", db=db)
+    assert dict(db.scan()) == part
+    # Who read the state before goes on with it.
+    assert pinned.count() == 2001
+    kv.release()
+
+
+def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
+    small = {"target_sst_bytes": 65_536}
+    for turn in range(3):
+        rows = dict.fromkeys(ROWS, b"%d" % turn * 50)
+        kv.bulk_load(frame_of(spark, rows), closed, key="key", layout="runs")
+    done = kv.compact(spark, closed, options=small)
+    assert done.workers == 2
+    assert done.compactions
+    assert siltstone.admin.manifest(closed)["l0"] == []
+    assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
+    assert kv.compact(spark, closed, workers=0).compactions == ()
+    # The slots are free again.
+    assert spark.range(10).repartition(2).count() == 10
+    with pytest.raises(siltstone.Invalid, match="0 or more"):
+        kv.compact(spark, closed, workers=-1)
+
+
+def test_tasks_are_lent_and_taken_back(spark, closed, monkeypatch) -> None:
+    tracker = spark.sparkContext.statusTracker()
+
+    def active() -> int:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(stage.numActiveTasks for stage in stages if stage is not None)
+
+    def compacts(url, *, workers, **_):
+        for _ in range(6000):
+            if active() == workers:
+                return []
+            time.sleep(0.01)
+        raise AssertionError("the tasks did not begin")
+
+    monkeypatch.setattr(siltstone.admin, "compact", compacts)
+    assert kv.compact(spark, closed).workers == 2
+    assert active() == 0
+
+    def fails(*_, **__):
+        raise siltstone.Fenced("another compactor")
+
+    monkeypatch.setattr(siltstone.admin, "compact", fails)
+    with pytest.raises(siltstone.Fenced):
+        kv.compact(spark, closed)
+    assert active() == 0
+
+
 def once_failing(batches, marks: str):
     """Ends its process the first time, in the middle of a partition, and raises the second."""
     from pyspark import TaskContext  # noqa: PLC0415
@@ -193,19 +274,6 @@ def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
 # --- format("siltstone") --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def closed(url: str) -> str:
-    """A database without a writer: who commits takes the job in itself."""
-    with siltstone.open(url) as db:
-        db[b"before"] = b"there"
-    return url
-
-
-def content(url: str) -> dict[bytes, bytes]:
-    with siltstone.open_reader(url) as reader:
-        return dict(reader.scan())
-
-
 def test_a_frame_is_saved(spark, closed) -> None:
     frame = frame_of(spark, ROWS)
     frame.write.format("siltstone").mode("append").save(closed)
@@ -223,6 +291,19 @@ def test_a_frame_is_saved(spark, closed) -> None:
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW kv USING siltstone OPTIONS (path '{closed}')")
     spark.sql("INSERT INTO kv VALUES (binary('sql'), binary('too'))")
     assert content(closed)[b"sql"] == b"too"
+
+
+def test_a_frame_overwrites(spark, closed) -> None:
+    with siltstone.open(closed) as db:
+        db[b"before"] = b"another"
+    frame_of(spark, ROWS).write.format("siltstone").mode("overwrite").save(closed)
+    assert content(closed) == ROWS
+    writer = frame_of(spark, {b"key/0003": b"new"}).write.format("siltstone").mode("append")
+    writer.option("replaceStart", "key/0001").option("replaceEnd", "hex:6b65792f30303035").save(
+        closed
+    )
+    kept = {key: value for key, value in ROWS.items() if not b"key/0001" <= key < b"key/0005"}
+    assert content(closed) == {**kept, b"key/0003": b"new"}
 
 
 def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:

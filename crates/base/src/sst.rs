@@ -98,6 +98,15 @@ impl SstDescriptor {
         }
     }
 
+    /// The number of the ancestor that holds it; `None`: this database does.
+    #[must_use]
+    pub fn ancestor(&self) -> Option<u32> {
+        match self.location {
+            SstLocation::Own => None,
+            SstLocation::Ancestor(number) => Some(number),
+        }
+    }
+
     /// What names it in a state.
     #[must_use]
     pub fn part(&self) -> TablePart {

@@ -25,6 +25,8 @@ macro_rules! table {
     ($py:expr, $table:expr) => {
         dict! { $py;
             id: $table.id.to_string(),
+            name: $table.name().to_string(),
+            ancestor: $table.ancestor(),
             object_bytes: $table.object_bytes,
             tail_offset: $table.tail_offset,
             checksum: $table.checksum,

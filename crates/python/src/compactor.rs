@@ -26,16 +26,17 @@ type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 /// Merges everything into one sorted run. `told` is called with what was done, and a few times a
 /// second with `"bytes"`, and those read and those to read.
 #[pyfunction]
-#[pyo3(signature = (url, named, store_options, merge_operator, told))]
+#[pyo3(signature = (url, named, store_options, merge_operator, workers, told))]
 pub(crate) fn compact(
     py: Python<'_>,
     url: &str,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
+    workers: usize,
     told: &Bound<'_, PyAny>,
 ) -> PyResult<bool> {
-    let how = how(named, merge_operator, 0)?;
+    let how = how(named, merge_operator, workers)?;
     let (process, compactor, heard) = open(py, url, how, store_options)?;
     let work = compactor.clone();
     let work = process.run(async move { work.compact().await });

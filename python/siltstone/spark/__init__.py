@@ -13,17 +13,23 @@ function that `store_options` names: none travels with a job.
 
 from __future__ import annotations
 
+from siltstone.spark.compacting import CompactionResult, compact
 from siltstone.spark.doctor import Doctor, Slot, doctor
 from siltstone.spark.frames import get, lookup, scan
 from siltstone.spark.loading import LoadResult, bulk_load, delete, upsert
 from siltstone.spark.pins import release
 from siltstone.spark.registering import register
+from siltstone.spark.verifying import TableProblem, Verified, verify
 
 __all__ = [
+    "CompactionResult",
     "Doctor",
     "LoadResult",
     "Slot",
+    "TableProblem",
+    "Verified",
     "bulk_load",
+    "compact",
     "delete",
     "doctor",
     "get",
@@ -32,4 +38,5 @@ __all__ = [
     "release",
     "scan",
     "upsert",
+    "verify",
 ]

@@ -8,7 +8,10 @@ from typing import Any
 
 from siltstone.exceptions import Invalid
 
-__all__ = ["number", "understood"]
+__all__ = ["key_of", "number", "understood"]
+
+HEX = "hex:"
+"""In front of a bound that is not text."""
 
 
 def understood(
@@ -61,3 +64,17 @@ def number(
         bound = "above 0" if least is None else f"from {least} on"
         raise Invalid(f"{name} is {text!r}: a number {bound}")
     return found
+
+
+def key_of(asked: Mapping[str, str], name: str) -> bytes | None:
+    """An option that is a key: its UTF-8, or bytes by their digits; None where it is not given.
+
+    :raises Invalid: other digits.
+    """
+    text = asked.get(name)
+    if text is None or not text.startswith(HEX):
+        return None if text is None else text.encode()
+    try:
+        return bytes.fromhex(text.removeprefix(HEX))
+    except ValueError:
+        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None

@@ -27,7 +27,7 @@ from siltstone.spark.loading import (
     new_job,
     recorded,
 )
-from siltstone.spark.options import number, understood
+from siltstone.spark.options import key_of, number, understood
 from siltstone.spark.staging import Staged, Staging, staged
 
 __all__ = ["Message", "batch_writer", "stream_writer"]
@@ -39,6 +39,8 @@ OPTIONS = {
     "opColumn": "the column that says put or delete of each row; none",
     "layout": "runs, or presorted: partitions are ranges of keys, as after repartitionByRange",
     "duplicates": "error or any, of rows with one key; any with layout runs",
+    "replaceStart": "the first key of a range of which nothing else stays",
+    "replaceEnd": "the key before which that range stops",
     "targetSstBytes": "bytes of rows from which on a task begins another table",
     "txnAppId": "the application that this is a version of",
     "txnVersion": "the version: one that the database has adds nothing; of a stream the batch's id",
@@ -70,11 +72,18 @@ class Sink:
     timeout: float
     store_options: str | None
     overwrite: bool
+    replace: tuple[bytes | None, bytes | None] | None
 
     @property
     def mode(self) -> str:
         """As `bulk_load` calls it."""
+        if self.replace is not None:
+            return "replace_range"
         return "overwrite" if self.overwrite else "append"
+
+    def job(self, txn: tuple[str, int] | None) -> ingest.Job:
+        """A job for it."""
+        return new_job(self.url, self.mode, self.replace, txn, self.store_options)
 
     def staging(self, job: ingest.Job) -> Staging:
         """What its tasks need."""
@@ -114,6 +123,11 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         columns["op"] = asked_for["opColumn"]
     _check_columns(schema, columns)
     version = number(asked_for, "txnVersion", int, least=0)
+    replaced = (key_of(asked_for, "replaceStart"), key_of(asked_for, "replaceEnd"))
+    if overwrite and replaced != (None, None):
+        raise Invalid(
+            "mode overwrite replaces all there is; with replaceStart and replaceEnd it is append"
+        )
     return Sink(
         asked_for["path"],
         columns,
@@ -125,6 +139,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         number(asked_for, "timeout", float) or PATIENCE.total_seconds(),
         asked_for.get("storeOptions"),
         overwrite,
+        None if replaced == (None, None) else replaced,
     )
 
 
@@ -168,7 +183,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise Invalid("txnAppId and txnVersion go together")
         txn = None if sink.app is None or sink.version is None else (sink.app, sink.version)
         known = txn is not None and recorded(sink.url, txn, sink.store_options) is not None
-        self.job = None if known else new_job(sink.url, sink.mode, None, txn, sink.store_options)
+        self.job = None if known else sink.job(txn)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """In a task: stages its rows."""
@@ -265,7 +280,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         raise Invalid("the version of a stream's batch is its id: txnVersion is for frames")
     # One writer is made for the tasks, another one, in another process, to commit.
     commits = "pyspark.sql.worker.python_streaming_sink_runner" in sys.modules
-    job = None if commits else new_job(sink.url, sink.mode, None, None, sink.store_options)
+    job = None if commits else sink.job(None)
     return StreamWriter(sink, job)
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, StructType
 import siltstone
 from siltstone.exceptions import Invalid
 from siltstone.spark.frames import COLUMNS, bounds, split
-from siltstone.spark.options import number, understood
+from siltstone.spark.options import key_of, number, understood
 from siltstone.spark.pins import SMALL
 from siltstone.spark.workers import reader_of, rows
 
@@ -42,8 +42,6 @@ OPTIONS = {
 """By the names that users write; Spark lowers them on the way."""
 LIFETIME = 86_400.0
 """Of a checkpoint that is made here: nobody refreshes it while no action plans."""
-HEX = "hex:"
-"""In front of a bound that is not text."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def planned(options: Mapping[str, str]) -> Planned | None:
             "a memory:// database is in one process, and Spark works in others; use a folder or a "
             "bucket that all of them reach"
         )
-    start, end = bounds(*(_key(asked, name) for name in ("start", "end", "prefix")))
+    start, end = bounds(*(key_of(asked, name) for name in ("start", "end", "prefix")))
     count = number(asked, "numPartitions", int)
     lifetime = number(asked, "checkpointLifetime", float) or LIFETIME
     checkpoint: Any = asked.get("checkpoint")
@@ -163,16 +161,6 @@ def _version_at(url: str, provider: str | None, text: str) -> int:
     if not before:
         raise siltstone.NotFound(f"no manifest of {text} or before is kept; see admin.versions")
     return max(before)
-
-
-def _key(asked: Mapping[str, str], name: str) -> bytes | None:
-    text = asked.get(name)
-    if text is None or not text.startswith(HEX):
-        return None if text is None else text.encode()
-    try:
-        return bytes.fromhex(text.removeprefix(HEX))
-    except ValueError:
-        raise Invalid(f"{name} is {text!r}: two hexadecimal digits a byte after {HEX}") from None
 
 
 def _processors() -> int:

@@ -1,0 +1,143 @@
+"""Loads from Spark beside failures of all sorts, against a model of what was committed.
+
+``SILTSTONE_SPARK_FAULTS=200 pytest tests/python/test_spark_faults.py`` is the long form.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import ingest
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+ROUNDS = int(os.environ.get("SILTSTONE_SPARK_FAULTS", "8"))
+FAULTS = ("none", "killed", "raised", "every attempt", "before", "after", "asked for", "again")
+KEYS = 400
+
+
+def failing(batches, marks: str, fault: str):
+    """A task that goes wrong once, in the middle, or always."""
+    from pyspark import TaskContext  # noqa: PLC0415
+
+    number = TaskContext.get().partitionId()
+    for batch in batches:
+        yield batch
+        mark = Path(marks, str(number))
+        if fault == "every attempt" and number == 1:
+            raise ArithmeticError("every attempt fails")
+        if fault in ("killed", "raised") and not mark.exists():
+            mark.touch()
+            if fault == "killed":
+                os._exit(9)
+            raise ArithmeticError("the first attempt fails")
+
+
+class Away(siltstone.Unavailable):
+    """What the planted failures raise."""
+
+
+def breaking(monkeypatch, fault: str) -> list[ingest.IngestRequest]:
+    """The commit fails: before it asked, after it was taken in, or after it had only asked. Gives
+    what a writer is still to take in.
+    """
+    left: list[ingest.IngestRequest] = []
+    submit = ingest.submit
+
+    def broken(request, **named):
+        if fault != "before":
+            submit(request, **{**named, "wait": fault == "after"})
+        if fault == "asked for":
+            left.append(request)
+        raise Away(fault)
+
+    monkeypatch.setattr(ingest, "submit", broken)
+    return left
+
+
+def test_every_load_is_there_once_or_not_at_all(spark, url, tmp_path, monkeypatch) -> None:
+    chance = random.Random(18)
+    siltstone.open(url).close()
+    model: dict[bytes, bytes] = {}
+    for turn in range(ROUNDS):
+        fault = FAULTS[turn % len(FAULTS)]
+        marks = tmp_path / f"marks{turn}"
+        marks.mkdir()
+        rows = {
+            b"key/%04d" % n: b"%d of turn %d" % (n, turn)
+            for n in chance.sample(range(KEYS), chance.randrange(20, 200))
+        }
+        table = pa.table({"key": list(rows), "value": list(rows.values())})
+        frame = spark.createDataFrame(table).repartition(3)
+        frame = frame.mapInArrow(
+            partial(failing, marks=str(marks), fault=fault), "key binary, value binary"
+        )
+        layout = chance.choice(("range", "runs"))
+        load = partial(
+            kv.bulk_load, frame, url, key="key", layout=layout, txn=("model", turn), timeout=60
+        )
+        stop = threading.Event()
+        beside = threading.Thread(target=collect_until, args=(url, stop))
+        beside.start()
+        left: list[ingest.IngestRequest] = []
+        try:
+            if fault in ("before", "after", "asked for"):
+                with monkeypatch.context() as patch, pytest.raises(Away):
+                    left = breaking(patch, fault)
+                    load()
+            elif fault == "every attempt":
+                with pytest.raises(Exception, match="every attempt fails"):
+                    load()
+            else:
+                assert load().rows == len(rows)
+        finally:
+            stop.set()
+            beside.join()
+        if fault not in ("every attempt", "before"):
+            model |= rows
+        settle(url, chance, model, left)
+        if fault in ("after", "asked for", "again"):
+            # The program is run again, and finds that its version was there.
+            assert load().repeated
+            settle(url, chance, model, [])
+    siltstone.admin.gc(url, min_age=0)
+    report = siltstone.admin.verify(url)
+    assert report.ok, report.problems
+    assert kv.verify(spark, url).ok
+    kv.release()
+
+
+def collect_until(url: str, stop: threading.Event) -> None:
+    """A collector that has no patience, beside a load."""
+    while not stop.wait(0.2):
+        siltstone.admin.gc(url, min_age=0)
+
+
+def settle(
+    url: str,
+    chance: random.Random,
+    model: dict[bytes, bytes],
+    left: list[ingest.IngestRequest],
+) -> None:
+    """A writer comes, takes in what is left, puts, and perhaps compacts; what it has is the
+    model.
+    """
+    with siltstone.open(url) as db:
+        for request in left:
+            db.ingest(request)
+        db.flush(memtable=True)
+        assert dict(db.scan()) == model
+        key = b"key/%04d" % chance.randrange(KEYS)
+        db[key] = model[key] = b"put between"
+        if chance.random() < 0.5:
+            db.compact()
