@@ -23,6 +23,9 @@ async fn dying(env: Env, request: IngestRequest) -> Result<()> {
     db.close().await
 }
 
+/// What the database holds.
+type State = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// What the job is: rows beside what is there, or in the place of all that is in a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bulk {
@@ -42,7 +45,7 @@ impl Bulk {
     }
 
     /// What it makes of a state.
-    fn on(self, state: &mut BTreeMap<Vec<u8>, Vec<u8>>) {
+    fn on(self, state: &mut State) {
         if self == Bulk::Replaces {
             (1..12).for_each(|n| drop(state.remove(&key(n))));
         }
@@ -52,9 +55,9 @@ impl Bulk {
 
 /// The states that a prefix of the history may give.
 fn prefixes(bulk: Bulk) -> Vec<Pairs> {
-    let mut model = BTreeMap::new();
+    let mut model = State::new();
     let mut all = vec![Pairs::new()];
-    let mut then = |change: &dyn Fn(&mut BTreeMap<Vec<u8>, Vec<u8>>)| {
+    let mut then = |change: &dyn Fn(&mut State)| {
         change(&mut model);
         all.push(model.clone().into_iter().collect());
     };
@@ -99,7 +102,7 @@ fn run(
         let found = all_of(db.scan(everything())?).await?;
         // A successor may have adopted what was asked for, on top of any prefix.
         let on_top = |state: &Pairs| {
-            let mut state: BTreeMap<_, _> = state.iter().cloned().collect();
+            let mut state: State = state.iter().cloned().collect();
             bulk.on(&mut state);
             state.into_iter().collect::<Pairs>() == found
         };
