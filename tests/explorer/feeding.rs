@@ -142,7 +142,7 @@ impl Feeding {
                     most_bytes: None,
                     checkpoint: None,
                 };
-                let edit = Edit::Hold(HoldEdit::Take(take));
+                let edit = Edit::Hold(HoldEdit::Take(Box::new(take)));
                 on(Consuming::Take(Commit::new(edit, newest, self.rules)))
             }
             Consuming::Take(mut commit) => match room.advance(&mut commit) {

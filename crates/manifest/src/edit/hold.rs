@@ -23,7 +23,7 @@ const SINCE: &str = "0.1.0";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HoldEdit {
     /// A consumer begins, or goes on under the same name.
-    Take(TakeHold),
+    Take(Box<TakeHold>),
     /// It has seen more, or lives still. Progress only grows.
     Advance(AdvanceHold),
     /// The consumer of that name is given up, by command.

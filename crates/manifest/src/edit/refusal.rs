@@ -222,8 +222,8 @@ impl Conflict {
     /// Those of ingest jobs, and of consumers of the feed, which have texts of their own.
     fn fmt_of_jobs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Conflict::Ingest(conflict) => conflict.fmt(f),
-            Conflict::Hold(conflict) => conflict.fmt(f),
+            Conflict::Ingest(conflict) => write!(f, "{conflict}"),
+            Conflict::Hold(conflict) => write!(f, "{conflict}"),
             _ => Ok(()),
         }
     }

@@ -27,6 +27,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use stream::TableStream;
 
+/// Where a range of keys begins, and where it ends.
+type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
+
 /// The columns of a table: those of its key, in their order, then those of its value. It encodes
 /// and decodes by itself, without a database, and pickles, so that tasks anywhere can.
 #[pyclass(frozen, module = "siltstone.table", name = "TableSchema")]
@@ -126,7 +129,7 @@ impl Columns {
         &self,
         py: Python<'py>,
     ) -> PyResult<Bound<'py, pyo3::types::PyCapsule>> {
-        Ok(to_schema_pycapsule(py, &self.schema.arrow())?)
+        Ok(to_schema_pycapsule(py, self.schema.arrow())?)
     }
 
     /// The keys and the values of these rows, as two Arrow arrays of binary. Columns are found
@@ -289,7 +292,7 @@ impl Columns {
         equal: Option<&Bound<'py, PyDict>>,
         start: Option<Bound<'py, PyAny>>,
         end: Option<Bound<'py, PyAny>>,
-    ) -> PyResult<(Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>)> {
+    ) -> PyResult<PyRange<'py>> {
         let equal = self.leading(py, equal)?;
         let next = self.schema.keys().columns().get(equal.len());
         let bound = |value: Option<Bound<'py, PyAny>>| match (value, next) {

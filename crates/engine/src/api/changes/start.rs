@@ -307,7 +307,7 @@ async fn hold(
     let id = checkpoint.as_ref().map(|new| new.id);
     let (name, most_bytes) = (consumer.name.clone(), consumer.most_bytes);
     let take = TakeHold { name, generation, from, expires_at, most_bytes, checkpoint };
-    let state = commit_alone(objects, Edit::Hold(HoldEdit::Take(take)), base).await?;
+    let state = commit_alone(objects, Edit::Hold(HoldEdit::Take(Box::new(take))), base).await?;
     let own = state.hold(&consumer.name).filter(|hold| hold.generation == generation);
     let own = own.ok_or_else(|| {
         Error::from(siltstone_manifest::Refusal::from(Conflict::Hold(HoldConflict::Overtaken)))

@@ -22,7 +22,7 @@ fn taking(name: &str, generation: u64, from: HoldFrom) -> TakeHold {
 }
 
 fn take(base: &Manifest, name: &str, generation: u64, from: HoldFrom) -> Manifest {
-    let edit = Edit::Hold(HoldEdit::Take(taking(name, generation, from)));
+    let edit = Edit::Hold(HoldEdit::Take(Box::new(taking(name, generation, from))));
     let next = edit.apply(base).unwrap();
     assert!(edit.in_effect(&next) && !edit.in_effect(base));
     next
@@ -50,7 +50,7 @@ fn advanced(base: &Manifest, name: &str, generation: u64, to: LogPlace) -> Manif
 /// `manifest()` replays from 6, and has 60 in tables.
 #[test]
 fn a_hold_begins_where_all_behind_it_is_there() {
-    let at = |place| HoldEdit::Take(taking("a", 1, HoldFrom::At(place)));
+    let at = |place| HoldEdit::Take(Box::new(taking("a", 1, HoldFrom::At(place))));
     let oldest = place(60, 6);
     for gone in [place(60, 5), place(59, 6)] {
         assert_eq!(refused(&manifest(), at(gone)), HoldConflict::Passed { oldest });
@@ -69,7 +69,7 @@ fn a_present_hold_is_as_good_as_the_replay_point() {
     let held = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
     let later = Manifest { replay_from: WalId(9), flushed_seq: Seq(90), ..held };
     assert_eq!(later.oldest_certain(), place(60, 6));
-    let at = |place| HoldEdit::Take(taking("b", 1, HoldFrom::At(place)));
+    let at = |place| HoldEdit::Take(Box::new(taking("b", 1, HoldFrom::At(place))));
     let oldest = place(60, 6);
     assert_eq!(refused(&later, at(place(59, 6))), HoldConflict::Passed { oldest });
     let both = take(&later, "b", 1, HoldFrom::At(place(70, 7)));
@@ -84,9 +84,9 @@ fn the_newest_of_a_name_goes_on_where_it_stood() {
     assert_eq!(newer.hold("a").map(Hold::place), Some(place(70, 7)));
     // W5: one that slept frees nothing; nor does it come back.
     assert_eq!(refused(&newer, advance("a", 5, place(80, 8))), HoldConflict::Overtaken);
-    let again = HoldEdit::Take(taking("a", 5, HoldFrom::Kept));
+    let again = HoldEdit::Take(Box::new(taking("a", 5, HoldFrom::Kept)));
     assert_eq!(refused(&newer, again), HoldConflict::Overtaken);
-    let absent = HoldEdit::Take(taking("b", 1, HoldFrom::Kept));
+    let absent = HoldEdit::Take(Box::new(taking("b", 1, HoldFrom::Kept)));
     assert_eq!(refused(&newer, absent), HoldConflict::Gone);
     // Progress only grows.
     let held = advanced(&newer, "a", 6, place(65, 6));
@@ -125,7 +125,7 @@ fn a_snapshot_and_what_follows_it_are_one_commit() {
     };
     let from = HoldFrom::Walked(place(64, 8));
     let both = TakeHold { checkpoint: Some(new), ..taking("a", 1, from) };
-    let edit = Edit::Hold(HoldEdit::Take(both));
+    let edit = Edit::Hold(HoldEdit::Take(Box::new(both)));
     let next = edit.apply(&manifest()).unwrap();
     let pinned = next.checkpoint(CheckpointId(9)).unwrap();
     assert_eq!((pinned.manifest_id, pinned.wal_id_last_seen), (next.id, WalId(7)));

@@ -578,7 +578,7 @@ fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
             most_bytes: Some(0),
             checkpoint: None,
         };
-        world.store.commit(Edit::Hold(HoldEdit::Take(take))).unwrap();
+        world.store.commit(Edit::Hold(HoldEdit::Take(Box::new(take)))).unwrap();
         // A flush passes what the hold keeps.
         world.flush(50, 1);
         let base = world.store.newest();
