@@ -263,12 +263,23 @@ class Table(_Known):
         :param batch_rows: rows of a record batch at most; batches also end at 64 MiB.
         :raises Invalid, TypeError: columns that are not the key's first ones; values that are not
             of their type.
+
+        The stream of a reader ends with an error where it meets rows that were put by later columns
+        than the reader knew when the scan began: `refresh`, and begin another.
         """
         begin, stop = self._now().range(None if where is None else dict(where), start, end)
         scan = self._handle.scan(begin, stop, reverse=reverse, limit=limit)
         wanted = None if columns is None else list(columns)
         # What the scan has pinned is of generations that the handle knows by now.
         return self._now().decode_stream(scan.to_arrow(batch_rows), columns=wanted)
+
+    def refresh(self) -> None:
+        """Looks at the newest schema now, by a listing and a read. Other calls do it by themselves
+        where they meet a row of columns that they do not know.
+
+        :raises Closed, Fenced, Unavailable, Timeout, Denied: as their texts say.
+        """
+        self._look(self._now())
 
     def put(
         self, rows: Any, *, ttl: _Seconds | None = None, expire_at: datetime | None = None
@@ -356,10 +367,7 @@ class Table(_Known):
                 return
 
     def _look(self, known: TableSchema) -> TableSchema:
-        """The newest schema, for a row of a generation that is not known.
-
-        :raises Unsupported: there is nothing newer.
-        """
+        """The newest schema, for a row of a generation that may not be known."""
         newest = _parsed(self._handle._newest_schema())
         if newest.generation > known.generation:
             self._newest = newest

@@ -212,6 +212,22 @@ def test_columns_are_added_and_widened(url: str) -> None:
         made(url)
 
 
+def test_rows_of_later_columns_say_so(url: str) -> None:
+    with made(url) as db, siltstone.open_reader(url) as reader:
+        behind, old = reader.table, reader.table.schema
+        db.table.add_column(pa.field("more", pa.int8()))
+        db.table.put([{**SOME[0], "more": 3}]).wait()
+        reader.refresh()
+        assert old.generation == 1
+        with pytest.raises(Exception, match="read the schema again"):
+            rows(old.decode_stream(reader.scan().to_arrow()))
+        with pytest.raises(siltstone.Unsupported, match="read the schema again"):
+            old.row(*next(iter(reader.scan())))
+        behind.refresh()
+        assert behind.schema.generation == 2
+        assert rows(behind.scan(columns=["more"])) == [{"more": 3}]
+
+
 def test_the_schema_pickles_and_works_alone(memory_url: str) -> None:
     schema = pickle.loads(pickle.dumps(table.TableSchema(COLUMNS, key=KEY)))
     assert schema == table.TableSchema(COLUMNS, key=KEY)

@@ -90,6 +90,10 @@ class Table(_Known):
         scan: Scan[Any] = self._of.scan(begin, stop, reverse=reverse, limit=limit)
         return TableBatches(scan.to_arrow(batch_rows), self._now(), columns)
 
+    async def refresh(self) -> None:
+        """As `siltstone.table.Table.refresh`."""
+        await self._look(self._now())
+
     async def put(
         self, rows: Any, *, ttl: _Seconds | None = None, expire_at: datetime | None = None
     ) -> Commit:
