@@ -2,130 +2,10 @@
 //! request goes on, and ends with a good clone.
 
 use super::*;
-use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
 use siltstone::ErrorKind;
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use siltstone_base::{ObjectName, UnixMillis};
+use siltstone_base::UnixMillis;
 use siltstone_manifest::Edit;
-use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// How many requests are left to a process, over all its stores.
-struct Life {
-    left: AtomicU64,
-    /// Whether the last one takes effect without an answer.
-    lands: bool,
-}
-
-enum Turn {
-    Answered,
-    Lands,
-    Over,
-}
-
-impl Life {
-    fn turn(&self) -> Turn {
-        let before = self
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
-        match before {
-            Ok(1) if self.lands => Turn::Lands,
-            Ok(0 | 1) | Err(_) => Turn::Over,
-            Ok(_) => Turn::Answered,
-        }
-    }
-}
-
-fn over() -> Error {
-    Error::new(ErrorKind::Denied, "the process is gone")
-}
-
-/// A store of a process that stops.
-struct Mortal {
-    store: Arc<dyn Store>,
-    life: Arc<Life>,
-}
-
-impl fmt::Debug for Mortal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
-    }
-}
-
-impl Mortal {
-    fn env(env: &Env, life: &Arc<Life>) -> Env {
-        let store = Arc::new(Mortal { store: Arc::clone(&env.store), life: Arc::clone(life) });
-        Env { store, ..env.clone() }
-    }
-
-    fn answer<'a, T: Send + 'a>(
-        &self,
-        request: BoxFuture<'a, Result<T>>,
-    ) -> BoxFuture<'a, Result<T>> {
-        match self.life.turn() {
-            Turn::Answered => request,
-            Turn::Lands => async move { request.await.and(Err(over())) }.boxed(),
-            Turn::Over => ready(Err(over())).boxed(),
-        }
-    }
-}
-
-impl Store for Mortal {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.answer(self.store.get(name, range))
-    }
-
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.store.neighbour(location)?;
-        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        match self.life.turn() {
-            Turn::Answered => self.store.put_if_absent(name, bytes),
-            Turn::Lands => {
-                let put = self.store.put_if_absent(name, bytes);
-                async move {
-                    drop(put.await);
-                    PutAnswer::Ambiguous(over())
-                }
-                .boxed()
-            }
-            Turn::Over => ready(PutAnswer::Refused(over())).boxed(),
-        }
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        self.answer(self.store.upload(name))
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.answer(self.store.list(prefix, after))
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.answer(self.store.delete(name))
-    }
-}
+use siltstone_tests::mortal::Life;
 
 /// Whatever time says of them: checkpoints that have an expiry are revoked, and what nothing names
 /// is collected.
@@ -159,7 +39,7 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool, made: Mad
     expected[..2].iter_mut().for_each(|row| row.1 = value(30));
 
     let env = places.env(&format!("clone {name}"));
-    let life = Arc::new(Life { left: AtomicU64::new(at), lands });
+    let life = Life::new(at, lands);
     let parents = |seen: &dyn Fn(&Env) -> Env| match made {
         Made::OfOne => vec![of(&seen(&parent))],
         Made::OfBoth => {
@@ -170,8 +50,8 @@ async fn stopped(places: &Places, at: u64, lands: bool, expires: bool, made: Mad
             ]
         }
     };
-    let mortals = parents(&|env| Mortal::env(env, &life));
-    let mortal = admin::clone(&Mortal::env(&env, &life), &mortals, &options()).await;
+    let mortals = parents(&|env| life.env(env));
+    let mortal = admin::clone(&life.env(&env), &mortals, &options()).await;
     if expires {
         expire(&parent).await;
         expire(&grand).await;

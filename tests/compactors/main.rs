@@ -18,18 +18,18 @@ use parking_lot::Mutex;
 use siltstone::verify::verify;
 use siltstone::{
     Accept, Batch, Codec, CompactionOptions, CompactorEvent, CompactorOptions, CompactorProcess,
-    Compactors, Database, Env, ErrorKind, Fill, OpenOptions, Options, Progress, Reader,
-    ReaderOptions, Result, Rows, Scan, ScanRange,
+    Compactors, Database, Env, ErrorKind, OpenOptions, Options, Progress, Reader, ReaderOptions,
+    Result, ScanRange,
 };
 use siltstone_base::SstId;
 use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{Bucket, CrashPoint, FaultPlan};
 use siltstone_tests::gc;
+use siltstone_tests::scans::{Pairs, rest};
 use siltstone_tests::sim::{ProcessId, Sim, Stopped};
 use std::sync::Arc;
 use std::time::Duration;
 
-type Found = Vec<(Vec<u8>, Vec<u8>)>;
 type Ended = Arc<Mutex<Option<Result<()>>>>;
 type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
@@ -79,21 +79,6 @@ async fn write(db: &Database, rounds: std::ops::Range<u32>) -> Result<()> {
     Ok(())
 }
 
-async fn rows_of(mut scan: Scan) -> Result<Found> {
-    let (mut rows, mut all) = (Rows::new(), Vec::new());
-    loop {
-        let filled = scan.fill(&mut rows, 100, 1 << 20)?;
-        let row = |at| rows.row(at).map(|(key, value)| (key.to_vec(), value.to_vec()));
-        all.extend((0..rows.len()).filter_map(row));
-        rows.clear();
-        match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
-        }
-    }
-}
-
 /// A world with a store.
 struct World {
     sim: Sim,
@@ -114,12 +99,12 @@ impl World {
     }
 
     /// A database of six layers that share keys, and its rows.
-    fn filled(&self) -> Found {
+    fn filled(&self) -> Pairs {
         let (process, env) = self.process("writer", 0);
         let rows = self.sim.block_on(process, async move {
             let db = open(&env).await?;
             write(&db, 0..6).await?;
-            let rows = rows_of(db.scan(ScanRange::all())?).await?;
+            let rows = rest(db.scan(ScanRange::all())?).await?;
             db.close().await?;
             Ok::<_, siltstone::Error>(rows)
         });
@@ -193,12 +178,12 @@ impl World {
     }
 
     /// Nothing is lost, nothing dangles, and nothing is left that nobody names.
-    fn check(&self, rows: &Found) {
+    fn check(&self, rows: &Pairs) {
         let (process, env) = self.process("checker", 0);
         let checked = self.sim.block_on(process, async move {
             let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
             let reader = Reader::open(env.clone(), how).await?;
-            let found = rows_of(reader.scan(ScanRange::all())?).await?;
+            let found = rest(reader.scan(ScanRange::all())?).await?;
             reader.close().await?;
             // What becomes free in one round goes in the next.
             for _ in 0..3 {
@@ -414,7 +399,7 @@ fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
     assert_eq!(newer.ended(), Some(ErrorKind::Fenced));
     assert!(again.ended.lock().is_none());
     let rows = world.sim.block_on(writer, async move {
-        let rows = rows_of(db.scan(ScanRange::all())?).await?;
+        let rows = rest(db.scan(ScanRange::all())?).await?;
         db.close().await?;
         Ok::<_, siltstone::Error>(rows)
     });

@@ -2,7 +2,7 @@
 //! stalled one when its writer needs it, never from one that works, and a false judgement harms
 //! nobody.
 
-use super::{Found, Runner, TIMEOUT, World, compact_once, options, rows_of};
+use super::{Pairs, Runner, TIMEOUT, World, compact_once, options, rest};
 use parking_lot::Mutex;
 use siltstone::{
     Accept, Batch, CompactionOptions, Database, Error, ErrorKind, OpenOptions, Options, ScanRange,
@@ -140,13 +140,13 @@ impl World {
         self.run_millis(40_000);
         let (db, written) = (load.db.clone(), load.written.load(Ordering::Relaxed));
         let rows = self.sim.block_on(load.process, async move {
-            let rows = rows_of(db.scan(ScanRange::all())?).await?;
+            let rows = rest(db.scan(ScanRange::all())?).await?;
             db.close().await?;
             Ok::<_, Error>(rows)
         });
-        let rows: Found = rows.unwrap().unwrap();
+        let rows: Pairs = rows.unwrap().unwrap();
         let expected: BTreeMap<_, _> = (0..written).flat_map(pairs).collect();
-        assert_eq!(rows, expected.into_iter().collect::<Found>());
+        assert_eq!(rows, expected.into_iter().collect::<Pairs>());
         // What a dead compactor had begun is in its record until another one ends it.
         let (last, env) = self.process("last", 0);
         self.sim.block_on(last, compact_once(env)).unwrap().unwrap();

@@ -18,11 +18,12 @@ mod waiting;
 
 use siltstone::verify::verify;
 use siltstone::{
-    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, Fill, OpenOptions, Options,
-    Progress, Result, Rows, ScanRange,
+    Accept, CheckpointOptions, Database, Env, Error, ErrorKind, OpenOptions, Options, Progress,
+    Result,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::faults::{Bucket, FaultPlan};
+use siltstone_tests::scans::keys;
 use siltstone_tests::sim::{ProcessId, Sim, Stopped};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,22 +51,6 @@ async fn put(db: &Database, key: &str) -> Result<()> {
     match db.put(key.as_bytes(), b"row", None)? {
         Accept::Accepted(commit) => commit.wait(None).await,
         Accept::Pressure(relief) => relief.await,
-    }
-}
-
-async fn keys(db: &Database) -> Result<Vec<String>> {
-    let mut scan = db.scan(ScanRange::all())?;
-    let (mut rows, mut all) = (Rows::new(), Vec::new());
-    loop {
-        let filled = scan.fill(&mut rows, 100, 1 << 20)?;
-        let pairs = (0..rows.len()).filter_map(|row| rows.row(row));
-        all.extend(pairs.map(|(key, _)| String::from_utf8(key.to_vec()).expect("text")));
-        rows.clear();
-        match filled {
-            Fill::End => return Ok(all),
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
-        }
     }
 }
 

@@ -2,157 +2,7 @@
 //! on, and ends with a good mirror.
 
 use super::*;
-use bytes::Bytes;
-use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
-use siltstone::store::{Listed, PutAnswer, Store, Upload};
-use std::fmt;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// How many requests are left to a process, over all its stores.
-struct Life {
-    left: AtomicU64,
-    /// Whether the last one takes effect without an answer.
-    lands: bool,
-}
-
-enum Turn {
-    Answered,
-    Lands,
-    Over,
-}
-
-impl Life {
-    fn turn(&self) -> Turn {
-        let before = self
-            .left
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| Some(left.saturating_sub(1)));
-        match before {
-            Ok(1) if self.lands => Turn::Lands,
-            Ok(0 | 1) | Err(_) => Turn::Over,
-            Ok(_) => Turn::Answered,
-        }
-    }
-}
-
-fn over() -> Error {
-    Error::new(ErrorKind::Denied, "the process is gone")
-}
-
-/// A store of a process that stops.
-struct Mortal {
-    store: Arc<dyn Store>,
-    life: Arc<Life>,
-}
-
-impl fmt::Debug for Mortal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
-    }
-}
-
-impl Mortal {
-    fn env(env: &Env, life: &Arc<Life>) -> Env {
-        let store = Arc::new(Mortal { store: Arc::clone(&env.store), life: Arc::clone(life) });
-        Env { store, ..env.clone() }
-    }
-
-    fn answer<'a, T: Send + 'a>(
-        &self,
-        request: BoxFuture<'a, Result<T>>,
-    ) -> BoxFuture<'a, Result<T>> {
-        match self.life.turn() {
-            Turn::Answered => request,
-            Turn::Lands => async move { request.await.and(Err(over())) }.boxed(),
-            Turn::Over => ready(Err(over())).boxed(),
-        }
-    }
-}
-
-impl Store for Mortal {
-    fn get(
-        &self,
-        name: ObjectName,
-        range: Option<Range<u64>>,
-    ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        self.answer(self.store.get(name, range))
-    }
-
-    fn location(&self) -> Option<String> {
-        self.store.location()
-    }
-
-    fn follows(&self, location: &str) -> Result<()> {
-        self.store.follows(location)
-    }
-
-    fn neighbour(&self, location: &str) -> Result<Arc<dyn Store>> {
-        let store = self.store.neighbour(location)?;
-        Ok(Arc::new(Mortal { store, life: Arc::clone(&self.life) }))
-    }
-
-    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
-        match self.life.turn() {
-            Turn::Answered => self.store.put_if_absent(name, bytes),
-            Turn::Lands => {
-                let put = self.store.put_if_absent(name, bytes);
-                async move {
-                    drop(put.await);
-                    PutAnswer::Ambiguous(over())
-                }
-                .boxed()
-            }
-            Turn::Over => ready(PutAnswer::Refused(over())).boxed(),
-        }
-    }
-
-    fn upload(&self, name: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        let upload = self.answer(self.store.upload(name));
-        let life = Arc::clone(&self.life);
-        async move {
-            let mortal: Box<dyn Upload> = Box::new(MortalUpload { upload: upload.await?, life });
-            Ok(mortal)
-        }
-        .boxed()
-    }
-
-    fn list(
-        &self,
-        prefix: &'static str,
-        after: Option<ObjectName>,
-    ) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        self.answer(self.store.list(prefix, after))
-    }
-
-    fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
-        self.answer(self.store.delete(name))
-    }
-}
-
-/// One of such a process.
-struct MortalUpload {
-    upload: Box<dyn Upload>,
-    life: Arc<Life>,
-}
-
-impl Upload for MortalUpload {
-    fn write(&mut self, chunk: Bytes) -> BoxFuture<'_, Result<()>> {
-        self.upload.write(chunk)
-    }
-
-    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        match self.life.turn() {
-            Turn::Answered => self.upload.finish(),
-            Turn::Lands => async move { self.upload.finish().await.and(Err(over())) }.boxed(),
-            Turn::Over => ready(Err(over())).boxed(),
-        }
-    }
-
-    fn abort(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        self.upload.abort()
-    }
-}
+use siltstone_tests::mortal::Life;
 
 /// Stops an exporter after `at` requests; answers whether it had ended.
 async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
@@ -172,8 +22,8 @@ async fn stopped(places: &Places, at: u64, lands: bool, grows: bool) -> bool {
         }
     };
     let mut expected = read(&source).await.unwrap();
-    let life = Arc::new(Life { left: AtomicU64::new(at), lands });
-    let mortal = export(&Mortal::env(&source, &life), &Mortal::env(&target, &life)).await;
+    let life = Life::new(at, lands);
+    let mortal = export(&life.env(&source), &life.env(&target)).await;
     match read(&target).await {
         Ok(rows) => {
             let is_old = before.as_ref() == Some(&rows);
@@ -245,8 +95,8 @@ fn what_was_staged_stays() {
         let mut least = whole.bytes;
         for at in 1.. {
             let target = places.env(&format!("mirror {at}"));
-            let life = Arc::new(Life { left: AtomicU64::new(at), lands: false });
-            let stopped = export(&Mortal::env(&source, &life), &Mortal::env(&target, &life)).await;
+            let life = Life::new(at, false);
+            let stopped = export(&life.env(&source), &life.env(&target)).await;
             let rest = export(&source, &target).await.unwrap();
             if stopped.is_ok() {
                 break;

@@ -21,12 +21,13 @@ use siltstone::gc::GcReport;
 use siltstone::store::counting::Requests;
 use siltstone::verify::verify;
 use siltstone::{
-    Batch, Database, Env, Error, Fill, OpenOptions, Options, Progress, Reader, ReaderOptions,
-    Readers, Result, Rows, Scan, ScanRange,
+    Batch, Database, Env, Error, OpenOptions, Options, Progress, Reader, ReaderOptions, Readers,
+    Result,
 };
 use siltstone_tests::faults::{Bucket, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
 use siltstone_tests::reachable::{Difference, difference};
+use siltstone_tests::scans::{Pairs, all, some};
 use siltstone_tests::sim::{ProcessId, Sim};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,28 +64,6 @@ async fn fill(db: &Database, round: u8) -> Result<()> {
         db.flush_memtable().await?;
     }
     Ok(())
-}
-
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-async fn rows_of(scan: &mut Scan, limit: usize) -> Result<Pairs> {
-    let (mut rows, mut all) = (Rows::new(), Vec::new());
-    while all.len() < limit {
-        let filled = scan.fill(&mut rows, limit - all.len(), 1 << 20)?;
-        let pairs = (0..rows.len()).filter_map(|row| rows.row(row));
-        all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
-        rows.clear();
-        match filled {
-            Fill::End => break,
-            Fill::Full => {}
-            Fill::NeedsBlocks => scan.fetch().await?,
-        }
-    }
-    Ok(all)
-}
-
-async fn all_of(db: &Database) -> Result<Pairs> {
-    rows_of(&mut db.scan(ScanRange::all())?, usize::MAX).await
 }
 
 fn expected(round: u8) -> Pairs {
@@ -176,7 +155,7 @@ impl World {
         assert_eq!(report.problem_count, 0, "{:?}", report.problems);
         let rows = self.run("last", |env| async move {
             let db = open(&env, options()).await?;
-            let rows = all_of(&db).await?;
+            let rows = all(&db).await?;
             db.close().await?;
             Ok(rows)
         });

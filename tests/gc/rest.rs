@@ -1,6 +1,6 @@
 //! The collector of the writer's process: what is read meanwhile stays, and then it rests.
 
-use crate::{Pairs, World, all_of, expected, fill, open, options, rows_of, total};
+use crate::{Pairs, World, all, expected, fill, open, options, some, total};
 use parking_lot::Mutex;
 use siltstone::store::counting::count;
 use siltstone::{Error, Gc, Options, Reader, ReaderOptions, Readers, ScanRange};
@@ -40,15 +40,15 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
         let how = ReaderOptions { options: brief, ..ReaderOptions::default() };
         let reader = Reader::open(reader_env.clone(), how).await?;
         let (mut mine, mut theirs) = (db.scan(ScanRange::all())?, reader.scan(ScanRange::all())?);
-        let mut first = rows_of(&mut mine, 5).await?;
-        let mut second = rows_of(&mut theirs, 5).await?;
+        let mut first = some(&mut mine, 5).await?;
+        let mut second = some(&mut theirs, 5).await?;
         for round in 2..5 {
             fill(&db, round).await?;
             db.compact().await?;
             env.clock.sleep(Duration::from_secs(1)).await;
         }
-        first.extend(rows_of(&mut mine, usize::MAX).await?);
-        second.extend(rows_of(&mut theirs, usize::MAX).await?);
+        first.extend(some(&mut mine, usize::MAX).await?);
+        second.extend(some(&mut theirs, usize::MAX).await?);
         assert_eq!((first, second), (expected(1), expected(1)));
         drop((mine, theirs));
         reader.close().await?;
@@ -56,7 +56,7 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
         let before = total(&requests);
         env.clock.sleep(Duration::from_secs(600)).await;
         assert_eq!(total(&requests), before, "an idle database is asked for");
-        *told.lock() = Some(all_of(&db).await?);
+        *told.lock() = Some(all(&db).await?);
         std::mem::forget(db);
         Ok::<_, Error>(())
     };

@@ -1,6 +1,6 @@
 //! Rounds: what they leave, whatever becomes of them, beside others, and whatever clocks say.
 
-use crate::{World, all_of, expected, fill, open, options};
+use crate::{World, all, expected, fill, open, options};
 use siltstone::gc::{GcClass, GcOptions};
 use siltstone_tests::faults::{CrashPoint, Fault, FaultPlan};
 use siltstone_tests::gc::AT_ONCE;
@@ -104,7 +104,7 @@ fn collectors_do_no_harm_to_one_another() {
             for _ in 0..3 {
                 fill(&db, 4).await?;
                 db.compact().await?;
-                assert_eq!(all_of(&db).await?, expected(4));
+                assert_eq!(all(&db).await?, expected(4));
             }
             db.close().await
         });

@@ -1,0 +1,52 @@
+//! Rows of a scan, however often it has to fetch.
+
+use siltstone::{Database, Fill, Rows, Scan, ScanRange};
+use siltstone_base::Result;
+
+/// Rows as they came: keys and values.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// The next rows, at most `limit`.
+///
+/// # Errors
+/// The scan's.
+pub async fn some(scan: &mut Scan, limit: usize) -> Result<Pairs> {
+    let (mut rows, mut all) = (Rows::new(), Vec::new());
+    while all.len() < limit {
+        let filled = scan.fill(&mut rows, limit - all.len(), 1 << 20)?;
+        let pairs = (0..rows.len()).filter_map(|row| rows.row(row));
+        all.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        rows.clear();
+        match filled {
+            Fill::End => break,
+            Fill::Full => {}
+            Fill::NeedsBlocks => scan.fetch().await?,
+        }
+    }
+    Ok(all)
+}
+
+/// All that is left of a scan.
+///
+/// # Errors
+/// The scan's.
+pub async fn rest(mut scan: Scan) -> Result<Pairs> {
+    some(&mut scan, usize::MAX).await
+}
+
+/// All rows of a writer.
+///
+/// # Errors
+/// The scan's.
+pub async fn all(db: &Database) -> Result<Pairs> {
+    rest(db.scan(ScanRange::all())?).await
+}
+
+/// All keys of a writer, which are text.
+///
+/// # Errors
+/// The scan's.
+pub async fn keys(db: &Database) -> Result<Vec<String>> {
+    let rows = all(db).await?;
+    Ok(rows.iter().map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect())
+}
