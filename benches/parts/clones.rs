@@ -6,6 +6,7 @@
 
 use criterion::Criterion;
 use siltstone::admin::{self, CloneParent};
+use siltstone::store::PutAnswer;
 use siltstone::store::local::LocalStore;
 use siltstone::{
     Accept, CheckpointName, CheckpointOptions, Database, Env, OpenOptions, Options, task,
@@ -53,9 +54,15 @@ async fn wide(env: &Env, tables: u64) -> CheckpointName {
     next.runs = vec![siltstone_manifest::SortedRun { id: 0, tables: run.collect() }];
     next.l0 = Vec::new();
     let bytes = next.encode(ObjectId(1), AttemptId(1)).unwrap();
-    drop(env.store.put_if_absent(ObjectName::Manifest(next.id), bytes).await);
+    let put = env.store.put_if_absent(ObjectName::Manifest(next.id), bytes).await;
+    assert!(matches!(put, PutAnswer::Created), "{put:?}");
     let made = admin::create_checkpoint(env, &CheckpointOptions::default(), BOUND).await.unwrap();
     CheckpointName::Id(made.id)
+}
+
+/// Tables that the newest manifest of `env` names.
+async fn named_by(env: &Env) -> u64 {
+    admin::manifest(env, None, BOUND).await.unwrap().tables().count() as u64
 }
 
 /// Tables that lie at `env`.
@@ -87,6 +94,7 @@ pub(crate) fn bench(criterion: &mut Criterion) {
             runtime.block_on(admin::clone(&clone, &[of], &options())).unwrap();
             within_its_bound("a clone", began);
             assert_eq!(runtime.block_on(tables_in(&clone)), 0);
+            assert_eq!(runtime.block_on(named_by(&clone)), tables);
         });
     });
     group.bench_function("restore_of_10000_tables", |bencher| {
@@ -98,4 +106,5 @@ pub(crate) fn bench(criterion: &mut Criterion) {
     });
     group.finish();
     assert_eq!(runtime.block_on(tables_in(&parent)), before);
+    assert_eq!(runtime.block_on(named_by(&parent)), tables);
 }

@@ -158,6 +158,28 @@ fn requests_do_not_grow_with_the_tables() {
     });
 }
 
+/// Nor do those of a restore, which reads no table either: these are not there.
+#[test]
+fn requests_of_a_restore_do_not_grow_either() {
+    run("wide restore", async |places| {
+        let mut found = Vec::new();
+        for tables in [10, 10_000] {
+            let env = wide(&places, &format!("restored {tables}"), tables).await;
+            let (how, limit) = (CheckpointOptions::default(), Duration::from_secs(10));
+            let made = admin::create_checkpoint(&env, &how, limit).await.unwrap();
+            let (env, requests) = count(env);
+            admin::restore(&env, &made.id.into(), &options()).await.unwrap();
+            let restored = manifest(&env).await;
+            assert_eq!(restored.timelines.last().unwrap().manifest_id, restored.id);
+            assert_eq!(restored.runs[0].tables.len(), tables as usize);
+            found.push(total(requests.totals()));
+        }
+        println!("{found:?} requests of a restore");
+        assert_eq!(found[0], found[1]);
+        assert!(found[0] < 100, "{found:?}");
+    });
+}
+
 /// K7: two halves of one parent, compacted on their own, are what it was.
 #[test]
 fn a_clone_of_a_range_has_what_lies_in_it() {
