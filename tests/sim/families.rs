@@ -8,12 +8,13 @@
 
 mod cloners;
 mod lines;
+mod mirrors;
 mod owners;
 
 use crate::world::rows_of;
-use cloners::{cloner, tended};
+use cloners::{cloner, collectors, tended};
 use lines::{Books, Family, Line, Reign, Rows, counted, excused, key, shows, text};
-use owners::{opens, owner, read, write};
+use owners::{Shift, opens, owner, read, write};
 use parking_lot::Mutex;
 use siltstone::admin::{self, CloneParent};
 use siltstone::verify::verify;
@@ -105,7 +106,8 @@ fn options(rng: &mut Rng) -> Options {
     }
 }
 
-fn run(seed: u64, off: Option<Action>) -> Outcome {
+/// A world and who is to live in it.
+fn family(seed: u64, off: Option<Action>) -> (Sim, Arc<Family>, Rng) {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 50_000_000, time: Duration::from_secs(4 * 3600) });
     let mut rng = sim.split_rng();
@@ -120,9 +122,17 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
         active: AtomicU64::new(0),
         next: AtomicU64::new(1),
     });
-    family.turns("place0", Line::new(), 0);
-    tended(&family, "place0", &mut rng);
-    family.start(cloner(Arc::clone(&family), rng.split()));
+    (sim, family, rng)
+}
+
+/// Lets them live for a while, has the store healthy again and everybody stop, and then does what
+/// is done in the end. `None` where that went wrong, which is a violation.
+fn ends_well<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+    sim: &Sim,
+    family: &Arc<Family>,
+    rng: &mut Rng,
+    in_the_end: impl FnOnce(Arc<Family>) -> F + Send + 'static,
+) -> Option<T> {
     sim.run_for(Duration::from_secs(8 + rng.below(8))).expect("time goes on");
     *family.plan.lock() = FaultPlan::none();
     family.places.heal();
@@ -130,35 +140,44 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     family.stop.store(true, Ordering::Relaxed);
 
     let head = sim.process("head", 0);
-    let shared = Arc::clone(&family);
+    let shared = Arc::clone(family);
     let ended = sim.block_on(head, async move {
         while shared.active.load(Ordering::Relaxed) > 0 {
             shared.sim.sleep(Duration::from_millis(50)).await;
         }
-        in_the_end(&shared).await
+        in_the_end(shared).await
     });
-    let rows = match ended {
-        Ok(Ok(rows)) => rows,
-        Ok(Err(error)) => {
-            family.violation(format!("with a healthy store: {error:?}"));
-            BTreeMap::new()
-        }
-        Err(stopped) => {
-            family.violation(format!("it did not end: {stopped:?}"));
-            BTreeMap::new()
-        }
+    let wrong = match ended {
+        Ok(Ok(ended)) => return Some(ended),
+        Ok(Err(error)) => format!("with a healthy store: {error:?}"),
+        Err(stopped) => format!("it did not end: {stopped:?}"),
     };
+    family.violation(wrong);
+    None
+}
+
+/// What was written down; with what happened last, where something is wrong.
+fn books(sim: &Sim, family: &Family) -> Books {
     let mut books = std::mem::take(&mut *family.books.lock());
     if !books.violations.is_empty() {
         books.violations.push(sim.report());
     }
-    let Books { violations, did, acknowledged, .. } = books;
+    books
+}
+
+fn run(seed: u64, off: Option<Action>) -> Outcome {
+    let (sim, family, mut rng) = family(seed, off);
+    family.turns("place0", Line::new(), 0);
+    tended(&family, "place0", &mut rng);
+    family.start(cloner(Arc::clone(&family), rng.split()));
+    let rows = ends_well(&sim, &family, &mut rng, in_the_end).unwrap_or_default();
+    let Books { violations, did, acknowledged, .. } = books(&sim, &family);
     Outcome { violations, did, acknowledged, rows }
 }
 
 /// Every place has what it must; each lets go of its ancestors once it is merged and collected; so
 /// all of them can be destroyed, in any order.
-async fn in_the_end(family: &Arc<Family>) -> Result<BTreeMap<String, Rows>> {
+async fn in_the_end(family: Arc<Family>) -> Result<BTreeMap<String, Rows>> {
     let places: Vec<String> = family.books.lock().places.keys().cloned().collect();
     let mut all = BTreeMap::new();
     for place in &places {
@@ -184,7 +203,7 @@ async fn in_the_end(family: &Arc<Family>) -> Result<BTreeMap<String, Rows>> {
     // no line is longer than there are places.
     for _ in 0..PLACES {
         for place in &places {
-            collected(family, place).await?;
+            collected(&family, place).await?;
         }
     }
     for place in &places {

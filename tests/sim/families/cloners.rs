@@ -100,6 +100,11 @@ pub(super) async fn clones(
 /// Who collects a place, with no grace, and who owns it.
 pub(super) fn tended(family: &Arc<Family>, place: &str, rng: &mut Rng) {
     family.start(owner(Arc::clone(family), place.to_owned(), rng.split()));
+    collectors(family, place, rng);
+}
+
+/// Who collects a place, with no grace.
+pub(super) fn collectors(family: &Arc<Family>, place: &str, rng: &mut Rng) {
     for _ in 0..2 {
         let (process, env) = family.process("collector", place);
         let (family, place, mut rng) = (Arc::clone(family), place.to_owned(), rng.split());

@@ -143,7 +143,7 @@ impl<'a> Exporter<'a> {
             self.check_target(&source, state)?;
         }
         let pinned = PinnedSource::pin(&self.source, &self.target, which).await?;
-        let transfer = self.transfer(&pinned, before).boxed();
+        let transfer = self.transfer(&pinned, before, which.is_none()).boxed();
         let done = match select(transfer, pinned.renew().boxed()).await {
             Either::Left((done, _)) => done,
             Either::Right((lost, _)) => Err(lost),
@@ -169,10 +169,17 @@ impl<'a> Exporter<'a> {
         &self,
         pinned: &PinnedSource,
         before: std::result::Result<Arc<Manifest>, Left>,
+        is_of_now: bool,
     ) -> Result<ExportReport> {
         let folder = JobId::of_an_export(self.target.env.random_u128());
         let state = self.claim(pinned, folder, before).await?;
         let source = &pinned.state;
+        // Another export pinned later and has ended: what was asked for by name may be older than
+        // what is there, what was durable just now may not.
+        let head = state.mirror.as_ref().and_then(|mirror| mirror.head.as_ref());
+        if is_of_now && head.is_some_and(|head| source.id < head.manifest) {
+            return Err(Refusal::from(Conflict::ExportOvertaken).into());
+        }
         let plan = ExportPlan::new(source, pinned.last_seq, &state);
         let plan = plan.ok_or_else(|| Error::internal("an export has no folder"))?;
         let staged = match plan.job() == folder {
