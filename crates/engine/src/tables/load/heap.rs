@@ -17,6 +17,10 @@ const SAMPLE_BYTES: usize = 256 << 10;
 /// be then, as a rule.
 const SAMPLES_A_PART: usize = 64;
 
+/// Rows that are asked of memory side by side: as many as a core waits for at a time, some times
+/// over, and few enough that all of them stay in its cache until they are used.
+const TOUCHED_ROWS: usize = 64;
+
 /// Batches, each with the number of its first row.
 type Batches = Arc<Vec<(Arc<dyn RowBatch>, u64)>>;
 
@@ -206,13 +210,17 @@ impl HeapPart {
             batch.map_or(&[][..], |(batch, _)| batch.key(place.row as usize))
         };
         let tail = |place: &Place| key(place).get(common..).unwrap_or_default();
-        places.sort_unstable_by(|a, b| {
-            a.head
-                .cmp(&b.head)
-                .then_with(|| tail(a).cmp(tail(b)))
-                .then_with(|| (b.batch, b.row).cmp(&(a.batch, a.row)))
-        });
-        SortedPart { batches, places, next: 0, duplicates }
+        // By the numbers alone first: no look at a key, and no branch.
+        places.sort_unstable_by_key(|place| place.head);
+        for equal in places.chunk_by_mut(|a, b| a.head == b.head) {
+            if equal.len() > 1 {
+                equal.sort_unstable_by(|a, b| {
+                    let later = || (b.batch, b.row).cmp(&(a.batch, a.row));
+                    tail(a).cmp(tail(b)).then_with(later)
+                });
+            }
+        }
+        SortedPart { batches, places, next: 0, touched: 0, duplicates }
     }
 }
 
@@ -221,18 +229,37 @@ pub(super) struct SortedPart {
     batches: Batches,
     places: Vec<Place>,
     next: usize,
+    /// Up to where rows were touched.
+    touched: usize,
     duplicates: Duplicates,
 }
 
 /// A row, and its number, counted from 0.
 pub(super) type NumberedRow<'a> = (&'a [u8], &'a [u8], u64);
 
+fn row_at<'a>(batches: &'a Batches, place: &Place) -> Option<NumberedRow<'a>> {
+    let (batch, first) = batches.get(place.batch as usize)?;
+    let (key, value) = batch.row(place.row as usize);
+    Some((key, value, first + u64::from(place.row)))
+}
+
 impl SortedPart {
-    fn at(&self, at: usize) -> Option<(NumberedRow<'_>, u64)> {
-        let place = self.places.get(at)?;
-        let (batch, first) = self.batches.get(place.batch as usize)?;
-        let (key, value) = batch.row(place.row as usize);
-        Some(((key, value, first + u64::from(place.row)), place.head))
+    /// Reads a little of each of the next rows. They lie anywhere in memory: asked for side by side
+    /// they come while one would be waited for.
+    fn touch(&self) {
+        let end = self.places.len().min(self.next + TOUCHED_ROWS);
+        let places = self.places.get(self.next..end).unwrap_or_default();
+        let mut rows: [(&[u8], &[u8]); TOUCHED_ROWS] = [(&[], &[]); TOUCHED_ROWS];
+        for (row, place) in rows.iter_mut().zip(places) {
+            if let Some((key, value, _)) = row_at(&self.batches, place) {
+                *row = (key, value);
+            }
+        }
+        let byte = |byte: Option<&u8>| byte.copied().unwrap_or_default();
+        let seen = rows.iter().fold(0u8, |seen, (key, value)| {
+            seen ^ byte(key.first()) ^ byte(value.first()) ^ byte(value.last())
+        });
+        std::hint::black_box(seen);
     }
 
     /// To the next row that counts, and what it is.
@@ -240,21 +267,25 @@ impl SortedPart {
     /// # Errors
     /// Invalid for equal keys that are refused.
     pub(super) fn next(&mut self) -> Result<Option<NumberedRow<'_>>> {
-        let at = self.next;
-        let Some(((key, _, number), head)) = self.at(at) else { return Ok(None) };
-        let mut passed = 1;
-        while let Some(place) = self.places.get(at + passed)
-            && place.head == head
-            && let Some(((next, _, other), _)) = self.at(at + passed)
-            && next == key
-        {
-            if self.duplicates == Duplicates::Refuse {
-                return Err(equal_keys(key, other, number));
-            }
-            passed += 1;
+        if self.next >= self.touched {
+            self.touch();
+            self.touched = self.next + TOUCHED_ROWS;
         }
-        self.next += passed;
-        Ok(self.at(at).map(|(row, _)| row))
+        let SortedPart { batches, places, next, duplicates, .. } = self;
+        let Some(place) = places.get(*next) else { return Ok(None) };
+        let row = row_at(batches, place);
+        *next += 1;
+        while let Some(other) = places.get(*next)
+            && other.head == place.head
+            && let (Some((key, _, number)), Some((same, _, before))) = (row, row_at(batches, other))
+            && key == same
+        {
+            if *duplicates == Duplicates::Refuse {
+                return Err(equal_keys(key, before, number));
+            }
+            *next += 1;
+        }
+        Ok(row)
     }
 
     /// Adds rows until there is a reason to come out.

@@ -316,7 +316,10 @@ impl Loader {
         let tables = bytes / self.maker.how.table_bytes + 1;
         // Every core has work until the end, where there is so much.
         let busy = (2 * self.maker.env.spawn.cores() as u64).min(bytes / LEAST_PART_BYTES + 1);
-        let parts = usize::try_from(tables.max(busy)).unwrap_or(1);
+        let mut parts = usize::try_from(tables.max(busy)).unwrap_or(1);
+        if parts > self.maker.env.spawn.cores() {
+            parts = parts.next_multiple_of(self.maker.env.spawn.cores());
+        }
         let cut = heap::cut(&self.maker, heap, parts).await?;
         for part in cut.parts {
             while self.making.len() >= self.side_by_side {
