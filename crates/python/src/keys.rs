@@ -51,6 +51,13 @@ pub(crate) fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
     })
 }
 
+/// Adds what is here to the compiled module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(pack, module)?)?;
+    module.add_function(wrap_pyfunction!(unpack, module)?)?;
+    module.add_function(wrap_pyfunction!(prefix_range, module)?)
+}
+
 /// Makes a key of `parts`. The order of keys is the order of their tuples, part by part, and
 /// `unpack` gives the parts back.
 ///
@@ -74,10 +81,7 @@ pub(crate) fn imported(py: Python<'_>) -> PyResult<&'static Imported> {
 /// :raises TypeError: a part of another type; a datetime without a time zone.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
-pub(crate) fn pack<'py>(
-    py: Python<'py>,
-    parts: &Bound<'py, PyTuple>,
-) -> PyResult<Bound<'py, PyBytes>> {
+fn pack<'py>(py: Python<'py>, parts: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyBytes>> {
     let key = packed(parts)?;
     check_key(&key).raise(py)?;
     Ok(PyBytes::new(py, &key))
@@ -90,7 +94,7 @@ pub(crate) fn pack<'py>(
 /// :raises Corruption: a key that `pack` never makes.
 #[pyfunction]
 #[pyo3(signature = (key, /))]
-pub(crate) fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
+fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<'py, PyTuple>> {
     let parts = Parts::new(key.as_ref()).raise(py)?;
     let values: PyResult<Vec<_>> = parts.map(|part| value(py, part.raise(py)?)).collect();
     PyTuple::new(py, values?)
@@ -104,7 +108,7 @@ pub(crate) fn unpack<'py>(py: Python<'py>, key: BytesArg<'_>) -> PyResult<Bound<
 /// :raises Invalid, TypeError: as `pack`.
 #[pyfunction]
 #[pyo3(signature = (*parts))]
-pub(crate) fn prefix_range<'py>(
+fn prefix_range<'py>(
     py: Python<'py>,
     parts: &Bound<'py, PyTuple>,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {

@@ -116,9 +116,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
     table::register(module)?;
     module.add_function(wrap_pyfunction!(lsm::merge::merge_sorted, module)?)?;
-    module.add_function(wrap_pyfunction!(keys::pack, module)?)?;
-    module.add_function(wrap_pyfunction!(keys::unpack, module)?)?;
-    module.add_function(wrap_pyfunction!(keys::prefix_range, module)?)?;
+    keys::register(module)?;
     module.add_function(wrap_pyfunction!(operator::operator_names, module)?)?;
     module.add_function(wrap_pyfunction!(admin::manifest, module)?)?;
     module.add_function(wrap_pyfunction!(admin::verify, module)?)?;

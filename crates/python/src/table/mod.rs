@@ -33,13 +33,13 @@ type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
 /// The columns of a table: those of its key, in their order, then those of its value. It encodes
 /// and decodes by itself, without a database, and pickles, so that tasks anywhere can.
 #[pyclass(frozen, module = "siltstone.table", name = "TableSchema")]
-pub(crate) struct Columns {
+pub(crate) struct TableColumns {
     schema: Arc<TableSchema>,
 }
 
-impl Columns {
+impl TableColumns {
     fn new(schema: TableSchema) -> Self {
-        Columns { schema: Arc::new(schema) }
+        TableColumns { schema: Arc::new(schema) }
     }
 
     /// The places of the columns asked for; all without.
@@ -77,7 +77,7 @@ impl Columns {
 }
 
 #[pymethods]
-impl Columns {
+impl TableColumns {
     /// A table of the columns of `schema` (pyarrow's, or whatever else speaks Arrow's), of which
     /// `key` says those of the key.
     ///
@@ -90,7 +90,7 @@ impl Columns {
     #[pyo3(signature = (schema, *, key))]
     fn from_arrow(py: Python<'_>, schema: PySchema, key: Vec<String>) -> PyResult<Self> {
         let schema = schema.into_inner();
-        Ok(Columns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
+        Ok(TableColumns::new(TableSchema::of(schema.fields(), &key).raise(py)?))
     }
 
     /// The schema that a text says: `text` of another.
@@ -98,7 +98,7 @@ impl Columns {
     /// :raises Corruption: no schema. :raises Unsupported: one of a later version.
     #[classmethod]
     fn parse(_class: &Bound<'_, PyType>, py: Python<'_>, text: &str) -> PyResult<Self> {
-        Ok(Columns::new(TableSchema::parse(text).raise(py)?))
+        Ok(TableColumns::new(TableSchema::parse(text).raise(py)?))
     }
 
     /// All of it as two lines, as the manifest has it.
@@ -375,7 +375,7 @@ impl Columns {
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
-        other.cast::<Columns>().is_ok_and(|other| other.get().schema == self.schema)
+        other.cast::<TableColumns>().is_ok_and(|other| other.get().schema == self.schema)
     }
 
     fn __hash__(&self) -> u64 {
@@ -396,14 +396,14 @@ impl Columns {
     }
 }
 
-impl Columns {
+impl TableColumns {
     fn evolved(
         &self,
         py: Python<'_>,
         change: impl FnOnce(&TableSchema) -> Result<siltstone_schema::ValueSchema>,
     ) -> PyResult<Self> {
         let values = change(&self.schema).raise(py)?;
-        Ok(Columns::new(self.schema.with_values(values).raise(py)?))
+        Ok(TableColumns::new(self.schema.with_values(values).raise(py)?))
     }
 
     /// The values of the key's first columns, a row each.
@@ -435,7 +435,7 @@ impl Columns {
     }
 }
 
-impl Columns {
+impl TableColumns {
     /// What an opener brings of it.
     pub(crate) fn brought(&self) -> OwnSchema {
         fn parsed(text: &[u8]) -> Result<TableSchema> {
@@ -453,7 +453,7 @@ impl Columns {
 
 /// Adds what is here to the compiled module.
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Columns>()?;
+    module.add_class::<TableColumns>()?;
     module.add_class::<TableStream>()?;
     module.add_function(wrap_pyfunction!(open_table, module)?)
 }
@@ -464,7 +464,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 fn open_table(
     py: Python<'_>,
     url: &str,
-    schema: &Columns,
+    schema: &TableColumns,
     manner: Manner,
     named: &Bound<'_, PyDict>,
     store_options: &Bound<'_, PyDict>,
