@@ -4,7 +4,7 @@
         [--engines siltstone,rocksdict,lmdb] [--memory BYTES] [--folder PATH] [--json]
 
 Rows have 16 + 100 bytes. Each engine in turn loads the same rows into a folder of its own, round
-after round; the best round counts, of each way that an engine has.
+after round; the best round counts.
 
 ===========  ===================================================================================
 siltstone    `Database.load`: sorted or not, synced to the disk, nothing held back
