@@ -113,7 +113,7 @@ impl RowBatch for ArrowRows {
 type Columns = (ArrayRef, ArrayRef);
 
 /// Where rows come from.
-enum Feed<'py> {
+enum Incoming<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
     /// Whatever gives batches, tables, or pairs of columns; and what was given last.
@@ -147,21 +147,21 @@ fn next_batch(
     Ok(next.transpose().map_err(pyo3_arrow::error::PyArrowError::from)?)
 }
 
-impl<'py> Feed<'py> {
+impl<'py> Incoming<'py> {
     /// # Errors
     /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
-    fn of(data: &Bound<'py, PyAny>) -> PyResult<Feed<'py>> {
+    fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
         if is_arrow(data)? {
-            return Ok(Feed::Stream(reader(data)?));
+            return Ok(Incoming::Stream(reader(data)?));
         }
         let items = data.try_iter().map_err(|_| not_rows(data))?;
-        Ok(Feed::Items(items, Item::Pair(Vec::new())))
+        Ok(Incoming::Items(items, Item::Pair(Vec::new())))
     }
 
     fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
         let (items, open) = match self {
-            Feed::Stream(reader) => return next_batch(py, &mut **reader),
-            Feed::Items(items, open) => (items, open),
+            Incoming::Stream(reader) => return next_batch(py, &mut **reader),
+            Incoming::Items(items, open) => (items, open),
         };
         loop {
             let columns = match open {
@@ -261,7 +261,7 @@ type Told<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 fn pump<'py>(
     py: Python<'py>,
     process: &'static Process,
-    mut feed: Feed<'py>,
+    mut feed: Incoming<'py>,
     (loader, told): (&mut Loader, Told<'_, 'py>),
 ) -> PyResult<()> {
     let (mut rows, mut paced) = (0, Paced::new());
@@ -343,7 +343,7 @@ pub(crate) fn ingest_load<'py>(
         table_bytes: load.table_bytes,
     };
     let (process, env, _) = place(py, url, store_options)?;
-    let feed = Feed::of(data)?;
+    let feed = Incoming::of(data)?;
     let mut loader = job.loader(&env, how, load);
     pump(py, process, feed, (&mut loader, progress))?;
     let done = Arc::clone(loader.progress());
@@ -392,7 +392,7 @@ impl Database {
         let engine = held.get(py)?.clone();
         let process = held.process();
         let how = load_options(py, (sorted, duplicates), memory_bytes, scratch)?;
-        let feed = Feed::of(data)?;
+        let feed = Incoming::of(data)?;
         let mut load = wait(py, process, async move { engine.begin_load(how).await })?;
         let loader = error::Raise::raise(load.loader(), py)?;
         let done = Arc::clone(loader.progress());
