@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
+        DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
@@ -49,7 +50,8 @@ class DefaultSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._planned: Planned | None = None
-        if not _writes(options):
+        self._follows = any(name.casefold() == "readchangefeed" for name in options)
+        if not self._follows and not _writes(options):
             # Here and nowhere later: `schema` is not asked for where the user gives one, and all
             # that comes from this frame reads what is pinned now.
             from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
@@ -62,7 +64,11 @@ class DefaultSource(DataSource):
         return "siltstone"
 
     def schema(self) -> str:
-        """Both columns of a database without a schema."""
+        """Both columns of a database without a schema; those of changes where they are read."""
+        if self._follows:
+            from siltstone.spark.feeds import COLUMNS  # noqa: PLC0415
+
+            return COLUMNS
         return "key binary, value binary"
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -73,10 +79,30 @@ class DefaultSource(DataSource):
         from siltstone.exceptions import Invalid  # noqa: PLC0415
         from siltstone.spark.source import planned, reader_for  # noqa: PLC0415
 
+        if self._follows:
+            raise Invalid(
+                "changes are read as a stream; siltstone.spark.changes is a frame of them"
+            )
         reads = self._planned or planned(self.options)
         if reads is None:
             raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
         return reader_for(reads, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
+        """What reads the change feed as a stream.
+
+        :raises Invalid: as `reader`; `readChangeFeed` was not asked for.
+        :raises Unsupported: before Spark 4.2.
+        """
+        from siltstone.exceptions import Invalid  # noqa: PLC0415
+        from siltstone.spark.streams import stream_reader  # noqa: PLC0415
+
+        if not self._follows:
+            raise Invalid(
+                "what streams out of a database are its changes: option('readChangeFeed', 'true'), "
+                "whose columns are kind, key, value, seq and time"
+            )
+        return stream_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """What writes a frame: `append`, or `overwrite`, which deletes whatever else is there.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from siltstone.spark.compacting import CompactionResult, compact
 from siltstone.spark.doctor import Doctor, Slot, doctor
+from siltstone.spark.feeds import changes
 from siltstone.spark.frames import get, lookup, scan
 from siltstone.spark.loading import LoadResult, bulk_load, delete, upsert
 from siltstone.spark.pins import release
@@ -29,6 +30,7 @@ __all__ = [
     "TableProblem",
     "Verified",
     "bulk_load",
+    "changes",
     "compact",
     "delete",
     "doctor",

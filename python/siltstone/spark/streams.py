@@ -1,0 +1,165 @@
+"""Streaming out of a database: the source of `readStream.format("siltstone")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from siltstone import changes as feed
+from siltstone.exceptions import Expired, Invalid, Unsupported
+from siltstone.spark.feeds import batches
+from siltstone.spark.options import number, understood
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import datasource as limits
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _Bounded
+else:
+    try:
+        from pyspark.sql.streaming import datasource as limits
+
+        _Bounded = limits.SupportsTriggerAvailableNow
+    except ImportError:  # of Spark 4.2
+        limits, _Bounded = None, object
+
+__all__ = ["stream_reader"]
+
+OPTIONS = {
+    "path": "the database",
+    "readChangeFeed": "true: what has changed, and not what there is",
+    "startingAt": "latest, oldest (what is still there), or a token",
+    "consumer": "a name: the log is held from what this query has committed",
+    "consumerLifetime": "seconds that the log is held for a query that is silent; a day",
+    "maxRowsPerTrigger": "rows of a batch, at which it ends with the commit that reaches them",
+    "maxBytesPerTrigger": "bytes of a batch, likewise",
+    "failOnDataLoss": "whether a gap ends the query (true), or it goes on behind it",
+    "storeOptions": "the function that gives store options, as module:function",
+}
+"""By the names that users write; Spark lowers them on the way."""
+DAY = 86_400.0
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is followed how: plain values, for the process that plans and the tasks."""
+
+    url: str
+    starting: str
+    consumer: str | None
+    lifetime: float
+    rows: int | None
+    bytes: int | None
+    gaps: bool
+    store_options: str | None
+
+    def begin(self, since: str, until: str | None = None, consumer: str | None = None) -> Any:
+        """The feed from a token on.
+
+        :raises Expired: it is not kept any more, and gaps are not wanted.
+        """
+        named: dict[str, Any] = {"store_options": self.store_options, "until": until}
+        if consumer is not None:
+            named |= {"consumer": consumer, "lifetime": timedelta(seconds=self.lifetime)}
+        try:
+            return feed.begin(self.url, since=since, **named)
+        except Expired:
+            if not self.gaps:
+                raise
+            return feed.begin(self.url, since="oldest", **named)
+
+
+def followed(options: Mapping[str, str]) -> Followed:
+    """What these options say.
+
+    :raises Invalid: an option that there is not, or what it does not take.
+    """
+    asked = understood(options, OPTIONS, "a stream is read")
+    if "path" not in asked:
+        raise Invalid('which database? .load("s3://bucket/db"), or option("path", …)')
+    fail = asked.get("failOnDataLoss", "true").casefold()
+    if fail not in ("true", "false"):
+        raise Invalid(f"failOnDataLoss is {fail!r}: true or false")
+    return Followed(
+        asked["path"],
+        asked.get("startingAt", "latest"),
+        asked.get("consumer"),
+        number(asked, "consumerLifetime", float) or DAY,
+        number(asked, "maxRowsPerTrigger", int, least=1),
+        number(asked, "maxBytesPerTrigger", int, least=1),
+        fail == "false",
+        asked.get("storeOptions"),
+    )
+
+
+class FeedReader(DataSourceStreamReader, _Bounded):
+    """Batches from one token to another; one task reads a batch."""
+
+    def __init__(self, asked: Followed) -> None:
+        self.asked = asked
+        self.ceiling: str | None = None
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """Where a query begins that has no checkpoint."""
+        return {"token": self.asked.begin(self.asked.starting, None, self.asked.consumer).token}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """What is durable now is where the query ends."""
+        self.ceiling = feed.latest(self.asked.url, store_options=self.asked.store_options)
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
+        """What the options say of a batch's size."""
+        if self.asked.rows is not None:
+            return limits.ReadMaxRows(self.asked.rows)
+        if self.asked.bytes is not None:
+            return limits.ReadMaxBytes(self.asked.bytes)
+        return limits.ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:  # noqa: N802
+        """Where a batch ends that begins at `start`."""
+        rows = getattr(limit, "max_rows", None)
+        size = getattr(limit, "max_bytes", None)
+        if rows is None and size is None:
+            newest = self.ceiling or feed.latest(
+                self.asked.url, store_options=self.asked.store_options
+            )
+            return {"token": newest}
+        following = self.asked.begin(start["token"], self.ceiling)
+        following.read(rows or NO_LIMIT, size or NO_LIMIT)
+        return {"token": following.token}
+
+    def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
+        """The end of what is durable."""
+        return {"token": feed.latest(self.asked.url, store_options=self.asked.store_options)}
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
+        """One: a feed is one sequence."""
+        return [InputPartition((start["token"], end["token"]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the changes of a batch."""
+        since, until = partition.value
+        return batches(self.asked.begin(since, until))
+
+    def commit(self, end: dict[str, str]) -> None:
+        """The batch before is stored: its consumer holds what comes after."""
+        if self.asked.consumer is not None:
+            self.asked.begin(end["token"], None, self.asked.consumer)
+
+
+def stream_reader(options: Mapping[str, str]) -> FeedReader:
+    """What reads a stream.
+
+    :raises Invalid: an option that there is not, or what it does not take.
+    :raises Unsupported: before Spark 4.2.
+    """
+    if limits is None:
+        raise Unsupported(
+            "format('siltstone') reads streams from Spark 4.2 on; siltstone.spark.changes reads "
+            "the same as a frame, from token to token"
+        )
+    return FeedReader(followed(options))
