@@ -262,8 +262,8 @@ rules! {
     /// W3: a hold begins at or above the replay point, or where another one keeps all behind it.
     /// Without it: walk, flush, collection, hold: a gap.
     HoldWhatIsThere,
-    /// G2, W3: what a present hold needs of the log is alive. Without it a consumer sleeps, and what
-    /// it has not read is collected.
+    /// G2, W3: what a present hold needs of the log is alive. Without it a consumer sleeps, and
+    /// what it has not read is collected.
     HonourHolds,
     /// W4: the originals of an ingest stay until the holds have passed it. Without it they are
     /// collected once they are compacted, and a feed that replays gives something else.

@@ -329,8 +329,9 @@ impl fmt::Display for HoldConflict {
         match self {
             HoldConflict::Gone => f.write_str(
                 "no consumer of that name holds the log, or none any more: it was given up, was \
-                 silent for longer than its lifetime, kept more bytes of the log than it may, or had \
-                 seen what a restore undid; begin anew, from a snapshot where nothing may be missed",
+                 silent for longer than its lifetime, kept more bytes of the log than it may, or \
+                 had seen what a restore undid; begin anew, from a snapshot where nothing may be \
+                 missed",
             ),
             HoldConflict::Overtaken => f.write_str(
                 "another consumer has begun under the same name and goes on from here; this one \

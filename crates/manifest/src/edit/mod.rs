@@ -98,8 +98,8 @@ pub enum Edit {
     },
     /// Readers of one state share a lease: anybody covers what it reads for all (rules L1, L2).
     CoverVersions(CoverVersions),
-    /// Removes those of the checkpoints, and all leases and holds, that are still expired when the commit is
-    /// made (rule G3): a refresh that landed first wins.
+    /// Removes those of the checkpoints, and all leases and holds, that are still expired when the
+    /// commit is made (rule G3): a refresh that landed first wins.
     RevokeExpired {
         /// The candidates among the checkpoints.
         ids: Vec<CheckpointId>,
