@@ -23,7 +23,7 @@ jobs_ignored               regress  bug_06_outputs
 reservations_ignored       regress  bug_06_a_table
 nothing_pinned             regress  bug_07
 let_go_too_early           regress  bug_07
-checkpoints_ignored        regress  bug_07_a_readers
+checkpoints_ignored        regress  bug_07_what
 cutoff_by_own_clock        regress  bug_08
 replay_past_the_fence      regress  bug_09
 replay_all                 regress  bug_10
