@@ -247,6 +247,19 @@ def test_the_schema_pickles_and_works_alone(memory_url: str) -> None:
         assert rows(db.table.scan()) == SOME
 
 
+def test_rows_are_loaded_by_one_commit(memory_url: str) -> None:
+    with made(memory_url) as db:
+        found = db.table.load(pa.Table.from_pylist(SOME[::-1], schema=COLUMNS))
+        assert found.rows == len(SOME)
+        assert rows(db.table.scan()) == SOME
+        newer = [{**row, "amount": n} for n, row in enumerate(SOME)]
+        db.table.load(iter(newer), sorted=True)
+        assert rows(db.table.scan()) == newer
+        with pytest.raises(siltstone.Invalid):
+            db.table.load(SOME[::-1], sorted=True)
+        assert rows(db.table.scan()) == newer
+
+
 def test_awaited(memory_url: str) -> None:
     async def work() -> None:
         async with aio.open(memory_url, create=False) as db:
