@@ -27,7 +27,10 @@ def consumers(session: Place, as_json: bool) -> None:
 
 @click.command("forget-consumer", epilog=_example("example.db forget-consumer index"))
 @click.argument("name")
+@_as_json
 @click.pass_obj
-def forget_consumer(session: Place, name: str) -> None:
+def forget_consumer(session: Place, name: str, as_json: bool) -> None:
     """Lets a consumer of the change feed go: what only it held is collected."""
     siltstone.changes.forget(session.url, name, store_options=session.store_options)
+    if as_json:
+        _print_json({"forgotten": name})

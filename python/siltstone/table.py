@@ -1,5 +1,7 @@
 """Tables: rows by columns, in a database that knows what its keys and values are made of.
 
+    from datetime import date
+
     import pyarrow as pa
     from siltstone import table
 

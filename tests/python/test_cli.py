@@ -365,6 +365,11 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
             parquet.write_table(rows, "rows.parquet")
             for year in ("2025", "2026"):
                 feather.write_feather(rows, f"{year}.arrow")
+        if name == "forget-consumer":
+            siltstone.changes.begin(database, consumer=arguments[-1])
+        # A token that the example stands for.
+        tokens = {"c1-…": siltstone.changes.latest(database)} if name == "changes" else {}
+        arguments = [tokens.get(word, word) for word in arguments]
         if name == "import":
             database.rename(arguments[3])
         if name == "promote":
