@@ -339,6 +339,22 @@ def test_the_first_examples_begin_a_database(tmp_path: Path, monkeypatch) -> Non
 ENDLESS = ["run-gc", "run-compactor"]
 
 
+def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
+    """Makes what the examples of some commands need beside a database; the example's words, with
+    a token in place of what stands for one."""
+    if name == "ingest":
+        rows = pa.table({"id": ["a"], "body": ["b"], "key": ["c"], "value": ["d"]})
+        parquet.write_table(rows, "rows.parquet")
+        for year in ("2025", "2026"):
+            feather.write_feather(rows, f"{year}.arrow")
+    if name == "forget-consumer":
+        siltstone.changes.begin(database, consumer=arguments[-1])
+    if name != "changes":
+        return arguments
+    token = siltstone.changes.latest(database)
+    return [token if word == "c1-…" else word for word in arguments]
+
+
 @pytest.mark.parametrize("name", sorted({*main.commands} - {*ENDLESS}))
 def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -360,22 +376,13 @@ def test_examples_of_the_help_run(name: str, tmp_path: Path, monkeypatch) -> Non
             with siltstone.open(other) as db:
                 db[b"zinc"] = b"grey"
                 db.checkpoint(name=named)
-        if name == "ingest":
-            rows = pa.table({"id": ["a"], "body": ["b"], "key": ["c"], "value": ["d"]})
-            parquet.write_table(rows, "rows.parquet")
-            for year in ("2025", "2026"):
-                feather.write_feather(rows, f"{year}.arrow")
-        if name == "forget-consumer":
-            siltstone.changes.begin(database, consumer=arguments[-1])
-        # A token that the example stands for.
-        tokens = {"c1-…": siltstone.changes.latest(database)} if name == "changes" else {}
-        arguments = [tokens.get(word, word) for word in arguments]
+        words = beside(name, database, arguments)
         if name == "import":
             database.rename(arguments[3])
         if name == "promote":
             siltstone.admin.export(database, "mirror.db")
             database = Path("mirror.db")
-        done = CliRunner().invoke(main, ["--path", str(database), *arguments[2:]])
+        done = CliRunner().invoke(main, ["--path", str(database), *words[2:]])
         assert (done.exit_code, done.stderr) == (0, ""), arguments
 
 
