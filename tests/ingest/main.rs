@@ -23,7 +23,7 @@ use siltstone::{
     Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
     ScanRange,
 };
-use siltstone_tests::faults::{Bucket, FaultPlan};
+use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
 use std::collections::BTreeMap;
 use std::sync::Arc;

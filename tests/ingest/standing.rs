@@ -82,6 +82,31 @@ fn two_drivers_close_one_job() {
     });
 }
 
+/// What closed a job is read once more where it came damaged: it is sound where it lies.
+#[test]
+fn who_closes_a_job_once_more_sees_through_a_damaged_read() {
+    for seed in 1..=12 {
+        let place = Place::of(seed);
+        let bucket = Arc::clone(&place.bucket);
+        place.run("all", |env| async move {
+            open(&env, options()).await?.close().await?;
+            let [job, given_up] = [begin(&env).await?, begin(&env).await?];
+            let part = stage(&env, &job, rows(0..3, b"first")).await?;
+            let other = stage(&env, &job, rows(3..9, b"second")).await?;
+            let first = job.commit(&env, &[part], LIMIT).await?;
+            assert_eq!(given_up.abort(&env, LIMIT).await?, Standing::Withdrawn);
+            // A read that follows a damaged one is right.
+            bucket.set_plan(FaultPlan::none().with(Fault::GetFlippedBit, 1000));
+            let again = job.commit(&env, &[other], LIMIT).await?;
+            assert_eq!((again.attempt, again.rows), (first.attempt, 3));
+            assert_eq!(given_up.abort(&env, LIMIT).await?, Standing::Withdrawn);
+            assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+            bucket.heal();
+            Ok(())
+        });
+    }
+}
+
 /// Of equal keys the later part's counts, and within a part the last row's.
 #[test]
 fn parts_that_share_keys_lie_above_each_other() {

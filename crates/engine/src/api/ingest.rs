@@ -253,11 +253,19 @@ impl IngestJob {
     ) -> Result<ClosedJob> {
         let closed = self.closed(AttemptId(env.random_u128()), tables);
         let (name, bytes) = (ObjectName::IngestManifest(self.id), closed.encode()?);
+        let objects = Objects { env: env.clone(), limit };
         let create = async || {
             let created = conditional::create(env, name, bytes.clone(), closed.attempt).await;
             match (created.outcome, created.error) {
                 (PutOutcome::Committed, _) => Ok(None),
-                (PutOutcome::Lost(there), _) => Ok(Some(ClosedJob::decode(&there)?)),
+                (PutOutcome::Lost(there), _) => match ClosedJob::decode(&there) {
+                    // Damaged on the way, or for good: a read of its own tells.
+                    Err(error) if error.kind() == ErrorKind::Corruption => {
+                        let there = objects.closed_job(self.id).await?;
+                        there.map(Some).ok_or_else(collected_meanwhile)
+                    }
+                    there => there.map(Some),
+                },
                 (_, Some(error)) => Err(error),
                 (_, None) => Err(Error::unavailable("the store does not settle a create")),
             }
@@ -366,6 +374,11 @@ pub async fn forget_app(env: &Env, app: &str, limit: Duration) -> Result<()> {
         commit_alone(&objects, edit, newest).await.map(drop)
     };
     env.deadline(limit, "forget application", work).await
+}
+
+/// Whoever asks again creates the object anew, which the manifest knows to be too late.
+fn collected_meanwhile() -> Error {
+    Error::unavailable("the object that closed the job was collected while it was read")
 }
 
 async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {
