@@ -14,6 +14,7 @@
 mod crashes;
 mod loading;
 mod model;
+mod overtaken;
 mod reading;
 mod standing;
 

@@ -11,6 +11,7 @@ use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq};
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing, to_adopt};
+use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{Conflict, Refusal};
 use siltstone_manifest::{Edit, IngestConflict, IngestEdit, PendingIngest, RequestIngest, Rules};
 use siltstone_sst::wal::WalIngest;
@@ -196,6 +197,10 @@ impl Writer {
                 return Ok(self.commit_at(queued.last));
             }
             let newest = self.manifests.newest_known();
+            if newest.writer_epoch > self.epoch {
+                // Whatever became of it, this handle may never show it.
+                return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
+            }
             match standing(&newest, job) {
                 Standing::Adopted(seq) => return Ok(self.commit_at(seq)),
                 Standing::Pending if self.is_open() => {}
