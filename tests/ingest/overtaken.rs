@@ -2,7 +2,9 @@
 //! jobs then.
 
 use super::*;
+use parking_lot::Mutex;
 use siltstone::ErrorKind;
+use siltstone_tests::gc;
 
 /// A handle whose successor took a job in does not say that it shows it.
 #[test]
@@ -34,4 +36,48 @@ fn an_overtaken_writer_does_not_claim_the_job_of_its_successor() {
     let (asked, shown) = asked.unwrap();
     let error = asked.expect_err(&format!("it shows up to {shown:?}"));
     assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+}
+
+/// Whoever is overtaken between its claim and its replay may find that what the log says was taken
+/// in is collected: its successor has installed it. That is no damage.
+#[test]
+fn a_writer_that_is_overtaken_while_it_opens_finds_no_damage() {
+    let mut fenced = 0;
+    for millis in (0..300).step_by(2) {
+        let place = Place::of(millis);
+        let (first, env) = place.process("first");
+        let held = env.clone();
+        let queued = place.sim.block_on(first, async move {
+            let db = open(&held, slow()).await?;
+            put(&db, 1, b"own").await?;
+            db.flush_memtable().await?;
+            let request = job_of(&held, rows(3..9, b"bulk")).await?;
+            db.ingest(&request).await?.wait(None).await
+        });
+        queued.unwrap().unwrap();
+        place.sim.kill(first);
+        let (opener, env) = place.process("opener");
+        let opened = Arc::new(Mutex::new(None));
+        let found = Arc::clone(&opened);
+        place.sim.spawn(opener, "opener", async move {
+            let db = open(&env, options()).await;
+            *found.lock() = Some(db.map(drop));
+        });
+        place.sim.run_for(Duration::from_millis(millis)).expect("time goes on");
+        place.sim.pause(opener);
+        place.run("successor", |env| async move {
+            let db = open(&env, options()).await?;
+            db.flush_memtable().await?;
+            db.close().await
+        });
+        place.run("collector", |env| async move { gc::round(&env).await });
+        place.sim.resume(opener);
+        place.sim.run_for(Duration::from_secs(60)).expect("time goes on");
+        let opened = opened.lock().take().expect("it ends");
+        if let Err(error) = opened {
+            assert_eq!(error.kind(), ErrorKind::Fenced, "paused after {millis} ms: {error}");
+            fenced += 1;
+        }
+    }
+    assert!(fenced > 0, "nobody was overtaken");
 }

@@ -21,7 +21,7 @@ use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::counting::{Requests, count};
 use crate::io::store::presence::Occupancy;
-use crate::manifests::client::{ManifestClient, ManifestRequests, look_or_left};
+use crate::manifests::client::{ManifestClient, ManifestRequests, look, look_or_left};
 use crate::manifests::gate::{self, FILTER};
 use crate::manifests::missing::{check_writable, no_database_to_write};
 use crate::manifests::new_database;
@@ -366,9 +366,32 @@ struct Replayed {
     unflushed: VecDeque<UnflushedWal>,
 }
 
+/// As [`put_back`]; but damage that is met while another writer takes over is none: what that one
+/// installed of the log may be collected by now.
+async fn replay(
+    objects: &Objects,
+    recovered: &Recovered,
+    bodies: &BTreeMap<WalId, WalObject>,
+    memtable_bytes: usize,
+    budget: &Arc<MetadataBudget>,
+) -> Result<Replayed> {
+    let met = match put_back(objects, recovered, bodies, memtable_bytes, budget).await {
+        Err(error) if error.kind() == ErrorKind::Corruption => error,
+        replayed => return replayed,
+    };
+    match look(objects, Some(Arc::clone(&recovered.manifest))).await {
+        Ok(Some(newest)) if newest.writer_epoch > recovered.epoch => {
+            Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into())
+        }
+        Ok(_) => Err(met),
+        // Whether it is damage is not known; time may tell.
+        Err(error) => Err(error.caused_by(met)),
+    }
+}
+
 /// Puts the recovered batches into memtables, and ingests between them, but for what is in tables
 /// already (rule N4).
-async fn replay(
+async fn put_back(
     objects: &Objects,
     recovered: &Recovered,
     bodies: &BTreeMap<WalId, WalObject>,
