@@ -245,7 +245,8 @@ fuzz: tools ## Hostile bytes by libFuzzer, FUZZ_SECONDS=n for each target
 
 .PHONY: soak
 soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every state and bit, KILLS=n kills, 10 million calls
-	SEEDS=2000 FAMILIES=1000 MIRRORS=500 $(CARGO) test --release --locked -p siltstone-tests --test sim -- --nocapture
+	SEEDS=2000 FAMILIES=1000 MIRRORS=500 LOADS=2000 $(CARGO) test --release --locked \
+		-p siltstone-tests --test sim -- --nocapture
 	BANKS=400 $(CARGO) test --release --locked -p siltstone-tests --test bank -- --nocapture
 	LINEAR_SEEDS=4000 LINEAR_KEYS=40000 $(CARGO) test --release --locked -p siltstone-tests \
 		--test linear -- --nocapture

@@ -21,6 +21,7 @@ mod compactors;
 mod edges;
 mod families;
 mod holes;
+mod loads;
 mod oracle;
 mod remade;
 mod world;

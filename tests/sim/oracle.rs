@@ -138,6 +138,11 @@ impl Oracle {
         self.0.lock().seen.push((seq, moment, rows));
     }
 
+    /// What readers saw, for whoever judges that by another history.
+    pub(crate) fn take_seen(&self) -> Vec<(Seq, Moment, Rows)> {
+        std::mem::take(&mut self.0.lock().seen)
+    }
+
     /// Something that must not be.
     pub(crate) fn violation(&self, what: String) {
         self.0.lock().violations.push(what);

@@ -64,6 +64,25 @@ impl Model {
         Ok(self.last)
     }
 
+    /// As [`Model::apply`], with one number for all: what an ingest job brings.
+    ///
+    /// # Errors
+    /// Corruption when the bytes are no batch.
+    pub fn apply_at(&mut self, seq: Seq, batch: &[u8]) -> Result<()> {
+        for op in BatchOps::new(batch) {
+            let op = op?;
+            if op.kind == Kind::RangeDelete {
+                self.delete_range(op.key, op.value, seq);
+                continue;
+            }
+            let version =
+                Version { seq, kind: op.kind, expires_at: op.expires_at, value: op.value.to_vec() };
+            self.keys.entry(op.key.to_vec()).or_default().push(version);
+        }
+        self.last = seq;
+        Ok(())
+    }
+
     /// A tombstone for every key of the range that there is: the others have nothing to hide.
     fn delete_range(&mut self, start: &[u8], end: &[u8], seq: Seq) {
         let range = (Bound::Included(start), Bound::Excluded(end));

@@ -10,7 +10,7 @@ use crate::sim::{ProcessId, Rng, SimHandle};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone::store::{Listed, PutAnswer, Store, lies_under};
-use siltstone_base::{Error, ErrorKind, ObjectName, UnixMillis};
+use siltstone_base::{Error, ErrorKind, ObjectName, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -44,6 +44,8 @@ struct State {
     /// Whether its stores say that the place may be emptied under a handle.
     may_be_emptied: bool,
     objects: BTreeMap<ObjectName, Object>,
+    /// Every object of the log that was ever created, in that order.
+    log: Vec<(WalId, Bytes)>,
     rng: Rng,
     /// For [`Fault::EDGES`].
     edges: Rng,
@@ -97,6 +99,7 @@ impl Bucket {
     pub(super) fn at(sim: &SimHandle, plan: FaultPlan, place: Option<Place>) -> Arc<Bucket> {
         let state = State {
             objects: BTreeMap::new(),
+            log: Vec::new(),
             rng: sim.split_rng(),
             plan,
             counts: BTreeMap::new(),
@@ -197,6 +200,12 @@ impl Bucket {
     pub fn objects(&self) -> Vec<(ObjectName, Bytes)> {
         let state = self.state.lock();
         state.objects.iter().map(|(name, object)| (*name, object.bytes.clone())).collect()
+    }
+
+    /// Every object of the log that was ever created, collected since or not.
+    #[must_use]
+    pub fn log(&self) -> Vec<(WalId, Bytes)> {
+        self.state.lock().log.clone()
     }
 
     /// Puts an object there from outside, over what was.
@@ -334,9 +343,13 @@ impl Bucket {
 
     pub(super) fn create(&self, name: ObjectName, bytes: Bytes) -> PutAnswer {
         let (created, modified) = (self.sim.elapsed(), self.sim.wall_clock());
-        match self.state.lock().objects.entry(name) {
+        let state = &mut *self.state.lock();
+        match state.objects.entry(name) {
             Entry::Occupied(_) => PutAnswer::Exists,
             Entry::Vacant(free) => {
+                if let ObjectName::Wal(id) = name {
+                    state.log.push((id, bytes.clone()));
+                }
                 free.insert(Object { bytes, created, modified });
                 PutAnswer::Created
             }

@@ -1,0 +1,335 @@
+//! Ingest jobs beside everything else (RFC 0035): other processes stage, ask, ask again, give up
+//! and die, while writers take over from one another and compactors, collectors without grace and
+//! readers work on one store that fails.
+//!
+//! What anybody saw is judged in the end, by the history that the log tells: every object of it
+//! that was ever created says which batches and which jobs an epoch put where. Actions have dice of
+//! their own: one of them switched off shifts no other.
+
+mod drivers;
+mod history;
+mod owners;
+
+use crate::edges::Edges;
+use crate::world::{World, opening, rows_of, start};
+use crate::{Collecting, compactors, oracle};
+use history::{Books, judge};
+use parking_lot::Mutex;
+use siltstone::ingest::{IngestRequest, status};
+use siltstone::{Database, Env, Error, JobId, Options, Reader, ReaderOptions, ScanRange};
+use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
+use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
+use siltstone_tests::{gc, reachable};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// For so long most jobs may be asked for.
+const LIFETIME: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What may befall a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Action {
+    /// It replaces a range.
+    Replace,
+    /// Somebody gives it up at the same time.
+    Abort,
+    /// It is asked for again, by another process, perhaps much later.
+    Repeat,
+    /// It is closed by two at once.
+    CloseTwice,
+    /// It is asked for once its deadline is over.
+    Late,
+    /// Who drives it is killed.
+    KillDriver,
+    /// The writer is handed the request.
+    HandOver,
+    /// The writer is killed or stopped, and another one takes over.
+    TakeOver,
+}
+
+impl Action {
+    const ALL: [Action; 8] = [
+        Action::Replace,
+        Action::Abort,
+        Action::Repeat,
+        Action::CloseTwice,
+        Action::Late,
+        Action::KillDriver,
+        Action::HandOver,
+        Action::TakeOver,
+    ];
+}
+
+/// What all of them share.
+pub(crate) struct Loads {
+    pub(crate) world: Arc<World>,
+    pub(crate) books: Mutex<Books>,
+    /// Requests for the writer of this moment.
+    pub(crate) handed: Mutex<Vec<IngestRequest>>,
+    off: Option<Action>,
+}
+
+impl Loads {
+    /// Whether `action` happens now, by dice that are thrown whether it may or not.
+    pub(crate) fn acts(&self, action: Action, rng: &mut Rng, per_mille: u32) -> bool {
+        rng.chance(per_mille) && self.off != Some(action)
+    }
+
+    /// An action had the effect that it is there for: what was given up did not come in, what is
+    /// late was refused, what was repeated was answered.
+    pub(crate) fn did(&self, action: Action) {
+        *self.books.lock().did.entry(action).or_default() += 1;
+    }
+}
+
+struct Outcome {
+    violations: Vec<String>,
+    did: BTreeMap<Action, u64>,
+    adopted: u64,
+    seen: u64,
+    rows: oracle::Rows,
+}
+
+fn plan(rng: &mut Rng) -> FaultPlan {
+    let mut plan = FaultPlan::none();
+    for fault in Fault::REQUESTS.into_iter().filter(|fault| fault.keeps_the_contract()) {
+        let rate = 1 + rng.below(30) as u32;
+        let rate = if fault == Fault::BrownOut { rate.div_ceil(10) } else { rate };
+        if rng.chance(500) {
+            plan = plan.with(fault, rate);
+        }
+    }
+    plan.latency.1 = Duration::from_millis(2 + rng.below(40));
+    plan.lateness = (Duration::from_millis(50), Duration::from_secs(20));
+    plan.brown_out = (Duration::from_millis(100), Duration::from_secs(2));
+    plan
+}
+
+fn run(seed: u64, off: Option<Action>) -> Outcome {
+    let sim = Sim::new(seed);
+    sim.set_limits(Limits { steps: 50_000_000, time: Duration::from_secs(4 * 3600) });
+    let mut rng = sim.split_rng();
+    let bucket = Bucket::new(&sim, plan(&mut rng));
+    let mut options = crate::options(&mut rng, Collecting::Everybody);
+    if compactors::take_part(seed) {
+        compactors::writing(&mut options, &mut rng);
+    }
+    let world = World::new((*sim).clone(), Arc::clone(&bucket), options, (Edges::none(), true));
+    let books = Mutex::new(Books::default());
+    let loads = Arc::new(Loads { world, books, handed: Mutex::default(), off });
+    let world = &loads.world;
+    let mut others = vec![crate::spawn_reader(&sim, world, &mut rng)];
+    crate::collect(&sim, world, &bucket, Collecting::Everybody, &mut rng);
+    if compactors::take_part(seed) {
+        let env = |process| sim.env(process, bucket.store(process));
+        others.extend(compactors::start(&sim, world, &mut rng, env));
+    }
+    let mut dice: Vec<Rng> = (0..4).map(|_| rng.split()).collect();
+    let mut driving: Vec<ProcessId> =
+        (0..2).map(|_| spawn_driver(&sim, &loads, &mut dice[0])).collect();
+    let mut paused = Vec::new();
+    let mut writer = spawn_writer(&sim, &loads, &mut dice[1]);
+    for _ in 0..2 + rng.below(4) {
+        sim.run_for(Duration::from_millis(500 + rng.below(6000))).expect("time goes on");
+        if loads.acts(Action::TakeOver, &mut dice[2], 700) {
+            loads.did(Action::TakeOver);
+            if dice[2].chance(500) {
+                crate::kill(&sim, world, writer);
+            } else {
+                sim.pause(writer);
+                paused.push(writer);
+            }
+            writer = spawn_writer(&sim, &loads, &mut dice[1]);
+        }
+        if loads.acts(Action::KillDriver, &mut dice[3], 600) {
+            loads.did(Action::KillDriver);
+            let process = driving.remove(0);
+            crate::kill(&sim, world, process);
+            driving.push(spawn_driver(&sim, &loads, &mut dice[0]));
+        }
+        if dice[2].chance(300)
+            && let Some(zombie) = paused.pop()
+        {
+            sim.resume(zombie);
+        }
+        if rng.chance(200) {
+            crate::kill(&sim, world, others.remove(0));
+            others.push(crate::spawn_reader(&sim, world, &mut rng));
+        }
+    }
+    bucket.heal();
+    paused.into_iter().for_each(|process| sim.resume(process));
+    sim.run_for(Duration::from_secs(2)).expect("time goes on");
+    world.stop.store(true, Ordering::Relaxed);
+    let rows = end(&sim, &loads, &bucket);
+    sweep(&sim, &bucket, &loads);
+    told(&sim, &loads, &bucket, rows)
+}
+
+fn spawn_driver(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("driver", rng.below(4000) as i64 - 2000);
+    let driver = drivers::driver(Arc::clone(loads), process, rng.split());
+    start(&loads.world, process, "driver", driver);
+    process
+}
+
+fn spawn_writer(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {
+    let process = sim.process("writer", rng.below(20_000) as i64 - 10_000);
+    let owner = owners::owner(Arc::clone(loads), process, rng.split());
+    start(&loads.world, process, "writer", owner);
+    process
+}
+
+/// Everything ends: the last writer takes in what still waits, and a reader sees the same.
+fn end(sim: &Sim, loads: &Arc<Loads>, bucket: &Arc<Bucket>) -> oracle::Rows {
+    let process = sim.process("last", 0);
+    let env = sim.env(process, bucket.store(process));
+    let shared = Arc::clone(loads);
+    let ended = sim.block_on(process, async move { in_the_end(&shared, &env).await });
+    match ended {
+        Ok(Ok(rows)) => return rows,
+        Ok(Err(error)) => {
+            loads.world.oracle.violation(format!("with a healthy store: {error:?}"));
+        }
+        Err(stopped) => loads.world.oracle.violation(format!("it did not end: {stopped:?}")),
+    }
+    Vec::new()
+}
+
+async fn in_the_end(loads: &Arc<Loads>, env: &Env) -> Result<oracle::Rows, Error> {
+    let world = &loads.world;
+    while world.active.load(Ordering::Relaxed) > 0 {
+        world.sim.sleep(Duration::from_millis(50)).await;
+    }
+    let options = Options { deadline: Duration::from_secs(300), ..world.options.clone() };
+    let db = Database::open(env.clone(), opening(&options)).await?;
+    for _ in 0..600 {
+        let newest = gc::newest(env).await?;
+        if newest.is_some_and(|state| state.pending_ingests.is_empty()) {
+            break;
+        }
+        world.sim.sleep(Duration::from_millis(200)).await;
+    }
+    let snapshot = db.snapshot()?;
+    let rows = rows_of(snapshot.scan(ScanRange::all())).await?;
+    loads.books.lock().saw(db.stats().epoch, snapshot.seq(), rows.clone());
+    loads.books.lock().acknowledged(db.stats().epoch, snapshot.seq());
+    drop(snapshot);
+    db.close().await?;
+    let how = ReaderOptions { options, ..ReaderOptions::default() };
+    let reader = Reader::open(env.clone(), how).await?;
+    if rows_of(reader.scan(ScanRange::all())?).await? != rows {
+        world.oracle.violation("a reader does not see the last state".to_owned());
+    }
+    reader.close().await?;
+    let jobs: Vec<_> = loads.books.lock().jobs.keys().copied().collect();
+    for job in jobs {
+        let stands = status(env, job, LIMIT).await?;
+        loads.books.lock().stands(job, &stands);
+    }
+    Ok(rows)
+}
+
+/// Rounds with no grace leave exactly what is reachable, once all deadlines are over.
+fn sweep(sim: &Sim, bucket: &Arc<Bucket>, loads: &Arc<Loads>) {
+    let process = sim.process("sweeper", 0);
+    let env = sim.env(process, bucket.store(process));
+    let mut left = None;
+    sim.run_for(LIFETIME).expect("time goes on");
+    for _ in 0..30 {
+        sim.run_for(Duration::from_secs(60)).expect("time goes on");
+        let env = env.clone();
+        let round = sim.block_on(process, async move { gc::round(&env).await });
+        let difference = reachable::difference(&bucket.objects()).expect("sound objects");
+        if !difference.dangling.is_empty() || !matches!(round, Ok(Ok(_))) {
+            let text = format!("after a round ({round:?}): {difference:?}");
+            return loads.world.oracle.violation(text);
+        }
+        left = Some(difference.garbage).filter(|garbage| !garbage.is_empty());
+        if left.is_none() && bucket.under_way() == 0 {
+            return;
+        }
+    }
+    if let Some(garbage) = left {
+        loads.world.oracle.violation(format!("never collected: {garbage:?}"));
+    }
+}
+
+fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcome {
+    let mut books = std::mem::take(&mut *loads.books.lock());
+    let mut violations = loads.world.oracle.settle();
+    let readers = loads.world.oracle.take_seen();
+    let seen = (books.looks.len() + readers.len()) as u64;
+    let (adopted, found) = judge(&books, &bucket.log(), &readers);
+    let replaces = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.replaces);
+    let replaced = adopted.iter().filter(replaces).count() as u64;
+    books.did.extend((replaced > 0).then_some((Action::Replace, replaced)));
+    violations.extend(found);
+    if !violations.is_empty() {
+        violations.push(sim.report());
+    }
+    Outcome { violations, did: books.did, adopted: adopted.len() as u64, seen, rows }
+}
+
+/// `LOADS` (default 60) says how many seeds.
+#[test]
+fn jobs_come_in_whole_and_once_beside_everything() {
+    let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("LOADS", 60));
+    let (mut did, mut adopted, mut seen, mut failed) = (BTreeMap::new(), 0, 0, Vec::new());
+    let mut having: BTreeMap<Action, BTreeSet<u64>> = BTreeMap::new();
+    for seed in first..first + seeds {
+        let outcome = run(seed, None);
+        adopted += outcome.adopted;
+        seen += outcome.seen;
+        for (action, times) in outcome.did {
+            *did.entry(action).or_insert(0) += times;
+            having.entry(action).or_default().insert(seed);
+        }
+        if !outcome.violations.is_empty() {
+            println!("seed {seed}:\n  {}", outcome.violations.join("\n  "));
+            failed.push(seed);
+        }
+    }
+    println!("{seeds} seeds: {adopted} jobs taken in, {seen} states seen, {did:?}");
+    assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… LOADS=1");
+    for action in Action::ALL {
+        let share = having.get(&action).map_or(0, BTreeSet::len) as u64 * 100 / seeds;
+        println!("  {action:?} had its effect in {share} % of the seeds");
+        assert!(seeds < 20 || share >= 20, "{action:?} in {share} % of the seeds only");
+    }
+    assert!(seeds < 20 || adopted > seeds * 2, "{adopted} jobs");
+}
+
+/// What a seed comes to with an action that has its effect in it, and without it.
+#[test]
+fn each_action_on_a_job_changes_what_happens() {
+    let pairs = crate::number("PAIRS", 3);
+    let mut with: BTreeMap<u64, Outcome> = BTreeMap::new();
+    println!("pairs of runs, with and without an action, that came to something else:");
+    for action in Action::ALL {
+        let (mut had, mut changed) = (0, 0);
+        for seed in 1..20 * pairs {
+            if had == pairs {
+                break;
+            }
+            let with = with.entry(seed).or_insert_with(|| run(seed, None));
+            if !with.did.contains_key(&action) {
+                continue;
+            }
+            let without = run(seed, Some(action));
+            had += 1;
+            changed += u64::from((with.adopted, &with.rows) != (without.adopted, &without.rows));
+        }
+        println!("  {action:?}: {changed} of {had}");
+        assert!(had == pairs && changed * 3 >= pairs, "{action:?} changed {changed} of {had}");
+    }
+}
+
+#[test]
+fn one_seed_of_jobs_is_one_outcome() {
+    let (one, again) = (run(2, None), run(2, None));
+    assert_eq!((one.adopted, one.seen, one.rows), (again.adopted, again.seen, again.rows));
+}

@@ -1,0 +1,205 @@
+//! Drivers: they stage a job, close it, and ask for it, or not.
+
+use super::{Action, LIFETIME, LIMIT, Loads};
+use crate::world::{World, start};
+use siltstone::ingest::{IngestJob, IngestRequest, StagedPart};
+use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
+use siltstone::{Batch, Env, Error, ErrorKind, Kind, Result, Standing};
+use siltstone_tests::sim::{ProcessId, Rng};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One job after another.
+pub(super) async fn driver(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(rng.below(1500))).await;
+        let mut dice = rng.split();
+        match drive(&loads, &env, &mut dice).await {
+            Ok(()) => {}
+            Err(error) if passes(world, process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// What may end a job, and not the driver: there is no database yet, or the deadline is over.
+fn passes(world: &World, process: ProcessId, error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired)
+        || world.excuses(process, error)
+}
+
+async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
+    let mut of = |_| rng.split();
+    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows] =
+        std::array::from_fn(&mut of);
+    let is_late = loads.acts(Action::Late, &mut late, 250);
+    let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
+    let mut job = match IngestJob::begin(env, lifetime, None, LIMIT).await {
+        Ok(job) => job,
+        // A collector's clock is ahead: to it such a deadline is over before anything is staged.
+        Err(error) if is_late && error.kind() == ErrorKind::Invalid => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let mut content = Batch::new();
+    let mut within = (0, KEYS);
+    if loads.acts(Action::Replace, &mut replace, 350) {
+        let ranged;
+        (within, ranged) = range(&mut replace, &mut content)?;
+        job = job.replacing(ranged);
+    }
+    let parts = stage(&job, env, within, &mut rows, &mut content).await?;
+    loads.books.lock().closes(&job, content.as_bytes().to_vec());
+    if loads.acts(Action::Abort, &mut abort, 150) {
+        elsewhere(loads, "abort", &mut abort, 1500, {
+            let (loads, job) = (Arc::clone(loads), job.clone());
+            move |env: Env| async move {
+                let stands = job.abort(&env, LIMIT).await?;
+                loads.books.lock().stands(job.id, &stands);
+                if stands == Standing::Withdrawn {
+                    loads.did(Action::Abort);
+                }
+                Ok(())
+            }
+        });
+    }
+    if loads.acts(Action::CloseTwice, &mut twice, 200) {
+        elsewhere(loads, "closer", &mut twice, 500, {
+            let (loads, job, parts) = (Arc::clone(loads), job.clone(), parts.clone());
+            move |env: Env| async move {
+                let request = job.commit(&env, &parts, LIMIT).await?;
+                loads.did(Action::CloseTwice);
+                ask(&loads, &env, &request, false).await
+            }
+        });
+    }
+    let request = job.commit(env, &parts, LIMIT).await?;
+    if is_late {
+        loads.world.sim.sleep(Duration::from_millis(1000 + late.below(4000))).await;
+    }
+    if loads.acts(Action::Repeat, &mut repeat, 300) {
+        elsewhere(loads, "repeater", &mut repeat, 8000, {
+            let (loads, request) = (Arc::clone(loads), request.clone());
+            move |env: Env| async move {
+                ask(&loads, &env, &request, false).await?;
+                loads.did(Action::Repeat);
+                Ok(())
+            }
+        });
+    }
+    let asked = hand_over_or_ask(loads, env, request, rows.below(10)).await;
+    if is_late && matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict) {
+        loads.did(Action::Late);
+    }
+    asked
+}
+
+async fn hand_over_or_ask(
+    loads: &Loads,
+    env: &Env,
+    request: IngestRequest,
+    how: u64,
+) -> Result<()> {
+    match how {
+        // Closed, and forgotten.
+        0 => Ok(()),
+        1..5 => {
+            loads.handed.lock().push(request);
+            Ok(())
+        }
+        5..8 => ask(loads, env, &request, false).await,
+        _ => ask(loads, env, &request, true).await,
+    }
+}
+
+const KEYS: u64 = 24;
+
+/// A range to replace, by the numbers of its keys, noted as what the job does first.
+fn range(rng: &mut Rng, content: &mut Batch) -> Result<((u64, u64), ReplacedRange)> {
+    let first = rng.below(KEYS);
+    let end = (first + 1 + rng.below(KEYS)).min(KEYS);
+    let (first_key, end_key) = (World::key(first), [World::key(end - 1), vec![0]].concat());
+    let (start, stop) = match rng.below(6) {
+        0 => (None, None),
+        1 => (Some(first_key), None),
+        2 => (None, Some(end_key)),
+        _ => (Some(first_key), Some(end_key)),
+    };
+    let least = start.clone().unwrap_or_else(|| b"\0".to_vec());
+    let beyond = stop.clone().unwrap_or_else(|| vec![0xff]);
+    content.delete_range(&least, &beyond)?;
+    let within = (if start.is_some() { first } else { 0 }, if stop.is_some() { end } else { KEYS });
+    Ok((within, ReplacedRange::new(start.as_deref(), stop.as_deref())?))
+}
+
+/// Up to three parts, which may share keys.
+async fn stage(
+    job: &IngestJob,
+    env: &Env,
+    (first, end): (u64, u64),
+    rng: &mut Rng,
+    content: &mut Batch,
+) -> Result<Vec<StagedPart>> {
+    let least = u64::from(job.replace.is_none());
+    let mut parts = Vec::new();
+    for part in 0..least + rng.below(3) {
+        let how = PartOptions {
+            options: siltstone::Options { block_bytes: 128, ..Default::default() },
+            duplicates: Duplicates::KeepLast,
+            sort_memory_bytes: 1 << 20,
+            scratch: std::env::temp_dir(),
+            table_bytes: 20 + rng.below(200),
+        };
+        let mut writer = job.writer(env, how);
+        for _ in 0..1 + rng.below(8) {
+            let key = World::key(first + rng.below(end - first));
+            let pushed = if rng.chance(200) {
+                content.delete(&key)?;
+                writer.push(Kind::Delete, &key, &[], None)?
+            } else {
+                let value = format!("{}/{part}/{}", job.id, rng.below(1000));
+                content.put(&key, value.as_bytes(), None)?;
+                writer.push(Kind::Put, &key, value.as_bytes(), None)?
+            };
+            if pushed == Pushed::Full {
+                writer.relieve().await?;
+            }
+        }
+        parts.push(IngestJob::finish(writer).await?);
+    }
+    Ok(parts)
+}
+
+/// Asks for a job; what is answered.
+async fn ask(loads: &Loads, env: &Env, request: &IngestRequest, wait: bool) -> Result<()> {
+    let stands = request.submit(env, wait, LIMIT).await?;
+    let mut books = loads.books.lock();
+    books.requested(request.job.id);
+    books.stands(request.job.id, &stands);
+    Ok(())
+}
+
+/// The same from a process of its own, some time later.
+fn elsewhere<W>(
+    loads: &Arc<Loads>,
+    name: &'static str,
+    rng: &mut Rng,
+    millis: u64,
+    work: impl FnOnce(Env) -> W + Send + 'static,
+) where
+    W: Future<Output = Result<()>> + Send + 'static,
+{
+    let world = Arc::clone(&loads.world);
+    let process = world.sim.process(name, rng.below(4000) as i64 - 2000);
+    let env = world.sim.env(process, world.bucket.store(process));
+    let pause = Duration::from_millis(rng.below(millis));
+    start(&loads.world, process, name, async move {
+        world.sim.sleep(pause).await;
+        match work(env).await {
+            Err(error) if !passes(&world, process, &error) => Err(error),
+            _ => Ok(()),
+        }
+    });
+}

@@ -1,0 +1,139 @@
+//! Writers: they write, flush, compact, look, and take in what they are handed.
+
+use super::{Action, Loads};
+use crate::world::{is_over, opening, rows_of};
+use siltstone::{Accept, Database, Env, ErrorKind, Options, Result, ScanRange, Snapshot};
+use siltstone_tests::sim::{ProcessId, Rng};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Opens and works, again and again, until told to stop or fenced.
+pub(super) async fn owner(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    let options = Options { max_parallel_writes: 1 + rng.below(4), ..world.options.clone() };
+    while !world.stopped() {
+        let db = match Database::open(env.clone(), opening(&options)).await {
+            Ok(db) => db,
+            Err(error) if is_over(&error) => return Ok(()),
+            Err(error) if world.excuses(process, &error) => {
+                world.sim.sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        match work(&loads, process, &env, &db, &mut rng).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Fenced => return Ok(()),
+            Err(error) if world.excuses(process, &error) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Until it is told to stop, or closes on its own.
+async fn work(
+    loads: &Arc<Loads>,
+    process: ProcessId,
+    env: &Env,
+    db: &Database,
+    rng: &mut Rng,
+) -> Result<()> {
+    let (world, epoch) = (&loads.world, db.stats().epoch);
+    let first = db.snapshot()?;
+    loads.books.lock().opened(epoch, first.seq());
+    look(loads, process, epoch, &first).await?;
+    let mut held: Vec<Snapshot> = Vec::new();
+    while !world.stopped() && !rng.chance(10) {
+        match rng.below(100) {
+            0..45 => write(loads, env, db, rng).await?,
+            45..55 => flush(loads, process, db, rng.chance(500)).await?,
+            55..60 => {
+                // Whatever it ends with: another compactor may be in charge.
+                drop(db.compact().await);
+            }
+            60..70 => look(loads, process, epoch, &db.snapshot()?).await?,
+            70..74 => held.push(db.snapshot()?),
+            74..78 => {
+                if let Some(snapshot) = held.pop() {
+                    look(loads, process, epoch, &snapshot).await?;
+                }
+            }
+            78..88 => take_in(loads, process, db, rng).await?,
+            _ => world.sim.sleep(Duration::from_millis(rng.below(100))).await,
+        }
+    }
+    for snapshot in held.drain(..) {
+        look(loads, process, epoch, &snapshot).await?;
+    }
+    let last = db.snapshot()?.seq();
+    db.close().await?;
+    loads.books.lock().acknowledged(epoch, last);
+    Ok(())
+}
+
+async fn write(loads: &Loads, env: &Env, db: &Database, rng: &mut Rng) -> Result<()> {
+    let batch = loads.world.batch(db.stats().epoch, rng, env.clock.now());
+    match db.write(&batch)? {
+        Accept::Accepted(commit) => {
+            let first = commit.seq().minus(u64::from(batch.ops()) - 1);
+            loads.books.lock().accepted(db.stats().epoch, first, batch.as_bytes());
+        }
+        Accept::Pressure(relief) => {
+            // It is not written then.
+            drop(relief.await);
+        }
+    }
+    Ok(())
+}
+
+async fn flush(loads: &Loads, process: ProcessId, db: &Database, memtable: bool) -> Result<()> {
+    let last = db.snapshot()?.seq();
+    let flushed = if memtable { db.flush_memtable().await } else { db.flush().await };
+    if loads.world.tolerate(process, flushed)? {
+        loads.books.lock().acknowledged(db.stats().epoch, last);
+    }
+    Ok(())
+}
+
+/// Reads all of a snapshot, through whatever the store does.
+async fn look(loads: &Loads, process: ProcessId, epoch: u64, snapshot: &Snapshot) -> Result<()> {
+    for _ in 0..50 {
+        match rows_of(snapshot.scan(ScanRange::all())).await {
+            Ok(rows) => {
+                loads.books.lock().saw(epoch, snapshot.seq(), rows);
+                return Ok(());
+            }
+            Err(error) if is_over(&error) => return Err(error),
+            Err(error) if loads.world.excuses(process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes in what it is handed: it shows when that ends, and is durable once its commit is.
+async fn take_in(loads: &Loads, process: ProcessId, db: &Database, rng: &mut Rng) -> Result<()> {
+    let Some(request) = loads.handed.lock().pop() else { return Ok(()) };
+    if !loads.acts(Action::HandOver, rng, 900) {
+        return Ok(());
+    }
+    let (job, epoch) = (request.job.id, db.stats().epoch);
+    let commit = match db.ingest(&request).await {
+        Ok(commit) => commit,
+        // Given up, too late, or asked for when the handle ended.
+        Err(error) if error.kind() == ErrorKind::Expired => return Ok(()),
+        Err(error) => return loads.world.tolerate(process, Err(error)).map(drop),
+    };
+    loads.did(Action::HandOver);
+    let snapshot = db.snapshot()?;
+    if snapshot.seq() < commit.seq() {
+        loads.world.oracle.violation(format!("{job} is ingested, and does not show"));
+    }
+    if loads.world.tolerate(process, commit.wait(None).await)? {
+        loads.books.lock().acknowledged(epoch, commit.seq());
+        loads.books.lock().stands(job, &siltstone::Standing::Adopted(commit.seq()));
+    }
+    Ok(())
+}
