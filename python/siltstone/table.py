@@ -10,7 +10,7 @@
         pa.field("day", pa.date32(), nullable=False),
         pa.field("visits", pa.int64()),
     ])
-    with table.create("memory://visits", columns, key=["country", "day desc"]) as db:
+    with table.create("memory://arrivals", columns, key=["country", "day desc"]) as db:
         db.table.put([{"country": "DE", "day": date(2026, 1, 31), "visits": 7}])
         newest = db.table.scan({"country": "DE"}, columns=["visits"], limit=1)
         print(pa.table(newest))
