@@ -124,8 +124,8 @@ async fn what_is_left_of(objects: &Objects, state: &Manifest) -> Result<Option<O
     }
     let mut there = Vec::new();
     for folder in [prefix::COMPACTED, prefix::INGEST] {
-        let listed = objects.list(folder).await?.into_iter().map(|object| object.name);
-        there.extend(listed.filter(|name| tables.contains(name)));
+        let listed = objects.names(folder).await?;
+        there.extend(listed.into_iter().filter(|name| tables.contains(name)));
     }
     Ok(there.first().copied().filter(|_| there.len() == tables.len()))
 }

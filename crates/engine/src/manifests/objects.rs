@@ -47,6 +47,12 @@ impl Objects {
         with_retries(&self.env, self.limit, "list", list).await
     }
 
+    /// The names of every object under `prefix`.
+    pub(crate) async fn names(&self, prefix: &'static str) -> Result<Vec<ObjectName>> {
+        let names = || self.env.store.names(prefix, None);
+        with_retries(&self.env, self.limit, "list", names).await
+    }
+
     /// The whole object; `None` when there is none. A long one over a slow link has the time that
     /// its length takes.
     pub(crate) async fn get(&self, name: ObjectName) -> Result<Option<Bytes>> {
@@ -131,8 +137,8 @@ impl Objects {
     /// Ids of manifests, ascending, and the boundary.
     pub(crate) async fn manifests_listed(&self) -> Result<(Vec<ManifestId>, ManifestId)> {
         let (mut ids, mut boundary) = (Vec::new(), ManifestId::NONE);
-        for object in self.list(prefix::MANIFEST).await? {
-            match object.name {
+        for name in self.names(prefix::MANIFEST).await? {
+            match name {
                 ObjectName::Manifest(id) => ids.push(id),
                 ObjectName::ManifestBoundary(id) => boundary = boundary.max(id),
                 _ => {}
@@ -193,8 +199,8 @@ impl Objects {
 
     /// The WAL's boundary.
     pub(crate) async fn wal_boundary(&self) -> Result<WalId> {
-        let objects = self.list(prefix::WAL_BOUNDARY).await?;
-        let ids = objects.into_iter().filter_map(|object| match object.name {
+        let names = self.names(prefix::WAL_BOUNDARY).await?;
+        let ids = names.into_iter().filter_map(|name| match name {
             ObjectName::WalBoundary(id) => Some(id),
             _ => None,
         });
@@ -206,7 +212,7 @@ impl Objects {
         let folders = [prefix::MANIFEST, prefix::WAL_BOUNDARY, prefix::COMPACTIONS];
         let mut names = Vec::new();
         for folder in folders {
-            names.extend(self.list(folder).await?.into_iter().map(|object| object.name));
+            names.extend(self.names(folder).await?);
         }
         Ok(NumbersLeft::of(&names))
     }
@@ -222,10 +228,10 @@ impl Objects {
     /// prefix.
     pub(crate) async fn list_wal(&self, after: WalId) -> Result<WalListing> {
         let after = ObjectName::Wal(after);
-        let list = || self.env.store.list(prefix::WAL, Some(after));
+        let names = || self.env.store.names(prefix::WAL, Some(after));
         let mut listing = WalListing::default();
-        for object in with_retries(&self.env, self.limit, "list", list).await? {
-            match object.name {
+        for name in with_retries(&self.env, self.limit, "list", names).await? {
+            match name {
                 ObjectName::Wal(id) => listing.later.push(id),
                 ObjectName::WalBoundary(id) => listing.boundary = listing.boundary.max(id),
                 _ => {}
@@ -291,8 +297,8 @@ impl Objects {
 
     async fn records_listed(&self, first: u64) -> Result<RecordListing> {
         let mut listing = RecordListing::default();
-        for object in self.list(prefix::COMPACTIONS).await? {
-            match object.name {
+        for name in self.names(prefix::COMPACTIONS).await? {
+            match name {
                 ObjectName::Compactions(number) => listing.newest = listing.newest.max(number),
                 ObjectName::CompactionsBoundary(number) => {
                     listing.boundary = listing.boundary.max(number);

@@ -296,6 +296,15 @@ impl Store for CountingStore {
         self.requests.noting((Verb::List, Area::under(prefix)), self.store.list(prefix, after))
     }
 
+    fn names(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
+        self.requests.lists.fetch_add(1, Relaxed);
+        self.requests.noting((Verb::List, Area::under(prefix)), self.store.names(prefix, after))
+    }
+
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.requests.deletes.fetch_add(1, Relaxed);
         self.requests.noting((Verb::Delete, Area::of(name)), self.store.delete(name))

@@ -107,8 +107,13 @@ impl Store for LocalStore {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let folder = Arc::clone(&self.folder);
-        async move { self.effects.blocking("read", move || folder.read(name, range)).await? }
-            .boxed()
+        async move {
+            match folder.read_here(name, range.as_ref()) {
+                Some(read) => read,
+                None => self.effects.blocking("read", move || folder.read(name, range)).await?,
+            }
+        }
+        .boxed()
     }
 
     fn get_now(
@@ -187,6 +192,21 @@ impl Store for LocalStore {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("list", move || folder.list(prefix, after)).await? }
             .boxed()
+    }
+
+    fn names(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
+        let folder = Arc::clone(&self.folder);
+        async move {
+            match folder.names_here(prefix, after) {
+                Some(names) => names,
+                None => self.effects.blocking("list", move || folder.names(prefix, after)).await?,
+            }
+        }
+        .boxed()
     }
 
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {

@@ -178,6 +178,16 @@ pub trait Store: Send + Sync + fmt::Debug {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>>;
 
+    /// The names of [`Store::list`] alone: a local folder reads lengths and ages file by file.
+    fn names(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
+        let listed = self.list(prefix, after);
+        async move { Ok(listed.await?.into_iter().map(|object| object.name).collect()) }.boxed()
+    }
+
     /// Deletes by name; deleting what is not there succeeds.
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>>;
 

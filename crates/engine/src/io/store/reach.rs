@@ -249,6 +249,14 @@ impl Store for ReachingStore {
         self.store.list(prefix, after)
     }
 
+    fn names(
+        &self,
+        prefix: &'static str,
+        after: Option<ObjectName>,
+    ) -> BoxFuture<'_, Result<Vec<ObjectName>>> {
+        self.store.names(prefix, after)
+    }
+
     fn delete(&self, name: ObjectName) -> BoxFuture<'_, Result<()>> {
         self.store.delete(name)
     }

@@ -12,7 +12,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Bytes of one system call that writes. A file system takes memory of the page cache in pieces as
 /// large as the call, up to huge pages, and those a guest of a hypervisor has commonly given back
@@ -29,13 +29,24 @@ pub(super) struct OpenFolder {
     file: File,
     /// Where it was when it was opened: for texts, and to tell what stands there now.
     pub(super) path: PathBuf,
-    /// Whether its number of links tells that it was removed; asked for when it first matters.
-    counts_links: OnceLock<bool>,
+    /// Whether it lies in a file system of this machine ([`is_of_this_machine`]).
+    is_of_this_machine: bool,
 }
 
 impl OpenFolder {
     fn new(file: File, path: PathBuf) -> OpenFolder {
-        OpenFolder { file, path, counts_links: OnceLock::new() }
+        let is_of_this_machine = is_of_this_machine(&file);
+        OpenFolder { file, path, is_of_this_machine }
+    }
+
+    /// How long it is itself, its names and what the file system keeps with them.
+    pub(super) fn bytes(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Whether to open a file in it is a matter of microseconds, and of no network.
+    pub(super) fn is_of_this_machine(&self) -> bool {
+        self.is_of_this_machine
     }
 }
 
@@ -49,7 +60,16 @@ pub(super) struct Staged {
     pub(super) is_locked: bool,
 }
 
-/// One line of a folder.
+/// What a listing of a folder tells of its lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Names, and which are folders: no call for each, where the file system lists kinds.
+    Names,
+    /// Lengths and ages as well.
+    Stored,
+}
+
+/// One line of a folder. Its length and its age are zero where names were asked for.
 #[derive(Debug)]
 pub(super) struct FolderEntry {
     /// Text, or `None` for a name that is no UTF-8 and so none of ours.
@@ -107,7 +127,7 @@ pub(super) trait Files: Send + Sync {
     /// process that died is the system's to release.
     fn unlink_unlocked(&self, folder: &OpenFolder, name: &OsStr) -> io::Result<bool>;
     /// What stands in a folder, in no order.
-    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>>;
+    fn list(&self, folder: &OpenFolder, detail: Detail) -> io::Result<Vec<FolderEntry>>;
     /// Locks the folder against others who do the same, for as long as the answer is open; `None`
     /// while somebody else has done so.
     fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>>;
@@ -127,13 +147,14 @@ fn open_folder_at(folder: impl rustix::fd::AsFd, name: &OsStr) -> io::Result<Fil
     Ok(retry_on_intr(|| rustix::fs::openat(&folder, name, flags, Mode::empty()))?.into())
 }
 
-/// Whether the folder lies in a file system that has a removed folder's number of links at zero at
-/// once: ext2 to ext4, XFS, Btrfs, F2FS and tmpfs, by the codes that Linux has for them. Overlays
-/// (one link, whatever happens), network file systems and those of other systems are not among
-/// them. Opening a database meets some twenty names that are not there, and each asks this of two
-/// folders: one call in place of five.
+/// Whether the folder lies in a file system of this machine that is known well: ext2 to ext4, XFS,
+/// Btrfs, F2FS and tmpfs, by the codes that Linux has for them. A removed folder's number of links
+/// is zero there at once, and opening a file waits for no network. Overlays (one link, whatever
+/// happens), network file systems and those of other systems are not among them. Opening a
+/// database meets some twenty names that are not there, and each asks of two folders whether they
+/// are: one call in place of five.
 #[cfg(target_os = "linux")]
-fn counts_links(folder: &File) -> bool {
+fn is_of_this_machine(folder: &File) -> bool {
     const KINDS: [i64; 5] = [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x0102_1994];
     #[allow(clippy::useless_conversion, reason = "its width differs between machines")]
     let kind = |found: rustix::fs::StatFs| i64::from(found.f_type);
@@ -141,7 +162,7 @@ fn counts_links(folder: &File) -> bool {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn counts_links(_folder: &File) -> bool {
+fn is_of_this_machine(_folder: &File) -> bool {
     false
 }
 
@@ -190,7 +211,7 @@ impl Files for SystemFiles {
         if folder.file.metadata()?.nlink() == 0 {
             return Ok(true);
         }
-        if *folder.counts_links.get_or_init(|| counts_links(&folder.file)) {
+        if folder.is_of_this_machine {
             return Ok(false);
         }
         self.is_gone_by_listing(folder)
@@ -260,12 +281,22 @@ impl Files for SystemFiles {
         }
     }
 
-    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>> {
+    fn list(&self, folder: &OpenFolder, detail: Detail) -> io::Result<Vec<FolderEntry>> {
         let mut entries = Vec::new();
         for entry in Dir::read_from(&folder.file)? {
             let entry = entry?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let kind = entry.file_type();
+            if detail == Detail::Names && kind != FileType::Unknown {
+                entries.push(FolderEntry {
+                    name: name.to_str().ok().map(str::to_owned),
+                    is_folder: kind.is_dir(),
+                    bytes: 0,
+                    modified: UnixMillis(0),
+                });
                 continue;
             }
             let found = rustix::fs::statat(&folder.file, name, AtFlags::SYMLINK_NOFOLLOW);

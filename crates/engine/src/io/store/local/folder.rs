@@ -11,7 +11,7 @@
 //! All of it happens relative to the root and its parts, each opened once (`parts`, rule E2).
 
 use super::errors::{explain, explain_link};
-use super::files::Files;
+use super::files::{Detail, Files};
 use super::map::Maps;
 use super::parts::{FolderParts, Part};
 use super::staging::{self, StagedFile};
@@ -28,6 +28,12 @@ use std::sync::Arc;
 
 /// Files kept open for reading. A process is commonly allowed 1,024.
 const OPEN_FILES: usize = 256;
+/// Most bytes that are read where they are asked for. Out of the page cache that takes two
+/// microseconds; a manifest of twenty layers has as many.
+const SHORT_READ: u64 = 16 << 10;
+/// Bytes of the longest folder that is listed where its names are asked for: by its block's
+/// length or its names', some hundred names, and ten microseconds.
+const SHORT_FOLDER: u64 = 4 << 10;
 /// Folders below a prefix's own that a listing looks into (`ingest/<job>/`).
 const LISTING_DEPTH: u32 = 1;
 
@@ -96,6 +102,33 @@ impl Folder {
         Ok(read.map(Bytes::from))
     }
 
+    /// As [`Folder::read`], where handing it to another thread would cost more than it does (two
+    /// threads woken, some 40 us; opening a database asks for ten names that are not there): what
+    /// is short, or missing, in a folder that is open and lies on this machine. `None` for the
+    /// rest, that of a part which waits to be synced included.
+    pub(super) fn read_here(
+        &self,
+        name: ObjectName,
+        range: Option<&Range<u64>>,
+    ) -> Option<Result<Option<Bytes>>> {
+        let text = name.to_string();
+        let part = self.parts.settled(split(&text).0)?;
+        if !part.folder.is_of_this_machine() {
+            return None;
+        }
+        let read = || {
+            check_range(range)?;
+            let Some(open) = self.opened(name)? else { return Ok(Some(None)) };
+            let range = range.map_or(0..open.bytes, Range::clone);
+            if range.end - range.start > SHORT_READ {
+                return Ok(None);
+            }
+            let read = self.read_open(name, &open, range, |file, range| read_at(file, &range))?;
+            Ok(Some(Some(Bytes::from(read))))
+        };
+        read().transpose()
+    }
+
     /// As [`Folder::read`], over what `buffer` holds; whether there is such an object.
     pub(super) fn read_into(
         &self,
@@ -117,11 +150,21 @@ impl Folder {
     ) -> Result<Option<T>> {
         let Some(open) = self.opened(name)? else { return Ok(None) };
         let range = range(open.bytes);
+        self.read_open(name, &open, range, read).map(Some)
+    }
+
+    fn read_open<T>(
+        &self,
+        name: ObjectName,
+        open: &OpenFile,
+        range: Range<u64>,
+        read: impl FnOnce(&File, Range<u64>) -> io::Result<T>,
+    ) -> Result<T> {
         if range.end > open.bytes {
             return Err(too_short(name, &range, open.bytes));
         }
         match read(&open.file, range.clone()) {
-            Ok(read) => Ok(Some(read)),
+            Ok(read) => Ok(read),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(too_short(name, &range, open.bytes))
             }
@@ -229,21 +272,56 @@ impl Folder {
     }
 
     pub(super) fn list(&self, prefix: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
+        self.listed(prefix, after, Detail::Stored)
+    }
+
+    /// The names of [`Folder::list`] alone.
+    pub(super) fn names(&self, prefix: &str, after: Option<ObjectName>) -> Result<Vec<ObjectName>> {
+        let listed = self.listed(prefix, after, Detail::Names)?;
+        Ok(listed.into_iter().map(|object| object.name).collect())
+    }
+
+    /// As [`Folder::names`], where handing it to another thread would cost more, as for
+    /// [`Folder::read_here`]: names in a short folder. Those of jobs have folders of their own.
+    pub(super) fn names_here(
+        &self,
+        prefix: &str,
+        after: Option<ObjectName>,
+    ) -> Option<Result<Vec<ObjectName>>> {
+        let relative = prefix.trim_end_matches('/');
+        let part = self.parts.settled(relative).filter(|_| relative != staging::JOBS)?;
+        let is_short = part.folder.is_of_this_machine()
+            && part.folder.bytes().is_ok_and(|bytes| bytes <= SHORT_FOLDER);
+        is_short.then(|| self.names(prefix, after))
+    }
+
+    fn listed(
+        &self,
+        prefix: &str,
+        after: Option<ObjectName>,
+        detail: Detail,
+    ) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
         let folder = prefix.trim_end_matches('/');
-        self.walk(folder, LISTING_DEPTH, &mut listed)?;
+        self.walk(folder, LISTING_DEPTH, detail, &mut listed)?;
         listed.retain(|object| after.is_none_or(|after| object.name > after));
         listed.sort_unstable_by_key(|object| object.name);
         Ok(listed)
     }
 
-    fn walk(&self, relative: &str, depth: u32, listed: &mut Vec<Listed>) -> Result<()> {
+    fn walk(
+        &self,
+        relative: &str,
+        depth: u32,
+        detail: Detail,
+        listed: &mut Vec<Listed>,
+    ) -> Result<()> {
         let found = self.parts.find(relative);
         let found = found.map_err(|error| self.explain(error, None, relative))?;
         let Some(part) = found else { return Ok(()) };
         let list = || {
             self.parts.settle(&part)?;
-            let entries = self.files.list(&part.folder)?;
+            let entries = self.files.list(&part.folder, detail)?;
             // What a removed folder lists: not the end of a log, but of the database.
             if entries.is_empty() && self.files.is_gone(&part.folder)? {
                 return Err(io::ErrorKind::NotFound.into());
@@ -256,7 +334,7 @@ impl Folder {
             let relative = format!("{relative}/{file}");
             if entry.is_folder {
                 if depth > 0 {
-                    self.walk(&relative, depth - 1, listed)?;
+                    self.walk(&relative, depth - 1, detail, listed)?;
                 }
             } else if let Some(name) = ObjectName::parse(&relative) {
                 listed.push(Listed { name, bytes: entry.bytes, modified: entry.modified });

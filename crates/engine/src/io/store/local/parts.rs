@@ -56,6 +56,12 @@ impl FolderParts {
         &self.root
     }
 
+    /// A part that is open, if what is read in it may be believed as it stands.
+    pub(super) fn settled(&self, relative: &str) -> Option<Arc<Part>> {
+        let part = self.open.lock().get(relative).map(Arc::clone)?;
+        (!part.is_unsynced.load(Ordering::Acquire)).then_some(part)
+    }
+
     /// The part, `None` where it was never made. NotFound where what it would be in was removed.
     pub(super) fn find(&self, relative: &str) -> io::Result<Option<Arc<Part>>> {
         if let Some(part) = self.open.lock().get(relative) {

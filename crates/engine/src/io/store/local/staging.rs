@@ -4,7 +4,7 @@
 //! .staging/<13 digits: Unix milliseconds>-<process id>-<16 hex digits>
 //! ```
 
-use super::files::{Files, OpenFolder, Staged};
+use super::files::{Detail, Files, OpenFolder, Staged};
 use crate::io::store::Swept;
 use siltstone_base::{JobId, UnixMillis};
 use std::ffi::OsStr;
@@ -52,7 +52,7 @@ pub(super) fn sweep(
     cutoff: UnixMillis,
 ) -> io::Result<Swept> {
     let mut swept = Swept::default();
-    for entry in files.list(folder)? {
+    for entry in files.list(folder, Detail::Stored)? {
         let Some(name) = &entry.name else { continue };
         let Some(begun) = begun(name).filter(|_| entry.modified <= cutoff) else { continue };
         let name = OsStr::new(name);
@@ -81,7 +81,7 @@ pub(super) fn sweep_jobs(
     jobs: &OpenFolder,
     cutoff: UnixMillis,
 ) -> io::Result<()> {
-    for entry in files.list(jobs)? {
+    for entry in files.list(jobs, Detail::Stored)? {
         let is_old = entry.modified.0.saturating_add(ABANDONED_MILLIS) <= cutoff.0;
         let job = entry.name.filter(|name| JobId::parse(name).is_some());
         if let Some(name) = job.filter(|_| entry.is_folder && is_old) {

@@ -1,6 +1,6 @@
 //! The order of file operations, their failures, and what a killed process leaves.
 
-use super::files::{Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
+use super::files::{Detail, Files, FolderEntry, Locked, OpenFolder, Staged, SystemFiles};
 use super::*;
 use crate::io::env::{Clock, Random, Spawn};
 use parking_lot::Mutex;
@@ -151,8 +151,8 @@ impl Files for Recorder {
         self.record_in("sweep", folder, name)?;
         SystemFiles.unlink_unlocked(folder, name)
     }
-    fn list(&self, folder: &OpenFolder) -> io::Result<Vec<FolderEntry>> {
-        SystemFiles.list(folder)
+    fn list(&self, folder: &OpenFolder, detail: Detail) -> io::Result<Vec<FolderEntry>> {
+        SystemFiles.list(folder, detail)
     }
     fn lock_folder(&self, folder: &OpenFolder) -> io::Result<Option<File>> {
         self.record("lock", &folder.path)?;
@@ -531,4 +531,54 @@ fn a_folder_that_takes_no_mark_keeps_nobody_out() {
         let held = [occupy(&scene.store, false).unwrap(), occupy(&scene.store, false).unwrap()];
         assert_eq!(format!("{held:?}"), "[Presence(false), Presence(false)]", "{step}");
     }
+}
+
+/// Short answers come from the thread that asks, on a file system that is known to give them at
+/// once: the same answers as from the others.
+#[test]
+fn what_is_short_is_answered_where_it_is_asked_for() {
+    let scene = scene();
+    let folder = &scene.store.folder;
+    let (manifest, next) = (ObjectName::Manifest(ManifestId(1)), ManifestId(2));
+    let (next, boundary) =
+        (ObjectName::Manifest(next), ObjectName::ManifestBoundary(ManifestId(0)));
+    // Nothing is open yet: who opens it may wait for the disk.
+    assert!(folder.read_here(manifest, None).is_none());
+    assert!(folder.names_here("manifest/", None).is_none());
+    scene.put(manifest, b"short");
+    scene.put(boundary, b"one below");
+    let near = folder.parts.find("manifest").unwrap().unwrap().folder.is_of_this_machine();
+    let read = |name, range: Option<Range<u64>>| {
+        let here = folder.read_here(name, range.as_ref());
+        here.map(|read| read.unwrap().map(|bytes| bytes.to_vec()))
+    };
+    let answer = |bytes: Option<&[u8]>| near.then(|| bytes.map(<[u8]>::to_vec));
+    assert_eq!(read(manifest, None), answer(Some(b"short")));
+    assert_eq!(read(manifest, Some(1..3)), answer(Some(b"ho")));
+    assert_eq!(read(next, None), answer(None));
+    let beyond = folder.read_here(manifest, Some(&(1..6)));
+    assert!(beyond.is_none_or(|read| read.unwrap_err().kind() == ErrorKind::Corruption));
+    // Another thread may wait for what is long.
+    scene.put(WAL, &[7; 20_000]);
+    assert_eq!(read(WAL, None), None);
+    assert_eq!(read(WAL, Some(9..11)), answer(Some(b"\x07\x07")));
+
+    let listed = |after| {
+        let listed = scene.store.list("manifest/", after).now_or_never().unwrap().unwrap();
+        listed.into_iter().map(|object| object.name).collect::<Vec<_>>()
+    };
+    for after in [None, Some(manifest)] {
+        let names = scene.store.names("manifest/", after).now_or_never().unwrap().unwrap();
+        assert_eq!(names, listed(after));
+        let here = folder.names_here("manifest/", after).map(Result::unwrap);
+        assert_eq!(here, near.then(|| listed(after)));
+    }
+    // What a failed sync has left in doubt is settled first, and syncing takes its time.
+    scene.recorder.fail("sync-folder", io::ErrorKind::StorageFull);
+    scene.put(next, b"in doubt");
+    scene.recorder.heal();
+    assert_eq!((read(manifest, None), read(next, None)), (None, None));
+    assert!(folder.names_here("manifest/", None).is_none());
+    assert_eq!(scene.get(next).unwrap().as_deref(), Some(&b"in doubt"[..]));
+    assert_eq!(read(next, None), answer(Some(b"in doubt")));
 }
