@@ -739,6 +739,10 @@ class TableSchema:
     def key(self) -> list[str]:
         """The names of the key's columns, in their order."""
     @property
+    def directions(self) -> list[tuple[bool, bool]]:
+        """How each column of the key is ordered: whether it is descending, and whether nulls come
+        last."""
+    @property
     def names(self) -> list[str]:
         """The names of all columns: the key's, then the value's."""
     @property

@@ -111,6 +111,7 @@ fn describe<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, Py
             merge_operator: settings.merge_operator.as_deref(),
             key_schema: settings.key_schema.as_deref(),
         },
+        schema: manifest.schema.as_ref().map(|text| String::from_utf8_lossy(text).into_owned()),
         writer_epoch: manifest.writer_epoch.get(),
         closed_cleanly: manifest.closed_cleanly(),
         widest_window: manifest.widest_window,

@@ -113,6 +113,14 @@ impl TableColumns {
         self.schema.keys().columns().iter().map(|column| column.name.clone()).collect()
     }
 
+    /// How each column of the key is ordered: whether it is descending, and whether nulls come
+    /// last.
+    #[getter]
+    fn directions(&self) -> Vec<(bool, bool)> {
+        let columns = self.schema.keys().columns().iter();
+        columns.map(|column| (column.descending, column.nulls_last)).collect()
+    }
+
     /// The names of all columns: the key's, then the value's.
     #[getter]
     fn names(&self) -> Vec<String> {
