@@ -8,16 +8,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import siltstone
 from siltstone.checkpoints import CheckpointLike
-from siltstone.exceptions import Invalid
+from siltstone.exceptions import Invalid, Unsupported
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options
-from siltstone.spark.pins import pinned
+from siltstone.spark.columns import like_sparks, schema_of, struct_of, text_of
+from siltstone.spark.fitting import Key, check_pairs
+from siltstone.spark.pins import reading
 from siltstone.spark.ranges import Range, cuts, ranges
-from siltstone.spark.workers import look_up, read_ranges, reader_of, values_of
+from siltstone.spark.workers import (
+    look_up,
+    look_up_rows,
+    read_ranges,
+    reader_of,
+    rows_found,
+    values_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,17 +46,19 @@ def scan(
     url: Url,
     *,
     checkpoint: CheckpointLike | None = None,
-    start: bytes | None = None,
-    end: bytes | None = None,
+    where: Mapping[str, Any] | None = None,
+    start: Any = None,
+    end: Any = None,
     prefix: bytes | None = None,
     columns: Sequence[str] | None = None,
     partitions: int | None = None,
+    as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> DataFrame:
-    """The rows of a database, or of a range of it, as a DataFrame of `key` and `value`, both
-    binary.
+    """The rows of a database, or of a range of it, as a DataFrame: of a table its columns, of a
+    database of bytes `key` and `value`, both binary.
 
     All tasks of all jobs over the frame, and over whatever is derived from it, read one state: that
     of `checkpoint`, or what is durable now. Each task reads a range of keys in their order; the
@@ -54,31 +66,63 @@ def scan(
 
     :param checkpoint: a `Checkpoint`, its id, or its name. None: one is made, and kept for as long
         as this process lives; `release()` lets it go before.
-    :param start: the first key; None: from the first one.
-    :param end: the key before which to stop; None: after the last one.
-    :param prefix: what keys begin with, in place of `start` and `end`.
-    :param columns: those that are wanted, of "key" and "value"; None: both.
+    :param where: of a table, what the key's first columns are equal to.
+    :param start: the first key; None: from the first one. Of a table the column of the key that
+        comes next is at this or behind it, in the order of the key.
+    :param end: the key before which to stop; None: after the last one. Of a table likewise.
+    :param prefix: what keys begin with, in place of `start` and `end`; not of a table.
+    :param columns: those that are wanted, in this order; no others are decoded. None: all.
     :param partitions: tasks to read with; None: as many as there are slots, and more where a task
         would have more than 128 MiB.
+    :param as_bytes: a table's keys and values as they are stored, as of a database of bytes.
     :param options: of the readers in the workers: `siltstone.Options`, or a dict. Their caches are
         small unless this says otherwise: a machine runs a worker a core.
     :param store_options: what the store is reached with: best the function that gives it, or its
         name, since a dict does not travel and workers then go by their environment.
     :param merge_operator: as for `siltstone.open_reader`; it travels.
     :raises Invalid: `prefix` together with a bound, no such column, less than one partition, a
-        `memory://` database.
+        `memory://` database; `where` without columns, or of others than the key's first ones.
+    :raises Unsupported: a column of a type that Spark has not without loss.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
-    wanted = _columns(columns)
     if partitions is not None and partitions < 1:
         raise Invalid(f"partitions is {partitions}, and at least one task reads")
-    start, end = bounds(start, end, prefix)
-    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
-    with reader:
-        pieces = split(reader, start, end, partitions or (lambda: slots(spark)))
-    read = partial(read_ranges, reader=held.reader, ranges=pieces, columns=wanted)
-    numbers = spark.range(0, len(pieces), 1, len(pieces))
-    return numbers.mapInArrow(read, ", ".join(f"{name} binary" for name in wanted))
+    state = reading(url, checkpoint, options, store_options, merge_operator)
+    with state as (reader, held):
+        table = None if as_bytes else text_of(reader)
+        first, last = within(table, where, start, end, prefix)
+        fields = fields_of(table, columns)
+        pieces = split(reader, first, last, partitions or (lambda: slots(spark)))
+    read = partial(read_ranges, reader=held.reader, ranges=pieces, fields=fields, table=table)
+    return spark.range(0, len(pieces), 1, len(pieces)).mapInArrow(read, struct_of(fields))
+
+
+def within(
+    table: str | None, where: Mapping[str, Any] | None, start: Any, end: Any, prefix: bytes | None
+) -> Range:
+    """The range of keys that is meant.
+
+    :raises Invalid: what only a table has, or what it has not.
+    """
+    if table is None:
+        if where is not None:
+            raise Invalid(f"where is {where!r}, and the database has no columns, only bytes")
+        return bounds(start, end, prefix)
+    if prefix is not None:
+        raise Invalid(
+            "prefix is of keys that are bytes: where says what a table's first columns are equal to"
+        )
+    return schema_of(table).range(None if where is None else dict(where), start, end)
+
+
+def fields_of(table: str | None, columns: Sequence[str] | None) -> pa.Schema:
+    """The columns that are read.
+
+    :raises Invalid: there is no such one. :raises Unsupported: Spark cannot hold it.
+    """
+    if table is not None:
+        return like_sparks(table, columns)
+    return pa.schema([pa.field(name, pa.binary()) for name in _columns(columns)])
 
 
 def bounds(
@@ -142,33 +186,80 @@ def lookup(
     df: DataFrame,
     url: Url,
     *,
-    key: str,
+    key: Key,
     select: Mapping[str, str] | Sequence[str] | None = None,
     how: str = "left",
     checkpoint: CheckpointLike | None = None,
+    as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> DataFrame:
-    """`df` with the values of its keys beside them: a join with the database that reads only what
-    is asked for, one `get_many` a batch.
+    """`df` with what the database has of its keys beside them: a join that reads only what is asked
+    for, one `get_many` a batch.
 
     All tasks read one state, as those of `scan`. Where there are many keys, give neighbours to one
     task: ``df.repartitionByRange(n, key)`` first.
 
-    :param key: the column of keys: binary, or a string, which stands for its UTF-8. A null finds
-        nothing.
-    :param select: the columns of the database that are added: "value", which is binary; a dict
-        names it anew, ``{"value": "price"}``. None: "value".
+    :param key: of a table the columns that stand for those of its key, in that order, and of the
+        same types. A null is a null of the key's column; where that holds none it finds nothing.
+        Of a database of bytes the column of keys: binary, or a string, which stands for its UTF-8;
+        a null finds nothing.
+    :param select: the columns that are added: of a table some of its own, None: all that are not of
+        the key; of a database of bytes "value", which is binary. A dict names them anew,
+        ``{"value": "price"}``.
     :param how: "left" keeps rows whose key is absent, with null; "inner" drops them.
-    :param checkpoint: as for `scan`.
+    :param checkpoint, as_bytes: as for `scan`.
     :param options, store_options, merge_operator: as for `scan`.
-    :raises Invalid: no such column, a key that is neither binary nor a string, a name that `df` has
-        already, another `how`; as `scan`.
+    :raises Invalid: no such column, a key of another type, a name that `df` has already, another
+        `how`; as `scan`.
+    :raises Unsupported: as `scan`.
     :raises NotFound, Expired, Denied, Unavailable, Corruption: as `siltstone.open_reader`.
     """
-    value = _selected(select)
+    if how not in ("left", "inner"):
+        raise Invalid(f'how is {how!r}: "left" or "inner"')
+    state = reading(url, checkpoint, options, store_options, merge_operator)
+    with state as (reader, held):
+        table = None if as_bytes else text_of(reader)
+        if table is None:
+            fields, names = pa.schema([pa.field("value", pa.binary())]), [_selected(select)]
+            chosen = _byte_key(df, key)
+        else:
+            fields, names = _chosen(table, select)
+            chosen = list(check_pairs(df, table, key).values())
+        _check_new(df, names)
+    # A schema, and no text of one: names may hold anything.
+    from pyspark.sql.types import StructType  # noqa: PLC0415
+
+    schema = StructType([*df.schema.fields, *struct_of(fields, names).fields])
+    keeps_absent = how == "left"
+    if table is None:
+        read = partial(look_up, key=chosen[0], value=names[0])
+    else:
+        read = partial(look_up_rows, table=table, key=chosen, found=(fields, names))
+    return df.mapInArrow(partial(read, reader=held.reader, keeps_absent=keeps_absent), schema)
+
+
+def _check_new(df: DataFrame, names: Sequence[str]) -> None:
+    """Columns that are added are no others'."""
+    there = {name.casefold() for name in df.columns}
+    for name in names:
+        if name.casefold() in there:
+            raise Invalid(
+                f"there is a column {name!r} already; name the new one, as in "
+                f"select={{{name!r}: 'found'}}"
+            )
+        there.add(name.casefold())
+
+
+def _byte_key(df: DataFrame, key: Key) -> list[str]:
+    """The column of keys of a database of bytes.
+
+    :raises Invalid: there is none, several, or one of another type.
+    """
     kinds = {name.casefold(): kind for name, kind in df.dtypes}
+    if not isinstance(key, str):
+        raise Invalid(f"key is {key!r}, and the database has no columns: its keys are one column")
     if key not in df.columns:
         raise Invalid(f"there is no column {key!r}; there are {', '.join(df.columns)}")
     if kinds[key.casefold()] not in ("binary", "string"):
@@ -176,22 +267,21 @@ def lookup(
             f"the column {key!r} is of type {kinds[key.casefold()]}, and keys are binary or "
             "strings; cast it as it was when the rows were written"
         )
-    if value.casefold() in kinds:
-        raise Invalid(
-            f"there is a column {value!r} already; name the new one, as in "
-            f"select={{'value': 'found'}}"
-        )
-    if how not in ("left", "inner"):
-        raise Invalid(f'how is {how!r}: "left" or "inner"')
-    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
-    reader.close()
-    # A schema, and no text of one: names may hold anything.
-    from pyspark.sql.types import BinaryType, StructField, StructType  # noqa: PLC0415
+    return [key]
 
-    schema = StructType([*df.schema.fields, StructField(value, BinaryType())])
-    keeps_absent = how == "left"
-    read = partial(look_up, reader=held.reader, key=key, value=value, keeps_absent=keeps_absent)
-    return df.mapInArrow(read, schema)
+
+def _chosen(
+    table: str, select: Mapping[str, str] | Sequence[str] | None
+) -> tuple[pa.Schema, list[str]]:
+    """Columns of a table, and what they are called in the answer.
+
+    :raises Invalid: there is no such one; none at all.
+    """
+    schema = schema_of(table)
+    if select is None:
+        select = [name for name in schema.names if name not in schema.key] or schema.key
+    fields = like_sparks(table, list(select) if isinstance(select, Mapping) else select, True)
+    return fields, list(select.values()) if isinstance(select, Mapping) else fields.names
 
 
 def _selected(select: Mapping[str, str] | Sequence[str] | None) -> str:
@@ -210,22 +300,54 @@ def _selected(select: Mapping[str, str] | Sequence[str] | None) -> str:
 def get(
     url: Url,
     *,
+    columns: Sequence[str] | None = None,
     checkpoint: CheckpointLike | None = None,
+    as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
-) -> Callable[[Column | str], Column]:
-    """A column function: the value of a key, binary, or null. For expressions, and for SQL once
-    ``spark.udf.register("price", get(url))`` named it. For a whole column of keys `lookup` does the
-    same at two thirds of the cost.
+) -> Callable[..., Column]:
+    """A column function: what the database has of a key, or null. Of a table it takes a column for
+    each of the key's, and gives a struct of `columns`; of a database of bytes it takes one, and
+    gives binary. For expressions, and for SQL once ``spark.udf.register("price", get(url))`` named
+    it. For a whole column of keys `lookup` does the same at two thirds of the cost.
 
-    :param checkpoint: as for `scan`.
+    :param columns: of a table, those that are wanted; None: all that are not of the key.
+    :param checkpoint, as_bytes: as for `scan`.
     :param options, store_options, merge_operator: as for `scan`.
     :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `scan`.
+    :raises Unsupported: as `scan`; a table, before Spark 4.1.
     """
-    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
-    reader.close()
-    return _column_function(held.reader)
+    state = reading(url, checkpoint, options, store_options, merge_operator)
+    with state as (reader, held):
+        table = None if as_bytes else text_of(reader)
+        if table is not None:
+            return _row_function(held.reader, table, _chosen(table, columns)[0])
+        if columns is not None:
+            raise Invalid(f"columns is {columns!r}, and the database has no columns, only bytes")
+        return _column_function(held.reader)
+
+
+def _row_function(reader: bytes, table: str, fields: pa.Schema) -> Callable[..., Column]:
+    from pyspark.sql import functions as sf  # noqa: PLC0415
+
+    arrow_udf: Any = getattr(sf, "arrow_udf", None)
+    if arrow_udf is None:
+        raise Unsupported(
+            "a column function over a table needs Spark 4.1 or newer; siltstone.spark.lookup does "
+            "the same for a frame"
+        )
+    expected = len(schema_of(table).key)
+
+    def rows(*key: pa.Array) -> pa.Array:
+        if len(key) != expected:
+            raise Invalid(f"the key of the table has {expected} columns, and {len(key)} were given")
+        columns, there = rows_found(reader_of(reader), table, key, fields)
+        return pa.StructArray.from_arrays(columns, fields=list(fields), mask=pc.invert(there))
+
+    rows.__annotations__ = {"key": pa.Array, "return": pa.Array}
+    function: Callable[..., Column] = arrow_udf(rows, struct_of(fields))
+    return function
 
 
 def _column_function(reader: bytes) -> Callable[[Column | str], Column]:

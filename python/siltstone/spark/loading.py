@@ -17,10 +17,22 @@ from siltstone import ingest
 from siltstone.exceptions import Conflict, Error, Invalid, Timeout
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, named_options
+from siltstone.spark.columns import schema_of
+from siltstone.spark.fitting import (
+    Duplicates,
+    Fitted,
+    Key,
+    bytes_fitted,
+    fitted,
+    keys_fitted,
+    reachable,
+    table_at,
+    table_made,
+)
 from siltstone.spark.staging import MESSAGE, Staged, Staging, check_disjoint, stage
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 __all__ = ["LAYOUTS", "MODES", "LoadResult", "bulk_load", "delete", "upsert"]
 
@@ -28,11 +40,9 @@ LAYOUTS = ("range", "runs", "presorted")
 MODES = ("append", "overwrite", "replace_range")
 PATIENCE = timedelta(minutes=10)
 """For how long a load waits for the writer."""
-KEYS = ("binary", "string")
-"""Types that are keys and values of a database without a schema."""
 
-Duplicates = str | tuple[str, str]
 Txn = tuple[str, int]
+Replace = tuple[bytes | None, bytes | None] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,16 +70,17 @@ def bulk_load(
     df: DataFrame,
     url: Url,
     *,
-    key: str,
-    value: str | None = None,
+    key: Key,
+    value: str | Sequence[str] | None = None,
     layout: str = "range",
     mode: str = "append",
-    replace: tuple[bytes | None, bytes | None] | None = None,
+    replace: Replace | None = None,
     duplicates: Duplicates | None = None,
     txn: Txn | None = None,
     op: str | None = None,
     partitions: int | None = None,
     target_sst_bytes: int | None = None,
+    as_bytes: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     wait: bool = True,
     timeout: timedelta | float = PATIENCE,
@@ -80,16 +91,22 @@ def bulk_load(
     tables, and one commit shows all of them, or none. Tasks that fail, are repeated, or run twice
     make no difference.
 
-    :param key: the column of keys: binary, or a string, which stands for its UTF-8.
-    :param value: the column of values, likewise; None: "value".
+    Of a table the frame has the columns, by name and type; those of the value that may hold nulls
+    may be missing. With a list as key what is not there is made, a table of the frame's columns.
+
+    :param key: of a table the columns of its key, each perhaps with words about its order, as for
+        `siltstone.table.create`: ``["country", "day desc"]``. Of a database of bytes the column of
+        keys: binary, or a string, which stands for its UTF-8.
+    :param value: of a table those of the frame's columns that are the value's; None: all others. Of
+        a database of bytes the column of values, as that of keys; None: "value".
     :param layout: "range": Spark shuffles by ranges of keys, and the tables do not overlap.
         "runs": no shuffle, each task sorts what it has: half the cost now, and compaction pays
         later. "presorted": no shuffle either, and the frame's partitions are ranges of keys
         already, as after `repartitionByRange`; that is checked.
     :param mode: "append" adds, and overwrites rows of the same key; "overwrite" also deletes
         whatever else the database holds; "replace_range" whatever else is in `replace`.
-    :param replace: the first key, and the one before which to stop, for "replace_range"; None for
-        no bound. Rows must be of this range.
+    :param replace: for "replace_range": the first key, and the one before which to stop, None for
+        no bound; or a dict of what a table's first columns are equal to. Rows must be of it.
     :param duplicates: of rows with one key: "error" refuses the load, "any" takes one of them,
         ``("max", column)`` the one with the greatest in that column. None: "error"; with layout
         "runs", which cannot know, it is "any", and nothing else.
@@ -99,40 +116,35 @@ def bulk_load(
         write it, "delete" deletes its key; c, i, r, u and d stand for them.
     :param partitions: tasks of layout "range"; None: as Spark has it, by size where it adapts.
     :param target_sst_bytes: bytes of rows from which on a task begins another table; None: 64 MiB.
+    :param as_bytes: a table is loaded with keys and values that are encoded already.
     :param options: of the tables: `block_bytes`, `compression`, `filter_bits_per_key`.
-    :param wait: until the writer has taken the load in; otherwise it will, whoever it is.
-    :param timeout: for how long to wait.
+    :param wait, timeout: for the writer to take it in, and how long; otherwise it will later.
     :param db: the writer, where it is open in this process: it takes the load in at once. An idle
         writer elsewhere looks every 10 s.
-    :param store_options: what the store is reached with: best the function that gives it, or its
-        name, since a dict does not travel and workers then go by their environment.
+    :param store_options: as for `scan`.
     :raises Invalid: what the arguments or the rows have wrong; nothing was added.
     :raises Conflict: a lower version of the application; the load was refused or aborted.
-    :raises Timeout: the writer has not taken it in yet; it stays asked for, and the text says how
-        to learn what became of it. Loading again without `txn` may load twice.
-    :raises Unsupported: a mode that is not built.
-    :raises NotFound, Denied, Unavailable: as their texts say.
+    :raises Timeout: the writer has not taken it in yet; it stays asked for, as the text says.
+        Loading again without `txn` may load twice.
+    :raises Unsupported, NotFound, Denied, Unavailable: as their texts say.
     """
     chosen = duplicates_of(duplicates, layout)
-    columns = _roles(key, value, op)
-    frame = _selected(df, columns, chosen)
-    staging = partial(
-        Staging,
-        duplicates="error" if chosen == "error" else "last",
-        table_bytes=target_sst_bytes,
-        options=named_options(options),
-        names=columns,
-    )
-    what = _Load(url, layout, mode, replace, txn, wait, timeout, db, store_options)
-    return _loaded(partial(_laid_out, frame, layout, chosen, partitions), staging, what)
+    _check_mode(mode, replace)
+    text = _table(df, url, key, value, (op, _greatest(chosen)), as_bytes, store_options)
+    rows = _fitted(df, text, key, value, op, chosen)
+    more = {"table_bytes": target_sst_bytes, "options": named_options(options)}
+    staging, within = partial(_staging, rows, chosen, **more), _range(text, replace)
+    what = _Load(url, layout, mode, within, txn, wait, timeout, db, store_options)
+    return _loaded(partial(rows.laid_out, layout, partitions), staging, what)
 
 
 def delete(
     df: DataFrame,
     url: Url,
     *,
-    key: str,
+    key: Key,
     txn: Txn | None = None,
+    as_bytes: bool = False,
     wait: bool = True,
     timeout: timedelta | float = PATIENCE,
     db: siltstone.Database | None = None,
@@ -141,14 +153,20 @@ def delete(
     """Deletes the keys of a frame, all at once: each task writes tombstones of what it has, and
     nothing is shuffled. Keys that are not there do no harm.
 
-    :param key: the column of keys: binary, or a string, which stands for its UTF-8.
+    :param key: of a table the frame's columns that stand for those of its key, in that order. Of a
+        database of bytes the column of keys: binary, or a string, which stands for its UTF-8.
+    :param as_bytes: the keys of a table are encoded already.
     :param txn, wait, timeout, db, store_options: as for `bulk_load`.
     :raises Invalid, Conflict, Timeout, NotFound, Denied, Unavailable: as `bulk_load`.
     """
-    frame = _selected(df, {"key": key}, "any")
-    staging = partial(Staging, duplicates="last", names={"key": key})
+    text = table_at(url, key, as_bytes, store_options)
+    if text is None:
+        rows = bytes_fitted(df, {"key": _one(key)}, "any")
+    else:
+        rows = keys_fitted(df, text, key)
+    staging = partial(_staging, rows, "any", deletes=True)
     what = _Load(url, "runs", "append", None, txn, wait, timeout, db, store_options)
-    return _loaded(lambda: frame, staging, what)
+    return _loaded(lambda: rows.frame, staging, what)
 
 
 @dataclass(frozen=True)
@@ -191,11 +209,12 @@ def _loaded(
 def upsert(
     url: Url,
     *,
-    key: str,
-    value: str | None = None,
+    key: Key,
+    value: str | Sequence[str] | None = None,
     op: str | None = None,
     duplicates: Duplicates | None = None,
     txn_app: str | None = None,
+    as_bytes: bool = False,
     timeout: timedelta | float = PATIENCE,
     db: siltstone.Database | None = None,
     store_options: StoreOptionsSource | None = None,
@@ -205,7 +224,7 @@ def upsert(
 
     ``stream.writeStream.foreachBatch(upsert(url, key="k")).outputMode("update").start()``
 
-    :param key, value, op: as for `bulk_load`.
+    :param key, value, op, as_bytes: as for `bulk_load`; but what is not there is not made.
     :param duplicates: as for `bulk_load`; None: "any", and nothing is shuffled. The others shuffle
         each batch by ranges of keys.
     :param txn_app: the application, in place of the query's id: for a query whose checkpoint folder
@@ -215,16 +234,15 @@ def upsert(
     """
     layout = "runs" if duplicates in (None, "any") else "range"
     chosen = duplicates_of(duplicates, layout)
-    columns = _roles(key, value, op)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         if txn_app is not None and recorded(url, (txn_app, batch_id), store_options) is not None:
             return
-        frame = _laid_out(_selected(df, columns, chosen), layout, chosen, None)
+        text = table_at(url, key, as_bytes, store_options)
+        rows = _fitted(df, text, key, value, op, chosen)
         job = new_job(url, "append", None, None, store_options)
-        kept = "error" if chosen == "error" else "last"
         with abandoned(job):
-            found = _run(frame, Staging(job=job, duplicates=kept, names=columns))
+            found = _run(rows.laid_out(layout, None), _staging(rows, chosen, job=job))
             # Only tasks see the query's id, wherever this runs.
             app = txn_app or next((one.query for one in found if one.query), None)
             if app is None:
@@ -271,17 +289,17 @@ def new_job(
     :raises Invalid: no such mode, a range with another one, a `memory://` database.
     :raises Unsupported, NotFound, Denied, Unavailable: as `siltstone.ingest.Job`.
     """
+    _check_mode(mode, replace)
+    reachable(url)
+    ranged: Any = (None, None) if mode == "overwrite" else replace
+    return ingest.Job(url, txn=txn, replace=ranged, store_options=store_options)
+
+
+def _check_mode(mode: str, replace: Replace | None) -> None:
     if mode not in MODES:
         raise Invalid(f"mode is {mode!r}: one of {', '.join(MODES)}")
     if (replace is not None) != (mode == "replace_range"):
         raise Invalid("replace is the range of mode 'replace_range', and of no other")
-    if str(url).startswith("memory:"):
-        raise Invalid(
-            "a memory:// database is in this process, and Spark's workers are others; use a folder "
-            "or a bucket that all of them reach"
-        )
-    ranged: Any = (None, None) if mode == "overwrite" else replace
-    return ingest.Job(url, txn=txn, replace=ranged, store_options=store_options)
 
 
 def recorded(url: Url, txn: Txn, store_options: StoreOptionsSource | None) -> int | None:
@@ -397,53 +415,74 @@ def _run(frame: DataFrame, staging: Staging) -> list[Staged]:
     return [pickle.loads(bytes(row["message"])) for row in answers]  # noqa: S301 - of our own tasks
 
 
-def _laid_out(
-    frame: DataFrame, layout: str, duplicates: Duplicates, partitions: int | None
-) -> DataFrame:
-    """The frame as its tasks are to see it."""
-    if partitions is not None and (partitions < 1 or layout != "range"):
-        raise Invalid(f"partitions is {partitions!r}: at least one task, of layout 'range'")
-    if layout == "range":
-        cuts: tuple[Any, ...] = ("key",) if partitions is None else (partitions, "key")
-        frame = frame.repartitionByRange(*cuts)
-    if isinstance(duplicates, tuple):
-        # Of rows with one key a part keeps the last one.
-        frame = frame.sortWithinPartitions("order").drop("order")
-    return frame
-
-
-def _selected(df: DataFrame, columns: Mapping[str, str], duplicates: Duplicates) -> DataFrame:
-    """The columns by the names that tasks know.
-
-    :raises Invalid: there is none, or one is of another type.
-    """
-    from pyspark.sql import functions as sf  # noqa: PLC0415 - the package does without pyspark
-
-    kinds = dict(df.dtypes)
-    chosen: list[Column] = []
-    for role, name in columns.items():
-        if name not in kinds:
-            raise Invalid(f"there is no column {name!r} for {role}; there are {', '.join(kinds)}")
-        wanted = ("string",) if role == "op" else KEYS
-        if kinds[name] not in wanted:
-            raise Invalid(
-                f"the column {name!r} is of type {kinds[name]}, and {role} is "
-                f"{' or '.join(wanted)}; cast it"
-            )
-        chosen.append(sf.col(quoted(name)).alias(role))
-    if isinstance(duplicates, tuple):
-        if duplicates[1] not in kinds:
-            raise Invalid(f"there is no column {duplicates[1]!r} to take the greatest of")
-        chosen.append(sf.col(quoted(duplicates[1])).alias("order"))
-    return df.select(*chosen)
-
-
 def _roles(key: str, value: str | None, op: str | None) -> dict[str, str]:
     """The columns of a frame, by what they are."""
     roles = {"key": key, "value": "value" if value is None else value}
     return roles if op is None else {**roles, "op": op}
 
 
-def quoted(name: str) -> str:
-    """A column's name, whatever is in it, as Spark reads names."""
-    return "`" + name.replace("`", "``") + "`"
+def _table(
+    df: DataFrame,
+    url: Url,
+    key: Key,
+    value: str | Sequence[str] | None,
+    beside: Sequence[str | None],
+    as_bytes: bool,
+    store_options: StoreOptionsSource | None,
+) -> str | None:
+    """The schema of the table that is loaded, which may be made for it; None: bytes."""
+    if as_bytes:
+        return table_at(url, key, True, store_options)
+    return table_made(df, url, key, value, beside, store_options)
+
+
+def _greatest(duplicates: Duplicates) -> str | None:
+    """The column that says which of the rows with one key counts."""
+    return duplicates[1] if isinstance(duplicates, tuple) else None
+
+
+def _one(key: str | Sequence[str] | None) -> str:
+    """The name of the one column that keys, or values, of a database of bytes are.
+
+    :raises Invalid: there are several.
+    """
+    if not isinstance(key, str):
+        raise Invalid(
+            f"{key!r} are columns of a table; keys and values of bytes are one column each"
+        )
+    return key
+
+
+def _fitted(
+    df: DataFrame,
+    text: str | None,
+    key: Key,
+    value: str | Sequence[str] | None,
+    op: str | None,
+    duplicates: Duplicates,
+) -> Fitted:
+    """The rows of a table, or of a database of bytes."""
+    if text is not None:
+        return fitted(df, text, key, value, op, duplicates)
+    roles = _roles(_one(key), None if value is None else _one(value), op)
+    return bytes_fitted(df, roles, duplicates)
+
+
+def _staging(rows: Fitted, duplicates: Duplicates, **more: Any) -> Staging:
+    """What the tasks of these rows need to know."""
+    kept = "error" if duplicates == "error" else "last"
+    return Staging(duplicates=kept, names=rows.names, schema=rows.schema, **more)
+
+
+def _range(text: str | None, replace: Replace | None) -> tuple[bytes | None, bytes | None] | None:
+    """The keys that are replaced.
+
+    :raises Invalid: columns, and the database has none.
+    """
+    if not isinstance(replace, Mapping):
+        return replace
+    if text is None:
+        raise Invalid(
+            f"replace is {replace!r}, and the database has no columns: its keys are bytes"
+        )
+    return schema_of(text).range(dict(replace))

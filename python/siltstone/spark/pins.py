@@ -8,8 +8,8 @@ import atexit
 import os
 import pickle
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, named_options
 
-__all__ = ["LIFETIME", "Pinned", "pinned", "release"]
+__all__ = ["LIFETIME", "Pinned", "pinned", "reading", "release"]
 
 LIFETIME = 3600.0
 """Seconds that a checkpoint lives on once nobody refreshes it any more."""
@@ -70,18 +70,28 @@ class _Keeper:
                 atexit.register(self.release)
             self._kept = [*self._kept[1 - MOST :], kept]
 
+    def forget(self, checkpoint: Checkpoint) -> None:
+        """Deletes one, if it was made here."""
+        with self._lock:
+            mine = [one for one in self._kept if one.checkpoint.id == checkpoint.id]
+            self._kept = [one for one in self._kept if one not in mine]
+        self._delete(mine)
+
     def release(self) -> int:
         """Deletes what is kept; how many there were."""
         with self._lock:
             if self._process != os.getpid():
                 return 0
             kept, self._kept = self._kept, []
+        self._delete(kept)
+        return len(kept)
+
+    def _delete(self, kept: list[_Kept]) -> None:
         for one in kept:
             with suppress(Error):
                 siltstone.admin.delete_checkpoint(
                     one.url, one.checkpoint, store_options=one.store_options
                 )
-        return len(kept)
 
     def _refresh(self, wake: threading.Event) -> None:
         while not wake.wait(LIFETIME / 2):
@@ -146,3 +156,24 @@ def pinned(
     if held is None:
         raise Invalid(f"the reader is at no checkpoint, although it was opened at {at}")
     return reader, Pinned(held, pickle.dumps(reader))
+
+
+@contextmanager
+def reading(
+    url: Url,
+    checkpoint: CheckpointLike | None,
+    options: Options | Mapping[str, Any] | None = None,
+    store_options: StoreOptionsSource | None = None,
+    merge_operator: MergeOperatorSource | None = None,
+) -> Iterator[tuple[siltstone.Reader, Pinned]]:
+    """As `pinned`, for a block that says what is read: where it refuses, nothing stays pinned.
+
+    :raises Invalid, NotFound, Expired, Denied, Unavailable, Corruption: as `pinned`.
+    """
+    reader, held = pinned(url, checkpoint, options, store_options, merge_operator)
+    with reader:
+        try:
+            yield reader, held
+        except BaseException:
+            _keeper.forget(held.checkpoint)
+            raise

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid
+from siltstone.spark.columns import encoded, packed, schema_of, spread
 
 __all__ = ["DELETES", "MESSAGE", "PUTS", "Staged", "Staging", "check_disjoint", "stage", "staged"]
 
@@ -36,7 +37,7 @@ QUERY_ID = "sql.streaming.queryId"
 @dataclass(frozen=True)
 class Staging:
     """What a task needs to know. Columns are `key`, `value`, and `op` where rows say what they do;
-    without `value` each row deletes its key."""
+    without `value` each row deletes its key. Those of a table have the table's names."""
 
     job: ingest.Job
     duplicates: str = "error"
@@ -44,7 +45,11 @@ class Staging:
     table_bytes: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """How the columns are called in what the user gave, for texts."""
+    """How the columns are called in what the user gave: for texts, and `op` of a table's rows."""
+    schema: str | None = None
+    """Of the table; None: keys and values are bytes."""
+    deletes: bool = False
+    """Whether each row of a table is a key that is to go."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def _written(
         for batch in batches:
             if not batch.num_rows:
                 continue
-            keys, values = _columns(batch, staging.names)
+            keys, values = _columns(batch, staging)
             writer.put_or_delete_many(keys, values)
             ends = pc.min_max(keys.cast(pa.large_binary()))
             least.append(ends["min"].as_py())
@@ -123,8 +128,11 @@ def _written(
     return writer.finish(), min(least, default=None), max(greatest, default=None)
 
 
-def _columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> tuple[pa.Array, pa.Array]:
+def _columns(batch: pa.RecordBatch, staging: Staging) -> tuple[pa.Array, pa.Array]:
     """The keys, and the values: null where the key is to go."""
+    names = staging.names
+    if staging.schema is not None:
+        return _rows(batch, staging, staging.schema)
     keys = batch.column("key")
     if keys.null_count:
         raise Invalid(
@@ -144,6 +152,22 @@ def _columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> tuple[pa.Array,
             "such rows out; siltstone.spark.delete deletes their keys"
         )
     return keys, values
+
+
+def _rows(batch: pa.RecordBatch, staging: Staging, schema: str) -> tuple[pa.Array, pa.Array]:
+    """As `_columns`, of a table's rows."""
+    op = None if staging.deletes else staging.names.get("op")
+    goes = None if op is None else _deletes(batch.column(op), op)
+    if goes is not None and not pc.any(goes).as_py():
+        goes = None
+    if goes is None and not staging.deletes:
+        return encoded(schema, batch)
+    # What is to go has a key alone: its other columns may be missing.
+    keys = packed(schema, [batch.column(name) for name in schema_of(schema).key])
+    if goes is None:
+        return keys, pa.nulls(batch.num_rows, pa.binary())
+    stays = pc.invert(goes)
+    return keys, spread(encoded(schema, batch.filter(stays))[1], stays)
 
 
 def _deletes(operations: pa.Array, name: str) -> pa.Array:

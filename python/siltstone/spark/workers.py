@@ -14,9 +14,19 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 import siltstone
+from siltstone.spark.columns import asked, decoded, schema_of, spread
 from siltstone.spark.ranges import Range
 
-__all__ = ["look_up", "read_ranges", "reader_of", "rows", "values_of"]
+__all__ = [
+    "look_up",
+    "look_up_rows",
+    "read_ranges",
+    "reader_of",
+    "rows",
+    "rows_found",
+    "table_rows",
+    "values_of",
+]
 
 KEPT = 4
 """Readers of a worker: each is one state of one database, with caches of its own."""
@@ -43,14 +53,17 @@ def read_ranges(
     numbers: Iterator[pa.RecordBatch],
     reader: bytes,
     ranges: Sequence[Range],
-    columns: Sequence[str],
+    fields: pa.Schema,
+    table: str | None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the ranges whose numbers come: a function for `mapInArrow`."""
-    schema = pa.schema([pa.field(name, pa.binary()) for name in columns])
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             start, end = ranges[number]
-            yield from rows(reader_of(reader), start, end, schema)
+            if table is None:
+                yield from rows(reader_of(reader), start, end, fields)
+            else:
+                yield from table_rows(reader_of(reader), start, end, table, fields)
 
 
 def rows(
@@ -61,6 +74,16 @@ def rows(
     for batch in stream:
         arrays = [as_binary(batch.column(name)) for name in schema.names]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def table_rows(
+    reader: siltstone.Reader, start: bytes | None, end: bytes | None, table: str, fields: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a table's range as batches of exactly `fields`; no other columns are decoded."""
+    stream = reader.scan(start, end).to_arrow(BATCH_ROWS)
+    columns = schema_of(table).decode_stream(stream, columns=fields.names)
+    for batch in pa.RecordBatchReader.from_stream(columns):
+        yield decoded(batch, fields)
 
 
 def as_binary(array: pa.Array) -> pa.Array:
@@ -85,3 +108,43 @@ def look_up(
         arrays, names = [*batch.columns, values], [*batch.schema.names, value]
         found = pa.RecordBatch.from_arrays(arrays, names=names)
         yield found if keeps_absent else found.filter(values.is_valid())
+
+
+def rows_found(
+    reader: siltstone.Reader, table: str, key: Sequence[pa.Array], fields: pa.Schema
+) -> tuple[list[pa.Array], pa.Array]:
+    """Columns of the rows of these keys, and which keys were found: null in every column where none
+    was.
+
+    :param key: an array for each column of the key.
+    """
+    keys, kept = asked(table, key)
+    values = reader.get_many(keys)
+    there = values.is_valid()
+    batch = pa.record_batch(schema_of(table).decode(keys, values, columns=fields.names))
+    columns = decoded(batch, fields).columns
+    if kept is None:
+        return columns, there
+    return [spread(column, kept) for column in columns], spread(there, kept).fill_null(False)
+
+
+def look_up_rows(
+    batches: Iterator[pa.RecordBatch],
+    reader: bytes,
+    table: str,
+    key: Sequence[str],
+    found: tuple[pa.Schema, Sequence[str]],
+    keeps_absent: bool,
+) -> Iterator[pa.RecordBatch]:
+    """As `look_up`, of a table.
+
+    :param found: the columns that are added, and how they are called then.
+    """
+    fields, names = found
+    open_reader = reader_of(reader)
+    for batch in batches:
+        keys = [batch.column(name) for name in key]
+        columns, there = rows_found(open_reader, table, keys, fields)
+        arrays, called = [*batch.columns, *columns], [*batch.schema.names, *names]
+        whole = pa.RecordBatch.from_arrays(arrays, names=called)
+        yield whole if keeps_absent else whole.filter(there)

@@ -1,0 +1,411 @@
+"""Spark and tables with columns: what one writes the other reads, whatever the types."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import siltstone
+import siltstone.spark as kv
+from siltstone import table
+from siltstone.spark.columns import struct_of
+
+pytest_plugins = ["spark_for_tests"]
+pytestmark = pytest.mark.slow
+
+NAN, INF = float("nan"), float("inf")
+# Every type that Spark and a table have, with values at its edges.
+TYPES: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "a_boolean": (pa.bool_(), [True, False]),
+    "a_byte": (pa.int8(), [-128, 0, 127]),
+    "a_short": (pa.int16(), [-32768, 0, 32767]),
+    "an_int": (pa.int32(), [-(2**31), 0, 2**31 - 1]),
+    "a_long": (pa.int64(), [-(2**63), 0, 2**63 - 1]),
+    "a_float": (pa.float32(), [-INF, -1.5, -0.0, 0.0, INF, NAN]),
+    "a_double": (pa.float64(), [-INF, -5e-324, -0.0, 0.0, 1e300, INF, NAN]),
+    "a_decimal": (pa.decimal128(9, 2), [Decimal("-9.99"), Decimal("0.00"), Decimal("12.30")]),
+    "a_large": (pa.decimal128(38, 0), [Decimal(-(10**37)), Decimal(0), Decimal(10**37)]),
+    "a_date": (pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(2026, 1, 31)]),
+    "an_instant": (
+        pa.timestamp("us", "UTC"),
+        [datetime(1960, 1, 1, 0, 0, 0, 1, UTC), datetime(2026, 3, 29, 1, 30, tzinfo=UTC)],
+    ),
+    "a_clock": (
+        pa.timestamp("us"),
+        [datetime(1, 1, 1), datetime(2026, 3, 29, 2, 30)],  # noqa: DTZ001 - clock times
+    ),
+    "a_text": (pa.string(), ["", "\0", "a", "a\0", "ab", "ä", "\U0001f600"]),
+    "some_bytes": (pa.binary(), [b"", b"\0", b"a", b"a\0", b"\xff\0"]),
+}
+KEY = ["a_double", "a_text desc nulls first", "a_decimal", "an_instant", "number"]
+ROWS = 400
+
+
+@pytest.fixture
+def random_rows() -> pa.Table:
+    """Rows of every type, in no order, each value often null; `number` tells them apart."""
+    draw = random.Random(45)
+    columns = {
+        name: pa.array([draw.choice([None, *values]) for _ in range(ROWS)], of)
+        for name, (of, values) in TYPES.items()
+    }
+    numbers = list(range(ROWS))
+    draw.shuffle(numbers)
+    return pa.table({**columns, "number": pa.array(numbers, pa.int64())})
+
+
+def frame_of(spark, rows: pa.Table):
+    """Without a schema Spark takes clock times for instants."""
+    return spark.createDataFrame(rows, struct_of(rows.schema))
+
+
+@pytest.fixture
+def flights(url: str):
+    """A table with a writer, and its rows."""
+    columns = pa.schema(
+        [
+            pa.field("country", pa.string(), nullable=False),
+            pa.field("day", pa.date32(), nullable=False),
+            pa.field("visits", pa.int64()),
+            pa.field("note", pa.string()),
+        ]
+    )
+    with table.create(url, columns, key=["country", "day desc"]) as db:
+        db.table.put(visits())
+        db.flush()
+        yield db, url
+    kv.release()
+
+
+@pytest.fixture
+def closed(flights) -> str:
+    """The table without a writer: who commits from elsewhere takes the job in."""
+    db, url = flights
+    db.close()
+    return url
+
+
+def row_of(url: str, country: str, day: date) -> dict[str, Any] | None:
+    with siltstone.open_reader(url) as reader:
+        return reader.table.get({"country": country, "day": day})
+
+
+DAYS = [date(2026, 1, 1) + timedelta(days=n) for n in range(30)]
+COUNTRIES = ["AT", "BR", "DE", "DEU", "FR"]
+
+
+def visits() -> list[dict[str, Any]]:
+    return [
+        {"country": country, "day": day, "visits": at * 100 + n, "note": None if n % 7 else "week"}
+        for at, country in enumerate(COUNTRIES)
+        for n, day in enumerate(DAYS)
+    ]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Bit by bit, where a float has several zeros."""
+    if isinstance(one, float) and isinstance(other, float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return one == other and math.copysign(1, one) == math.copysign(1, other)
+    return one == other
+
+
+def of_key(name: str, value: Any) -> Any:
+    """A value as it comes back where its column is of the key: all zeros are one."""
+    return 0.0 if name == "a_double" and value == 0 else value
+
+
+@pytest.mark.parametrize("layout", ["range", "runs"])
+def test_every_type_comes_back(spark, url, random_rows, layout) -> None:
+    """The table is made of the frame; keys lie as Spark sorts the columns."""
+    frame = frame_of(spark, random_rows)
+    done = kv.bulk_load(
+        frame.repartition(3), url, key=KEY, layout=layout, duplicates="any", target_sst_bytes=9_000
+    )
+    assert done.rows == ROWS
+    with siltstone.open_reader(url) as reader:
+        assert reader.table.key == [spoken.partition(" ")[0] for spoken in KEY]
+        stored = pa.table(reader.table.scan())
+    by = ", ".join(KEY)
+    frame.createOrReplaceTempView("random_rows")
+    wanted = spark.sql(f"select number from random_rows order by {by}").collect()
+    assert stored["number"].to_pylist() == [row.number for row in wanted]
+    given = {row["number"]: row for row in random_rows.to_pylist()}
+    ways = {
+        "rows": stored.to_pylist(),
+        "scan": kv.scan(spark, url, partitions=3).toArrow().to_pylist(),
+        "format": spark.read.format("siltstone").load(url).toArrow().to_pylist(),
+    }
+    for way, rows in ways.items():
+        assert len(rows) == ROWS, way
+        for row in rows:
+            for name, value in given[row["number"]].items():
+                assert same(row[name], of_key(name, value)), (way, name, row[name], value)
+    kv.release()
+
+
+def test_types_are_those_of_spark(spark, url, random_rows) -> None:
+    """In a session of another zone than the table's: instants are instants."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = frame_of(spark, random_rows)
+        kv.bulk_load(frame, url, key=["number"])
+        scanned = kv.scan(spark, url)
+        assert sorted(scanned.dtypes) == sorted(frame.dtypes)
+        again = spark.read.format("siltstone").load(url)
+        assert again.dtypes == scanned.dtypes
+        # By Spark's own comparison, each row in both directions.
+        assert scanned.select(*frame.columns).exceptAll(frame).count() == 0
+        assert frame.exceptAll(again.select(*frame.columns)).count() == 0
+    finally:
+        spark.conf.unset("spark.sql.session.timeZone")
+    with siltstone.open_reader(url) as reader:
+        stored = pa.table(reader.table.scan()).to_pylist()
+    given = {row["number"]: row["an_instant"] for row in random_rows.to_pylist()}
+    assert {row["number"]: row["an_instant"] for row in stored} == given
+    kv.release()
+
+
+def test_types_that_spark_has_not(spark, url) -> None:
+    """Larger ones stand in for unsigned numbers; what comes back fits or is told."""
+    columns = {
+        "id": pa.array([1, 2], pa.uint32()),
+        "small": pa.array([255, 0], pa.uint8()),
+        "huge": pa.array([2**64 - 1, None], pa.uint64()),
+        "second": pa.array([0, 1], pa.timestamp("s", "Europe/Berlin")),
+        "fixed": pa.array([b"ab", b"\0\0"], pa.binary(2)),
+    }
+    data = pa.table(columns)
+    with table.create(url, data.schema, key=["id"]) as db:
+        db.table.put(data)
+    frame = kv.scan(spark, url)
+    assert [kind for _, kind in frame.dtypes] == [
+        "bigint",
+        "smallint",
+        "decimal(20,0)",
+        "timestamp",
+        "binary",
+    ]
+    assert [row.huge for row in frame.collect()] == [Decimal(2**64 - 1), None]
+    kv.bulk_load(
+        frame.selectExpr("id + 10 AS id", "small", "huge", "second", "fixed"), url, key="id"
+    )
+    with siltstone.open_reader(url) as reader:
+        rows = pa.table(reader.table.scan())
+    assert rows.slice(2).drop(["id"]) == rows.slice(0, 2).drop(["id"])
+    with pytest.raises(siltstone.Invalid, match="'small'"):
+        kv.bulk_load(frame.withColumn("small", frame.small - 1), url, key="id")
+    with table.create(url + "-ns", pa.schema([("at", pa.timestamp("ns"))]), key=["at"]):
+        pass
+    with pytest.raises(siltstone.Unsupported, match="'at'"):
+        kv.scan(spark, url + "-ns")
+    assert kv.scan(spark, url + "-ns", as_bytes=True).count() == 0
+    kv.release()
+
+
+def test_a_load_and_what_it_does_about_rows(spark, flights) -> None:
+    db, url = flights
+    frame = spark.createDataFrame(
+        pa.table(
+            {
+                "country": ["DE", "DE", "CH"],
+                "day": [DAYS[0], DAYS[0], DAYS[0]],
+                "visits": [7, 8, 9],
+                "at": [2, 1, 1],
+            }
+        )
+    )
+    load = {"key": ["country", "day"], "db": db, "value": "visits"}
+    with pytest.raises(siltstone.Invalid, match="key"):
+        kv.bulk_load(frame, url, **load)
+    kv.bulk_load(frame, url, duplicates=("max", "at"), txn=("typed", 1), **load)
+    key = {"country": "DE", "day": DAYS[0]}
+    assert db.table.get(key) == {**key, "visits": 7, "note": None}
+    assert kv.bulk_load(frame, url, duplicates="any", txn=("typed", 1), **load).repeated
+    one = frame.where("country = 'CH'")
+    kv.bulk_load(one, url, mode="replace_range", replace={"country": "CH"}, **load)
+    with pytest.raises(siltstone.Invalid, match="range"):
+        kv.bulk_load(one, url, mode="replace_range", replace={"country": "DE"}, **load)
+    assert len(list(db.keys())) == len(visits()) + 1
+    load["key"] = ["country", "day desc"]
+    presorted = spark.createDataFrame(pa.Table.from_pylist(visits()))
+    presorted = presorted.repartitionByRange(3, "country", presorted.day.desc())
+    kv.bulk_load(presorted, url, mode="overwrite", layout="presorted", key=load["key"], db=db)
+    assert pa.table(db.table.scan()).sort_by([("visits", "ascending")]).to_pylist() == visits()
+
+
+def test_operations_and_deletes(spark, flights) -> None:
+    db, url = flights
+    said = pa.table(
+        {
+            "country": ["AT", "AT", "XX"],
+            "day": DAYS[:3],
+            "visits": pa.array([None, 70, None], pa.int64()),
+            "note": ["gone", "kept", "never there"],
+            "what": ["delete", "u", "DELETE"],
+        }
+    )
+    kv.bulk_load(
+        spark.createDataFrame(said), url, key=["country", "day"], op="what", layout="runs", db=db
+    )
+    assert db.table.get({"country": "AT", "day": DAYS[0]}) is None
+    assert db.table.get({"country": "AT", "day": DAYS[1]})["visits"] == 70
+    goes = spark.createDataFrame(pa.table({"when": DAYS, "where": ["FR"] * 30}))
+    assert kv.delete(goes, url, key=["where", "when"], db=db).rows == 30
+    assert pa.table(db.table.scan({"country": "FR"})).num_rows == 0
+    assert len(list(db.keys())) == len(visits()) - 31
+
+
+def test_what_does_not_fit_is_told_and_nothing_is_added(spark, flights) -> None:
+    db, url = flights
+    before = list(db.items())
+    good = spark.createDataFrame(pa.Table.from_pylist(visits()[:3]))
+    key = ["country", "day"]
+    refused = {
+        "'visits' is of type string, and 'visits' of the table is of type bigint": (
+            good.withColumn("visits", good.visits.cast("string")),
+            {"key": key},
+        ),
+        "'visits' is of type int, ": (
+            good.withColumn("visits", good.visits.cast("int")),
+            {"key": key},
+        ),
+        "widen_column": (
+            good.withColumn("visits", good.visits.cast("decimal(38,0)")),
+            {"key": key},
+        ),
+        "'day' is of type timestamp": (
+            good.withColumn("day", good.day.cast("timestamp")),
+            {"key": key},
+        ),
+        "no column 'extra'": (good.selectExpr("*", "1 AS extra"), {"key": key}),
+        "no column 'day'": (good.drop("day"), {"key": key}),
+        "it is for good": (good, {"key": ["day", "country"]}),
+        "key is ['country', 'day asc nulls last']": (
+            good,
+            {"key": ["country", "day asc nulls last"]},
+        ),
+        "of type bigint, and op is string": (good, {"key": key, "op": "visits"}),
+        "no column 'what' for op": (good, {"key": key, "op": "what"}),
+        "schema says not null (column: country": (
+            good.selectExpr("nullif(country, 'AT') AS country", "day"),
+            {"key": key},
+        ),
+    }
+    for text, (frame, how) in refused.items():
+        with pytest.raises(siltstone.Invalid, match=re.escape(text)):
+            kv.bulk_load(frame, url, db=db, **how)
+    arrays = spark.sql("SELECT 1 AS id, array(1) AS many")
+    with pytest.raises(siltstone.Invalid, match="'many' is of type array<int>"):
+        kv.bulk_load(arrays, url + "-new", key=["id"])
+    with pytest.raises(siltstone.NotFound):
+        kv.bulk_load(good, url + "-new", key="country")
+    siltstone.open(url + "-bytes").close()
+    with pytest.raises(siltstone.Invalid, match="only bytes"):
+        kv.bulk_load(good, url + "-bytes", key=key)
+    assert list(db.items()) == before
+    assert siltstone.admin.manifest(url)["pending_ingests"] == 0
+
+
+def test_columns_grow_by_commits_alone(spark, flights) -> None:
+    db, url = flights
+    key = {"country": "AT", "day": DAYS[0]}
+    wide = spark.createDataFrame(
+        pa.table(
+            {
+                "country": ["AT"],
+                "day": DAYS[:1],
+                "visits": pa.array([5], pa.int64()),
+                "price": pa.array([1.5], pa.float64()),
+            }
+        )
+    )
+    with pytest.raises(siltstone.Invalid, match=r"db\.table\.add_column"):
+        kv.bulk_load(wide, url, key=list(key), db=db)
+    old = kv.scan(spark, url)
+    db.table.add_column(pa.field("price", pa.float64()))
+    kv.bulk_load(wide, url, key=list(key), db=db)
+    assert db.table.get(key) == {**key, "visits": 5, "note": None, "price": 1.5}
+    assert old.columns == ["country", "day", "visits", "note"]
+    assert old.count() == len(visits())
+    new = kv.scan(spark, url, where={"country": "AT"}, columns=["price"])
+    assert sorted(row.price is None for row in new.collect()) == [False] + [True] * 29
+
+
+def test_parts_of_a_table(spark, flights) -> None:
+    _, url = flights
+    part = kv.scan(
+        spark, url, where={"country": "DE"}, start=DAYS[20], end=DAYS[10], columns=["visits", "day"]
+    )
+    assert part.dtypes == [("visits", "bigint"), ("day", "date")]
+    assert [row.day for row in part.collect()] == DAYS[20:10:-1]
+    assert kv.scan(spark, url, columns=["country"], partitions=4).distinct().count() == 5
+    raw = kv.scan(spark, url, as_bytes=True)
+    assert raw.dtypes == [("key", "binary"), ("value", "binary")]
+    assert raw.count() == len(visits())
+    refused = {
+        "no column 'nights'": {"columns": ["nights"]},
+        "each once": {"columns": ["day", "day"]},
+        "prefix is of keys that are bytes": {"prefix": b"DE"},
+        "first columns": {"where": {"day": DAYS[0]}},
+    }
+    for text, how in refused.items():
+        with pytest.raises(siltstone.Invalid, match=text):
+            kv.scan(spark, url, **how)
+
+
+def test_look_ups_equal_sparks_own_join(spark, flights) -> None:
+    _, url = flights
+    draw = random.Random(7)
+    asked = pa.table(
+        {
+            "c": [draw.choice([None, "XX", *COUNTRIES]) for _ in range(200)],
+            "d": [draw.choice([None, date(1999, 1, 1), *DAYS]) for _ in range(200)],
+            "n": range(200),
+        }
+    )
+    frame = spark.createDataFrame(asked).repartition(3)
+    theirs = kv.scan(spark, url).selectExpr("country AS c", "day AS d", "visits AS v", "note AS o")
+    expected = frame.join(theirs, ["c", "d"], "left").select("n", "v", "o")
+    found = kv.lookup(frame, url, key=["c", "d"])
+    assert found.columns == ["c", "d", "n", "visits", "note"]
+    assert found.select("n", "visits", "note").exceptAll(expected).count() == 0
+    inner = kv.lookup(
+        frame, url, key=["c", "d"], select={"visits": "many", "country": "where"}, how="inner"
+    )
+    assert inner.columns == ["c", "d", "n", "many", "where"]
+    assert inner.count() == expected.where("v IS NOT NULL").count()
+    assert inner.where("c <> where").count() == 0
+    function = kv.get(url, columns=["note", "visits"])
+    told = frame.select("n", function("c", "d").alias("row")).selectExpr(
+        "n", "row.visits", "row.note"
+    )
+    assert told.exceptAll(expected).count() == 0
+    spark.udf.register("visits_of", function)
+    row = spark.sql("SELECT visits_of('DE', date'2026-01-02') AS row").first().row
+    assert (row.note, row.visits) == (None, 201)
+    for text, how in {
+        "name one for each": {"key": ["c"]},
+        "'n' is of type bigint, and 'day'": {"key": ["c", "n"]},
+        "a column 'n' already": {"key": ["c", "d"], "select": {"visits": "n"}},
+        "no column 'nights'": {"key": ["c", "d"], "select": ["nights"]},
+    }.items():
+        with pytest.raises(siltstone.Invalid, match=text):
+            kv.lookup(frame, url, **how)
+
+
+def test_nulls_of_a_key_are_found(spark, url) -> None:
+    """In a column of the key that may hold nulls a null is a value, as `<=>` has it."""
+    data = spark.sql("SELECT nullif(id, 1) AS k, string(id) AS v FROM range(3)")
+    kv.bulk_load(data, url, key=["k"])
+    found = kv.lookup(data.select("k"), url, key="k")
+    assert {row.k: row.v for row in found.collect()} == {None: "1", 0: "0", 2: "2"}
+    kv.release()
