@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from siltstone.spark.source import Planned
+    from siltstone.spark.streams import Followed
 
 __all__ = ["DefaultSource"]
 
@@ -51,7 +52,13 @@ class DefaultSource(DataSource):
         super().__init__(dict(options))
         self._planned: Planned | None = None
         self._follows = any(name.casefold() == "readchangefeed" for name in options)
-        if not self._follows and not _writes(options):
+        self._followed: Followed | None = None
+        if self._follows:
+            from siltstone.spark.streams import followed  # noqa: PLC0415
+
+            # Its columns are those of now, whatever the table gets while the query runs.
+            self._followed = followed(options)
+        elif not _writes(options):
             # Here and nowhere later: `schema` is not asked for where the user gives one, and all
             # that comes from this frame reads what is pinned now.
             from siltstone.spark.source import planned  # noqa: PLC0415 - not before it is used
@@ -63,13 +70,18 @@ class DefaultSource(DataSource):
         """What stands in `format`."""
         return "siltstone"
 
-    def schema(self) -> str:
-        """Both columns of a database without a schema; those of changes where they are read."""
-        if self._follows:
-            from siltstone.spark.feeds import COLUMNS  # noqa: PLC0415
+    def schema(self) -> StructType | str:
+        """The columns of a table; both of a database of bytes; those of changes where they are
+        read."""
+        if self._followed is not None:
+            from siltstone.spark import feeds  # noqa: PLC0415
 
-            return COLUMNS
-        return "key binary, value binary"
+            return feeds.columns_of(self._followed.table)
+        if self._planned is None:
+            return "key binary, value binary"
+        from siltstone.spark.source import columns_of  # noqa: PLC0415
+
+        return columns_of(self._planned)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """What reads the columns of `schema`.
@@ -97,12 +109,12 @@ class DefaultSource(DataSource):
         from siltstone.exceptions import Invalid  # noqa: PLC0415
         from siltstone.spark.streams import stream_reader  # noqa: PLC0415
 
-        if not self._follows:
+        if self._followed is None:
             raise Invalid(
                 "what streams out of a database are its changes: option('readChangeFeed', 'true'), "
                 "whose columns are kind, key, value, seq and time"
             )
-        return stream_reader(self.options)
+        return stream_reader(self._followed)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """What writes a frame: `append`, or `overwrite`, which deletes whatever else is there.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import siltstone
@@ -409,3 +412,160 @@ def test_nulls_of_a_key_are_found(spark, url) -> None:
     found = kv.lookup(data.select("k"), url, key="k")
     assert {row.k: row.v for row in found.collect()} == {None: "1", 0: "0", 2: "2"}
     kv.release()
+
+
+# --- the data source ------------------------------------------------------------------------------
+
+
+def test_the_format_has_the_columns(spark, closed) -> None:
+    url = closed
+    whole = spark.read.format("siltstone").option("numPartitions", 3).load(url)
+    assert whole.dtypes == kv.scan(spark, url).dtypes
+    assert whole.exceptAll(kv.scan(spark, url)).count() == 0
+    some = spark.read.format("siltstone").schema("visits bigint, country string").load(url)
+    assert some.columns == ["visits", "country"]
+    assert some.where("country = 'FR'").agg({"visits": "sum"}).first()[0] == sum(range(400, 430))
+    raw = spark.read.format("siltstone").option("asBytes", "true").load(url)
+    assert raw.columns == ["key", "value"]
+    with siltstone.open_reader(url) as reader:
+        stored = dict(reader.items())
+    assert {bytes(row.key): bytes(row.value) for row in raw.collect()} == stored
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW visits USING siltstone OPTIONS (path '{url}')")
+    assert spark.sql("SELECT count(*) FROM visits WHERE note = 'week'").first()[0] == 25
+    spark.sql("INSERT INTO visits VALUES ('ZZ', date'2026-01-01', 1, NULL)")
+    assert row_of(url, "ZZ", DAYS[0])["visits"] == 1
+    read = spark.read.format("siltstone")
+    for text, how in {
+        "the column of the table is of type bigint": read.schema("visits int"),
+        "no column 'nights'": read.schema("nights int"),
+        "prefix is of keys that are bytes": read.option("prefix", "DE"),
+    }.items():
+        with pytest.raises(Exception, match=text):
+            how.load(url).count()
+
+
+def test_filters_narrow_what_is_read(spark, flights) -> None:
+    """Where a frame and Spark say so; whether or not, the rows are the same."""
+    _, url = flights
+    asked = "country IN ('DE', 'FR') AND day > date'2026-01-10' AND visits % 2 = 0"
+    wanted = kv.scan(spark, url).where(asked)
+    for switch, option in [("false", "true"), ("true", "false"), ("true", "true")]:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", switch)
+        try:
+            read = spark.read.format("siltstone").option("filterPushdown", option)
+            narrow = read.option("numPartitions", 1).load(url).where(asked)
+            assert narrow.exceptAll(wanted).count() == 0
+            again = read.option("numPartitions", 1).load(url).where("country = 'DE'")
+            assert again.count() == len(DAYS)
+        finally:
+            spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_the_format_writes_columns(spark, closed) -> None:
+    url = closed
+    rows = [{**row, "visits": 1} for row in visits()[:3]]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows).drop(["note"]))
+    frame.selectExpr("*", "'put' AS what").write.format("siltstone").option(
+        "opColumn", "what"
+    ).mode("append").save(url)
+    assert row_of(url, "AT", DAYS[0])["visits"] == 1
+    refused = {
+        "'visits' is of type string": frame.withColumn("visits", frame.visits.cast("string")).write,
+        "written by their names": frame.write.option("keyColumn", "country"),
+        "no column 'extra'": frame.selectExpr("*", "1 AS extra").write,
+    }
+    for text, writing in refused.items():
+        with pytest.raises(Exception, match=re.escape(text)):
+            writing.format("siltstone").mode("append").save(url)
+    raw = kv.scan(spark, url, as_bytes=True)
+    raw.write.format("siltstone").option("asBytes", "true").mode("overwrite").save(url)
+    assert kv.scan(spark, url).count() == len(visits())
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+def add_file(source: Path, number: int, rows: list[dict[str, Any]]) -> None:
+    source.mkdir(exist_ok=True)
+    schema = pa.schema([("country", pa.string()), ("day", pa.date32()), ("visits", pa.int64())])
+    path = source / f"{number}.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+    # Spark takes them in the order of their times.
+    os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
+
+
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_a_stream_of_rows_is_there_once(spark, closed, tmp_path, way) -> None:
+    url = closed
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+
+    def run() -> None:
+        stream = spark.readStream.schema("country string, day date, visits bigint")
+        writing = stream.option("maxFilesPerTrigger", 1).parquet(str(source)).writeStream
+        if way == "format":
+            writing = writing.format("siltstone").option("path", url)
+        else:
+            writing = writing.foreachBatch(kv.upsert(url, key=["country", "day"]))
+        writing = writing.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+        assert writing.start().awaitTermination(120)
+
+    def at(n: int) -> dict[str, Any]:
+        return {"country": "SE", "day": DAYS[n]}
+
+    def found(*days: int) -> list[int]:
+        return [row_of(url, "SE", DAYS[n])["visits"] for n in days]
+
+    for number in range(2):
+        add_file(source, number, [{**at(number), "visits": number}, {**at(9), "visits": number}])
+    run()
+    assert found(0, 1, 9) == [0, 1, 1]
+    with siltstone.open(url) as db:
+        db.table.put([{**at(9), "visits": 70}])
+    # As after a death between the commit here and Spark's own: the batch is planned again.
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
+    add_file(source, 2, [{**at(2), "visits": 2}])
+    run()
+    assert found(0, 1, 2, 9) == [0, 1, 2, 70]
+
+
+def test_changes_have_the_columns(spark, url, tmp_path) -> None:
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+    out, checkpoint = str(tmp_path / "out"), str(tmp_path / "checkpoint")
+
+    def follow() -> None:
+        stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+        stream = stream.option("startingAt", "oldest").option("consumer", "lake").load(url)
+        writing = stream.writeStream.format("parquet").option("checkpointLocation", checkpoint)
+        assert writing.trigger(availableNow=True).start(out).awaitTermination(120)
+
+    with table.create(url, columns, key=["id"]) as db:
+        follow()
+        db.table.put([{"id": 1, "name": "one"}, {"id": 2, "name": None}]).wait()
+        db.table.delete([{"id": 1}]).wait()
+        start, end = db.table.schema.range(None, 2, 5)
+        db.delete_range(start, end).wait()
+        follow()
+        found = {
+            "stream": spark.read.parquet(out).orderBy("seq"),
+            "frame": kv.changes(spark, url),
+        }
+        for way, frame in found.items():
+            assert frame.columns == ["kind", "id", "name", "seq", "time", "range"], way
+            rows = [(row.kind, row.id, row.name) for row in frame.collect()]
+            wanted = [
+                ("put", 1, "one"),
+                ("put", 2, None),
+                ("delete", 1, None),
+                ("delete_range", None, None),
+            ]
+            assert rows == wanted, way
+            ranges = [row.range for row in frame.collect()]
+            assert ranges[:3] == [None] * 3
+            assert (bytes(ranges[3].start), bytes(ranges[3].end)) == (start, end)
+        raw = kv.changes(spark, url, as_bytes=True)
+        assert raw.columns == ["kind", "key", "value", "seq", "time"]
+    with table.create(url + "-kind", pa.schema([("kind", pa.string())]), key=["kind"]):
+        pass
+    with pytest.raises(siltstone.Invalid, match="column 'kind'"):
+        kv.changes(spark, url + "-kind")

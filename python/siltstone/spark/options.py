@@ -8,7 +8,7 @@ from typing import Any
 
 from siltstone.exceptions import Invalid
 
-__all__ = ["key_of", "number", "understood"]
+__all__ = ["flag", "key_of", "number", "understood"]
 
 HEX = "hex:"
 """In front of a bound that is not text."""
@@ -64,6 +64,17 @@ def number(
         bound = "above 0" if least is None else f"from {least} on"
         raise Invalid(f"{name} is {text!r}: a number {bound}")
     return found
+
+
+def flag(asked: Mapping[str, str], name: str) -> bool:
+    """An option that is true or false; false where it is not given.
+
+    :raises Invalid: it is neither.
+    """
+    text = asked.get(name, "false").casefold()
+    if text not in ("true", "false"):
+        raise Invalid(f"{name} is {text!r}: true or false")
+    return text == "true"
 
 
 def key_of(asked: Mapping[str, str], name: str) -> bytes | None:

@@ -19,6 +19,8 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 
 from siltstone import ingest
 from siltstone.exceptions import Invalid, Unsupported
+from siltstone.spark.columns import schema_of
+from siltstone.spark.fitting import check_columns, table_at
 from siltstone.spark.loading import (
     PATIENCE,
     asked,
@@ -27,7 +29,7 @@ from siltstone.spark.loading import (
     new_job,
     recorded,
 )
-from siltstone.spark.options import key_of, number, understood
+from siltstone.spark.options import flag, key_of, number, understood
 from siltstone.spark.staging import Staged, Staging, staged
 
 __all__ = ["Message", "batch_writer", "stream_writer"]
@@ -44,6 +46,7 @@ OPTIONS = {
     "targetSstBytes": "bytes of rows from which on a task begins another table",
     "txnAppId": "the application that this is a version of",
     "txnVersion": "the version: one that the database has adds nothing; of a stream the batch's id",
+    "asBytes": "true: keys and values of a table are encoded already",
     "timeout": "seconds to wait for the writer",
     "storeOptions": "the function that gives store options, as module:function",
 }
@@ -73,6 +76,8 @@ class Sink:
     store_options: str | None
     overwrite: bool
     replace: tuple[bytes | None, bytes | None] | None
+    table: str | None
+    """The schema of the table whose columns are written; None: keys and values."""
 
     @property
     def mode(self) -> str:
@@ -88,7 +93,7 @@ class Sink:
     def staging(self, job: ingest.Job) -> Staging:
         """What its tasks need."""
         kept = "error" if self.duplicates == "error" else "last"
-        return Staging(job, kept, self.target_sst_bytes, {}, self.columns)
+        return Staging(job, kept, self.target_sst_bytes, {}, self.columns, self.table)
 
 
 @dataclass
@@ -115,13 +120,7 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
             "or siltstone.spark.bulk_load, which does both"
         )
     duplicates = duplicates_of(asked_for.get("duplicates"), layout)
-    columns = {
-        "key": asked_for.get("keyColumn", "key"),
-        "value": asked_for.get("valueColumn", "value"),
-    }
-    if "opColumn" in asked_for:
-        columns["op"] = asked_for["opColumn"]
-    _check_columns(schema, columns)
+    table, columns = _columns(asked_for, schema)
     version = number(asked_for, "txnVersion", int, least=0)
     replaced = (key_of(asked_for, "replaceStart"), key_of(asked_for, "replaceEnd"))
     if overwrite and replaced != (None, None):
@@ -140,7 +139,36 @@ def sink_of(options: Mapping[str, str], schema: StructType, overwrite: bool) -> 
         asked_for.get("storeOptions"),
         overwrite,
         None if replaced == (None, None) else replaced,
+        table,
     )
+
+
+def _columns(
+    asked_for: Mapping[str, str], schema: StructType
+) -> tuple[str | None, Mapping[str, str]]:
+    """The table whose rows come, and what its columns are for.
+
+    :raises Invalid: they do not fit.
+    """
+    op = {"op": asked_for["opColumn"]} if "opColumn" in asked_for else {}
+    as_bytes = flag(asked_for, "asBytes")
+    table = table_at(asked_for["path"], None, as_bytes, asked_for.get("storeOptions"))
+    if table is None:
+        columns = {
+            "key": asked_for.get("keyColumn", "key"),
+            "value": asked_for.get("valueColumn", "value"),
+            **op,
+        }
+        _check_columns(schema, columns)
+        return None, columns
+    for name in ("keyColumn", "valueColumn"):
+        if name in asked_for:
+            raise Invalid(
+                f"{name} is of databases of bytes: a table's columns are written by their names"
+            )
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    check_columns(table, kinds, op.get("op"))
+    return table, {"key": ", ".join(schema_of(table).key), **op}
 
 
 def _check_columns(schema: StructType, columns: Mapping[str, str]) -> None:
@@ -165,10 +193,12 @@ def _check_columns(schema: StructType, columns: Mapping[str, str]) -> None:
         )
 
 
-def renamed(
-    batches: Iterator[pa.RecordBatch], columns: Mapping[str, str]
-) -> Iterator[pa.RecordBatch]:
-    """The batches with the names that `staged` knows."""
+def renamed(batches: Iterator[pa.RecordBatch], sink: Sink) -> Iterator[pa.RecordBatch]:
+    """The batches with the names that `staged` knows: a table's have them."""
+    if sink.table is not None:
+        yield from batches
+        return
+    columns = sink.columns
     for batch in batches:
         arrays = [batch.column(name) for name in columns.values()]
         yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
@@ -191,7 +221,7 @@ class BatchWriter(DataSourceArrowWriter):
             for _ in iterator:
                 pass
             return Message(None)
-        rows = renamed(iterator, self.sink.columns)
+        rows = renamed(iterator, self.sink)
         return Message(staged(rows, self.sink.staging(self.job)))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -237,7 +267,7 @@ class StreamWriter(_StreamBase):
         """In a task: stages its rows."""
         if self.job is None:
             raise Invalid("the writer that commits is not the one that writes")
-        rows = renamed(iterator, self.sink.columns)
+        rows = renamed(iterator, self.sink)
         return Message(staged(rows, self.sink.staging(self.job)), self.job)
 
     def commit(

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,12 +21,14 @@ from pyspark.sql.types import BinaryType, StructType
 
 import siltstone
 from siltstone.exceptions import Invalid
+from siltstone.spark.columns import like_sparks, spark_types, struct_of, text_of
 from siltstone.spark.frames import COLUMNS, bounds, split
-from siltstone.spark.options import key_of, number, understood
+from siltstone.spark.options import flag, key_of, number, understood
 from siltstone.spark.pins import SMALL
-from siltstone.spark.workers import reader_of, rows
+from siltstone.spark.pruning import narrowed, range_of
+from siltstone.spark.workers import reader_of, rows, table_rows
 
-__all__ = ["OPTIONS", "Planned", "planned", "reader_for"]
+__all__ = ["OPTIONS", "Planned", "columns_of", "planned", "reader_for"]
 
 OPTIONS = {
     "path": "the database",
@@ -37,6 +40,8 @@ OPTIONS = {
     "end": "the key before which to stop",
     "numPartitions": "tasks to read with",
     "checkpointLifetime": "seconds that a checkpoint made here lives after the last action",
+    "asBytes": "true: keys and values of a table as they are stored",
+    "filterPushdown": "true: filters on the first columns of a table's key narrow what is read",
     "storeOptions": "the function that gives store options, as module:function",
 }
 """By the names that users write; Spark lowers them on the way."""
@@ -57,20 +62,60 @@ class Planned:
     start: bytes | None
     end: bytes | None
     partitions: int | None
+    table: str | None
+    """The schema of a table whose columns are read; None: keys and values."""
+    pushes: bool
+
+
+def columns_of(planned: Planned) -> StructType | str:
+    """The columns that there are.
+
+    :raises Unsupported: one that Spark cannot hold.
+    """
+    if planned.table is None:
+        return "key binary, value binary"
+    return struct_of(like_sparks(planned.table, None))
 
 
 def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
-    """Reads the columns of `schema`: one of the two, or both.
+    """Reads the columns of `schema`, which are some of those that there are.
 
     :raises Invalid: it asks for another one, or another type.
     """
+    if planned.table is not None:
+        fields = _fields(planned.table, schema)
+        # Where Spark's own switch is off it refuses a reader that takes filters, and no reader sees
+        # the switch; but only where it is on does Spark ask from this module.
+        pushing = (
+            planned.pushes and "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+        )
+        return (PrunedReader if pushing else RangeReader)(planned, fields)
     for field in schema.fields:
         if field.name not in COLUMNS or not isinstance(field.dataType, BinaryType):
             raise Invalid(
                 f"the schema asks for {field.simpleString()}; a database without a schema has "
                 "key and value, both binary"
             )
-    return RangeReader(planned, [(field.name, field.nullable) for field in schema.fields])
+    named = [pa.field(field.name, pa.binary(), field.nullable) for field in schema.fields]
+    return RangeReader(planned, pa.schema(named))
+
+
+def _fields(table: str, schema: StructType) -> pa.Schema:
+    """Columns of a table, as the schema that is asked for has them.
+
+    :raises Invalid: there is no such one, or it is of another type.
+    """
+    fields = []
+    for field in schema.fields:
+        ours = like_sparks(table, [field.name]).field(0)
+        wanted = spark_types(table)[field.name]
+        if field.dataType.simpleString() != wanted:
+            raise Invalid(
+                f"the schema asks for {field.simpleString()}, and the column of the table is of "
+                f"type {wanted}; read it so, and cast it then"
+            )
+        fields.append(ours.with_nullable(field.nullable))
+    return pa.schema(fields)
 
 
 class RangeReader(DataSourceReader):
@@ -80,9 +125,9 @@ class RangeReader(DataSourceReader):
     next query that pushes nothing: that one would miss rows.
     """
 
-    def __init__(self, planned: Planned, columns: list[tuple[str, bool]]) -> None:
+    def __init__(self, planned: Planned, fields: pa.Schema) -> None:
         self.planned = planned
-        self.columns = columns
+        self.fields = fields
 
     def partitions(self) -> list[InputPartition]:
         """One range a task. Called for each action, so it also keeps the checkpoint alive."""
@@ -100,8 +145,23 @@ class RangeReader(DataSourceReader):
         """The rows of one range."""
 
         start, end = partition.value
-        schema = pa.schema([pa.field(name, pa.binary(), free) for name, free in self.columns])
-        return rows(reader_of(self.planned.reader), start, end, schema)
+        reader, table = reader_of(self.planned.reader), self.planned.table
+        if table is None:
+            return rows(reader, start, end, self.fields)
+        return table_rows(reader, start, end, table, self.fields)
+
+
+class PrunedReader(RangeReader):
+    """Takes filters, for frames that say that one query alone reads them: whatever Spark keeps is
+    that query's."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterator[Any]:  # noqa: N802 - Spark's name
+        """Narrows what is read; Spark looks at all filters again."""
+        planned = self.planned
+        if planned.table is not None:
+            inner = narrowed((planned.start, planned.end), range_of(planned.table, filters))
+            self.planned = replace(planned, start=inner[0], end=inner[1])
+        return iter(filters)
 
 
 def planned(options: Mapping[str, str]) -> Planned | None:
@@ -143,7 +203,15 @@ def planned(options: Mapping[str, str]) -> Planned | None:
     with siltstone.open_reader(
         url, checkpoint=checkpoint, version=version, options=SMALL, store_options=provider
     ) as reader:
-        return Planned(url, provider, pickle.dumps(reader), refreshed, start, end, count)
+        table = None if flag(asked, "asBytes") else text_of(reader)
+        if table is not None and "prefix" in asked:
+            raise Invalid(
+                "prefix is of keys that are bytes, and the database is a table: filter its "
+                "columns, or read it with asBytes"
+            )
+        pushes = flag(asked, "filterPushdown")
+        state = pickle.dumps(reader)
+        return Planned(url, provider, state, refreshed, start, end, count, table, pushes)
 
 
 def _version_at(url: str, provider: str | None, text: str) -> int:

@@ -13,7 +13,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from siltstone import changes as feed
 from siltstone.exceptions import Expired, Invalid, Unsupported
 from siltstone.spark.feeds import batches
-from siltstone.spark.options import number, understood
+from siltstone.spark.fitting import table_at
+from siltstone.spark.options import flag, number, understood
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import datasource as limits
@@ -26,7 +27,7 @@ else:
     except ImportError:  # of Spark 4.2
         limits, _Bounded = None, object
 
-__all__ = ["stream_reader"]
+__all__ = ["Followed", "followed", "stream_reader"]
 
 OPTIONS = {
     "path": "the database",
@@ -37,6 +38,7 @@ OPTIONS = {
     "maxRowsPerTrigger": "rows of a batch, at which it ends with the commit that reaches them",
     "maxBytesPerTrigger": "bytes of a batch, likewise",
     "failOnDataLoss": "whether a gap ends the query (true), or it goes on behind it",
+    "asBytes": "true: key and value of a table as they are stored",
     "storeOptions": "the function that gives store options, as module:function",
 }
 """By the names that users write; Spark lowers them on the way."""
@@ -56,6 +58,8 @@ class Followed:
     bytes: int | None
     gaps: bool
     store_options: str | None
+    table: str | None
+    """The schema of the table whose rows change; None: keys and values."""
 
     def begin(self, since: str, until: str | None = None, consumer: str | None = None) -> Any:
         """The feed from a token on.
@@ -93,6 +97,7 @@ def followed(options: Mapping[str, str]) -> Followed:
         number(asked, "maxBytesPerTrigger", int, least=1),
         fail == "false",
         asked.get("storeOptions"),
+        table_at(asked["path"], None, flag(asked, "asBytes"), asked.get("storeOptions")),
     )
 
 
@@ -143,7 +148,7 @@ class FeedReader(DataSourceStreamReader, _Bounded):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the changes of a batch."""
         since, until = partition.value
-        return batches(self.asked.begin(since, until))
+        return batches(self.asked.begin(since, until), self.asked.table)
 
     def commit(self, end: dict[str, str]) -> None:
         """The batch before is stored: its consumer holds what comes after."""
@@ -151,10 +156,9 @@ class FeedReader(DataSourceStreamReader, _Bounded):
             self.asked.begin(end["token"], None, self.asked.consumer)
 
 
-def stream_reader(options: Mapping[str, str]) -> FeedReader:
+def stream_reader(asked: Followed) -> FeedReader:
     """What reads a stream.
 
-    :raises Invalid: an option that there is not, or what it does not take.
     :raises Unsupported: before Spark 4.2.
     """
     if limits is None:
@@ -162,4 +166,4 @@ def stream_reader(options: Mapping[str, str]) -> FeedReader:
             "format('siltstone') reads streams from Spark 4.2 on; siltstone.spark.changes reads "
             "the same as a frame, from token to token"
         )
-    return FeedReader(followed(options))
+    return FeedReader(asked)
