@@ -18,6 +18,8 @@ What happens, in order; whatever does not come out exactly right ends the run wi
    that had come before does not come twice.
 7. Spark looks keys up, some of them absent on purpose, by a join and by a column function. Each
    answer is compared with Spark's own join.
+8. The flights become a table with columns, loaded from the executors while its writer puts rows;
+   scans, look-ups and a column function by columns are compared with Spark SQL over the file.
 
 Run it with ``make demo``, or ``python python/demo/flights.py --help``.
 """
@@ -39,6 +41,7 @@ import tempfile
 import threading
 import time
 import zipfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +80,10 @@ STREAMED = 500
 """Records that a batch of the stream changes, of the whole data set."""
 LOAD = ("flights of 2013", 1)
 """The application and the version by which the load is known."""
+TABLE_KEY = ["origin", "hour_of desc", "carrier", "flight"]
+"""The columns of the table's key: unique, and the newest flights of an airport come first."""
+NOWHERE = "ZZZ"
+"""The airport of the flights that the writer puts while others are loaded."""
 LIVE = b"live/"
 """What the keys begin with that the writer puts while flights are loaded."""
 SMALLEST_SHARE = 0.01
@@ -497,6 +504,74 @@ def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, pha
     phase.note = f"found {found:,}, absent on purpose {absent:,}, differences: 0"
 
 
+# --- 8. A table with columns ----------------------------------------------------------------------
+
+
+def flights_of(spark: SparkSession, scratch: Path, fraction: float) -> DataFrame:
+    """The flights with the types that their columns mean."""
+    flights = read_csv(spark, scratch / "flights.csv", FLIGHTS)
+    columns = flights.withColumn("hour_of", sf.col("time_hour").cast("timestamp")).drop("time_hour")
+    kept = sf.pmod(sf.xxhash64("origin", "hour_of", "carrier", "flight"), sf.lit(10_000))
+    return (columns if fraction >= 1 else columns.where(kept < int(fraction * 10_000))).persist()
+
+
+def put_flights_until_told(db: siltstone.Database, told: threading.Event, put: list[int]) -> None:
+    """A thread: puts row after row, by columns."""
+    moment = datetime(2013, 1, 1, tzinfo=UTC)
+    while not told.wait(0.001):
+        row = {"origin": NOWHERE, "hour_of": moment, "carrier": "ZZ", "flight": len(put)}
+        db.table.put([row])
+        put.append(row["flight"])
+
+
+def load_table(flights: DataFrame, url: str, key: list[str]) -> tuple[kv.LoadResult, int]:
+    """The flights into a table that is made of their columns and then serves puts meanwhile; how
+    many it served."""
+    kv.bulk_load(flights.limit(0), url, key=key)
+    told, put = threading.Event(), list[int]()
+    with siltstone.open(url) as db:
+        service = threading.Thread(target=put_flights_until_told, args=(db, told, put))
+        service.start()
+        try:
+            done = kv.bulk_load(flights, url, key=key, txn=LOAD, db=db)
+        finally:
+            told.set()
+            service.join()
+        served = pa.table(db.table.scan({"origin": NOWHERE}, columns=["flight"]))
+        check(sorted(served["flight"].to_pylist()) == put, "a row that was put is missing")
+        db.delete_range(*db.table.schema.range({"origin": NOWHERE}))
+        db.flush(memtable=True)
+    return done, len(put)
+
+
+def as_table(spark: SparkSession, url: str, scratch: Path, fraction: float, phase: Phase) -> None:
+    """A table of the flights, against Spark SQL's own answers."""
+    flights = flights_of(spark, scratch, fraction)
+    done, served = load_table(flights, url, TABLE_KEY)
+    rows = flights.count()
+    check(done.rows == rows, f"{done.rows} flights were loaded, not {rows}")
+    stored = kv.scan(spark, url).select(*flights.columns)
+    check(stored.count() == rows, f"{stored.count()} flights in the table, not {rows}")
+    check(flights.exceptAll(stored).isEmpty(), "a flight differs from the file's")
+    newest = kv.scan(spark, url, where={"origin": "JFK"}, columns=["hour_of", "dep_delay"])
+    late = sf.sum("dep_delay").alias("late"), sf.max("hour_of").alias("last"), sf.count("*")
+    wanted = flights.where("origin = 'JFK'").agg(*late).first()
+    check(newest.agg(*late).first() == wanted, "the flights of one airport differ")
+    some = flights.orderBy(sf.xxhash64("tailnum", "flight")).limit(rows // 20)
+    asked = some.select("origin", "hour_of", "carrier", "flight", sf.col("dest").alias("to"))
+    names = ["origin", "hour_of", "carrier", "flight"]
+    dest = kv.get(url, columns=["dest"])
+    found = kv.lookup(asked, url, key=names, select=["dest"]).withColumn("again", dest(*names))
+    same = sf.col("dest").eqNullSafe(sf.col("to")) & sf.col("again")["dest"].eqNullSafe(
+        sf.col("to")
+    )
+    check(found.where(same).count() == rows // 20, "look-ups by columns differ")
+    kv.release()
+    flights.unpersist()
+    phase.rows = rows
+    phase.note = f"{len(flights.columns)} columns, {served:,} puts meanwhile; as Spark SQL has it"
+
+
 # --- The whole ------------------------------------------------------------------------------------
 
 
@@ -528,6 +603,8 @@ def run(url: str, scratch: Path, fraction: float) -> None:
             lookups = min(LOOKUPS, int(LOOKUPS * fraction))
             truth = truth_of(spark, records, changed)
             compare(records, url, truth, lookups=lookups, phase=phase)
+        with report.phase("a table with columns") as phase:
+            as_table(spark, f"{url}-table", scratch, fraction, phase)
     finally:
         spark.stop()
     report.close()
