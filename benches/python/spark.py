@@ -11,6 +11,9 @@ workers count, so who else is running hardly matters. The best turn counts. A lo
 what is above the function that does nothing; `get_many` beside it is the same batches in one
 process. Then the rows, in that other order, are written: as sorted snappy Parquet, and by
 `siltstone.spark.bulk_load` in layouts "range" and "runs", each into a place of its own.
+
+The same of a table with columns: two numbers as key (16 B), and as value two numbers, a double and
+a text (100 B as stored), beside the database of the very bytes that these rows are stored as.
 """
 
 from __future__ import annotations
@@ -27,18 +30,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import siltstone
 import siltstone.spark as kv
+from siltstone import table
 
 SLOTS = 2
 TASKS = 8
 """Ranges that rows are written in: a task each."""
 BATCH = 10_000
 """Keys of a batch: Spark's default."""
+COLUMNS = [
+    pa.field("high", pa.int64(), nullable=False),
+    pa.field("low", pa.int64(), nullable=False),
+    pa.field("first", pa.int64()),
+    pa.field("second", pa.int64()),
+    pa.field("share", pa.float64()),
+    pa.field("text", pa.string()),
+]
+"""Of the table: the first two are its key."""
+KEY = ["high", "low"]
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -103,6 +118,43 @@ def prepared(folder: Path, rows: int) -> None:
         pq.write_table(table, folder / "shuffled" / f"{slot}.parquet")
 
 
+def prepared_columns(folder: Path) -> None:
+    """The same numbers as rows with columns: a table of them, and the files in two orders; and
+    beside it the database of the bytes that the table has."""
+    for name in ("parquet", "shuffled"):
+        (folder / f"{name}-columns").mkdir()
+        (folder / f"{name}-bytes").mkdir()
+    with table.create(folder / "db-columns", pa.schema(COLUMNS), key=KEY) as db:
+        for slot in range(SLOTS):
+            for name in ("parquet", "shuffled"):
+                given = pq.read_table(folder / name / f"{slot}.parquet")
+                rows = as_columns(given)
+                keys, values = db.table.schema.encode(rows)
+                stored = pa.table({"key": pa.array(keys), "value": pa.array(values)})
+                pq.write_table(rows, folder / f"{name}-columns" / f"{slot}.parquet")
+                pq.write_table(stored, folder / f"{name}-bytes" / f"{slot}.parquet")
+            for at in range(0, rows.num_rows, BATCH):
+                db.table.put(rows.slice(at, BATCH))
+        db.compact()
+    with siltstone.open(folder / "db-bytes") as db:
+        for slot in range(SLOTS):
+            stored = pq.read_table(folder / "shuffled-bytes" / f"{slot}.parquet")
+            for at in range(0, stored.num_rows, BATCH):
+                db.write(stored.slice(at, BATCH))
+        db.compact()
+
+
+def as_columns(given: pa.Table) -> pa.Table:
+    """Rows of bytes as rows of columns, of about as many bytes."""
+    keys = np.frombuffer(b"".join(given["key"].to_pylist()), "<i8").reshape(-1, 2)
+    bodies = np.frombuffer(b"".join(given["value"].to_pylist()), "u1").reshape(-1, 100)
+    numbers = np.ascontiguousarray(bodies[:, :16]).view("<i8")
+    text = pa.array([body.tobytes().hex()[:70] for body in bodies[:, 16:51]])
+    columns = [keys[:, 0], keys[:, 1], numbers[:, 0], numbers[:, 1], keys[:, 0] / 3.0, text]
+    arrays = [pa.array(column) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(COLUMNS))
+
+
 def session() -> SparkSession:
     """On two slots, whose workers are this interpreter."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -141,18 +193,61 @@ def loads(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
         ordered.write.mode("overwrite").parquet(str(folder / "written"))
 
     def load(layout: str) -> None:
-        url = folder / f"loaded-{layout}"
-        shutil.rmtree(url, ignore_errors=True)
-        siltstone.open(url).close()
-        partitions = TASKS if layout == "range" else None
-        done = kv.bulk_load(shuffled, url, key="key", layout=layout, partitions=partitions)
-        assert done.seq is not None
+        loaded(shuffled, folder / f"loaded-{layout}", "key", layout)
 
     return {
         "sorted Parquet": parquet,
         "bulk_load range": partial(load, "range"),
         "bulk_load runs": partial(load, "runs"),
     }
+
+
+def of_columns(spark: SparkSession, folder: Path) -> dict[str, Callable[[], None]]:
+    """What is measured of a table, and beside it of the bytes that it is stored as."""
+    found: dict[str, Callable[[], None]] = {}
+    for kind, key in (("bytes", "key"), ("columns", KEY)):
+        url = str(folder / f"db-{kind}")
+        shuffled = spark.read.parquet(str(folder / f"shuffled-{kind}"))
+        names = [key] if isinstance(key, str) else key
+        keys = shuffled.select(*names)
+        source = spark.read.format("siltstone").option("numPartitions", SLOTS).load(url)
+        handed = keys.mapInArrow(nothing, keys.schema)
+        frames = {
+            "Parquet": spark.read.parquet(str(folder / f"parquet-{kind}")),
+            "scan": kv.scan(spark, url, partitions=SLOTS),
+            "format": source,
+            "nothing": handed,
+            "lookup": kv.lookup(keys, url, key=key),
+        }
+        for name, frame in frames.items():
+            found[f"{name} of {kind}"] = partial(to_nowhere, frame)
+        for layout in ("range", "runs"):
+            found[f"bulk_load {layout} of {kind}"] = partial(
+                loaded, shuffled, folder / f"loaded-{kind}", key, layout
+            )
+    return found
+
+
+def loaded(rows: Any, url: Path, key: Any, layout: str) -> None:
+    """Loads rows into a new place."""
+    shutil.rmtree(url, ignore_errors=True)
+    if isinstance(key, str):
+        siltstone.open(url).close()
+    partitions = TASKS if layout == "range" else None
+    done = kv.bulk_load(rows, url, key=key, layout=layout, partitions=partitions)
+    assert done.seq is not None
+
+
+def beside_bytes(best: dict[str, float], micro: float) -> Iterator[str]:
+    """What columns cost, a line each."""
+    for kind in ("bytes", "columns"):
+        best[f"lookup of {kind}"] -= best[f"nothing of {kind}"]
+    for name in ("Parquet", "scan", "format", "lookup", "bulk_load range", "bulk_load runs"):
+        of_bytes, of_them = best[f"{name} of bytes"], best[f"{name} of columns"]
+        yield (
+            f"{name} of columns: {of_them * micro:.2f}, {of_them / of_bytes:.2f} x of their bytes "
+            f"({of_bytes * micro:.2f})\n"
+        )
 
 
 def alone(folder: Path) -> float:
@@ -180,10 +275,12 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(dir=asked.folder))
     try:
         prepared(folder, asked.rows)
+        prepared_columns(folder)
         spark = session()
         best: dict[str, float] = {}
         for _ in range(asked.turns):
-            for name, work in {**steps(spark, folder), **loads(spark, folder)}.items():
+            works = {**steps(spark, folder), **loads(spark, folder), **of_columns(spark, folder)}
+            for name, work in works.items():
                 best[name] = min(best.get(name, float("inf")), measured(work))
         kv.release()
         spark.stop()
@@ -204,6 +301,8 @@ def main() -> None:
     for name in ("sorted Parquet", "bulk_load range", "bulk_load runs"):
         ratio = best[name] / best["sorted Parquet"]
         say(f"{name}: {best[name] * micro:.2f}, {ratio:.2f} x sorted Parquet\n")
+    for line in beside_bytes(best, micro):
+        say(line)
 
 
 if __name__ == "__main__":
