@@ -41,11 +41,7 @@ def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
     with siltstone.open(url) as db:
         db.delete(keys[0]).wait()
         db.put(keys[4], b"v").wait()
-    # As after a death before Spark noted its last batch: it is planned again, alike.
-    noted = tmp_path / "checkpoint" / "commits"
-    last = max((one.name for one in noted.glob("[0-9]*")), key=int)
-    (noted / last).unlink()
-    (noted / f".{last}.crc").unlink(missing_ok=True)
+    dies(tmp_path)
     follow(spark, url, tmp_path, **wanted)
     expected = [*[("put", key) for key in keys[:4]], ("delete", keys[0]), ("put", keys[4])]
     assert found(spark, tmp_path) == expected
@@ -56,6 +52,71 @@ def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
     rows = [(row.kind, bytes(row.key), row.value and bytes(row.value)) for row in frame.collect()]
     assert rows[-2:] == [("delete", keys[0], None), ("put", keys[4], b"v")]
     assert frame.dtypes[-1] == ("time", "timestamp")
+
+
+def dies(place: Path) -> None:
+    """As after a death before Spark noted its last batch: it is planned again."""
+    noted = place / "checkpoint" / "commits"
+    last = max((one.name for one in noted.glob("[0-9]*")), key=int)
+    (noted / last).unlink()
+    (noted / f".{last}.crc").unlink(missing_ok=True)
+
+
+def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) -> None:
+    """The rows of a checkpoint, then what follows it: no gap, and nothing twice."""
+    wanted = {"startingAt": "snapshot", "consumer": "lake", "maxRowsPerTrigger": "2"}
+    keys = [b"k%03d" % n for n in range(100)]
+    with siltstone.open(url) as db:
+        for key in keys:
+            db.put(key, b"before")
+        db.delete(keys[0])
+        db.flush(memtable=True)
+        follow(spark, url, tmp_path, **wanted)
+        db.put(keys[1], b"after").wait()
+        db.delete(keys[2]).wait()
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert {(row.kind, bytes(row.key), bytes(row.value)) for row in rows} == {
+        ("put", key, b"before") for key in keys[1:]
+    }
+    (seq,) = {row.seq for row in rows}
+    assert seq >= len(keys)
+    # It dies before it noted the snapshot; and begins again when its rows have changed.
+    dies(tmp_path)
+    follow(spark, url, tmp_path, **wanted)
+    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("seq").collect()
+    found = [(row.kind, bytes(row.key), row.value and bytes(row.value)) for row in rows]
+    assert found[99:] == [("put", keys[1], b"after"), ("delete", keys[2], None)]
+    assert sorted(found[:99]) == [("put", key, b"before") for key in keys[1:]]
+    assert siltstone.admin.manifest(url)["checkpoints"] == []
+    with pytest.raises(Exception, match="kept for a consumer"):
+        follow(spark, url, tmp_path / "other", startingAt="snapshot")
+
+
+def test_the_first_batch_is_the_same_again(spark, url, tmp_path: Path) -> None:
+    """Where a query begins is asked again after a crash, and "latest" is later then."""
+    wanted = {"startingAt": "latest", "consumer": "lake"}
+    with siltstone.open(url) as db:
+        db.put(b"before", b"v").wait()
+        stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
+        writing = stream.options(**wanted).load(url).writeStream.format("parquet")
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writing.start(str(tmp_path / "out"))
+        try:
+            query.processAllAvailable()
+            db.put(b"one", b"v").wait()
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert found(spark, tmp_path) == [("put", b"one")]
+        # Of a query that died in its first batch nothing is noted but where that ends.
+        noted = tmp_path / "checkpoint"
+        assert [one.name for one in sorted((noted / "commits").glob("[0-9]*"))] == ["0"]
+        dies(tmp_path)
+        for one in (tmp_path / "out" / "_spark_metadata").glob("*"):
+            one.unlink()
+        db.put(b"two", b"v").wait()
+    follow(spark, url, tmp_path, **wanted)
+    assert found(spark, tmp_path) == [("put", b"one"), ("put", b"two")]
 
 
 def test_what_a_stream_cannot_begin_with(spark, url) -> None:

@@ -11,10 +11,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from siltstone import changes as feed
-from siltstone.exceptions import Expired, Invalid, Unsupported
+from siltstone.exceptions import Expired, Internal, Invalid, Unsupported
 from siltstone.spark.feeds import batches
 from siltstone.spark.fitting import table_at
 from siltstone.spark.options import flag, number, understood
+from siltstone.spark.starting import (
+    Offset,
+    before_snapshot,
+    ends,
+    is_held,
+    let_go,
+    snapshot_of,
+    snapshot_ranges,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import datasource as limits
@@ -32,7 +41,7 @@ __all__ = ["Followed", "followed", "stream_reader"]
 OPTIONS = {
     "path": "the database",
     "readChangeFeed": "true: what has changed, and not what there is",
-    "startingAt": "latest, oldest (what is still there), or a token",
+    "startingAt": "latest, oldest (what is still there), snapshot (all rows first), or a token",
     "consumer": "a name: the log is held from what this query has committed",
     "consumerLifetime": "seconds that the log is held for a query that is silent; a day",
     "maxRowsPerTrigger": "rows of a batch, at which it ends with the commit that reaches them",
@@ -108,9 +117,21 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         self.asked = asked
         self.ceiling: str | None = None
 
-    def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Where a query begins that has no checkpoint."""
-        return {"token": self.asked.begin(self.asked.starting, None, self.asked.consumer).token}
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Where a query begins that has stored no batch yet."""
+        asked = self.asked
+        if asked.starting == "snapshot":
+            place = (asked.url, asked.consumer, asked.lifetime, asked.store_options)
+            begins = before_snapshot(*place)
+        elif asked.starting == "latest" and is_held(asked.url, asked.consumer, asked.store_options):
+            # Asked once more, after a crash: the batch that was planned goes on from where it is.
+            begins = {"token": feed.latest(asked.url, store_options=asked.store_options)}
+        else:
+            begins = {"token": asked.begin(asked.starting, None, asked.consumer).token}
+        if self.ceiling is not None and asked.starting in ("snapshot", "latest"):
+            # It was asked for before: behind what a query begins with, there is nothing yet.
+            self.ceiling = begins["token"]
+        return begins
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """What is durable now is where the query ends."""
@@ -124,36 +145,48 @@ class FeedReader(DataSourceStreamReader, _Bounded):
             return limits.ReadMaxBytes(self.asked.bytes)
         return limits.ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, str], limit: Any) -> dict[str, str]:  # noqa: N802
-        """Where a batch ends that begins at `start`."""
+    def latestOffset(self, start: Offset, limit: Any) -> Offset:  # noqa: N802 - Spark's name
+        """Where a batch ends that begins at `start`. A snapshot is one, whatever the limit."""
         rows = getattr(limit, "max_rows", None)
         size = getattr(limit, "max_bytes", None)
+        if "begins" in start:
+            return ends(start, start["token"])
         if rows is None and size is None:
             newest = self.ceiling or feed.latest(
                 self.asked.url, store_options=self.asked.store_options
             )
-            return {"token": newest}
+            return ends(start, newest)
         following = self.asked.begin(start["token"], self.ceiling)
         following.read(rows or NO_LIMIT, size or NO_LIMIT)
-        return {"token": following.token}
+        return ends(start, following.token)
 
     def reportLatestOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
         """The end of what is durable."""
         return {"token": feed.latest(self.asked.url, store_options=self.asked.store_options)}
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        """One: a feed is one sequence."""
-        return [InputPartition((start["token"], end["token"]))]
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """One of changes: a feed is one sequence. Ranges of a snapshot."""
+        if "snapshot" in end:
+            pieces = snapshot_ranges(self.asked.url, end, self.asked.store_options)
+            return [InputPartition(piece) for piece in pieces]
+        # Offsets of a version before have no "from".
+        return [InputPartition((end.get("from", start["token"]), end["token"]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the changes of a batch."""
-        since, until = partition.value
-        return batches(self.asked.begin(since, until), self.asked.table)
+        """In a task: the changes of a batch, or rows of a snapshot."""
+        match partition.value:
+            case (since, until):
+                return batches(self.asked.begin(since, until), self.asked.table)
+            case (reader, first, last, seq):
+                return batches(snapshot_of(reader, first, last, seq), self.asked.table)
+        raise Internal(f"a task got {partition.value!r}")
 
-    def commit(self, end: dict[str, str]) -> None:
+    def commit(self, end: Offset) -> None:
         """The batch before is stored: its consumer holds what comes after."""
         if self.asked.consumer is not None:
             self.asked.begin(end["token"], None, self.asked.consumer)
+        if "snapshot" in end:
+            let_go(self.asked.url, end, self.asked.store_options)
 
 
 def stream_reader(asked: Followed) -> FeedReader:
