@@ -34,6 +34,8 @@ FUZZ_FLAGS := -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
 FUZZ_BUILT := $(or $(CARGO_TARGET_DIR),target)/fuzz
 # Programs that `make audit` builds for itself.
 TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
+# Versions of Spark for `make spark-matrix`: none stands for all.
+SPARKS ?=
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
 DEMO ?=
 
@@ -257,6 +259,12 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every s
 		tests/python/test_kill_compactor.py tests/python/test_kill_clones.py \
 		tests/python/test_gc.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
+
+# Each in an environment of its own, which is removed again: half a gigabyte, and all packages from
+# the index.
+.PHONY: spark-matrix
+spark-matrix: tools java dist/.built ## The tests of Spark on 3.5, 4.0, 4.1, the newest, and by Connect; SPARKS="3.5 connect" some
+	$(PYTHON) tests/matrix/sparks.py dist/*.whl $(SPARKS)
 
 .PHONY: bench
 bench: tools $(VENV)/.installed ## Each part alone; the comparison with the peers into benches/RESULTS.md; CASES=get only prints

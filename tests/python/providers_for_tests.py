@@ -21,6 +21,12 @@ def nothing() -> dict[str, str]:
     return {}
 
 
+def of_a_variable() -> dict[str, str]:
+    """A store that needs no options, where a variable is set; otherwise it fails in its own way."""
+    assert os.environ["TEST_PROVIDER"]
+    return {}
+
+
 def wrong() -> int:
     """What no store can be reached with."""
     return 3

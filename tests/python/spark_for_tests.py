@@ -4,32 +4,65 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spark_versions_for_tests import CONNECT
+
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+}
+
 
 @pytest.fixture(scope="module")
-def spark():
-    """A session on two slots, whose workers are this interpreter."""
-    from pyspark import SparkContext  # noqa: PLC0415 - starts nothing before it is needed
-    from pyspark.sql import SparkSession  # noqa: PLC0415
+def session_settings() -> dict[str, str]:
+    """What a module sets beyond `SETTINGS`."""
+    return {}
 
+
+@pytest.fixture(scope="module")
+def session_environment() -> dict[str, str]:
+    """What the workers of a module have in their environment, and the driver."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def spark(session_settings: dict[str, str], session_environment: dict[str, str]):
+    """A session on two slots, whose workers are this interpreter."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         # Workers import what the tests send them.
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        session = (
-            SparkSession.builder.master("local[2, 3]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.log.level", "OFF")
-            .getOrCreate()
-        )
+        for name, value in session_environment.items():
+            patch.setenv(name, value)
+        session = begun({**SETTINGS, **session_settings})
         yield session
         session.stop()
-        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        ended()
+
+
+def begun(settings: dict[str, str]) -> Any:
+    """A new session."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - starts nothing before it is needed
+
+    builder = SparkSession.builder
+    builder = builder.remote("local[2, 3]") if CONNECT else builder.master("local[2, 3]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def ended() -> None:
+    """Ends the machine that a session ran on, once it is stopped."""
+    from pyspark import SparkContext  # noqa: PLC0415
+
+    gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+    if gateway is not None:
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(30)

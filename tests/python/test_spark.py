@@ -9,9 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import providers_for_tests
 import siltstone
 import siltstone.spark as kv
 from siltstone.spark import pins
+from spark_versions_for_tests import SOURCES, frame_of_table, tasks_of
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -40,8 +42,8 @@ def test_a_scan_is_the_database(spark, written, partitions) -> None:
     frame = kv.scan(spark, written[1], partitions=partitions)
     assert frame.dtypes == [("key", "binary"), ("value", "binary")]
     assert rows(frame) == list(ROWS.items())
-    assert 1 <= frame.rdd.getNumPartitions() <= (partitions or 2)
-    assert partitions in (None, 1) or frame.rdd.getNumPartitions() > 1
+    assert 1 <= tasks_of(frame) <= (partitions or 2)
+    assert partitions in (None, 1) or tasks_of(frame) > 1
 
 
 def test_a_scan_of_a_part(spark, written) -> None:
@@ -69,7 +71,7 @@ def test_jobs_read_one_state_while_the_writer_goes_on(spark, written) -> None:
 def test_a_look_up_equals_sparks_own_join(spark, written) -> None:
     url = written[1]
     texts = [f"key/{n:04}" if n % 5 else None for n in range(1900, 2100)]
-    asked = spark.createDataFrame(pa.table({"k": texts, "n": range(200)})).repartition(3)
+    asked = frame_of_table(spark, pa.table({"k": texts, "n": range(200)})).repartition(3)
     table = kv.scan(spark, url).selectExpr("string(key) AS k", "value AS expected")
     left = kv.lookup(asked, url, key="k").join(table, "k", "left")
     assert left.count() == 200
@@ -82,7 +84,7 @@ def test_a_look_up_equals_sparks_own_join(spark, written) -> None:
 
 def test_a_column_function(spark, written) -> None:
     value = kv.get(written[1])
-    asked = spark.createDataFrame(pa.table({"k": [b"key/0007", b"absent", None]}))
+    asked = frame_of_table(spark, pa.table({"k": [b"key/0007", b"absent", None]}))
     answers = [row.v for row in asked.select(value("k").alias("v")).collect()]
     assert [answer and bytes(answer) for answer in answers] == [b"value 7", None, None]
     spark.udf.register("value_of", value)
@@ -146,10 +148,20 @@ def test_no_more_are_kept_than_is_sensible(written, monkeypatch) -> None:
     assert kv.release() == 3
 
 
+def test_a_provider_that_fails_keeps_nobody_else(written, monkeypatch) -> None:
+    url = written[1]
+    monkeypatch.setenv("TEST_PROVIDER", "there")
+    pins.pinned(url, None, store_options=providers_for_tests.of_a_variable)[0].close()
+    pins.pinned(url, None)[0].close()
+    monkeypatch.delenv("TEST_PROVIDER")
+    assert kv.release() == 2
+    siltstone.admin.delete_checkpoint(url, kept(url))
+
+
 def test_what_is_not_understood_is_refused(spark, written) -> None:
     url = written[1]
     frame = spark.range(3)
-    keyed = spark.createDataFrame(pa.table({"key": [b"a"], "value": [b"b"]}))
+    keyed = frame_of_table(spark, pa.table({"key": [b"a"], "value": [b"b"]}))
     refused = {
         "at least one task": lambda: kv.scan(spark, url, partitions=0),
         "exclude each other": lambda: kv.scan(spark, url, prefix=b"a", end=b"b"),
@@ -206,12 +218,13 @@ def test_tables_are_verified_in_tasks(spark, written, tmp_path: Path) -> None:
 # --- format("siltstone") --------------------------------------------------------------------------
 
 
+@SOURCES
 def test_the_source_is_found_by_its_name(spark, written) -> None:
     db, url = written
     frame = spark.read.format("siltstone").option("numPartitions", 3).load(url)
     db.put(b"key/0000", b"later").wait()
     assert rows(frame) == list(ROWS.items())
-    assert frame.rdd.getNumPartitions() == 3
+    assert tasks_of(frame) == 3
     again = spark.read.format("siltstone").load(url)
     assert again.where("key = binary('key/0000')").first().value == b"later"
     narrow = spark.read.format("siltstone").schema("key binary").option("prefix", "key/01")
@@ -220,6 +233,7 @@ def test_the_source_is_found_by_its_name(spark, written) -> None:
     assert spark.sql("SELECT count(*) AS n FROM kv").first().n == len(ROWS)
 
 
+@SOURCES
 @pytest.mark.parametrize("pushed", [False, True])
 def test_filters_of_the_key(spark, written, pushed) -> None:
     url = written[1]
@@ -243,6 +257,7 @@ def test_filters_of_the_key(spark, written, pushed) -> None:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@SOURCES
 def test_a_state_of_the_past(spark, written) -> None:
     db, url = written
     siltstone.admin.create_checkpoint(url, name="before")
@@ -257,6 +272,7 @@ def test_a_state_of_the_past(spark, written) -> None:
     assert at.count() == len(ROWS)
 
 
+@SOURCES
 def test_options_are_refused_by_name(spark, written) -> None:
     url = written[1]
     refused = {
@@ -281,7 +297,11 @@ def test_store_options_travel_by_name(spark, written) -> None:
     assert (
         kv.lookup(frame.select("key"), written[1], key="key", store_options=named).count() == 2000
     )
-    source = spark.read.format("siltstone").option("storeOptions", named)
+
+
+@SOURCES
+def test_a_source_names_its_store_options(spark, written) -> None:
+    source = spark.read.format("siltstone").option("storeOptions", "providers_for_tests:nothing")
     assert source.load(written[1]).count() == 2000
     with pytest.raises(Exception, match="cannot be imported"):
         spark.read.format("siltstone").option("storeOptions", "no_such:one").load(written[1])

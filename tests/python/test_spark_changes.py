@@ -9,6 +9,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import changes as feed
+from spark_versions_for_tests import STREAM_SOURCES
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -28,6 +29,7 @@ def found(spark, place: Path) -> list[tuple[str, bytes]]:
     return [(row.kind, bytes(row.key)) for row in rows]
 
 
+@STREAM_SOURCES
 def test_a_stream_follows_a_database(spark, url, tmp_path: Path) -> None:
     keys = [b"k%d" % n for n in range(6)]
     wanted = {"startingAt": "oldest", "consumer": "lake", "maxRowsPerTrigger": "2"}
@@ -62,6 +64,7 @@ def dies(place: Path) -> None:
     (noted / f".{last}.crc").unlink(missing_ok=True)
 
 
+@STREAM_SOURCES
 def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) -> None:
     """The rows of a checkpoint, then what follows it: no gap, and nothing twice."""
     wanted = {"startingAt": "snapshot", "consumer": "lake", "maxRowsPerTrigger": "2"}
@@ -92,6 +95,7 @@ def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) ->
         follow(spark, url, tmp_path / "other", startingAt="snapshot")
 
 
+@STREAM_SOURCES
 def test_the_first_batch_is_the_same_again(spark, url, tmp_path: Path) -> None:
     """Where a query begins is asked again after a crash, and "latest" is later then."""
     wanted = {"startingAt": "latest", "consumer": "lake"}
@@ -119,6 +123,7 @@ def test_the_first_batch_is_the_same_again(spark, url, tmp_path: Path) -> None:
     assert found(spark, tmp_path) == [("put", b"one"), ("put", b"two")]
 
 
+@STREAM_SOURCES
 def test_what_a_stream_cannot_begin_with(spark, url) -> None:
     siltstone.open(url).close()
     refused = {
@@ -133,3 +138,14 @@ def test_what_a_stream_cannot_begin_with(spark, url) -> None:
             query.processAllAvailable()
     for query in spark.streams.active:
         query.stop()
+
+
+def test_changes_as_a_frame(spark, url) -> None:
+    with siltstone.open(url) as db:
+        begun = feed.begin(url, since="oldest", consumer="job")
+        db.put(b"a", b"1").wait()
+        db.delete(b"a").wait()
+    frame = kv.changes(spark, url, since=begun.token)
+    found = [(row.kind, bytes(row.key), row.value and bytes(row.value)) for row in frame.collect()]
+    assert found == [("put", b"a", b"1"), ("delete", b"a", None)]
+    assert dict(frame.dtypes)["time"] == "timestamp"

@@ -12,8 +12,9 @@ import pytest
 
 import siltstone
 from siltstone import ingest
+from spark_versions_for_tests import STREAM_SINKS
 
-pytest.importorskip("pyspark")
+pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python: from Spark 4.0 on")
 
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -168,6 +169,7 @@ def test_what_is_wrong_with_rows_is_raised_by_the_commit(closed, task) -> None:
     assert content(closed) == {}
 
 
+@STREAM_SINKS
 def test_a_streams_batches(closed, task) -> None:
     def batch(number: int, rows: dict[bytes, bytes], query: str = "q") -> None:
         planned = sinks.stream_writer({"path": closed, "checkpointLocation": "/c"}, SCHEMA, False)

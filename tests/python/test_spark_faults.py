@@ -17,6 +17,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import ingest
+from spark_versions_for_tests import frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -78,7 +79,7 @@ def test_every_load_is_there_once_or_not_at_all(spark, url, tmp_path, monkeypatc
             for n in chance.sample(range(KEYS), chance.randrange(20, 200))
         }
         table = pa.table({"key": list(rows), "value": list(rows.values())})
-        frame = spark.createDataFrame(table).repartition(3)
+        frame = frame_of_table(spark, table).repartition(3)
         frame = frame.mapInArrow(
             partial(failing, marks=str(marks), fault=fault), "key binary, value binary"
         )

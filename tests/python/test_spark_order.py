@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from siltstone import table
+from spark_versions_for_tests import frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -53,7 +54,7 @@ def test_the_order_is_sparks(spark) -> None:
     fields |= {name: of for name, (of, _) in COLUMNS.items()}
     numbered = [{**row, "row": number} for number, row in enumerate(rows)]
     data = pa.Table.from_pylist(numbered, schema=pa.schema(list(fields.items())))
-    spark.createDataFrame(data).createOrReplaceTempView("rows")
+    frame_of_table(spark, data).createOrReplaceTempView("rows")
     for way in WAYS:
         its = ", ".join(f"`{name}` {way}" for name in COLUMNS)
         for by in (f"{its}, next {way}", f"next {way}, {its}"):

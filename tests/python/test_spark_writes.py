@@ -13,6 +13,7 @@ import pytest
 import siltstone
 import siltstone.spark as kv
 from siltstone import ingest
+from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
 pytestmark = pytest.mark.slow
@@ -48,7 +49,7 @@ def frame_of(session, rows, **columns):
     keys = sorted(rows, key=lambda key: hash((key, 7)))
     values = [rows[key] for key in keys]
     table = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), **columns}
-    return session.createDataFrame(pa.table(table)).repartition(3)
+    return frame_of_table(session, pa.table(table)).repartition(3)
 
 
 @pytest.mark.parametrize("layout", ["range", "runs", "presorted"])
@@ -103,7 +104,7 @@ def test_duplicates(spark, live) -> None:
     db, url = live
     keys = [b"a", b"b", b"a", b"c", b"a"]
     table = pa.table({"key": keys, "value": [b"1", b"2", b"3", b"4", b"5"], "at": [3, 1, 9, 1, 4]})
-    frame = spark.createDataFrame(table).repartition(4)
+    frame = frame_of_table(spark, table).repartition(4)
     with pytest.raises(siltstone.Invalid, match="key"):
         kv.bulk_load(frame, url, key="key", db=db)
     assert b"a" not in db
@@ -127,10 +128,10 @@ def test_deletes_and_operations(spark, live) -> None:
             "op": ["insert", "DELETE", "u"],
         }
     )
-    kv.bulk_load(spark.createDataFrame(said), url, key="key", op="op", db=db)
+    kv.bulk_load(frame_of_table(spark, said), url, key="key", op="op", db=db)
     assert db.get_many(said["key"].to_pylist()) == [b"back", None, b"new"]
     with pytest.raises(siltstone.Invalid, match="says 'drop' of a row"):
-        odd = spark.createDataFrame(said).selectExpr("key", "value", "'drop' AS op")
+        odd = frame_of_table(spark, said).selectExpr("key", "value", "'drop' AS op")
         kv.bulk_load(odd, url, key="key", op="op", db=db)
 
 
@@ -201,6 +202,7 @@ def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
         kv.compact(spark, closed, workers=-1)
 
 
+@CLASSIC
 def test_tasks_are_lent_and_taken_back(spark, closed, monkeypatch) -> None:
     tracker = spark.sparkContext.statusTracker()
 
@@ -274,6 +276,7 @@ def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
 # --- format("siltstone") --------------------------------------------------------------------------
 
 
+@SOURCES
 def test_a_frame_is_saved(spark, closed) -> None:
     frame = frame_of(spark, ROWS)
     frame.write.format("siltstone").mode("append").save(closed)
@@ -293,6 +296,7 @@ def test_a_frame_is_saved(spark, closed) -> None:
     assert content(closed)[b"sql"] == b"too"
 
 
+@SOURCES
 def test_a_frame_overwrites(spark, closed) -> None:
     with siltstone.open(closed) as db:
         db[b"before"] = b"another"
@@ -306,6 +310,7 @@ def test_a_frame_overwrites(spark, closed) -> None:
     assert content(closed) == {**kept, b"key/0003": b"new"}
 
 
+@SOURCES
 def test_what_a_frame_cannot_be_saved_with(spark, closed) -> None:
     frame = frame_of(spark, {b"a": b"b"})
     wide = frame.selectExpr("key", "value", "1 AS other")
@@ -356,7 +361,7 @@ def add_file(source: Path, number: int, rows: dict[bytes, bytes]) -> None:
     os.utime(path, (1_000_000_000 + number, 1_000_000_000 + number))
 
 
-@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+@pytest.mark.parametrize("way", [pytest.param("format", marks=STREAM_SINKS), "foreachBatch"])
 def test_a_streams_batches_are_there_once(spark, closed, tmp_path, way) -> None:
     source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
 

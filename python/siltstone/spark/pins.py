@@ -15,7 +15,7 @@ from typing import Any
 
 import siltstone
 from siltstone.checkpoints import Checkpoint, CheckpointLike
-from siltstone.exceptions import Error, Invalid
+from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
 from siltstone.opening import StoreOptionsSource, Url
 from siltstone.options import Options, named_options
@@ -88,7 +88,8 @@ class _Keeper:
 
     def _delete(self, kept: list[_Kept]) -> None:
         for one in kept:
-            with suppress(Error):
+            # A provider of store options may raise anything; the others are let go all the same.
+            with suppress(Exception):
                 siltstone.admin.delete_checkpoint(
                     one.url, one.checkpoint, store_options=one.store_options
                 )
@@ -98,8 +99,9 @@ class _Keeper:
             with self._lock:
                 kept = list(self._kept)
             for one in kept:
-                # What cannot be refreshed now has another half of its life for the next try.
-                with suppress(Error):
+                # What cannot be refreshed now has another half of its life for the next try; a
+                # provider of store options may raise anything.
+                with suppress(Exception):
                     siltstone.admin.refresh_checkpoint(
                         one.url,
                         one.checkpoint,
