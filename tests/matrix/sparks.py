@@ -51,7 +51,7 @@ SPARKS = {
     "newest": Spark(("pyspark",)),
     "connect": Spark(("pyspark[connect]",), connect=True, options=OLDER),
 }
-COMMON = ("hypothesis>=6.100", "pytest>=8")
+COMMON = ("hypothesis>=6.100", "moto[server]>=5", "pytest>=8")
 
 
 def main() -> int:
