@@ -258,3 +258,36 @@ fn peer_45_rows_of_the_log_are_cut_to_the_range() {
     family.writes("right", &["c2"], &["d"]);
     assert_eq!(family.keys("right"), ["c2", "d", "e"]);
 }
+
+/// A peer's 45 as well: a range delete that reaches beyond the part that it came with ends where
+/// that ends, so it hides no row of the other database in a union, whose numbers are smaller.
+#[test]
+fn peer_45_a_delete_ends_with_its_part() {
+    let family = Family::new();
+    family.writes("one", &["a", "c1", "c2", "e"], &[]);
+    let env = family.env("one");
+    family.run(async move {
+        let db = open(&env).await?;
+        // In a table, whose bounds reach as far; and in the log.
+        assert!(matches!(db.delete_range(b"c2", b"d0"), Ok(Accept::Accepted(_))));
+        db.flush_memtable().await?;
+        assert!(matches!(db.delete_range(b"b", b"d5"), Ok(Accept::Accepted(_))));
+        db.flush().await?;
+        std::mem::forget(db);
+        Ok(())
+    });
+    family.writes("other", &["c4", "d1", "z"], &[]);
+    let env = family.env("both");
+    let part = |of: &str, start: Option<&[u8]>, end: Option<&[u8]>| CloneParent {
+        env: family.env(of),
+        checkpoint: None,
+        start: start.map(<[u8]>::to_vec),
+        end: end.map(<[u8]>::to_vec),
+    };
+    let parts = [part("one", None, Some(b"c3")), part("other", Some(b"c3"), None)];
+    family.run(async move { admin::clone(&env, &parts, &by_hand()).await });
+    for _ in 0..2 {
+        assert_eq!(family.keys("both"), ["a", "c4", "d1", "z"]);
+        family.rewrites("both");
+    }
+}
