@@ -17,6 +17,7 @@ mod local;
 mod manifest;
 mod memtable;
 mod merge;
+mod readers;
 mod schema;
 mod sst;
 mod wal;
@@ -38,6 +39,6 @@ criterion_group! {
     config = settings();
     targets = memtable::bench, bloom::bench, sst::bench, merge::bench, wal::bench,
         manifest::bench, engine::bench, local::bench, compact::bench,
-        clones::bench, schema::bench
+        clones::bench, readers::bench, schema::bench
 }
 criterion_main!(parts);

@@ -11,6 +11,7 @@
 )]
 
 mod by_hand;
+mod carried;
 mod fleet;
 mod looking;
 mod reader;

@@ -151,6 +151,23 @@ def test_a_reader_takes_its_checkpoint_along(db, url: str, python) -> None:
         pickle.loads(pickled)
 
 
+def test_a_thousand_readers_travel_for_a_get_each(db, url: str) -> None:
+    db.flush(memtable=True)
+    kept = db.checkpoint()
+    newest = admin.manifest(url)["id"]
+    with siltstone.open_reader(url, checkpoint=kept) as first:
+        pickled = pickle.dumps(first)
+    for _ in range(1000):
+        with pickle.loads(pickled) as reader:
+            asked = reader.stats()
+            # The manifest of the checkpoint, and nothing else before a block is read.
+            assert (asked.get_requests, asked.put_requests, asked.list_requests) == (1, 0, 0)
+            assert reader.checkpoint == kept
+    with pickle.loads(pickled) as reader:
+        assert reader[b"layer"] == b"stone"
+    assert admin.manifest(url)["id"] == newest
+
+
 def test_asyncio(url: str) -> None:
     async def story() -> None:
         async with siltstone.aio.open(url) as db:
