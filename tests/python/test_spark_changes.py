@@ -96,31 +96,36 @@ def test_a_stream_begins_with_everything_there_is(spark, url, tmp_path: Path) ->
 
 
 @STREAM_SOURCES
-def test_the_first_batch_is_the_same_again(spark, url, tmp_path: Path) -> None:
+def test_the_first_batch_is_the_same_again(url) -> None:
     """Where a query begins is asked again after a crash, and "latest" is later then."""
-    wanted = {"startingAt": "latest", "consumer": "lake"}
+    # Spark 3.5 has not what it stands on.
+    from siltstone.spark.streams import followed, stream_reader  # noqa: PLC0415
+
+    asked = {"path": url, "readchangefeed": "true", "startingat": "latest", "consumer": "lake"}
+
+    def read(start: dict, end: dict) -> list[bytes]:
+        reader = stream_reader(followed(asked))
+        parts = reader.partitions(start, end)
+        batches = [batch for part in parts for batch in reader.read(part)]
+        return [key for batch in batches for key in batch.column("key").to_pylist()]
+
     with siltstone.open(url) as db:
         db.put(b"before", b"v").wait()
-        stream = spark.readStream.format("siltstone").option("readChangeFeed", "true")
-        writing = stream.options(**wanted).load(url).writeStream.format("parquet")
-        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writing.start(str(tmp_path / "out"))
-        try:
-            query.processAllAvailable()
-            db.put(b"one", b"v").wait()
-            query.processAllAvailable()
-        finally:
-            query.stop()
-        assert found(spark, tmp_path) == [("put", b"one")]
-        # Of a query that died in its first batch nothing is noted but where that ends.
-        noted = tmp_path / "checkpoint"
-        assert [one.name for one in sorted((noted / "commits").glob("[0-9]*"))] == ["0"]
-        dies(tmp_path)
-        for one in (tmp_path / "out" / "_spark_metadata").glob("*"):
-            one.unlink()
+        reader = stream_reader(followed(asked))
+        begins = reader.initialOffset()
+        assert reader.initialOffset() == begins
+        db.put(b"one", b"v").wait()
+        end = reader.latestOffset(begins, reader.getDefaultReadLimit())
+        assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
+        assert read(begins, end) == [b"one"]
         db.put(b"two", b"v").wait()
-    follow(spark, url, tmp_path, **wanted)
-    assert found(spark, tmp_path) == [("put", b"one"), ("put", b"two")]
+        # It died before the batch was stored: of the first offset nothing is known any more.
+        after = stream_reader(followed(asked))
+        later = after.initialOffset()
+        assert later != begins
+        assert read(later, end) == [b"one"]
+        last = after.latestOffset(end, after.getDefaultReadLimit())
+        assert read(end, last) == [b"two"]
 
 
 @STREAM_SOURCES

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -128,8 +128,9 @@ def snapshot_of(
         yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def let_go(url: str, end: Offset, store_options: str | None) -> None:
-    """The snapshot is stored: nobody reads its checkpoint any more. One that cannot be deleted now
-    ends by itself."""
-    with suppress(Error):
-        siltstone.admin.delete_checkpoint(url, end["snapshot"], store_options=store_options)
+def let_go(url: str, checkpoints: Collection[str], store_options: str | None) -> None:
+    """The snapshot is stored: nobody reads these any more. What cannot be deleted now ends by
+    itself."""
+    for checkpoint in checkpoints:
+        with suppress(Error):
+            siltstone.admin.delete_checkpoint(url, checkpoint, store_options=store_options)

@@ -116,9 +116,15 @@ class FeedReader(DataSourceStreamReader, _Bounded):
     def __init__(self, asked: Followed) -> None:
         self.asked = asked
         self.ceiling: str | None = None
+        self.beginning: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a query begins that has stored no batch yet."""
+        """Where a query begins that has stored no batch yet. Spark asks for it several times."""
+        if self.beginning is None:
+            self.beginning = self._begin()
+        return self.beginning
+
+    def _begin(self) -> Offset:
         asked = self.asked
         if asked.starting == "snapshot":
             place = (asked.url, asked.consumer, asked.lifetime, asked.store_options)
@@ -186,7 +192,9 @@ class FeedReader(DataSourceStreamReader, _Bounded):
         if self.asked.consumer is not None:
             self.asked.begin(end["token"], None, self.asked.consumer)
         if "snapshot" in end:
-            let_go(self.asked.url, end, self.asked.store_options)
+            # After a crash that of the first start is read, and this one's is not.
+            made = {end["snapshot"], (self.beginning or {}).get("begins", end["snapshot"])}
+            let_go(self.asked.url, made, self.asked.store_options)
 
 
 def stream_reader(asked: Followed) -> FeedReader:
