@@ -3,8 +3,8 @@
 ``siltstone.spark.scan(spark, "s3://bucket/db")`` is a DataFrame of its rows, ``lookup`` a join with
 it, ``get`` a column function; ``spark.read.format("siltstone").load("s3://bucket/db")`` is found
 without registration. ``bulk_load`` writes a DataFrame into a database, from the executors, in one
-commit; ``delete`` takes the keys of one away, ``upsert`` is for `foreachBatch`. Everything goes
-through Arrow batches. Spark 3.5 and newer, Spark Connect too; ``pip install siltstone[spark]`` here
+commit; ``delete`` takes the keys of one away, ``upsert`` is for `foreachBatch`. Of a table
+(`siltstone.table`) all of them have its columns. Everything goes through Arrow batches. Spark 3.5 and newer, Spark Connect too; ``pip install siltstone[spark]`` here
 and where the workers run.
 
 Workers are processes of their own. They work with the credentials of their environment, or of the
