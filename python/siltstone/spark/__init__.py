@@ -4,8 +4,8 @@
 it, ``get`` a column function; ``spark.read.format("siltstone").load("s3://bucket/db")`` is found
 without registration. ``bulk_load`` writes a DataFrame into a database, from the executors, in one
 commit; ``delete`` takes the keys of one away, ``upsert`` is for `foreachBatch`. Of a table
-(`siltstone.table`) all of them have its columns. Everything goes through Arrow batches. Spark 3.5 and newer, Spark Connect too; ``pip install siltstone[spark]`` here
-and where the workers run.
+(`siltstone.table`) all of them have its columns. Everything goes through Arrow batches. Spark 3.5
+and newer, Spark Connect too; ``pip install siltstone[spark]`` here and where the workers run.
 
 Workers are processes of their own. They work with the credentials of their environment, or of the
 function that `store_options` names: none travels with a job.
