@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, StructType
 import siltstone
 from siltstone.exceptions import Invalid
 from siltstone.spark.columns import like_sparks, spark_types, struct_of, text_of
-from siltstone.spark.frames import COLUMNS, bounds, split
+from siltstone.spark.frames import COLUMNS, bounds, fields_of, split
 from siltstone.spark.options import flag, key_of, number, understood
 from siltstone.spark.pins import SMALL
 from siltstone.spark.pruning import narrowed, range_of
@@ -67,14 +67,12 @@ class Planned:
     pushes: bool
 
 
-def columns_of(planned: Planned) -> StructType | str:
+def columns_of(planned: Planned) -> StructType:
     """The columns that there are.
 
     :raises Unsupported: one that Spark cannot hold.
     """
-    if planned.table is None:
-        return "key binary, value binary"
-    return struct_of(like_sparks(planned.table, None))
+    return struct_of(fields_of(planned.table, None))
 
 
 def reader_for(planned: Planned, schema: StructType) -> DataSourceReader:
