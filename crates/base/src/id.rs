@@ -260,6 +260,21 @@ impl JobId {
         const RANDOM_BITS: u32 = 79;
         self.0 >> RANDOM_BITS == 1
     }
+
+    /// The folder of a compaction job's units: a ULID of time 0, with a `01` above the job's last
+    /// bits, so that none is one of an export or of an ingest.
+    #[must_use]
+    pub const fn of_units(job: JobId) -> JobId {
+        const RANDOM_BITS: u32 = 78;
+        JobId((1 << RANDOM_BITS) | (job.0 & ((1 << RANDOM_BITS) - 1)))
+    }
+
+    /// Whether it is the folder of a compaction job's units.
+    #[must_use]
+    pub const fn is_of_units(self) -> bool {
+        const RANDOM_BITS: u32 = 78;
+        self.0 >> RANDOM_BITS == 1
+    }
 }
 
 /// Crockford's base 32, as the ULID specification has it: no I, L, O, U.
@@ -365,6 +380,19 @@ mod tests {
         }
         assert!(!JobId(ulid_bits(1, u128::MAX)).is_of_an_export());
         assert!(!JobId(ulid_bits(0, 7)).is_of_an_export());
+    }
+
+    #[test]
+    fn folders_of_units_are_told_from_all_others() {
+        for random in [0, 7, u128::MAX] {
+            let folder = JobId::of_units(JobId(random));
+            assert!(folder.is_of_units() && !folder.is_of_an_export(), "{folder}");
+            assert!(!JobId::of_an_export(random).is_of_units());
+            assert_eq!(JobId::of_units(folder), folder, "given once more");
+        }
+        assert!(!JobId(ulid_bits(1, u128::MAX)).is_of_units());
+        assert!(!JobId(ulid_bits(0, 7)).is_of_units());
+        assert_ne!(JobId::of_units(JobId(1)), JobId::of_units(JobId(2)));
     }
 
     #[test]

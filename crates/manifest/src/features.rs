@@ -13,9 +13,12 @@ pub const INGEST: &str = "ingest";
 /// Holds of consumers of the change feed, and what they keep (RFC 0041): for committers, of whom
 /// the collector must honour them.
 pub const FEED: &str = "feed";
+/// Units of compaction jobs (RFC 0046): for committers, of whom the collector must leave alone what
+/// they upload.
+pub const UNITS: &str = "compaction-units";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 2] = [INGEST, FEED];
+const KNOWN: [&str; 3] = [INGEST, FEED, UNITS];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

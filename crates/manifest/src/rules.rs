@@ -160,6 +160,12 @@ rules! {
     /// R1: a table is recorded only under a name that the record reserves. Without it a worker that
     /// slept records what the collector deleted meanwhile.
     RecordReserved,
+    /// U1, G1: the collector leaves alone the folder of a job that has not ended. Without it what a
+    /// unit has uploaded is deleted, and then recorded and committed.
+    HonourUnits,
+    /// U2: what a unit made is recorded only where its range stands as the unit found it. Without
+    /// it two attempts at one unit are both recorded, and a run overlaps itself.
+    UnitsAsTheyStand,
     /// M3: after creating a record the boundary of records is listed. Without it a job is started
     /// in a freed slot: nobody else sees it, and its tables are deleted under it.
     CheckRecordSlot,

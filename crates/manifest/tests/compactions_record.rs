@@ -17,7 +17,8 @@ use siltstone_base::{
     SstId, UnixMillis,
 };
 use siltstone_manifest::compaction::{
-    Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, KeyRange, Layer, Why,
+    Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobFacts, JobRange, KeyRange,
+    Layer, Why,
 };
 use siltstone_manifest::{Conflict, Edit, L0Entry, Manifest, Refusal, SortedRun};
 use support::{ATTEMPT, DATABASE, OBJECT, damage, empty, framed_as, golden, table};
@@ -320,6 +321,77 @@ fn a_take_over_keeps_what_is_finished() {
     assert!(matches!(early, Err(ChangeRefusal::Invalid(_))), "{early:?}");
 }
 
+/// A table in the folder of the units of job 1.
+fn of_units(table: SstDescriptor) -> SstDescriptor {
+    SstDescriptor { job: Some(JobId::of_units(JobId(1))), ..table }
+}
+
+/// Units of job 1 under `epoch`, by the driver 700.
+fn units(epoch: Epoch, finished: Vec<FinishedUnit>) -> Change {
+    Change::Units { epoch, job: JobId(1), worker: AttemptId(700), finished }
+}
+
+fn unit(range: usize, after: Option<u128>, tables: Vec<SstDescriptor>) -> FinishedUnit {
+    FinishedUnit { range, after: after.map(SstId), tables }
+}
+
+/// U1: the driver claims all ranges, in the place of whoever works on one; what it records needs no
+/// name but the folder's.
+#[test]
+fn the_driver_records_what_units_made() {
+    let mut chain = record(vec![job(1)]);
+    apply(&mut chain, &claim(0, 100, None, 1000));
+    apply(&mut chain, &units(EPOCH, vec![]));
+    let of_driver = |heartbeats| Some(Claim { worker: AttemptId(700), heartbeats });
+    let claims = |chain: &Compactions| -> Vec<Option<Claim>> {
+        chain.jobs[0].ranges.iter().map(|range| range.claim).collect()
+    };
+    assert_eq!(claims(&chain), [of_driver(0), of_driver(0)]);
+    assert!(chain.reservations()[0].outputs.is_empty(), "names of the worker are void");
+    let taken = |range| Err(ChangeRefusal::Taken { job: JobId(1), range });
+    assert_eq!(progress(0, 100, vec![low(1000)], true).apply(&chain), taken(0));
+    // A sign of life.
+    apply(&mut chain, &units(EPOCH, vec![]));
+    assert_eq!(claims(&chain), [of_driver(1), of_driver(1)]);
+    let done = units(EPOCH, vec![unit(1, None, vec![of_units(high(2000))])]);
+    assert!(!done.in_effect(&chain));
+    apply(&mut chain, &done);
+    assert!(done.in_effect(&chain));
+    assert_eq!(claims(&chain), [of_driver(2), None]);
+    // U2: a second attempt, and one that comes late.
+    let twice = units(EPOCH, vec![unit(1, None, vec![of_units(high(2001))])]);
+    assert_eq!(twice.apply(&chain), taken(1));
+    let stranger = units(EPOCH, vec![unit(0, None, vec![low(7)])]).apply(&chain);
+    assert!(matches!(stranger, Err(ChangeRefusal::Invalid(_))), "{stranger:?}");
+    // Nothing was left of its rows.
+    apply(&mut chain, &units(EPOCH, vec![unit(0, None, vec![])]));
+    assert!(chain.jobs[0].is_done());
+    let fenced = Err(ChangeRefusal::Fenced { by: EPOCH });
+    assert_eq!(units(Epoch(2), vec![]).apply(&chain), fenced);
+}
+
+/// U2: a unit goes on behind what was recorded when it was made, and what it made fits there alone.
+#[test]
+fn a_unit_is_recorded_only_where_its_range_stands() {
+    let mut chain = record(vec![job(1)]);
+    apply(&mut chain, &claim(0, 100, None, 1000));
+    let (first, second) = (table(1000, [b"a", b"c"], [1, 9]), table(1001, [b"d", b"f"], [1, 9]));
+    apply(&mut chain, &progress(0, 100, vec![first], false));
+    let taken = Err(ChangeRefusal::Taken { job: JobId(1), range: 0 });
+    let whole = units(EPOCH, vec![unit(0, None, vec![of_units(low(3000))])]);
+    assert_eq!(whole.apply(&chain), taken);
+    let mut taken_over = chain.clone();
+    apply(&mut taken_over, &Change::TakeOver { epoch: Epoch(4) });
+    let rest = |epoch| units(epoch, vec![unit(0, Some(1000), vec![of_units(second.clone())])]);
+    assert_eq!(rest(EPOCH).apply(&taken_over), Err(ChangeRefusal::Fenced { by: Epoch(4) }));
+    // What one driver's unit made is what the next one's would make.
+    apply(&mut taken_over, &rest(Epoch(4)));
+    assert_eq!(taken_over.jobs[0].ranges[0].outputs.len(), 2);
+    apply(&mut chain, &Change::Cancel { epoch: EPOCH, job: JobId(1) });
+    assert_eq!(rest(EPOCH).apply(&chain), Err(ChangeRefusal::NoSuchJob { job: JobId(1) }));
+    assert_eq!(units(EPOCH, vec![]).apply(&chain), Err(ChangeRefusal::NoSuchJob { job: JobId(1) }));
+}
+
 #[test]
 fn a_cancelled_job_ends_without_effect() {
     let mut chain = record(vec![job(1)]);
@@ -411,6 +483,21 @@ fn any_change() -> impl Strategy<Value = Change> {
                 done,
             }
         ),
+        3 => (epoch.clone(), job_id.clone(), 0..2usize, prop::option::of(540..550u128)).prop_map(
+            |(epoch, id, range, output)| Change::Units {
+                epoch: Epoch(epoch),
+                job: JobId(id),
+                worker: AttemptId(9),
+                finished: output.map(|name| FinishedUnit {
+                    range,
+                    after: None,
+                    tables: vec![SstDescriptor {
+                        job: Some(JobId::of_units(JobId(id))),
+                        ..if range == 0 { low(name) } else { high(name) }
+                    }],
+                }).into_iter().collect(),
+            }
+        ),
         1 => (epoch.clone(), job_id.clone()).prop_map(|(epoch, id)| Change::Cancel {
             epoch: Epoch(epoch),
             job: JobId(id),
@@ -436,7 +523,8 @@ proptest! {
             prop_assert_eq!(next.number, chain.number + 1);
             prop_assert_eq!(next.broken(), None);
             let heartbeat = matches!(&change, Change::Progress { outputs, names, done, .. }
-                if outputs.is_empty() && names.is_empty() && !done);
+                if outputs.is_empty() && names.is_empty() && !done)
+                || matches!(&change, Change::Units { finished, .. } if finished.is_empty());
             prop_assert!(heartbeat || change.in_effect(&next), "{:?}", change);
             for old in &chain.jobs {
                 let Some(new) = next.job(old.id) else { continue };

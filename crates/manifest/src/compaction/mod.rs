@@ -32,7 +32,8 @@ pub use lazy_leveled::LazyLeveled;
 pub use options::{CompactionOptions, SchedulerName, Windows};
 pub use plan::{Pick, Plan, Source, Why};
 pub use record::{
-    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, Job, JobFacts, JobRange, Watch,
+    Append, AppendAction, Change, ChangeRefusal, Claim, Compactions, FinishedUnit, Job, JobFacts,
+    JobRange, Watch,
 };
 pub use scheduler::{Above, CompactionScheduler, View};
 pub use split::Anchor;

@@ -8,6 +8,7 @@
 
 use super::restore::check_plan;
 use super::{Conflict, Refusal};
+use crate::features::UNITS;
 use crate::layer::Layer;
 use crate::rules::{Rule, Rules};
 use crate::span::{Span, Spans, first_passed};
@@ -15,6 +16,9 @@ use crate::state::RELEASED;
 use crate::state::{FinishedJob, Manifest, SortedRun};
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, SstDescriptor, TablePart};
 use std::collections::HashSet;
+
+/// The version that brought units.
+const SINCE: &str = "0.1.0";
 
 /// The end of a compaction job (rule R2). With nothing to remove and nothing to add it gives the
 /// job up: its names are void, and what it uploaded is garbage.
@@ -146,6 +150,15 @@ pub(super) fn release(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> 
         return Err(Refusal::CompactorFenced { by: next.compactor_epoch });
     }
     next.compactor_claim = RELEASED;
+    Ok(())
+}
+
+/// Units upload from here on (RFC 0046): whoever commits must know their folders.
+pub(super) fn begin_units(next: &mut Manifest, epoch: Epoch) -> Result<(), Refusal> {
+    if next.compactor_epoch != epoch {
+        return Err(Refusal::CompactorFenced { by: next.compactor_epoch });
+    }
+    next.features.name_for_committers(UNITS, SINCE);
     Ok(())
 }
 

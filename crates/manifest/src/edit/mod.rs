@@ -48,6 +48,7 @@ pub use restore::Restore;
 pub use schema::Evolve;
 pub use writer::{ClaimWriter, FlushL0, replay_point};
 
+use crate::features::UNITS;
 use crate::invariant::INVARIANTS;
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, Manifest};
@@ -119,6 +120,11 @@ pub enum Edit {
     },
     /// The compactor gives its epoch up as it ends: nobody compacts until the next claim.
     ReleaseCompactor {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// The compactor names the feature that units of its jobs are (RFC 0046).
+    BeginUnits {
         /// Its epoch.
         epoch: Epoch,
     },
@@ -202,6 +208,7 @@ impl Edit {
                 compaction::claim(&mut next, *expected, *claim)?;
             }
             Edit::ReleaseCompactor { epoch } => compaction::release(&mut next, *epoch)?,
+            Edit::BeginUnits { epoch } => compaction::begin_units(&mut next, *epoch)?,
             Edit::FinishCompaction(finish) => finish.apply(&mut next, rules)?,
             Edit::Clone(change) => change.apply(&mut next)?,
             Edit::Pin(change) => change.apply(&mut next)?,
@@ -257,6 +264,7 @@ impl Edit {
             Edit::ReleaseCompactor { epoch } => {
                 state.compactor_epoch == *epoch && state.compactor_is_released()
             }
+            Edit::BeginUnits { .. } => state.features.names(UNITS),
             Edit::FinishCompaction(finish) => {
                 state.finished_jobs.iter().any(|done| done.job == finish.job)
             }

@@ -111,6 +111,20 @@ fn a_compactor_gives_up_its_own_epoch_alone() {
     assert!(claim.apply(&state).is_err());
 }
 
+/// RFC 0024: a feature is named before the first object that needs it.
+#[test]
+fn units_are_named_by_the_newest_compactor() {
+    let state = manifest();
+    let begin = |epoch| Edit::BeginUnits { epoch };
+    let epoch = state.compactor_epoch;
+    let named = begin(epoch).apply(&state).unwrap();
+    assert!(begin(epoch).in_effect(&named) && !begin(epoch).in_effect(&state));
+    assert!(named.features.check_committable().is_ok());
+    assert_eq!(begin(epoch).apply(&named).unwrap().features, named.features, "once");
+    let fenced = Refusal::CompactorFenced { by: epoch };
+    assert_eq!(begin(epoch.next()).apply(&state), Err(fenced));
+}
+
 #[test]
 fn a_claim_without_take_over_names_the_epoch_that_may_be_alive() {
     let polite = Edit::ClaimWriter(ClaimWriter { take_over: false, ..claim(2, 9) });

@@ -136,6 +136,8 @@ struct ObjectJudge<'a> {
     /// Ingest jobs that are pending, in the newest manifest or in one that is pinned, and those
     /// whose originals a change feed still reads.
     ingests: HashSet<JobId>,
+    /// Folders of the units of compaction jobs that have not ended (rule U1).
+    units: HashSet<JobId>,
 }
 
 impl<'a> ObjectJudge<'a> {
@@ -166,6 +168,7 @@ impl<'a> ObjectJudge<'a> {
             jobs: HashSet::new(),
             tree: newest.tables().map(SstDescriptor::name).collect(),
             ingests: HashSet::new(),
+            units: HashSet::new(),
         };
         judge.read_ingests(newest);
         judge.ingests.extend(newest.fed.iter().map(|one| one.job));
@@ -192,9 +195,12 @@ impl<'a> ObjectJudge<'a> {
             let reserved = newest.reserved.iter().copied();
             self.reserved.extend(reserved.map(ObjectName::Compacted));
         }
+        let finished = |job: &JobId| newest.finished_jobs.iter().any(|done| done.job == *job);
+        let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
+        if self.rules.has(Rule::HonourUnits) {
+            self.units.extend(running.clone().map(|job| JobId::of_units(job.job)));
+        }
         if self.rules.has(Rule::HonourJobs) {
-            let finished = |job: &JobId| newest.finished_jobs.iter().any(|done| done.job == *job);
-            let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
             let outputs = running.flat_map(|job| job.outputs.iter().copied());
             self.jobs.extend(outputs.map(ObjectName::Compacted));
         }
@@ -333,13 +339,14 @@ impl<'a> ObjectJudge<'a> {
     }
 
     /// A table in a job's folder: as any other once it is named. One that nobody names waits for
-    /// its job.
+    /// its job. The record of compaction jobs was read after the listing, and the manifests after
+    /// that: whoever took a table out of the folder had committed it, or its job had ended.
     fn staged(&self, job: JobId, name: ObjectName) -> Fate {
         let exports = self.newest.mirror.as_ref().and_then(|mirror| mirror.job);
-        let runs = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
+        let exports = exports == Some(job) && self.rules.has(Rule::HonourExportJob);
         match self.table(name) {
-            Fate::Dead(_) if runs => Fate::Alive(Alive::Job),
-            Fate::Dead(_) if !job.is_of_an_export() => self.of_job(job),
+            Fate::Dead(_) if exports || self.units.contains(&job) => Fate::Alive(Alive::Job),
+            Fate::Dead(_) if !job.is_of_an_export() && !job.is_of_units() => self.of_job(job),
             fate => fate,
         }
     }

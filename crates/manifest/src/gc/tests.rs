@@ -98,6 +98,25 @@ fn an_expired_checkpoint_that_is_present_keeps_its_wal() {
     assert_eq!(dead(&found, without).deletes, vec![ObjectName::Wal(WalId(4))]);
 }
 
+/// U1: the folder of a job's units lives as long as the job does, whatever the horizon is; what
+/// lands there later is dead, whenever it lands.
+#[test]
+fn what_units_upload_lives_while_their_job_does() {
+    let staged = |job, id| {
+        let name = ObjectName::IngestSst(JobId::of_units(JobId(job)), SstId(id));
+        ListedObject { name, modified: UnixMillis(0), bytes: 1 }
+    };
+    // 300 is finished, 301 runs, 302 nobody knows.
+    let listed = vec![staged(300, 60), staged(301, 61), staged(301, 62), staged(302, 63)];
+    let job = |job| JobReservation { job: JobId(job), outputs: vec![SstId(61)] };
+    let mut found = evidence(listed, 10);
+    found.jobs = vec![job(300), job(301)];
+    let gone = vec![staged(300, 60).name, staged(302, 63).name];
+    assert_eq!(dead(&found, Rules::ALL).deletes, gone);
+    let without = Rules::ALL.without(Rule::HonourUnits);
+    assert_eq!(dead(&found, without).deletes.len(), 4);
+}
+
 #[test]
 fn tables_live_by_state_reservation_job_and_older_manifests() {
     let older = Manifest {

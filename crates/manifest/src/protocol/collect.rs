@@ -396,7 +396,8 @@ impl Collect {
         }
         let Some(to) = self.horizon.take() else { return look() };
         let passed = |job: JobId| {
-            !job.is_of_an_export() && (base.ingest_horizon..to).contains(&deadline(job))
+            let staged = !job.is_of_an_export() && !job.is_of_units();
+            staged && (base.ingest_horizon..to).contains(&deadline(job))
         };
         let mut staged = self.evidence.listed.iter().filter_map(|object| match object.name {
             ObjectName::IngestManifest(job) | ObjectName::IngestSst(job, _) => Some(job),

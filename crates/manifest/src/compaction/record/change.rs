@@ -1,6 +1,6 @@
 //! How one record becomes the next.
 
-use super::{Claim, Compactions, Job, JobRange};
+use super::{Claim, Compactions, FinishedUnit, Job, JobRange};
 use crate::rules::{Rule, Rules};
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, SstDescriptor, SstId};
 use std::collections::HashSet;
@@ -51,6 +51,18 @@ pub enum Change {
         names: Vec<SstId>,
         /// Whether the range is finished.
         done: bool,
+    },
+    /// The compactor records what units made (RFC 0046), and takes every range that is not finished
+    /// as its own, in the place of whoever claimed it: with nothing to record it is a sign of life.
+    Units {
+        /// Its epoch.
+        epoch: Epoch,
+        /// The job.
+        job: JobId,
+        /// Its claims.
+        worker: AttemptId,
+        /// What is finished.
+        finished: Vec<FinishedUnit>,
     },
     /// The compactor puts tables in the place of one that lies over another's keys (rule N3).
     Recut {
@@ -205,6 +217,9 @@ impl Change {
                 }
                 Ok(())
             }
+            Change::Units { job, worker, finished, .. } => {
+                next.units(*job, *worker, finished, rules)
+            }
             Change::Recut { job, output, parts, .. } => next.recut(*job, *output, parts, rules),
             Change::Reserve { job, output, names, .. } => {
                 next.range_of(*job, *output)?.reserved.extend(names);
@@ -228,6 +243,7 @@ impl Change {
         match self {
             Change::TakeOver { epoch }
             | Change::Start { epoch, .. }
+            | Change::Units { epoch, .. }
             | Change::Recut { epoch, .. }
             | Change::Reserve { epoch, .. }
             | Change::Cancel { epoch, .. }
@@ -265,6 +281,14 @@ impl Change {
                     let named = one.done || names.iter().all(known);
                     says && has(one, outputs) && named && (one.done || !*done)
                 }),
+            // A bare sign of life may be given twice.
+            Change::Units { job, finished, .. } => {
+                let recorded = |unit: &FinishedUnit| {
+                    let one = range(*job, unit.range);
+                    one.is_some_and(|one| one.done && has(one, &unit.tables))
+                };
+                !finished.is_empty() && finished.iter().all(recorded)
+            }
             Change::Recut { job, output, parts, .. } => record.job(*job).is_some_and(|job| {
                 let all = || job.ranges.iter().flat_map(|range| &range.outputs);
                 !all().any(|table| table.id == *output)
@@ -344,6 +368,41 @@ impl Compactions {
         }
         mine.claim = Some(Claim { worker, heartbeats: 0 });
         mine.reserved = names.to_vec();
+        Ok(())
+    }
+
+    fn units(
+        &mut self,
+        id: JobId,
+        worker: AttemptId,
+        finished: &[FinishedUnit],
+        rules: Rules,
+    ) -> Answer {
+        let folder = JobId::of_units(id);
+        for unit in finished {
+            let range = self.range(id, unit.range)?;
+            if !range.stands_for(unit) && rules.has(Rule::UnitsAsTheyStand) {
+                return Err(ChangeRefusal::Taken { job: id, range: unit.range });
+            }
+            if unit.tables.iter().any(|table| table.job != Some(folder)) {
+                return Err(ChangeRefusal::Invalid("a table outside of the folder of its units"));
+            }
+            range.outputs.extend_from_slice(&unit.tables);
+            range.release();
+            range.done = true;
+        }
+        let job = self.job_mut(id)?;
+        if job.cancelled || worker.is_none() {
+            return Err(ChangeRefusal::NoSuchJob { job: id });
+        }
+        for range in job.ranges.iter_mut().filter(|range| !range.done) {
+            let own = range.claim.filter(|claim| claim.worker == worker);
+            let heartbeats = own.map_or(0, |claim| claim.heartbeats.saturating_add(1));
+            if own.is_none() {
+                range.release();
+            }
+            range.claim = Some(Claim { worker, heartbeats });
+        }
         Ok(())
     }
 

@@ -11,10 +11,12 @@ mod change;
 mod decode;
 mod encode;
 mod invariant;
+mod unit;
 mod watch;
 
 pub use append::{Append, AppendAction, RecordAnswer, RecordListing, RecordRequest};
 pub use change::{Change, ChangeRefusal};
+pub use unit::FinishedUnit;
 pub use watch::Watch;
 
 use super::plan::Why;
