@@ -13,6 +13,7 @@
 )]
 
 mod stalled;
+mod units;
 
 use parking_lot::Mutex;
 use siltstone::verify::verify;

@@ -52,7 +52,10 @@ pub use api::load::{BulkLoad, LoadReport};
 pub use api::reader::{Reader, ReaderOptions};
 pub use api::stats::{StatInfo, Stats};
 pub use compact::compaction_log::CompactionEntry;
-pub use compact::{CompactorEvent, CompactorOptions, CompactorProcess, RangeMerged};
+pub use compact::{
+    CompactionPlan, CompactionUnit, CompactorEvent, CompactorOptions, CompactorProcess,
+    RangeMerged, UnitResult,
+};
 pub use feed::rows::Changed;
 pub use feed::token::ChangeToken;
 pub use follower::at_checkpoint::{KnownCheckpoint, ReadAt};
@@ -67,7 +70,7 @@ pub use read::{Column, Fill, Keys, Rows, Scan, ScanRange, Size};
 pub use siltstone_base::open_end::LEAST_KEY;
 pub use siltstone_base::{
     AttemptId, Batch, CheckpointId, DatabaseId, Error, ErrorKind, JobId, Kind, ManifestId,
-    MergeOperator, Result, Seq, TimelineId, UnixMillis, WalId,
+    MergeOperator, Result, Seq, SstId, TimelineId, UnixMillis, WalId,
 };
 pub use siltstone_manifest::compaction::{CompactionOptions, SchedulerName, Windows};
 pub use siltstone_manifest::ingest::Standing;

@@ -235,6 +235,12 @@ pub(crate) struct Begun<'l> {
 }
 
 impl Begun<'_> {
+    /// The same, begun before.
+    pub(crate) fn since(mut self, since: Duration) -> Self {
+        self.since = since;
+        self
+    }
+
     /// It has ended. Answers the entry, unless only the handle's end ended it.
     pub(crate) fn end<T>(mut self, ended: &Result<T, Error>) -> Option<CompactionEntry> {
         let mut entry = std::mem::take(&mut self.entry);

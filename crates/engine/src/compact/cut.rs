@@ -15,6 +15,8 @@ const ANCHORS_A_RANGE: u64 = 32;
 /// first takes the next. The last one to end works alone for half a range on average, so an eighth
 /// of a core's time for that part at most.
 const RANGES_AT_ONCE: usize = 4;
+/// Units of a job at most: each is some 500 bytes of every record of the job (RFC 0018).
+const MOST_UNITS: u64 = 4096;
 /// Tables whose indexes are asked. With more inputs than that their bounds tell enough of the rest.
 const INDEXES: usize = 64;
 
@@ -28,18 +30,29 @@ pub(super) fn parallelism(host: &dyn Host) -> usize {
 
 /// The ranges of `work`: some for each that is merged at once, of even size, and none of them
 /// smaller than the largest input or than what is merged rather than moved: a table for each is
-/// worth its while.
+/// worth its while. For units elsewhere: of about `unit_bytes` each.
 ///
 /// # Errors
 /// The store's; Corruption.
-pub(super) async fn ranges(host: &dyn Host, work: &Work) -> Result<Vec<KeyRange>> {
-    // Workers elsewhere have cores, too; those of this process stand for theirs.
-    let at_once = parallelism(host) * (host.parts().workers + 1);
-    let parts = if at_once == 1 { 1 } else { at_once * RANGES_AT_ONCE };
-    let options = &host.options().compaction;
+pub(super) async fn ranges(
+    host: &dyn Host,
+    work: &Work,
+    unit_bytes: Option<u64>,
+) -> Result<Vec<KeyRange>> {
     let tables = || work.groups.iter().flat_map(|group| &group.tables);
-    let largest = tables().map(|table| table.object_bytes).max().unwrap_or_default();
-    let least = largest.min(options.target_sst_bytes).max(options.min_move_bytes).max(1);
+    let (parts, least) = match unit_bytes {
+        // The last one of a group may be the half of one.
+        Some(bytes) => (in_units(work.read_bytes(), bytes), (bytes / 2).max(1)),
+        None => {
+            // Workers elsewhere have cores, too; those of this process stand for theirs.
+            let at_once = parallelism(host) * (host.parts().workers + 1);
+            let parts = if at_once == 1 { 1 } else { at_once * RANGES_AT_ONCE };
+            let options = &host.options().compaction;
+            let largest = tables().map(|table| table.object_bytes).max().unwrap_or_default();
+            let least = largest.min(options.target_sst_bytes).max(options.min_move_bytes).max(1);
+            (parts, least)
+        }
+    };
     if parts == 1 || work.read_bytes() < least.saturating_mul(2) {
         return Ok(work.ranges(&[], 1, u64::MAX));
     }
@@ -54,6 +67,12 @@ pub(super) async fn ranges(host: &dyn Host, work: &Work) -> Result<Vec<KeyRange>
         anchors.extend(of_index(&known, host, table, every.max(1)).await?);
     }
     Ok(work.ranges(&Anchor::sum(anchors), parts, least))
+}
+
+/// How many units of `unit` bytes so many bytes are.
+fn in_units(bytes: u64, unit: u64) -> usize {
+    let units = bytes.div_ceil(unit.max(1)).clamp(1, MOST_UNITS);
+    usize::try_from(units).unwrap_or(usize::MAX)
 }
 
 /// Keys of one table, each with the bytes of the table from there to the next.

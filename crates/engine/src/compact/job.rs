@@ -20,6 +20,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A job at work.
 pub(super) struct JobWork<'h> {
@@ -86,6 +87,19 @@ impl JobWork<'_> {
     /// Fenced; Closed; Corruption; the store's.
     pub(super) async fn work(&self) -> Result<JobEnd> {
         let started = self.job().await?;
+        // What an earlier run of the job made was counted then.
+        let counted = started.outputs().map(|table| table.id).collect();
+        let since = self.host.env().clock.monotonic();
+        self.work_since(&started, since, &counted).await
+    }
+
+    /// As [`JobWork::work`], of a run that began before, with the tables of `counted`.
+    async fn work_since(
+        &self,
+        started: &Job,
+        since: Duration,
+        counted: &HashSet<SstId>,
+    ) -> Result<JobEnd> {
         let layers = started.inputs.iter().map(|(layer, _)| *layer);
         let mut entry = CompactionEntry::of(layers, started.destination, started.why);
         entry.moved = started.moves.len() as u64;
@@ -94,13 +108,11 @@ impl JobWork<'_> {
         if let Ok(layers) = started.merged(&host.manifests().newest_known()) {
             entry = entry.reading(layers.iter().flatten());
         }
-        let mut begun = host.compactor().log.begin(&host.env().clock, entry);
-        let ended = self.merge_and_commit(&started).await;
+        let mut begun = host.compactor().log.begin(&host.env().clock, entry).since(since);
+        let ended = self.merge_and_commit(started).await;
         let known = host.compactor().chain.known();
         if let Some(done) = known.as_ref().and_then(|record| record.job(self.id)) {
-            // What an earlier run of the job made was counted then.
-            let before: HashSet<SstId> = started.outputs().map(|table| table.id).collect();
-            let outputs = done.outputs().filter(|table| !before.contains(&table.id));
+            let outputs = done.outputs().filter(|table| !counted.contains(&table.id));
             begun.entry = std::mem::take(&mut begun.entry).writing(outputs);
         }
         if let Some(entry) = begun.end(&ended.clone().and_then(JobEnd::committed)) {
@@ -268,6 +280,17 @@ pub(crate) async fn either<T>(
         Either::Left((done, _)) => Some(done),
         Either::Right(((), _)) => None,
     }
+}
+
+/// Commits a job all of whose ranges are recorded; it began at `since` with the tables of
+/// `counted`.
+pub(super) async fn commit_done(
+    work: JobWork<'_>,
+    since: Duration,
+    counted: &HashSet<SstId>,
+) -> Result<JobEnd> {
+    let started = work.job().await?;
+    caught("compact", work.work_since(&started, since, counted)).await.flatten()
 }
 
 /// Runs a job. A panic in it is its error: what it was active as ends with it.

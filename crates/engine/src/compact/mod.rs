@@ -18,6 +18,7 @@
 //! | [`records`] | the chain of job records |
 //! | [`take_back`] | when a compactor that was stopped takes the epoch back |
 //! | [`process`], [`worker`] | a compactor in a process of its own; one that only works on ranges |
+//! | [`units`], [`unit`] | a plan whose ranges other processes merge; such a range there |
 //! | [`compaction_log`] | what was merged into what: totals, lines |
 //! | [`event`] | what a process of its own tells |
 //! | [`pending`] | how much there is to do |
@@ -40,10 +41,14 @@ pub(crate) mod schedule;
 mod sending;
 mod start;
 pub(crate) mod take_back;
+mod unit;
+mod units;
 mod worker;
 
 pub use event::{CompactorEvent, RangeMerged};
 pub use process::{CompactorOptions, CompactorProcess};
+pub use unit::{CompactionUnit, UnitResult};
+pub use units::CompactionPlan;
 
 use crate::io::supervise::caught;
 use crate::manifests::client::ManifestClient;
@@ -316,7 +321,7 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
         let Some(plan) = wishes.plans.first().cloned() else {
             return Ok((epoch, Started::Nothing));
         };
-        let starter = Starter { host: &**host, epoch };
+        let starter = Starter::new(&**host, epoch);
         Ok((epoch, starter.start(&mut wishes, &plan).await?))
     };
     let begun: Result<(Epoch, Started)> = caught("compact", begun).await.flatten();
@@ -370,7 +375,7 @@ async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
         jobs.filter(left).collect::<Vec<_>>()
     };
     if !left.is_empty() {
-        Starter { host, epoch }.take_over(&record).await?;
+        Starter::new(host, epoch).take_over(&record).await?;
     }
     Ok(left)
 }

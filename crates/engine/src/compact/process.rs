@@ -63,7 +63,7 @@ impl fmt::Debug for CompactorOptions {
 /// one.
 #[derive(Clone)]
 pub struct CompactorProcess {
-    process: Arc<Process>,
+    pub(super) process: Arc<Process>,
 }
 
 impl fmt::Debug for CompactorProcess {
@@ -232,7 +232,7 @@ impl CompactorProcess {
 
     /// Tells the others that nobody holds the epoch. That it fails is no harm: the next compactor
     /// claims all the same.
-    async fn release(&self) {
+    pub(super) async fn release(&self) {
         let process = &self.process;
         let epoch = process.compactor.give_up_epoch();
         if epoch != Epoch::NONE {

@@ -59,6 +59,8 @@ pub(super) struct RangeWorker {
     /// Dropped once nothing is left to merge: somebody else may have the core, while the last table
     /// is synced and recorded.
     merging: Mutex<Option<oneshot::Sender<()>>>,
+    /// The folder of its tables, where it works on a unit.
+    folder: Option<JobId>,
 }
 
 /// Whether the result is wanted. A clone tells the same.
@@ -109,7 +111,47 @@ impl RangeWorker {
         let heard = Mutex::new(host.env().clock.monotonic());
         let wanted = StillWanted { stop: Arc::clone(stop), lost: Arc::default() };
         let (host, merging) = (Arc::clone(host), Mutex::default());
-        RangeWorker { host, job, at, worker, wanted, heard, merging }
+        RangeWorker { host, job, at, worker, wanted, heard, merging, folder: None }
+    }
+
+    /// For a unit: it claims nothing, and records nothing.
+    pub(super) fn of_unit(host: &Arc<dyn Host>, (job, at): (JobId, usize)) -> RangeWorker {
+        let alone = RangeWorker::new(host, (job, at), AttemptId::NONE, &Arc::default());
+        RangeWorker { folder: Some(JobId::of_units(job)), ..alone }
+    }
+
+    /// Merges what is left of `range` into tables of the unit's folder, each under a name that
+    /// nobody else gives (rule U1): all of them, key ascending, once they are durable.
+    ///
+    /// # Errors
+    /// The store's; Corruption; Closed once the process is stopped. What was uploaded is garbage.
+    pub(super) async fn make(
+        &self,
+        job: &Job,
+        range: &JobRange,
+        layers: &[Vec<SstDescriptor>],
+    ) -> Result<Vec<SstDescriptor>> {
+        let options = table_options(&job.facts)?;
+        let (mut inputs, mut merging) = opening::open(&*self.host, job, range, layers).await?;
+        let (mut tables, mut before) = (Vec::new(), None::<Sent>);
+        let mut more = true;
+        while more && (self.place(&mut inputs, &mut merging).await? || merging.has_range_deletes())
+        {
+            let name = SstId(self.host.env().new_ulid());
+            let made = self.table(name, options, &mut inputs, merging).await?;
+            let (back, built) = made.ok_or_else(|| Error::internal("a unit is always wanted"))?;
+            merging = back;
+            more = built.more;
+            tables.push(built.table);
+            // The one before was synced while this one was made.
+            if let Some(sent) = before.replace(built.sender.complete().await) {
+                sent.done().await?;
+            }
+        }
+        if let Some(sent) = before {
+            sent.done().await?;
+        }
+        Ok(tables)
     }
 
     /// The same, with what tells (by its end) that nothing is left to merge.
@@ -325,7 +367,11 @@ impl RangeWorker {
         merging: Merging,
     ) -> Result<Option<(Merging, Built)>> {
         let env = self.host.env();
-        let upload = env.store.upload(ObjectName::Compacted(name)).await?;
+        let place = match self.folder {
+            None => ObjectName::Compacted(name),
+            Some(folder) => ObjectName::IngestSst(folder, name),
+        };
+        let upload = env.store.upload(place).await?;
         let attempt = AttemptId(env.random_u128());
         let database = self.host.manifests().database();
         let envelope = Envelope::new(ObjectKind::Table, database, ObjectId(name.get()), attempt);
@@ -362,7 +408,7 @@ impl RangeWorker {
         self.pay(moved).await?;
         let (to, inputs) = (deleted_to.as_ref(), inputs.descriptors());
         let table = seen_output(finished.table, &last, to, inputs);
-        Ok(Some((merging, table, more)))
+        Ok(Some((merging, SstDescriptor { job: self.folder, ..table }, more)))
     }
 
     /// Slices until the table ends; answers whether an entry is left for the next one, or `None`

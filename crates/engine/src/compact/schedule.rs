@@ -128,7 +128,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
     }
     let record = compactor.chain.newest(host.manifests()).await?;
     let mut wishes = Wishes::of(&**host, &CompactionRequest::Scheduled, Some(&record))?;
-    let starter = Starter { host: &**host, epoch };
+    let starter = Starter::new(&**host, epoch);
     let mut any = !left.is_empty();
     for plan in std::mem::take(&mut wishes.plans) {
         match starter.start(&mut wishes, &plan).await? {

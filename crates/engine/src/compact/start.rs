@@ -62,11 +62,22 @@ pub(super) enum Started {
 
 /// Starts plans under one epoch.
 pub(super) struct Starter<'h> {
-    pub(super) host: &'h dyn Host,
-    pub(super) epoch: Epoch,
+    host: &'h dyn Host,
+    epoch: Epoch,
+    /// About how many bytes a range has whose job is for units elsewhere.
+    unit_bytes: Option<u64>,
 }
 
-impl Starter<'_> {
+impl<'h> Starter<'h> {
+    pub(super) fn new(host: &'h dyn Host, epoch: Epoch) -> Starter<'h> {
+        Starter { host, epoch, unit_bytes: None }
+    }
+
+    /// One whose jobs are for units of about so many bytes.
+    pub(super) fn for_units(host: &'h dyn Host, epoch: Epoch, bytes: u64) -> Starter<'h> {
+        Starter { unit_bytes: Some(bytes), ..Starter::new(host, epoch) }
+    }
+
     /// Starts `plan`, one of `wishes`, beside those that were started before it.
     ///
     /// # Errors
@@ -99,7 +110,7 @@ impl Starter<'_> {
         }
         self.take_over(&record).await?;
         let worker = AttemptId(env.random_u128());
-        let ranges = cut::ranges(host, &work).await?;
+        let ranges = cut::ranges(host, &work, self.unit_bytes).await?;
         let started = (job, plan.why, facts.now);
         let job = Job::of(&work, started, state, self.facts(state, &work, facts.now), ranges);
         let job = Box::new(self.claimed(job, worker));
@@ -111,16 +122,19 @@ impl Starter<'_> {
     }
 
     /// The job with the ranges claimed that this process works on first: all of them where nobody
-    /// else is expected.
+    /// else is expected. Units have names of their own.
     fn claimed(&self, mut job: Job, worker: AttemptId) -> Job {
         let host = self.host;
         let own = match host.parts().workers {
+            _ if self.unit_bytes.is_some() => job.ranges.len(),
             0 => job.ranges.len(),
             _ => cut::parallelism(host),
         };
         for range in job.ranges.iter_mut().take(own) {
             range.claim = Some(Claim { worker, heartbeats: 0 });
-            range.reserved = names_ahead(host.env());
+            if self.unit_bytes.is_none() {
+                range.reserved = names_ahead(host.env());
+            }
         }
         job
     }

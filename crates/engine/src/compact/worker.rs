@@ -109,14 +109,17 @@ async fn look(
 }
 
 /// Whether the job has ended, as of now.
-async fn is_over(process: &Process, id: JobId) -> Result<bool> {
+pub(super) async fn is_over(process: &Process, id: JobId) -> Result<bool> {
     process.manifests.probe(true).await?;
     process.compactor.chain.list(&process.manifests).await?;
     Ok(inputs(process, id).await?.is_none())
 }
 
 /// The tables to merge, newest layer first; `None` when the job has ended.
-async fn inputs(process: &Process, id: JobId) -> Result<Option<Vec<Vec<SstDescriptor>>>> {
+pub(super) async fn inputs(
+    process: &Process,
+    id: JobId,
+) -> Result<Option<Vec<Vec<SstDescriptor>>>> {
     let manifests = &process.manifests;
     let Some(job) = process.compactor.chain.job(manifests, id).await? else { return Ok(None) };
     // The state it was planned on is one that this process may not know yet.

@@ -269,6 +269,8 @@ impl Verify<'_> {
                 ObjectName::Wal(id) => id >= newest.replay_from && id > self.report.wal_last_id,
                 // Jobs, whose own parts look after them.
                 ObjectName::Compactions(_) | ObjectName::IngestManifest(_) => true,
+                // As what other compactions make.
+                ObjectName::IngestSst(job, _) if job.is_of_units() => false,
                 ObjectName::IngestSst(job, _) => !job.is_of_an_export() || exports == Some(job),
                 _ => false,
             };

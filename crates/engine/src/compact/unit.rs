@@ -1,0 +1,122 @@
+//! A unit of a compaction: the rest of one range of a job, merged in whatever process, without an
+//! epoch or a claim (RFC 0046). It reads the record, uploads into the folder of the job's units,
+//! and says what it made; nobody else hears of it.
+
+use super::host::Host;
+use super::process::{CompactorProcess, Process};
+use super::range::RangeWorker;
+use super::worker::{inputs, is_over};
+use bytes::Bytes;
+use siltstone_base::{DatabaseId, ErrorKind, JobId, Result, SstDescriptor, SstId};
+use siltstone_manifest::compaction::FinishedUnit;
+use std::sync::Arc;
+
+/// What one process is to merge. Small; it may be run any number of times, anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompactionUnit {
+    /// The job.
+    pub job: JobId,
+    /// Place of the range in it, from 0.
+    pub range: usize,
+    /// The table behind which it goes on; `None`: from the range's start.
+    pub after: Option<SstId>,
+    /// The first key of the range.
+    pub start: Bytes,
+    /// The first key behind it; `None`: there is no bound.
+    pub end: Option<Bytes>,
+}
+
+/// What a unit made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitResult {
+    job: JobId,
+    database: DatabaseId,
+    /// `None`: nobody needs it any more.
+    finished: Option<FinishedUnit>,
+}
+
+impl UnitResult {
+    /// The job.
+    #[must_use]
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// Its tables; `None` where its range was finished already, or its job has ended.
+    #[must_use]
+    pub fn tables(&self) -> Option<&[SstDescriptor]> {
+        self.finished.as_ref().map(|unit| unit.tables.as_slice())
+    }
+
+    /// What is to be recorded of it.
+    pub(super) fn finished(&self) -> Option<&FinishedUnit> {
+        self.finished.as_ref()
+    }
+
+    /// Its tables as they travel; `None` where nobody needs it.
+    ///
+    /// # Errors
+    /// Invalid where there are too many tables.
+    pub fn to_bytes(&self) -> Result<Option<Bytes>> {
+        let bytes = self.finished.as_ref().map(|unit| unit.to_bytes(self.job, self.database));
+        bytes.transpose()
+    }
+
+    /// What came of `unit`, by what [`UnitResult::to_bytes`] gave.
+    ///
+    /// # Errors
+    /// Corruption; Unsupported for what a newer version wrote; Invalid for another job's.
+    pub fn from_bytes(unit: &CompactionUnit, bytes: Option<&[u8]>) -> Result<UnitResult> {
+        let tables = bytes.map(|bytes| FinishedUnit::tables_of(bytes, unit.job)).transpose()?;
+        Ok(UnitResult::of(unit, DatabaseId::NONE, tables))
+    }
+
+    fn of(
+        unit: &CompactionUnit,
+        database: DatabaseId,
+        tables: Option<Vec<SstDescriptor>>,
+    ) -> UnitResult {
+        let (range, after) = (unit.range, unit.after);
+        let finished = tables.map(|tables| FinishedUnit { range, after, tables });
+        UnitResult { job: unit.job, database, finished }
+    }
+}
+
+impl CompactorProcess {
+    /// Merges a unit of a plan that somebody made in whatever process. Run twice it uploads twice,
+    /// and the plan records one of the two.
+    ///
+    /// # Errors
+    /// Denied, Unavailable, Timeout, Corruption; Unsupported for a job that a newer version has
+    /// begun; Closed once it is stopped. What was uploaded is collected.
+    pub async fn run_unit(&self, unit: &CompactionUnit) -> Result<UnitResult> {
+        let made = make(&self.process, unit).await;
+        let tables = made.map_err(|error| error.during("merge a unit of a compaction"))?;
+        Ok(UnitResult::of(unit, self.process.manifests.database(), tables))
+    }
+}
+
+/// `None` where nobody needs it.
+async fn make(process: &Arc<Process>, unit: &CompactionUnit) -> Result<Option<Vec<SstDescriptor>>> {
+    let record = process.compactor.chain.list(&process.manifests).await?;
+    let Some(job) = record.job(unit.job).filter(|job| !job.cancelled) else { return Ok(None) };
+    let begun = FinishedUnit { range: unit.range, after: unit.after, tables: Vec::new() };
+    let range = job.ranges.get(unit.range).filter(|range| range.stands_for(&begun));
+    let (Some(range), Some(layers)) = (range, inputs(process, unit.job).await?) else {
+        return Ok(None);
+    };
+    let host: Arc<dyn Host> = Arc::<Process>::clone(process);
+    let worker = RangeWorker::of_unit(&host, (unit.job, unit.range));
+    match worker.make(job, range, &layers).await {
+        Ok(tables) => Ok(Some(tables)),
+        // Inputs that are gone belonged to a job that ended meanwhile.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            if is_over(process, unit.job).await? {
+                Ok(None)
+            } else {
+                Err(error)
+            }
+        }
+        Err(error) => Err(error),
+    }
+}

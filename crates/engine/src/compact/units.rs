@@ -1,0 +1,344 @@
+//! A plan whose ranges are merged by units in other processes (RFC 0046). This process holds the
+//! epoch and all claims, records what units made, and commits. Meanwhile it compacts what comes, as
+//! every compactor does, so that writes do not wait for the units.
+
+use super::event::CompactorEvent;
+use super::host::Host;
+use super::job::{self, JobWork, commit_done};
+use super::process::CompactorProcess;
+use super::start::{Started, Starter, Wishes};
+use super::unit::{CompactionUnit, UnitResult};
+use super::{CompactionRequest, leftovers, schedule};
+use crate::io::supervise::caught;
+use futures::channel::oneshot;
+use futures::future::{Either, select};
+use parking_lot::Mutex;
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstId};
+use siltstone_manifest::compaction::{Change, ChangeRefusal, FinishedUnit, Job};
+use siltstone_manifest::features::UNITS;
+use siltstone_manifest::{Edit, Refusal};
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Signs of life in the time after which a stalled worker counts as dead: two may be lost.
+const HEARTBEATS_A_TIMEOUT: u32 = 3;
+/// After so many of these times without a result the plan rests (rule U3): whoever needs a
+/// compactor may have the epoch.
+const TIMEOUTS_IN_VAIN: u32 = 10;
+
+/// A compaction whose ranges other processes merge. Dropping it stops it; what is recorded is where
+/// the next compactor goes on.
+pub struct CompactionPlan {
+    compactor: CompactorProcess,
+    host: Arc<dyn Host>,
+    /// `None`: nothing is to gain.
+    work: Option<Arc<PlanWork>>,
+    /// One call at a time.
+    turn: tokio::sync::Mutex<PlanEnd>,
+    /// Answers when what goes on beside it has ended.
+    beside: tokio::sync::Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PlanEnd {
+    Open,
+    /// Its job has ended.
+    Ended,
+}
+
+/// Its job.
+struct PlanWork {
+    epoch: Epoch,
+    id: JobId,
+    worker: AttemptId,
+    /// When it was planned, by the clock that never goes back.
+    since: Duration,
+    /// Tables that the job had then.
+    counted: HashSet<SstId>,
+    /// Whether another compactor had begun it.
+    resumed: bool,
+    progress: Mutex<PlanProgress>,
+}
+
+struct PlanProgress {
+    /// When something was recorded last.
+    recorded: Duration,
+    /// Nothing was, for too long.
+    rests: bool,
+}
+
+impl CompactorProcess {
+    /// Plans to merge every table into one sorted run, in units of about `unit_bytes` each. What an
+    /// earlier compactor left unfinished comes first: what is smaller than a unit is merged here
+    /// and now, else that is the plan. This process has the compactor's epoch until
+    /// [`CompactionPlan::close`].
+    ///
+    /// # Errors
+    /// As [`CompactorProcess::compact`].
+    pub async fn plan(&self, unit_bytes: u64) -> Result<CompactionPlan> {
+        let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
+        let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
+        let planned = host.compactor().told(&*host, planned).await;
+        if !matches!(planned, Ok(Some(_))) {
+            self.release().await;
+        }
+        let work = planned.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
+        let beside = work.as_ref().map(|work| self.tend(&host, work));
+        let (beside, turn) = (tokio::sync::Mutex::new(beside), PlanEnd::Open.into());
+        Ok(CompactionPlan { compactor: self.clone(), host, work, turn, beside })
+    }
+
+    /// Gives signs of life and compacts what comes, until the process is stopped, is taken over, or
+    /// has waited in vain.
+    fn tend(&self, host: &Arc<dyn Host>, work: &Arc<PlanWork>) -> oneshot::Receiver<()> {
+        let (ends, ended) = oneshot::channel();
+        let (this, host, work) = (self.clone(), Arc::clone(host), Arc::clone(work));
+        let spawn = Arc::clone(&host.env().spawn);
+        let task = async move {
+            let lives = pin!(caught("compaction plan", lives(&host, &work)));
+            let compacts = pin!(schedule::run(&host));
+            if let Either::Left((lived, compacts)) = select(lives, compacts).await {
+                // Calls of the plan will say so.
+                let _ = host.compactor().told(&*host, lived.flatten()).await;
+                this.stop();
+                let _ = compacts.await;
+            }
+            let _ = ends.send(());
+        };
+        spawn.spawn("compaction plan", Box::pin(task));
+        ended
+    }
+}
+
+/// The job of the plan, claimed; `None` where nothing is to gain.
+async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>> {
+    let compactor = host.compactor();
+    let _alone = Arc::clone(&compactor.turn).write_owned().await;
+    let epoch = compactor.claimed(&**host).await?;
+    host.check_open()?;
+    name_units(&**host, epoch).await?;
+    let manifests = host.manifests();
+    while let Some(id) = leftovers(&**host, epoch).await?.first().copied() {
+        let worker = AttemptId(host.env().random_u128());
+        compactor.begins(id, worker);
+        let left = compactor.chain.job(manifests, id).await?;
+        if let Some(job) = left.filter(|job| is_worth_units(&**host, job, unit_bytes)) {
+            let change = Change::Units { epoch, job: id, worker, finished: Vec::new() };
+            compactor.chain.append(manifests, change).await??;
+            return Ok(Some(PlanWork::new(&**host, (epoch, id, worker), &job, true)));
+        }
+        let worked = job::run(host, epoch, id).await;
+        compactor.ends(id, &worked);
+        worked?;
+    }
+    let record = compactor.chain.newest(manifests).await?;
+    let mut wishes = Wishes::of(&**host, &CompactionRequest::Major, Some(&record))?;
+    let Some(plan) = wishes.plans.first().cloned() else { return Ok(None) };
+    let starter = Starter::for_units(&**host, epoch, unit_bytes);
+    let Started::Job(id, worker) = starter.start(&mut wishes, &plan).await? else {
+        return Ok(None);
+    };
+    compactor.begins(id, worker);
+    let job = compactor.chain.job(manifests, id).await?;
+    let job = job.ok_or_else(|| Error::internal("a job that was started is not in the record"))?;
+    Ok(Some(PlanWork::new(&**host, (epoch, id, worker), &job, false)))
+}
+
+/// Whether something of the job is left to merge, a unit's bytes at least.
+fn is_worth_units(host: &dyn Host, job: &Job, unit_bytes: u64) -> bool {
+    let state = host.manifests().newest_known();
+    let layers = if job.cancelled || job.is_done() { None } else { job.merged(&state).ok() };
+    let bytes = |layers: Vec<Vec<_>>| {
+        let tables = layers.iter().flatten();
+        tables.map(|table: &siltstone_base::SstDescriptor| table.object_bytes).sum::<u64>()
+    };
+    layers.is_some_and(|layers| bytes(layers) >= unit_bytes)
+}
+
+/// Names the feature before the first unit uploads (RFC 0024).
+async fn name_units(host: &dyn Host, epoch: Epoch) -> Result<()> {
+    let manifests = host.manifests();
+    if manifests.newest_known().features.names(UNITS) {
+        return Ok(());
+    }
+    let named: Result<_, Refusal> = manifests.try_commit(Edit::BeginUnits { epoch }).await?;
+    named.map(drop).map_err(Error::from)
+}
+
+/// Says that the driver lives, for as long as something is recorded now and then.
+async fn lives(host: &Arc<dyn Host>, work: &PlanWork) -> Result<()> {
+    let env = host.env();
+    let timeout = host.options().compactors.worker_timeout;
+    loop {
+        env.clock.sleep(timeout / HEARTBEATS_A_TIMEOUT).await;
+        host.check_open()?;
+        {
+            let mut progress = work.progress.lock();
+            let since = env.clock.monotonic().saturating_sub(progress.recorded);
+            progress.rests = since > timeout * TIMEOUTS_IN_VAIN;
+            if progress.rests {
+                return Ok(());
+            }
+        }
+        match host.compactor().chain.append(host.manifests(), work.units(Vec::new())).await {
+            Ok(Ok(_)) => {}
+            // The job has ended.
+            Ok(Err(ChangeRefusal::NoSuchJob { .. })) => return Ok(()),
+            Ok(Err(refusal)) => return Err(refusal.into()),
+            Err(error) => host.tell(CompactorEvent::Trouble(error)),
+        }
+    }
+}
+
+impl PlanWork {
+    fn new(
+        host: &dyn Host,
+        (epoch, id, worker): (Epoch, JobId, AttemptId),
+        job: &Job,
+        resumed: bool,
+    ) -> PlanWork {
+        let since = host.env().clock.monotonic();
+        let counted = job.outputs().map(|table| table.id).collect();
+        let progress = Mutex::new(PlanProgress { recorded: since, rests: false });
+        PlanWork { epoch, id, worker, since, counted, resumed, progress }
+    }
+
+    fn units(&self, finished: Vec<FinishedUnit>) -> Change {
+        Change::Units { epoch: self.epoch, job: self.id, worker: self.worker, finished }
+    }
+
+    /// Records those of `units` that fit; answers whether all of the job is recorded.
+    async fn record(&self, host: &dyn Host, units: &[FinishedUnit]) -> Result<bool> {
+        let (chain, manifests) = (&host.compactor().chain, host.manifests());
+        loop {
+            let record = chain.newest(manifests).await?;
+            if record.epoch > self.epoch {
+                return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
+            }
+            let Some(job) = record.job(self.id) else {
+                return Err(Error::internal("the job of a plan is not in the record"));
+            };
+            let fitting = job.fitting(units);
+            if fitting.is_empty() {
+                return Ok(job.is_done());
+            }
+            match chain.append(manifests, self.units(fitting)).await? {
+                Ok(_) => self.progress.lock().recorded = host.env().clock.monotonic(),
+                // A worker that had claimed the range before was faster.
+                Err(ChangeRefusal::Taken { .. }) => {}
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+    }
+}
+
+impl CompactionPlan {
+    /// What is left to merge, by the record as this process knows it: nothing once the plan is
+    /// carried out, or where nothing was to gain.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn units(&self) -> Result<Vec<CompactionUnit>> {
+        let Some(work) = &self.work else { return Ok(Vec::new()) };
+        if *self.turn.lock().await == PlanEnd::Ended {
+            return Ok(Vec::new());
+        }
+        let job = self.host.compactor().chain.job(self.host.manifests(), work.id).await?;
+        let ranges = job.iter().flat_map(|job| job.ranges.iter().enumerate());
+        let open = ranges.filter(|(_, range)| !range.done).map(|(at, range)| CompactionUnit {
+            job: work.id,
+            range: at,
+            after: range.last_output(),
+            start: range.keys.start.clone(),
+            end: range.keys.end.clone(),
+        });
+        Ok(open.collect())
+    }
+
+    /// Whether it goes on with what another compactor had begun: what came since is another plan's.
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        self.work.as_ref().is_some_and(|work| work.resumed)
+    }
+
+    /// Records what units made, in any order and any number of times; with the last of them the
+    /// compaction is committed. Answers whether it is. Results that nobody needs are passed over.
+    ///
+    /// # Errors
+    /// Fenced: another compactor has taken over, and goes on from what is recorded. Conflict: a
+    /// restore or an ingest has moved the database away from the plan, which ends without effect.
+    /// Timeout: nothing was recorded for ten times `worker_timeout`, and the plan rests; plan
+    /// anew, and give that plan the results. Closed; the store's: try again.
+    pub async fn commit(&self, results: &[UnitResult]) -> Result<bool> {
+        let Some(work) = &self.work else { return Ok(true) };
+        let mut turn = self.turn.lock().await;
+        if *turn == PlanEnd::Ended {
+            return Ok(true);
+        }
+        let host = &self.host;
+        let ended = caught("commit units", self.carry_out(work, results)).await.flatten();
+        let ended = match ended {
+            Err(error) if error.kind() == ErrorKind::Closed => Err(self.why_stopped(work, error)),
+            ended => host.compactor().told(&**host, ended).await,
+        };
+        match &ended {
+            Ok(true) => *turn = PlanEnd::Ended,
+            Err(error) if error.kind() == ErrorKind::Conflict => *turn = PlanEnd::Ended,
+            _ => {}
+        }
+        ended.map_err(|error| error.during("commit units of a compaction"))
+    }
+
+    async fn carry_out(&self, work: &PlanWork, results: &[UnitResult]) -> Result<bool> {
+        let host = &self.host;
+        host.check_open()?;
+        let own = results.iter().filter(|result| result.job() == work.id);
+        let units: Vec<FinishedUnit> = own.filter_map(UnitResult::finished).cloned().collect();
+        if !work.record(&**host, &units).await? {
+            return Ok(false);
+        }
+        let (epoch, id, worker) = (work.epoch, work.id, work.worker);
+        let job = JobWork { host, epoch, id, worker };
+        let committed = commit_done(job, work.since, &work.counted).await;
+        if committed.is_ok() {
+            host.compactor().ends(id, &committed);
+        }
+        committed?.committed().map(|()| true)
+    }
+
+    /// Why it was stopped, where that was not its user's wish.
+    fn why_stopped(&self, work: &PlanWork, closed: Error) -> Error {
+        let fenced = self.host.compactor().held.lock().fenced.clone();
+        let rests = work.progress.lock().rests.then(in_vain);
+        fenced.or(rests).unwrap_or(closed)
+    }
+
+    /// Ends it: the compactor's epoch is given up, and what is recorded is where the next compactor
+    /// goes on.
+    pub async fn close(&self) {
+        self.compactor.stop();
+        if let Some(beside) = self.beside.lock().await.take() {
+            // It answers, or it was dropped with its runtime.
+            let _ = beside.await;
+        }
+        self.host.compactor().at_rest().await;
+        self.compactor.release().await;
+    }
+}
+
+impl Drop for CompactionPlan {
+    fn drop(&mut self) {
+        self.compactor.stop();
+    }
+}
+
+fn in_vain() -> Error {
+    Error::new(
+        ErrorKind::Timeout,
+        "no unit's result came for ten times worker_timeout, so the plan rests, and another \
+         compactor may go on; plan anew, and give that plan the results",
+    )
+}
