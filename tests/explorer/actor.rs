@@ -12,6 +12,7 @@ use crate::leaser::Leaser;
 use crate::pinner::Pinner;
 use crate::reader::Reader;
 use crate::step::{How, Step, What};
+use crate::unit::Unit;
 use crate::worker::Worker;
 use crate::world::{Faults, Object, Out, Owner, Pending, Stored, World};
 use crate::writer::Writer;
@@ -29,6 +30,7 @@ pub(crate) enum Actor {
     Leaser(Box<Leaser>),
     Compactor(Compactor),
     Worker(Worker),
+    Unit(Unit),
     Collector(Box<Collector>),
     /// Ended, by itself or by a crash.
     Gone,
@@ -43,6 +45,7 @@ impl Actor {
             Actor::Leaser(leaser) => leaser.steps(world, me, out),
             Actor::Compactor(compactor) => compactor.steps(world, me, out),
             Actor::Worker(worker) => worker.steps(world, me, out),
+            Actor::Unit(unit) => unit.steps(world, me, out),
             Actor::Collector(collector) => collector.steps(world, me, out),
             Actor::Gone => {}
         }

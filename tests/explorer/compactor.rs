@@ -36,6 +36,8 @@ pub(crate) struct Compactor {
     own: u8,
     /// Claims of others that it may still take for stalled.
     takes: u8,
+    /// Whether units do the work: it claims all ranges, and records what they tell.
+    drives: bool,
     /// Names that it has given.
     names: u8,
     epoch: Epoch,
@@ -79,7 +81,15 @@ impl Compactor {
     /// One that leaves ranges to workers, and takes so many claims of others for stalled.
     pub(crate) fn of(shape: Shape, own: u8, takes: u8) -> Actor {
         let (epoch, phase) = (Epoch::NONE, Phase::Waiting);
-        Actor::Compactor(Compactor { shape, own, takes, names: 0, epoch, phase })
+        let drives = false;
+        Actor::Compactor(Compactor { shape, own, takes, drives, names: 0, epoch, phase })
+    }
+
+    /// The driver of units.
+    pub(crate) fn driving(shape: Shape) -> Actor {
+        let (epoch, phase) = (Epoch::NONE, Phase::Waiting);
+        let (own, takes, drives) = (0, 0, true);
+        Actor::Compactor(Compactor { shape, own, takes, drives, names: 0, epoch, phase })
     }
 
     pub(crate) fn steps(&self, world: &World, me: usize, out: &mut Out) {
@@ -162,6 +172,9 @@ impl Compactor {
                 range.claim = Some(claim_of(me));
                 range.reserved = vec![name_of(me, self.names + count)];
             }
+            if self.drives {
+                job.ranges.iter_mut().for_each(|range| range.claim = Some(claim_of(me)));
+            }
             let forget = record.finished(&tip);
             let change = Change::Start { epoch, job: Box::new(job), forget };
             self.change(world, me, (record, change), What::StartsJob, out);
@@ -177,10 +190,13 @@ impl Compactor {
         (record, job): (&Arc<Compactions>, &Job),
         out: &mut Out,
     ) {
-        if claimed(record, worker_of(me)).is_some_and(|(mine, _)| mine.id == job.id) {
+        if self.drives {
+            self.record(world, me, (record, job), out);
+        } else if claimed(record, worker_of(me)).is_some_and(|(mine, _)| mine.id == job.id) {
             return self.upload(world, me, record, out);
         }
-        for (at, range) in job.ranges.iter().enumerate().filter(|(_, range)| !range.done) {
+        let ranges = job.ranges.iter().enumerate().filter(|(_, range)| !range.done);
+        for (at, range) in ranges.filter(|_| !self.drives) {
             if range.claim.is_none() || self.takes > 0 {
                 self.claim_range(world, me, (record, job.id, at, range.claim), out);
             }
@@ -192,6 +208,27 @@ impl Compactor {
                     compactor.to(Phase::Append(look, Call::Send, Doing::Looks))
                 });
             });
+        }
+    }
+
+    /// Records what a unit told: any that fits the record as it is known here or, without the rule,
+    /// any that is not recorded.
+    fn record(
+        &self,
+        world: &World,
+        me: usize,
+        (record, job): (&Arc<Compactions>, &Job),
+        out: &mut Out,
+    ) {
+        let told = world.ghost.told_by_units.iter().filter(|(id, _)| *id == job.id);
+        for (_, unit) in told {
+            let stands = !job.fitting(std::slice::from_ref(unit)).is_empty();
+            let known = unit.tables.iter().all(|table| job.outputs().any(|one| one == table));
+            if stands || (!known && !world.rules.has(Rule::UnitsAsTheyStand)) {
+                let (epoch, worker, finished) = (self.epoch, worker_of(me), vec![unit.clone()]);
+                let change = Change::Units { epoch, job: job.id, worker, finished };
+                self.change(world, me, (record, change), What::RecordsUnit(unit.range), out);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::leaser::Leaser;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
+use crate::unit::Unit;
 use crate::worker::Worker;
 use crate::world::Faults;
 use crate::writer::{Plan, Writer};
@@ -158,7 +159,12 @@ fn small_jobs() -> Vec<Config> {
         vec![plain(), Compactor::of(CUT, 1, 1), Worker::actor(1), Collector::actor(1)],
         NONE,
     );
-    vec![after(CLAIMED, two), after(STARTED, team)]
+    let units = config(
+        "writer, driver, 2 units, collector",
+        vec![plain(), Compactor::driving(CUT), Unit::actor(1), Unit::actor(1), Collector::actor(1)],
+        NONE,
+    );
+    vec![after(CLAIMED, two), after(STARTED, team), after(STARTED, units)]
 }
 
 /// Longer stories. Some begin with what always happens: the first writer opens, its record is
@@ -286,7 +292,19 @@ fn large_jobs() -> Vec<Config> {
         vec![two(1), Compactor::of(LONG, 0, 1), Worker::actor(1), Worker::actor(1), gc()],
         Faults { late: 1, unanswered: 1, ..NONE },
     );
-    let all = [begins, compactors, team, taken_over, resumed, late];
+    // Progress in flight during a take-over; the older driver is told, and the newer one records.
+    let driving = || Compactor::driving(CUT);
+    let driven = config(
+        "writer, 2 drivers, 2 units, collector",
+        vec![two(1), driving(), Unit::actor(2), Unit::actor(1), driving(), gc()],
+        NONE,
+    );
+    let driven_late = config(
+        "writer, 2 drivers, unit, collector, faults",
+        vec![two(1), driving(), Unit::actor(2), driving(), gc()],
+        Faults { crashes: 1, late: 1, unanswered: 1, ..NONE },
+    );
+    let all = [begins, compactors, team, taken_over, resumed, late, driven, driven_late];
     all.map(|config| after(FLUSHED, config)).to_vec()
 }
 

@@ -8,11 +8,12 @@ use crate::configs::{
     CLOSED, LATE, NONE, TO_CLAIM, TO_CLOSE, TO_DURABLE, TO_FLUSH, TO_LAG, TO_OPEN, TO_SEND,
     lagging, looking, plan, scanning, writer,
 };
-use crate::jobs::WHOLE;
+use crate::jobs::{Shape, WHOLE};
 use crate::leaser::Leaser;
 use crate::model::{Config, Go};
 use crate::pinner::Pinner;
 use crate::reader::Reader;
+use crate::unit::Unit;
 use crate::worker::Worker;
 use crate::world::Faults;
 use crate::writer::{Plan, Writer};
@@ -317,6 +318,23 @@ fn jobs() -> Vec<Drop> {
         .after(&[Go::Steps(0, TO_FLUSH), Go::Steps(1, 8), Go::Crash(1)]),
         Drop::new(Rule::HonourJobs, |_| {
             vec![plain(1, 1, &[1]), Compactor::actor(), Collector::actor(1)]
+        })
+        .after(FLUSHED),
+        Drop::new(Rule::HonourUnits, |_| {
+            let driver = Compactor::driving(WHOLE);
+            vec![plain(1, 1, &[1]), driver, Unit::actor(1), Collector::actor(1)]
+        })
+        .after(FLUSHED),
+        // Two copies of one task; the other range keeps the job open.
+        Drop::new(Rule::UnitsAsTheyStand, |_| {
+            let driver = Compactor::driving(Shape { ranges: 2, tables: 1 });
+            vec![plain(1, 1, &[1]), driver, Unit::actor(1), Unit::actor(1)]
+        })
+        .after(FLUSHED),
+        // What the older driver's unit made is recorded while the newer one goes on.
+        Drop::new(Rule::RecordByEpoch, |_| {
+            let driver = || Compactor::driving(WHOLE);
+            vec![plain(1, 1, &[1]), driver(), Unit::actor(1), driver(), Collector::actor(1)]
         })
         .after(FLUSHED),
         Drop::new(Rule::FinishByEpoch, two).after(FLUSHED),

@@ -11,7 +11,7 @@ use crate::world::{Object, Record, Store};
 use crate::writer::bug;
 use siltstone_base::{Epoch, JobId, ManifestId, ObjectName, Seq, SstId, WalId};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::compaction::Compactions;
+use siltstone_manifest::compaction::{Compactions, FinishedUnit};
 use siltstone_manifest::edit::{Conflict, Refusal};
 use siltstone_manifest::protocol::{Failure, Hole};
 use std::sync::Arc;
@@ -78,6 +78,8 @@ pub(crate) struct Ghost {
     added: Vec<SstId>,
     /// What every table ever uploaded holds.
     contents: Vec<(SstId, Vec<Record>)>,
+    /// What units have told their drivers; a message may arrive at any time, and twice.
+    pub(crate) told_by_units: Vec<(JobId, FinishedUnit)>,
     /// WAL objects that an outsider deleted.
     destroyed: Vec<WalId>,
     /// Whether a process ended because one of those is missing.
@@ -98,6 +100,7 @@ impl Ghost {
             reigns: Vec::new(),
             added: Vec::new(),
             contents: Vec::new(),
+            told_by_units: Vec::new(),
             destroyed: Vec::new(),
             told: false,
             gone: false,
@@ -183,6 +186,12 @@ impl Ghost {
             self.contents.push((id, rows.to_vec()));
             self.contents.sort();
         }
+    }
+
+    /// A unit says what it made.
+    pub(crate) fn tells(&mut self, job: JobId, unit: FinishedUnit) {
+        self.told_by_units.push((job, unit));
+        self.told_by_units.sort_by_key(|(_, unit)| unit.tables.first().map(|table| table.id));
     }
 
     /// What the tables of a state hold, oldest first.
@@ -364,7 +373,7 @@ impl Ghost {
         });
         for state in states {
             for table in state.tables() {
-                if !store.0.contains_key(&ObjectName::Compacted(table.id)) {
+                if !store.0.contains_key(&table.name()) {
                     let (table, id) = (name(table.id), state.id);
                     return Some(format!("I6: manifest {id} names table {table}, which is gone"));
                 }

@@ -107,6 +107,11 @@ pub(crate) struct Made {
 
 /// The next table of a range that is not done.
 pub(crate) fn next_table(ghost: &Ghost, job: &Job, range: usize) -> Option<Made> {
+    table_named(ghost, job, range, *job.ranges.get(range)?.reserved.first()?)
+}
+
+/// The same under a name that nobody reserved.
+pub(crate) fn table_named(ghost: &Ghost, job: &Job, range: usize, id: SstId) -> Option<Made> {
     let (shape, one) = (Shape::of(job), job.ranges.get(range)?);
     let made = u8::try_from(one.outputs.len()).ok().filter(|made| *made < shape.tables)?;
     let slot = u8::try_from(range).ok()? * shape.tables + made;
@@ -115,7 +120,7 @@ pub(crate) fn next_table(ghost: &Ghost, job: &Job, range: usize) -> Option<Made>
     let table = SstDescriptor {
         first_key: Bytes::from(vec![b'a' + slot]),
         last_key: Bytes::from(vec![b'a' + slot, b'~']),
-        ..describe(*one.reserved.first()?, &rows)
+        ..describe(id, &rows)
     };
     Some(Made { table, rows, last: made + 1 == shape.tables })
 }

@@ -9,6 +9,7 @@
 //! | `ghost` | the truth and the invariants that need it |
 //! | `actor` | what processes share: requests, conditional creates, crashes |
 //! | `writer`, `reader`, `pinner`, `leaser`, `compactor`, `worker`, `collector` | the processes |
+//! | `unit` | a task of a cluster that merges a range for a driver |
 //! | `jobs` | compaction jobs and their record, as `compactor` and `worker` have them |
 //! | `model` | steps and invariants put together |
 //! | `configs`, `drops` | what is explored; each rule left out in turn |
@@ -46,6 +47,7 @@ mod restoring;
 mod search;
 mod shared;
 mod step;
+mod unit;
 mod worker;
 mod world;
 mod writer;

@@ -57,6 +57,7 @@ pub(crate) enum What {
     TakesOver,
     StartsJob,
     ClaimsRange(usize),
+    RecordsUnit(usize),
     Deletes(ObjectName, bool),
     DeleteOnItsWay(ObjectName),
     Lands(ObjectName),
@@ -167,6 +168,7 @@ impl fmt::Display for Step {
             What::TakesOver => f.write_str("begins to take the jobs over"),
             What::StartsJob => f.write_str("begins to start a job"),
             What::ClaimsRange(range) => write!(f, "begins to claim range {range}"),
+            What::RecordsUnit(range) => write!(f, "begins to record what a unit made of {range}"),
             What::Deletes(name, true) => write!(f, "deletes {}", Short(name)),
             What::Deletes(name, false) => write!(f, "fails to delete {}", Short(name)),
             What::DeleteOnItsWay(name) => {

@@ -72,7 +72,8 @@ impl Store {
     }
 
     pub(crate) fn has_table(&self, id: SstId) -> bool {
-        self.0.contains_key(&ObjectName::Compacted(id))
+        let is_it = |name: &ObjectName| matches!(name, ObjectName::Compacted(one) | ObjectName::IngestSst(_, one) if *one == id);
+        self.0.keys().any(is_it)
     }
 
     pub(crate) fn listing(&self, after: ManifestId) -> Listing {
@@ -304,7 +305,9 @@ impl World {
             self.break_if(problem);
             self.ghost.edit().recorded(&stored.state);
         }
-        if let (ObjectName::Compacted(id), Object::Table(rows)) = (&name, &object) {
+        if let (ObjectName::Compacted(id) | ObjectName::IngestSst(_, id), Object::Table(rows)) =
+            (&name, &object)
+        {
             self.ghost.edit().uploaded(*id, rows);
         }
         let checks = matches!(object, Object::Manifest(_)) && !self.ghost.gone;
