@@ -39,6 +39,7 @@ MODULES = [
     "admin",
     "aio",
     "changes",
+    "compaction",
     "ingest",
     "keys",
     "lsm",

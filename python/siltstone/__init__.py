@@ -56,7 +56,7 @@ from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
 
 if TYPE_CHECKING:
-    from siltstone import aio, changes, ingest, keys, lsm, table
+    from siltstone import aio, changes, compaction, ingest, keys, lsm, table
 
 __all__ = [
     "ArrowArray",
@@ -99,6 +99,7 @@ __all__ = [
     "aio",
     "changes",
     "clone",
+    "compaction",
     "destroy",
     "ingest",
     "keys",
@@ -109,7 +110,7 @@ __all__ = [
     "table",
 ]
 
-_LATER = ("aio", "changes", "ingest", "keys", "lsm", "table")
+_LATER = ("aio", "changes", "compaction", "ingest", "keys", "lsm", "table")
 """Modules that are bound here and imported when they are first named: a program that uses none
 of them does not wait."""
 

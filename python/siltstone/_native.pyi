@@ -71,6 +71,7 @@ __all__ = [
     "TableSchema",
     "TableStream",
     "Transaction",
+    "UnitPlan",
     "WriteBatch",
     "__version__",
     "at_exit",
@@ -114,6 +115,7 @@ __all__ = [
     "operator_names",
     "option_table",
     "pack",
+    "plan_compaction",
     "prefix_range",
     "promote",
     "refresh_checkpoint",
@@ -121,6 +123,7 @@ __all__ = [
     "restore",
     "run_compactor",
     "run_gc",
+    "run_unit",
     "seq_at",
     "stat_table",
     "unpack",
@@ -132,6 +135,7 @@ __version__: str
 
 _ReadAt: TypeAlias = str | int | dict[str, Any] | None
 _PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
+_PlainUnit: TypeAlias = tuple[str, int, str | None]
 _PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
@@ -1048,6 +1052,20 @@ class Feed:
         """The name of its consumer."""
 
 @final
+class UnitPlan:
+    """A compaction whose units other processes merge: what `siltstone.compaction.Plan` holds."""
+
+    def units(self) -> list[tuple[_PlainUnit, bytes, bytes | None]]:
+        """What is left, each with the first key of its range and the first one behind it."""
+    @property
+    def resumed(self) -> bool:
+        """Whether it goes on with what another compactor had begun."""
+    def commit(self, results: list[tuple[_PlainUnit, bytes | None]]) -> bool:
+        """Records results; whether all is committed."""
+    def close(self) -> None:
+        """Gives the epoch up."""
+
+@final
 class Commit:
     """A write that was accepted. Dropping it cancels nothing."""
 
@@ -1767,6 +1785,24 @@ def run_compactor(
     workers: tuple[int, bool],
     told: Callable[[str, Any], object],
 ) -> None: ...
+def plan_compaction(
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    merge_operator: _Described,
+    unit_bytes: int,
+    told: Callable[[str, Any], object],
+) -> UnitPlan: ...
+def run_unit(
+    url: str,
+    named: dict[str, Any],
+    store_options: dict[str, str | int | bool],
+    merge_operator: _Described,
+    unit: _PlainUnit,
+    told: Callable[[str, Any], object],
+) -> tuple[bytes | None, int, int, int]:
+    """What the plan takes, and the tables, rows and bytes of it."""
+
 def check_group(group: str, named: dict[str, Any]) -> dict[str, Any]:
     """The options `named` of a group, each checked and in plain types."""
 

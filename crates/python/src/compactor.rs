@@ -21,7 +21,7 @@ use std::time::Duration;
 const STOP_GRACE: Duration = Duration::from_millis(700);
 
 /// What was heard and not told yet.
-type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
+pub(crate) type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
 /// Merges everything into one sorted run. `told` is called with what was done, and a few times a
 /// second with `"bytes"`, and those read and those to read.
@@ -65,7 +65,7 @@ pub(crate) fn run_compactor(
     drive(py, process, &compactor, (&heard, told, &|| Ok(())), work)
 }
 
-fn how(
+pub(crate) fn how(
     named: &Bound<'_, PyDict>,
     merge_operator: Option<&Bound<'_, PyAny>>,
     workers: usize,
@@ -74,7 +74,7 @@ fn how(
     Ok(CompactorOptions { options, merge_operator, workers })
 }
 
-fn open(
+pub(crate) fn open(
     py: Python<'_>,
     url: &str,
     how: CompactorOptions,
@@ -91,7 +91,7 @@ fn open(
 
 /// Waits for `work`, tells what is heard meanwhile and how far it is, and ends it in order on a
 /// signal.
-fn drive<T: Send>(
+pub(crate) fn drive<T: Send>(
     py: Python<'_>,
     process: &'static Process,
     compactor: &CompactorProcess,

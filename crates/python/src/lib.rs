@@ -22,6 +22,7 @@
 //! | `open`, `get`, `get_many`, `put`, `write`, `size`, `admin`, `checkpoint` | one verb each |
 //! | `conditional`, `entry` | writes on a condition and `pop`; `get_entry` |
 //! | `compactor` | a compactor in this process, without a writer |
+//! | `units` | a compaction in units, for other processes |
 //! | `feed` | the change feed: what was committed, as Arrow |
 //! | `ingest` | ingest jobs: staged, closed, asked for, taken in |
 //! | `load` | any amount of Arrow data, on all cores |
@@ -85,6 +86,7 @@ mod stats;
 mod stream;
 mod table;
 mod transaction;
+mod units;
 mod wait;
 mod write;
 
@@ -112,6 +114,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::ArrowStream>()?;
     module.add_class::<transaction::Savepoint>()?;
     module.add_class::<transaction::Transaction>()?;
+    module.add_class::<units::UnitPlan>()?;
     module.add_function(wrap_pyfunction!(open::open, module)?)?;
     module.add_function(wrap_pyfunction!(open::open_reader, module)?)?;
     table::register(module)?;
@@ -147,6 +150,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(gc::run_gc, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::compact, module)?)?;
     module.add_function(wrap_pyfunction!(compactor::run_compactor, module)?)?;
+    module.add_function(wrap_pyfunction!(units::plan_compaction, module)?)?;
+    module.add_function(wrap_pyfunction!(units::run_unit, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_group, module)?)?;
     module.add_function(wrap_pyfunction!(options::check_options, module)?)?;
     module.add_function(wrap_pyfunction!(options::option_table, module)?)?;
