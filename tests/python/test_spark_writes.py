@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +12,8 @@ import pytest
 
 import siltstone
 import siltstone.spark as kv
-from siltstone import ingest
+from siltstone import compaction, ingest
+from siltstone.spark import compacting
 from spark_versions_for_tests import CLASSIC, SOURCES, STREAM_SINKS, frame_of_table
 
 pytest_plugins = ["spark_for_tests"]
@@ -186,48 +187,100 @@ def test_what_was_there_is_replaced(spark, live) -> None:
 
 
 def test_a_database_is_compacted_by_tasks(spark, closed) -> None:
-    small = {"target_sst_bytes": 65_536}
-    for turn in range(3):
-        rows = dict.fromkeys(ROWS, b"%d" % turn * 50)
-        kv.bulk_load(frame_of(spark, rows), closed, key="key", layout="runs")
-    done = kv.compact(spark, closed, options=small)
-    assert done.workers == 2
-    assert done.compactions
+    loaded(spark, closed)
+    done = kv.compact(spark, closed, unit_bytes=20_000)
+    assert done.units > 3
+    (one,) = done.compactions
+    assert (one.error, one.rows_out) == (None, 2001)
     assert siltstone.admin.manifest(closed)["l0"] == []
     assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
-    assert kv.compact(spark, closed, workers=0).compactions == ()
+    assert kv.compact(spark, closed) == kv.CompactionResult((), 0)
     # The slots are free again.
     assert spark.range(10).repartition(2).count() == 10
-    with pytest.raises(siltstone.Invalid, match="0 or more"):
-        kv.compact(spark, closed, workers=-1)
+    with pytest.raises(siltstone.Invalid, match="unit_bytes"):
+        kv.compact(spark, closed, unit_bytes=0)
+    with pytest.raises(siltstone.Invalid, match="in this process"):
+        kv.compact(spark, "memory://units")
+
+
+def loaded(spark, url: str, db=None) -> None:
+    for turn in range(3):
+        rows = dict.fromkeys(ROWS, b"%d" % turn * 50)
+        kv.bulk_load(frame_of(spark, rows), url, key="key", layout="runs", db=db)
+
+
+def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
+    """What it had recorded is not done again, and what tasks had uploaded beyond is collected."""
+    loaded(spark, closed)
+    plan = compaction.plan(closed, unit_bytes=20_000)
+    first, *others = plan.units
+    assert not plan.commit([first.run()])
+    for unit in others[:2]:
+        unit.run()
+    # As killed: neither closed nor told.
+    done = kv.compact(spark, closed, unit_bytes=20_000)
+    assert done.units == len(others)
+    with pytest.raises(siltstone.Fenced):
+        plan.commit([others[0].run(), others[1].run()])
+    assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
+    siltstone.admin.gc(closed)
+    named = {table["name"] for table in siltstone.admin.manifest(closed)["runs"][0]["tables"]}
+    # Folders of units have the time 0.
+    left = {str(path.relative_to(closed)) for path in Path(closed).glob("ingest/0000000000*/*.sst")}
+    assert left == named
+    plan.close()
+
+
+def test_tasks_are_killed_and_the_writer_compacts_on(spark, live, tmp_path, monkeypatch) -> None:
+    db, url = live
+    loaded(spark, url, db)
+    marks = str(tmp_path)
+    run = compaction.Unit.run
+
+    def dies_once(unit, **given):
+        mark = Path(marks, str(unit.range))
+        made = run(unit, **given)
+        if unit.range % 2 == 0 and not mark.exists():
+            mark.touch()
+            os._exit(1)
+        return made
+
+    for turn in range(200):
+        db[b"meanwhile/%d" % turn] = b"v" * 200
+    monkeypatch.setattr(compacting, "merge_units", partial(merging_with, dies_once))
+    done = kv.compact(spark, url, unit_bytes=20_000)
+    assert done.units > 3
+    assert len(list(tmp_path.glob("[0-9]*"))) > 1, "tasks were killed"
+    db.flush(memtable=True)
+    expected = dict.fromkeys(ROWS, b"2" * 50)
+    found = {key: value for key, value in db.scan() if key.startswith(b"key/")}
+    assert found == expected
+    # The epoch is free again.
+    db.compact()
+    assert len(siltstone.admin.manifest(url)["runs"]) == 1
+
+
+def merging_with(run, numbers, units):
+    before, compaction.Unit.run = compaction.Unit.run, run
+    try:
+        yield from compacting.merge_units(numbers, units)
+    finally:
+        compaction.Unit.run = before
 
 
 @CLASSIC
-def test_tasks_are_lent_and_taken_back(spark, closed, monkeypatch) -> None:
+def test_what_fails_ends_the_other_tasks(spark, closed, monkeypatch) -> None:
+    loaded(spark, closed)
     tracker = spark.sparkContext.statusTracker()
 
-    def active() -> int:
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return sum(stage.numActiveTasks for stage in stages if stage is not None)
-
-    def compacts(url, *, workers, **_):
-        for _ in range(6000):
-            if active() == workers:
-                return []
-            time.sleep(0.01)
-        raise AssertionError("the tasks did not begin")
-
-    monkeypatch.setattr(siltstone.admin, "compact", compacts)
-    assert kv.compact(spark, closed).workers == 2
-    assert active() == 0
-
-    def fails(*_, **__):
+    def fails(*_):
         raise siltstone.Fenced("another compactor")
 
-    monkeypatch.setattr(siltstone.admin, "compact", fails)
+    monkeypatch.setattr(compaction.Plan, "commit", fails)
     with pytest.raises(siltstone.Fenced):
-        kv.compact(spark, closed)
-    assert active() == 0
+        kv.compact(spark, closed, unit_bytes=20_000)
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    assert sum(stage.numActiveTasks for stage in stages if stage is not None) == 0
 
 
 def once_failing(batches, marks: str):

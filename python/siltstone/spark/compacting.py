@@ -1,28 +1,31 @@
 """Compaction on a cluster: the driver plans and commits, tasks merge.
 
-The driver is a coordinator, and each task a worker of it (RFC 0021): it claims ranges of keys that
-are left open, and records each table that it has finished. So a task may be killed at any moment,
-and whoever claims its range goes on behind its last table.
+The plan's units (`siltstone.compaction`) are tasks of `mapInArrow`. A task answers with what it
+uploaded, and the driver records it as soon as it hears of it; so killed tasks, copies of a task and
+killed drivers cost what they had under way, and nothing else.
 """
 
 from __future__ import annotations
 
+import pickle
+import queue
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-import siltstone
+from siltstone import compaction
 from siltstone.compacting import Compaction
+from siltstone.compaction import UNIT_BYTES, Plan, Unit, UnitResult
 from siltstone.exceptions import Invalid
 from siltstone.merging import MergeOperatorSource
-from siltstone.opening import StoreOptionsSource, Url, _reader_arguments
-from siltstone.options import Options, named_options
+from siltstone.opening import StoreOptionsSource, Url
+from siltstone.options import Options
 from siltstone.spark.frames import slots
 from siltstone.spark.staging import MESSAGE
 
@@ -31,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CompactionResult", "compact"]
 
-ASK_AGAIN = 0.5
-"""Seconds between requests to end the tasks: one that comes before they begin ends nothing."""
+JOBS_AT_ONCE = 8
+"""Jobs of Spark under way: each records its units when its last one ends."""
 
 
 @dataclass(frozen=True)
@@ -41,112 +44,149 @@ class CompactionResult:
 
     compactions: tuple[Compaction, ...]
     """In order; none: there was nothing to gain."""
-    workers: int
-    """Tasks that were lent to it."""
+    units: int
+    """Results of tasks that were recorded."""
 
 
 def compact(
     spark: SparkSession,
     url: Url,
     *,
-    workers: int | None = None,
+    unit_bytes: int = UNIT_BYTES,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
 ) -> CompactionResult:
     """Merges all tables of a database into one sorted run, on the cluster; returns when that is
     done. As `siltstone.admin.compact`: it needs no writer and disturbs none, and another compactor
-    is stopped. Tasks merge ranges of keys, and so does this process; where no slot is free it does
-    all of it. A driver that is killed leaves what was finished to the next compactor.
+    is stopped for as long. Each task merges a range of keys, and ends; what it made is recorded
+    then. A driver that is killed leaves that to the next call, or to any other compactor.
 
-    :param workers: tasks to lend to it; None: one for every slot. Each takes a slot for as long as
-        this runs, and is ended by Spark then: what its log says about that is nothing.
+    :param unit_bytes: about how many bytes of tables a task reads: some seconds of work.
     :param options: as for `siltstone.admin.compact`, here and in the tasks.
     :param store_options: as for `scan`.
     :param merge_operator: as for `siltstone.open`; it travels.
     :raises Fenced: another compactor has taken over. What was finished is where it goes on.
+    :raises Conflict: a restore, or an ingest, has moved the database away from the plan.
+    :raises Timeout: no task has ended for ten times `compactors.worker_timeout`, so another
+        compactor may go on. Call it again when there are slots.
     :raises Invalid, NotFound, Denied, Unavailable: as their texts say.
     """
-    if workers is not None and workers < 0:
-        raise Invalid(f"workers is {workers}: 0 or more tasks are lent")
     if str(url).startswith("memory:"):
         raise Invalid(
             "a memory:// database is in this process, and Spark's workers are others; use "
             "siltstone.admin.compact"
         )
-    count = slots(spark) if workers is None else workers
-    place, _, provider = _reader_arguments(url, store_options)
-    named = named_options(options)
-    work = partial(lent, url=place, named=named, provider=provider, merge_operator=merge_operator)
-    with _lending(spark, work, count):
-        done = siltstone.admin.compact(
-            place,
-            options=named,
+    done: list[Compaction] = []
+    units = 0
+    # What an earlier driver left comes first.
+    while True:
+        with compaction.plan(
+            url,
+            unit_bytes=unit_bytes,
+            options=options,
             store_options=store_options,
             merge_operator=merge_operator,
-            workers=count,
-        )
-    return CompactionResult(tuple(done), count)
+        ) as plan:
+            left = plan.units
+            while left:
+                units += _carry_out(spark, plan, left)
+                left = plan.units
+            done += plan.compactions
+            if not plan.resumed:
+                return CompactionResult(tuple(done), units)
 
 
-def lent(
-    numbers: Iterator[pa.RecordBatch],
-    url: str,
-    named: Mapping[str, Any],
-    provider: str | None,
-    merge_operator: MergeOperatorSource | None,
+def _carry_out(spark: SparkSession, plan: Plan, units: Sequence[Unit]) -> int:
+    """Runs units as tasks, and records what they made; how many that were."""
+    at_once = min(slots(spark), len(units))
+    jobs = min(JOBS_AT_ONCE, at_once)
+    size = at_once // jobs
+    waiting: queue.SimpleQueue[Sequence[Unit]] = queue.SimpleQueue()
+    for first in range(0, len(units), size):
+        waiting.put(units[first : first + size])
+    recorded = 0
+    with _Jobs(spark, waiting, jobs) as running:
+        for answer in running:
+            if isinstance(answer, BaseException):
+                raise answer
+            plan.commit(answer)
+            recorded += sum(1 for one in answer if one.to_plain()[1] is not None)
+    return recorded
+
+
+def merge_units(
+    numbers: Iterator[pa.RecordBatch], units: Sequence[Unit]
 ) -> Iterator[pa.RecordBatch]:
-    """Works for a compactor until Spark ends it: a function for `mapInArrow`."""
-    for _ in numbers:
-        siltstone.admin.run_compactor(
-            url,
-            options=named,
-            store_options=provider,
-            merge_operator=merge_operator,
-            worker=True,
-        )
-    yield pa.RecordBatch.from_pydict({"message": pa.array([], pa.binary())})
+    """Merges the units whose numbers come: a function for `mapInArrow`."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            message = pickle.dumps(units[number].run())
+            yield pa.RecordBatch.from_pydict({"message": pa.array([message], pa.binary())})
 
 
-class _lending:  # noqa: N801 - reads as a statement
-    """Lends tasks for as long as the block lasts."""
+_Answer = list[UnitResult] | BaseException
 
-    def __init__(self, spark: SparkSession, work: Any, count: int) -> None:
+
+class _Jobs:
+    """Jobs of Spark, several at once, one after another while there are units; iterates over what
+    they answer. Leaving it ends what is under way."""
+
+    def __init__(
+        self, spark: SparkSession, waiting: queue.SimpleQueue[Sequence[Unit]], count: int
+    ) -> None:
         self.spark = spark
-        self.work = work
-        self.count = count
-        self.tag = f"siltstone-compact-{uuid.uuid4().hex}"
-        # A session by Connect has none, and ends what carries a tag itself; one with a context of
-        # its own tags operations, and the jobs of a collect are none (Spark 4.3).
-        self.context: Any = getattr(spark, "sparkContext", None)
+        self.waiting = waiting
+        self.answers: queue.SimpleQueue[_Answer | None] = queue.SimpleQueue()
         self.over = threading.Event()
-        self.thread: threading.Thread | None = None
+        self.tag = f"siltstone-compact-{uuid.uuid4().hex}"
+        # A session by Connect has none, and ends what carries a tag itself.
+        self.context: Any = getattr(spark, "sparkContext", None)
+        self.threads = [
+            threading.Thread(target=self._run, name="siltstone-compact", daemon=True)
+            for _ in range(count)
+        ]
 
-    def __enter__(self) -> None:
-        if self.count:
-            self.thread = threading.Thread(target=self._run, name="siltstone-compact", daemon=True)
-            self.thread.start()
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __iter__(self) -> Iterator[_Answer]:
+        for _ in self.threads:
+            while (answer := self.answers.get()) is not None:
+                yield answer
 
     def __exit__(self, *_: object) -> None:
         self.over.set()
-        while self.thread is not None and self.thread.is_alive():
-            with suppress(Exception):
-                if self.context is None:
-                    self.spark.interruptTag(self.tag)
-                else:
-                    self.context.cancelJobsWithTag(self.tag)
-            self.thread.join(ASK_AGAIN)
+        for thread in self.threads:
+            while thread.is_alive():
+                # One that has not begun yet is not ended by that; it looks itself.
+                with suppress(Exception):
+                    if self.context is None:
+                        self.spark.interruptTag(self.tag)
+                    else:
+                        self.context.cancelJobsWithTag(self.tag)
+                thread.join(0.5)
 
     def _run(self) -> None:
-        if self.context is None:
-            self.spark.addTag(self.tag)
-        else:
-            self.context.addJobTag(self.tag)
-            # Whoever waits for work is not waited for.
-            self.context.setInterruptOnCancel(True)
-        numbers = self.spark.range(0, self.count, 1, self.count)
-        tasks = numbers.mapInArrow(self.work, MESSAGE)
-        # Ended by the tag; without them the compaction goes on alone.
-        with suppress(Exception):
-            if not self.over.is_set():
-                tasks.collect()
+        try:
+            if self.context is None:
+                self.spark.addTag(self.tag)
+            else:
+                self.context.addJobTag(self.tag)
+                self.context.setInterruptOnCancel(True)
+            while not self.over.is_set():
+                units = self.waiting.get_nowait()
+                numbers = self.spark.range(0, len(units), 1, len(units))
+                work = partial(merge_units, units=units)
+                rows = numbers.mapInArrow(work, MESSAGE).collect()
+                # Of our own tasks.
+                found = [pickle.loads(bytes(row["message"])) for row in rows]  # noqa: S301
+                self.answers.put(found)
+        except queue.Empty:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is raised where answers are read
+            self.answers.put(error)
+        finally:
+            self.answers.put(None)

@@ -14,7 +14,7 @@ use futures::channel::oneshot;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstId};
-use siltstone_manifest::compaction::{Change, ChangeRefusal, FinishedUnit, Job};
+use siltstone_manifest::compaction::{Change, ChangeRefusal, Compactions, FinishedUnit, Job};
 use siltstone_manifest::features::UNITS;
 use siltstone_manifest::{Edit, Refusal};
 use std::collections::HashSet;
@@ -210,20 +210,29 @@ impl PlanWork {
         Change::Units { epoch: self.epoch, job: self.id, worker: self.worker, finished }
     }
 
+    /// The job in a record of the own epoch.
+    fn job<'r>(&self, record: &'r Compactions) -> Result<&'r Job> {
+        if record.epoch > self.epoch {
+            return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
+        }
+        let job = record.job(self.id);
+        job.ok_or_else(|| Error::internal("the job of a plan is not in the record"))
+    }
+
     /// Records those of `units` that fit; answers whether all of the job is recorded.
     async fn record(&self, host: &dyn Host, units: &[FinishedUnit]) -> Result<bool> {
         let (chain, manifests) = (&host.compactor().chain, host.manifests());
         loop {
             let record = chain.newest(manifests).await?;
-            if record.epoch > self.epoch {
-                return Err(ChangeRefusal::Fenced { by: record.epoch }.into());
-            }
-            let Some(job) = record.job(self.id) else {
-                return Err(Error::internal("the job of a plan is not in the record"));
-            };
+            let job = self.job(&record)?;
             let fitting = job.fitting(units);
+            if fitting.is_empty() && job.is_done() {
+                return Ok(true);
+            }
             if fitting.is_empty() {
-                return Ok(job.is_done());
+                // Whoever gets only what nobody needs may be the one who was overtaken.
+                let newest = chain.look(manifests).await?;
+                return Ok(self.job(&newest)?.is_done());
             }
             match chain.append(manifests, self.units(fitting)).await? {
                 Ok(_) => self.progress.lock().recorded = host.env().clock.monotonic(),
