@@ -61,7 +61,7 @@ def check(url: str, model: dict[bytes, bytes]) -> None:
     assert len(manifest["runs"]) == 1
     assert not manifest["l0"]
     for _ in range(2):
-        siltstone.admin.gc(url, options={"gc": {"min_age": 0}})
+        siltstone.admin.gc(url, min_age=0)
     named = {table["name"] for table in manifest["runs"][0]["tables"]}
     folders = [*Path(url, "ingest").rglob("*.sst"), *Path(url, "compacted").glob("*.sst")]
     assert {str(path.relative_to(url)) for path in folders} == named
