@@ -5,7 +5,7 @@
 
 use crate::compose::{Composition, Part, VisibleRange, check_alike, check_apart, project, unite};
 use crate::edit::{Conflict, Refusal};
-use crate::features::Features;
+use crate::features::{Features, INGEST_BEHIND};
 use crate::span::Span;
 use crate::state::clone::is_filled;
 pub use crate::state::clone::{Composed, FIRST_ENTRY, entries, named_ancestors, next_set, pins};
@@ -61,14 +61,22 @@ pub fn begun(
 ) -> Result<Manifest, Error> {
     let settings = check_alike(sources.iter().copied())?;
     let all = sources.iter().map(|(_, source)| &source.features);
+    let features = all.fold(Features::default(), |all, one| all.joined(one));
+    let first = Manifest::new_database(database, settings);
+    // The runs of a union are numbered anew, from 0, and what its parents dropped as the bottom is
+    // gone: nothing comes behind it.
+    let (first, features) = match sources {
+        [(_, source)] => (first.behind_as(source), features),
+        _ => (first, features.unnamed(INGEST_BEHIND)),
+    };
     Ok(Manifest {
         initialized: false,
         request: Some(request),
-        features: all.fold(Features::default(), |all, one| all.joined(one)),
+        features,
         schema: sources.iter().find_map(|(_, source)| source.schema.clone()),
         last_ancestor: entries.iter().map(|entry| entry.number).max().unwrap_or_default(),
         ancestors: entries,
-        ..Manifest::new_database(database, settings)
+        ..first
     })
 }
 

@@ -25,7 +25,7 @@ pub(crate) mod unknown;
 
 pub(crate) use encode::TABLE_BYTES_AT_MOST;
 
-use crate::state::{FedIngest, Manifest};
+use crate::state::{FedIngest, Manifest, behind};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum::bound;
@@ -67,6 +67,11 @@ impl Manifest {
         if !self.fed.is_empty() {
             let features = FedIngest::onto(&self.fed, &self.features);
             let stored = Manifest { features, fed: Vec::new(), ..self.clone() };
+            return stored.encode_with(envelope);
+        }
+        if let Some(taken) = self.behind {
+            let features = behind::onto(taken, &self.features);
+            let stored = Manifest { features, behind: None, ..self.clone() };
             return stored.encode_with(envelope);
         }
         let most = encode::body_bytes_at_most(self).saturating_add(FRAME_BYTES);

@@ -16,9 +16,12 @@ pub const FEED: &str = "feed";
 /// Units of compaction jobs (RFC 0046): for committers, of whom the collector must leave alone what
 /// they upload.
 pub const UNITS: &str = "compaction-units";
+/// Ingest jobs may come behind all that is there (RFC 0043): for committers, who may treat nothing
+/// as the bottom.
+pub const INGEST_BEHIND: &str = "ingest-behind";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 3] = [INGEST, FEED, UNITS];
+const KNOWN: [&str; 4] = [INGEST, FEED, UNITS, INGEST_BEHIND];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -129,6 +132,13 @@ impl Features {
                 self.extensions.push(extension.clone());
             }
         }
+        self
+    }
+
+    /// The same without one that what comes of it has no use for.
+    #[must_use]
+    pub(crate) fn unnamed(mut self, feature: &str) -> Features {
+        self.named.retain(|one| one.name != feature);
         self
     }
 

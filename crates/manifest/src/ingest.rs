@@ -4,7 +4,8 @@
 //! ```text
 //! object, in the frame of a manifest    body
 //! offset  size  field                   offset  size  field
-//!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted
+//!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted, 3 parts that
+//!                                                      come behind all that is there (RFC 0043)
 //!               object id = the job          1     3  zero
 //!     72     8  length n of the body         4     4  number of layers; 0 when aborted
 //!     80     n  body                         8    16  timeline; 0 for the first
@@ -19,7 +20,7 @@ use crate::features::Carried;
 use crate::invariant::is_before;
 use crate::rules::{Rule, Rules};
 use crate::span::Span;
-use crate::state::{IngestOutcome, Manifest, PendingIngest};
+use crate::state::{IngestOutcome, Manifest, PendingIngest, SortedRun};
 use bytes::Bytes;
 use flatbuffers::WIPOffset;
 use siltstone_base::bytes_io::Reader;
@@ -34,6 +35,7 @@ use std::collections::{BTreeMap, HashSet};
 
 const FORM_PARTS: u8 = 1;
 const FORM_ABORTED: u8 = 2;
+const FORM_BEHIND: u8 = 3;
 /// Bytes of a ULID below its time.
 const RANDOM_BITS: u32 = 80;
 
@@ -57,6 +59,8 @@ pub struct ClosedJob {
     /// Its tables, the oldest layer first, each of disjoint ones in key order; none when it was
     /// aborted.
     pub layers: Vec<Vec<SstDescriptor>>,
+    /// Whether it comes behind all that is there (rule P6); never of one that was aborted.
+    pub behind: bool,
 }
 
 impl ClosedJob {
@@ -105,7 +109,11 @@ impl ClosedJob {
             .with("bytes at most", most)
             .with("limit", MAX_MANIFEST_BYTES));
         }
-        let form = if self.is_aborted() { FORM_ABORTED } else { FORM_PARTS };
+        let form = match (self.is_aborted(), self.behind) {
+            (true, _) => FORM_ABORTED,
+            (false, true) => FORM_BEHIND,
+            (false, false) => FORM_PARTS,
+        };
         let mut body = vec![form, 0, 0, 0];
         body.extend_from_slice(&(self.layers.len() as u32).to_le_bytes());
         body.extend_from_slice(&self.timeline.unwrap_or_default().to_bytes());
@@ -136,7 +144,7 @@ impl ClosedJob {
         let zero = reader.array::<3>()?;
         let count = reader.u32()?;
         let timeline = TimelineId(reader.u128_be()?);
-        if !matches!(form, FORM_PARTS | FORM_ABORTED) || zero != [0; 3] {
+        if !matches!(form, FORM_PARTS | FORM_ABORTED | FORM_BEHIND) || zero != [0; 3] {
             return Err(Error::unsupported("a form of job that this version does not know")
                 .with("form", form));
         }
@@ -151,6 +159,7 @@ impl ClosedJob {
             attempt: envelope.attempt,
             timeline: (!timeline.is_none()).then_some(timeline),
             layers,
+            behind: form == FORM_BEHIND,
         };
         let formed = closed.is_aborted() == (form == FORM_ABORTED);
         if !formed || reader.remaining() > 0 || !closed.is_well_formed() {
@@ -220,23 +229,41 @@ pub fn layered(tables: impl IntoIterator<Item = SstDescriptor>) -> Vec<Vec<SstDe
 /// The run that `table` may go to as the newest of all: the deepest one such that neither it nor
 /// anything newer may share a key with the table (rule P2). `None`: a layer of L0.
 pub(crate) fn deepest_run(state: &Manifest, table: &SstDescriptor, rules: Rules) -> Option<u32> {
-    let span = Span::of(table);
-    let meets = |tables: &[SstDescriptor]| {
-        let at = tables.partition_point(|other| other.ends_below(table.first_visible()));
-        tables.get(at).is_some_and(|other| Span::of(other).meets(&span))
-    };
+    let meets = |tables: &[SstDescriptor]| meets_one_of(table, tables);
     let newer_too = rules.has(Rule::PlaceBelowNothingNewer);
     if newer_too && state.l0.iter().any(|entry| meets(&entry.tables)) {
         return None;
     }
-    let mut runs = state.runs.iter();
+    let mut runs = state.runs.iter().filter(|run| run.id >= state.first_run());
     let free = if newer_too {
         runs.take_while(|run| !meets(&run.tables)).last()
     } else {
         runs.rfind(|run| !meets(&run.tables))
     };
     // Where there is no run at all, the last one is made.
-    free.map(|run| run.id).or_else(|| state.runs.is_empty().then_some(0))
+    let first = state.first_run();
+    free.map(|run| run.id).or_else(|| state.runs.iter().all(|run| run.id < first).then_some(first))
+}
+
+/// The run that `table` goes to where it comes behind all that is there: the newest one of those
+/// left for such tables that, with everything older, shares no key with it; else a new one below
+/// all (rule P6). `None`: none is left.
+#[must_use]
+pub(crate) fn run_behind(state: &Manifest, table: &SstDescriptor, rules: Rules) -> Option<u32> {
+    let meets = |run: &SortedRun| meets_one_of(table, &run.tables);
+    let reserved = || state.runs.iter().rev().take_while(|run| run.id < state.first_run());
+    let free = if rules.has(Rule::BehindBelowAll) {
+        reserved().take_while(|run| !meets(run)).last()
+    } else {
+        reserved().filter(|run| !meets(run)).last()
+    };
+    free.map(|run| run.id).or_else(|| state.last_run().min(state.first_run()).checked_sub(1))
+}
+
+/// Whether `table` may share a key with one of `tables`, which are disjoint and in key order.
+fn meets_one_of(table: &SstDescriptor, tables: &[SstDescriptor]) -> bool {
+    let at = tables.partition_point(|other| other.ends_below(table.first_visible()));
+    tables.get(at).is_some_and(|other| Span::of(other).meets(&Span::of(table)))
 }
 
 /// How a job stands in a state.

@@ -1,9 +1,10 @@
 //! What every manifest must satisfy, as named predicates. They run before every commit (a broken
 //! one means a bug of ours: Internal) and after every decoding (Corruption).
 
+use crate::features::INGEST_BEHIND;
 use crate::span::{Span, layers_descend};
 use crate::state::{
-    MOST_APPS, MOST_LEASES, MOST_PENDING, MOST_REMEMBERED, Manifest, WRITER_RECORDS,
+    HISTORY_BEGINS, MOST_APPS, MOST_LEASES, MOST_PENDING, MOST_REMEMBERED, Manifest, WRITER_RECORDS,
 };
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::sst::SstLocation;
@@ -246,7 +247,11 @@ fn ingests_well_formed(m: &Manifest) -> bool {
     let mut jobs: HashSet<JobId> = HashSet::new();
     let mut each_once = pending.chain(ended);
     let mut apps = HashSet::new();
-    m.pending_ingests.len() <= MOST_PENDING
+    let behind = m
+        .behind
+        .is_none_or(|taken| taken < HISTORY_BEGINS.get() && m.features.names(INGEST_BEHIND));
+    behind
+        && m.pending_ingests.len() <= MOST_PENDING
         && m.remembered_ingests.len() <= MOST_REMEMBERED
         && m.ingest_apps.len() <= MOST_APPS
         && each_once.all(|job| !job.is_none() && jobs.insert(job))

@@ -48,14 +48,15 @@ pub use clone::CloneStep;
 pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
     FinishCompaction, FlushL0, HoldConflict, HoldEdit, HoldFrom, IngestConflict, IngestEdit,
-    InstallIngest, KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit,
-    Refusal, Release, RequestIngest, Restore, TakeHold, UpdateCheckpoints, VoidManifests,
-    bars_destroy, is_let_go, replay_point,
+    InstallBehind, InstallIngest, KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead,
+    Overdrawn, PinEdit, Refusal, Release, RequestIngest, Restore, TakeHold, UpdateCheckpoints,
+    VoidManifests, bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
-    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, Hold, IngestApp, IngestOutcome,
-    KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead, PendingIngest,
-    RememberedIngest, Settings, SortedRun, Timeline, WalStore, WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, HISTORY_BEGINS, Hold, IngestApp,
+    IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead,
+    PendingIngest, RESERVED_RUNS, RememberedIngest, Settings, SortedRun, Timeline, WalStore,
+    WriterRecord,
 };

@@ -38,13 +38,14 @@ pub fn check_target(
 /// The first manifest of a mirror: nobody opens it before its first head.
 #[must_use]
 pub fn begun(id: ManifestId, database: DatabaseId, source: &Manifest, mirror: Mirror) -> Manifest {
+    let first = Manifest::new_database(database, source.settings.clone());
     Manifest {
         id,
         initialized: false,
         mirror: Some(mirror),
         features: source.features.clone(),
         schema: source.schema.clone(),
-        ..Manifest::new_database(database, source.settings.clone())
+        ..first.behind_as(source)
     }
 }
 
@@ -166,6 +167,7 @@ impl ExportPlan {
             },
             apps: source.ingest_apps.clone(),
             features: source.features.clone(),
+            behind: source.behind,
             timeline,
             began_at,
         }

@@ -265,6 +265,15 @@ rules! {
     /// P2: a table goes only as deep as nothing newer lies over it. With a look at its own run
     /// alone older values win.
     PlaceBelowNothingNewer,
+    /// P6: each layer that comes behind has a number of its own, below all before it. Without it
+    /// two jobs tie, and a merge keeps either.
+    BehindCountsDown,
+    /// P6: a table that comes behind goes below all that it may share a key with. With a look at
+    /// each run alone it lands above older rows, and hides them.
+    BehindBelowAll,
+    /// P6: where something may come behind, nothing is the bottom. Without it a compaction drops a
+    /// tombstone, and what comes behind revives its key.
+    BehindNoBottom,
     /// W3: a hold begins at or above the replay point, or where another one keeps all behind it.
     /// Without it: walk, flush, collection, hold: a gap.
     HoldWhatIsThere,

@@ -4,7 +4,7 @@
 //! the [`invariant`](crate::invariant)s, and becomes the state of the database when it is created
 //! under the next free number. Which process may change which field is fixed:
 //!
-//! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
+//! - the writer: `writer_epoch`, `writers`, `behind`, `widest_window`, `replay_from`, `flushed_seq`,
 //!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`,
 //!   `ingest_apps`, and what it adds to `l0`;
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
@@ -19,12 +19,14 @@
 //! - exporters, of a mirror: `mirror`, and all that a head of theirs replaces (RFC 0033);
 //! - creation alone: `database`, `settings`, `ancestors`, `request`.
 
+pub(crate) mod behind;
 pub(crate) mod clone;
 mod fed;
 mod ingest;
 pub(crate) mod mirror;
 mod shared;
 
+pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::FedIngest;
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
@@ -117,6 +119,9 @@ pub struct Manifest {
     pub l0_last_compacted: Option<SstId>,
     /// Sorted runs, newest first: ids strictly descending; 0 is the last one.
     pub runs: Vec<SortedRun>,
+    /// How many numbers were given to ingest jobs that came behind all that was there (rule P6);
+    /// `None` where the database was not made for such. Only grows.
+    pub behind: Option<u64>,
     /// The manifest that last changed a table, its place, its visible range or its number; none
     /// before the first (rule L1).
     pub tables_since: ManifestId,
@@ -383,6 +388,7 @@ impl Manifest {
             l0: Vec::new(),
             l0_last_compacted: None,
             runs: Vec::new(),
+            behind: None,
             tables_since: ManifestId::NONE,
             compactor_epoch: Epoch::NONE,
             compactor_claim: AttemptId::NONE,

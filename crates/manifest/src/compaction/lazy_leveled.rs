@@ -56,7 +56,7 @@ impl LazyLeveled {
         if !amplified_with(coming, &layers, self.max_space_amplification) {
             return;
         }
-        let last = draft.state().runs.last().map_or(0, |run| run.id);
+        let last = draft.state().last_run();
         // L0 that a job takes already is left; a plan that would pass it is refused, so then only
         // the runs go.
         let down = |shapes: &[LayerShape]| {

@@ -7,19 +7,20 @@ use crate::state::Manifest;
 use siltstone_base::{SstId, UnixMillis};
 use std::collections::HashSet;
 
-/// Everything into run 0, read wherever reading may free anything; `None` where nothing is to gain:
-/// no layer but one run, and no tombstones, range deletes or expired entries in it, and nothing out
-/// of sight.
+/// Everything into the last run, read wherever reading may free anything; `None` where nothing is to
+/// gain: no layer but one run, and no tombstones, range deletes or expired entries in it that may
+/// go, and nothing out of sight.
 #[must_use]
 pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
     let garbage = state.tables().any(|table| {
         let expired = table.min_expiry.is_some_and(|at| at <= now);
-        table.tombstones > 0 || table.range_deletes.is_some() || expired || table.is_cut()
+        let garbage = table.tombstones > 0 || table.range_deletes.is_some() || expired;
+        (garbage && state.behind.is_none()) || table.is_cut()
     });
     let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
     let one_run = matches!(layers.as_slice(), [] | [Layer::Run(_)]);
     (!one_run || (garbage && !layers.is_empty()))
-        .then(|| Plan { thorough: true, ..Plan::whole(layers, 0, Why::Major) })
+        .then(|| Plan { thorough: true, ..Plan::whole(layers, state.last_run(), Why::Major) })
 }
 
 /// All tables that may hold a key of `[start, end)`, and what lies below them, into the last run;
@@ -34,7 +35,7 @@ pub fn range(
     let seeds: HashSet<SstId> =
         state.tables().filter(|table| table.overlaps(start, end)).map(|table| table.id).collect();
     // Layers of L0 that are disjoint from the range may stay above; they are not passed.
-    let last = state.runs.last().map_or(0, |run| run.id);
+    let last = state.last_run();
     let mut within = state.clone();
     within.l0.iter_mut().for_each(|entry| entry.tables.retain(|one| seeds.contains(&one.id)));
     within.runs.iter_mut().for_each(|run| run.tables.retain(|one| seeds.contains(&one.id)));

@@ -144,12 +144,14 @@ impl<'a> Draft<'a> {
         self.running.iter().any(busy)
     }
 
-    /// An id above every run and every destination: 0 in an empty tree.
+    /// An id above every run and every destination: in an empty tree the first that is not left for
+    /// what comes behind.
     #[must_use]
     pub fn new_run(&self) -> u32 {
         let runs = self.view.state.runs.iter().map(|run| run.id);
         let coming = self.running.iter().map(|job| job.destination);
-        runs.chain(coming).max().map_or(0, |id| id.saturating_add(1))
+        let above = runs.chain(coming).max().map_or(0, |id| id.saturating_add(1));
+        above.max(self.view.state.first_run())
     }
 
     /// Where whole `layers` of L0 go: to the oldest run that can be reached without meeting a
@@ -160,7 +162,7 @@ impl<'a> Draft<'a> {
         let tables = state.layers().filter(|(layer, _)| layers.contains(layer));
         let sinking = Spans::of(tables.flat_map(|(_, tables)| tables));
         let mut reached = self.new_run();
-        for run in &state.runs {
+        for run in state.runs.iter().filter(|run| run.id >= state.first_run()) {
             let meets = run.tables.iter().any(|table| sinking.meets_table(table));
             if meets || self.is_busy(Layer::Run(run.id)) {
                 break;
@@ -226,7 +228,7 @@ pub fn drop_what_is_gone(draft: &mut Draft<'_>, facts: &Facts) {
     let destination = match sources.last().map(|source| source.layer) {
         None => return,
         Some(Layer::Run(id)) => id,
-        Some(Layer::L0(_)) => state.runs.last().map_or(0, |run| run.id),
+        Some(Layer::L0(_)) => state.last_run(),
     };
     draft.take(Plan { sources, ..Plan::whole([], destination, Why::Expired) });
 }
@@ -236,10 +238,11 @@ const TOMBSTONES_WORTH_CLEARING: u64 = 4096;
 
 /// Takes a plan for a table of a run of which so many in a hundred entries are tombstones, once no
 /// snapshot needs them: the table and what it would pass down to the bottom are merged there, and
-/// nothing of the tombstones is left. A table at the bottom with range deletes is read alone.
+/// nothing of the tombstones is left. A table at the bottom with range deletes is read alone. Where
+/// jobs may come behind there is no bottom.
 pub fn clear_tombstones(draft: &mut Draft<'_>, percent: u64) {
     let state = draft.state();
-    if draft.free_beside_l0() == 0 {
+    if draft.free_beside_l0() == 0 || state.behind.is_some() {
         return;
     }
     for run in state.runs.iter().rev() {

@@ -172,7 +172,7 @@ impl CompactionScheduler for Tiered {
             && self.max_space_amplification.is_some_and(|most| amplified_with(0, &layers, most));
         if amplified && !layers.iter().any(|layer| layer.busy) {
             let all = layers.iter().map(|shape| shape.layer);
-            let last = view.state.runs.last().map_or(0, |run| run.id);
+            let last = view.state.last_run();
             draft.take(Plan::whole(all, last, Why::SpaceAmplification));
         }
         let levels = self.levels(&of_runs(&draft));

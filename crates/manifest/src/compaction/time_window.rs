@@ -118,7 +118,7 @@ impl TimeWindow {
             draft.take(Plan { cut_prefix_bytes: prefix_bytes, ..plan });
         }
         let seeds = self.windows_to_merge(draft, usize::from(prefix_bytes));
-        let last = draft.state().runs.last().map_or(0, |run| run.id);
+        let last = draft.state().last_run();
         if seeds.is_empty() || draft.free_beside_l0() == 0 {
             return;
         }

@@ -76,7 +76,7 @@ pub struct Group {
     pub end: Option<Bytes>,
     /// The tables, newest layer first, of one layer by key.
     pub tables: Vec<SstDescriptor>,
-    /// No layer below the destination may hold a key of these tables.
+    /// No layer below the destination may hold a key of these tables, now or ever.
     pub bottom: bool,
 }
 
@@ -157,7 +157,12 @@ impl Work {
             groups: Vec::new(),
             cut_prefix_bytes: plan.cut_prefix_bytes,
         };
-        work.sort_out(state, &going, &drops, &PieceJudge { plan, facts, shaping, repeated });
+        work.sort_out(
+            state,
+            &going,
+            &drops,
+            &PieceJudge { plan, facts, shaping, repeated, bottomless: state.behind.is_some() },
+        );
         work.leave_out_what_stays(&drops);
         work.drops.extend(drops.into_iter().map(|part| part.id));
         work.drops.sort_unstable();
@@ -309,7 +314,8 @@ impl Work {
 /// nothing below that stays may hold their keys, so nothing comes back. Either everything in the
 /// table has expired, or it holds tombstones alone, or all its keys lie below what is kept. A table
 /// that a range delete hides goes whatever lies below: what it hid is hidden by the range delete,
-/// which stays where it is, or is dropped where nothing older is left.
+/// which stays where it is, or is dropped where nothing older is left. Where older rows may still
+/// come (rule P6) what has expired and tombstones stay.
 #[must_use]
 pub fn droppable(
     state: &Manifest,
@@ -318,7 +324,9 @@ pub fn droppable(
 ) -> HashSet<TablePart> {
     let mut below = Spans::default();
     let mut going = HashSet::new();
-    let may_go = |table: &SstDescriptor| is_gone(table, facts) || facts.deletes(table);
+    let bottomless = state.behind.is_some();
+    let is_gone = |table: &SstDescriptor| is_gone(table, facts, bottomless);
+    let may_go = |table: &SstDescriptor| is_gone(table) || facts.deletes(table);
     if !state.tables().any(|table| candidates(table) && may_go(table)) {
         return going;
     }
@@ -326,7 +334,7 @@ pub fn droppable(
     for (_, tables) in layers.into_iter().rev() {
         let (go, stay): (Vec<_>, Vec<_>) = tables.iter().partition(|table| {
             candidates(table)
-                && (facts.deletes(table) || (is_gone(table, facts) && !below.meets_table(table)))
+                && (facts.deletes(table) || (is_gone(table) && !below.meets_table(table)))
         });
         going.extend(go.into_iter().map(SstDescriptor::part));
         below.add(stay);
@@ -334,11 +342,11 @@ pub fn droppable(
     going
 }
 
-fn is_gone(table: &SstDescriptor, facts: &Facts) -> bool {
+fn is_gone(table: &SstDescriptor, facts: &Facts, bottomless: bool) -> bool {
     let expired = table.max_expiry.is_some_and(|at| at <= facts.now);
     let hides_only = table.tombstones == table.entries;
     let below = facts.keep_from.as_ref().is_some_and(|from| table.ends_below(from));
-    (expired || hides_only || below) && table.range_deletes.is_none()
+    (((expired || hides_only) && !bottomless) || below) && table.range_deletes.is_none()
 }
 
 /// What decides about pieces.
@@ -348,6 +356,8 @@ struct PieceJudge<'a> {
     shaping: Shaping,
     /// Tables that stand more than once among the inputs.
     repeated: HashSet<SstId>,
+    /// Whether older rows may still come (rule P6).
+    bottomless: bool,
 }
 
 impl PieceJudge<'_> {
@@ -450,7 +460,7 @@ fn pieces(
     all.sort_by(|left, right| left.0.cmp(&right.0));
     let mut pieces: Vec<Piece> = Vec::new();
     for (span, table) in all {
-        let bottom = !below.meets(&span);
+        let bottom = !judge.bottomless && !below.meets(&span);
         let Some(table) = table else {
             pieces.push(Piece { span, tables: Vec::new(), bottom, fate: PieceFate::Stays });
             continue;

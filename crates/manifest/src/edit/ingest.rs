@@ -6,7 +6,7 @@ use super::hold::keep_ingest;
 use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::INGEST;
-use crate::ingest::{Standing, deadline, deepest_run, pending, standing};
+use crate::ingest::{Standing, deadline, deepest_run, pending, run_behind, standing};
 use crate::rules::{Rule, Rules};
 use crate::state::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
@@ -83,6 +83,17 @@ pub struct InstallIngest {
     /// What it brings.
     pub digest: Bytes,
     /// Its layers, the oldest first, each at its number.
+    pub layers: Vec<Vec<SstDescriptor>>,
+}
+
+/// A job that becomes part of the database behind all that is there (rule P6).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InstallBehind {
+    /// The job.
+    pub job: JobId,
+    /// What it brings.
+    pub digest: Bytes,
+    /// Its layers, the oldest first; the commit gives them numbers.
     pub layers: Vec<Vec<SstDescriptor>>,
 }
 
@@ -304,17 +315,74 @@ impl InstallIngest {
             return Err(Refusal::Invalid("a job that is installed is pending"));
         };
         self.layers.iter().for_each(|tables| place(next, tables, rules));
-        next.pending_ingests.retain(|one| one.job != self.job);
         keep_ingest(next, self.job, last, rules);
-        match asked.app {
-            Some((app, version)) => {
-                next.ingest_apps.retain(|one| one.app != app);
-                next.ingest_apps.push(IngestApp { app, version, job: self.job, seq: last });
-            }
-            None => remember(next, self.job, IngestOutcome::Adopted(last), None, rules),
-        }
+        end_request(next, asked, last, rules);
         Ok(())
     }
+}
+
+impl InstallBehind {
+    /// Puts its tables below all that they share keys with, and ends its request.
+    pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        let asked = pending(next, self.job).filter(|one| one.digest == self.digest).cloned();
+        let Some(asked) = asked.filter(|_| !self.layers.is_empty()) else {
+            return Err(Refusal::Invalid("a job that is installed is pending, and has tables"));
+        };
+        let mut last = None;
+        for tables in self.layers.iter().rev() {
+            let (Some(given), Some(taken)) = (next.next_behind(), next.behind) else {
+                return Err(Refusal::Invalid("the database was not made for jobs behind it"));
+            };
+            let seq = if rules.has(Rule::BehindCountsDown) { given } else { Seq::NONE };
+            place_behind(next, tables, seq, rules)?;
+            next.behind = Some(taken + 1);
+            last = last.or(Some(seq));
+        }
+        next.tables_since = next.id;
+        end_request(next, asked, last.unwrap_or_default(), rules);
+        Ok(())
+    }
+
+    /// Only this, a refusal or a restore ends a request.
+    pub(super) fn in_effect(&self, state: &Manifest) -> bool {
+        pending(state, self.job).is_none()
+    }
+}
+
+/// What was asked for is part of the database.
+fn end_request(next: &mut Manifest, asked: PendingIngest, last: Seq, rules: Rules) {
+    let job = asked.job;
+    next.pending_ingests.retain(|one| one.job != job);
+    match asked.app {
+        Some((app, version)) => {
+            next.ingest_apps.retain(|one| one.app != app);
+            next.ingest_apps.push(IngestApp { app, version, job, seq: last });
+        }
+        None => remember(next, job, IngestOutcome::Adopted(last), None, rules),
+    }
+}
+
+/// Puts the tables of one layer where they go as the oldest of all (rule P6).
+fn place_behind(
+    next: &mut Manifest,
+    tables: &[SstDescriptor],
+    seq: Seq,
+    rules: Rules,
+) -> Result<(), Refusal> {
+    // Tables of one layer share no key, so none of them is in another's way.
+    let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();
+    for table in tables {
+        let Some(run) = run_behind(next, table, rules) else {
+            return Err(Refusal::Invalid(
+                "the runs that are left for jobs behind the database are used up; export it into \
+                 a new one",
+            ));
+        };
+        let placed = SstDescriptor { seq_override: Some(seq), ..table.clone() };
+        runs.entry(run).or_default().push(placed);
+    }
+    runs.iter().for_each(|(run, tables)| add_to_run(next, *run, tables));
+    Ok(())
 }
 
 /// Puts the tables of one layer where they go as the newest of all (rule P2).

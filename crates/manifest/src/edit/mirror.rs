@@ -52,6 +52,8 @@ pub struct NewHead {
     pub apps: Vec<IngestApp>,
     /// What the source asks of whoever meets its tables.
     pub features: Features,
+    /// As [`Manifest::behind`].
+    pub behind: Option<u64>,
     /// The history that begins where the mirror goes back, and with its first head: a fresh
     /// identity.
     pub timeline: TimelineId,
@@ -132,6 +134,8 @@ impl NewHead {
         next.settings.clone_from(&tables.settings);
         next.schema.clone_from(&tables.schema);
         next.features.clone_from(&self.features);
+        // An older state that is exported again gives no number a second time.
+        next.behind = self.behind.max(next.behind);
         // Readers go on under their leases where nothing moved.
         if next.l0 != tables.l0 || next.runs != tables.runs {
             next.tables_since = next.id;

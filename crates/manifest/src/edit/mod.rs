@@ -38,7 +38,7 @@ pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
 pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Overdrawn, TakeHold};
-pub use ingest::{IngestConflict, IngestEdit, InstallIngest, RequestIngest};
+pub use ingest::{IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest};
 pub use leases::CoverVersions;
 pub use mirror::{MirrorEdit, NewHead};
 pub(crate) use refusal::fenced;

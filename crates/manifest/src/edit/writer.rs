@@ -1,7 +1,7 @@
 //! The writer's edits.
 
 use super::checkpoint::{is_added, is_released, release};
-use super::{Conflict, InstallIngest, NewCheckpoint, Refusal, Release};
+use super::{Conflict, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release};
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
@@ -83,6 +83,8 @@ pub struct FlushL0 {
     pub layers: Vec<Vec<SstDescriptor>>,
     /// Ingest jobs that become part of the database, the oldest first.
     pub ingests: Vec<InstallIngest>,
+    /// A job that comes behind all that is there.
+    pub behind: Option<InstallBehind>,
     /// The next WAL id to read in a replay, from [`replay_point`]. Never moves back.
     pub replay_from: WalId,
     /// Every entry up to here is in tables. Never moves back; rises with every layer.
@@ -114,6 +116,7 @@ impl FlushL0 {
             epoch,
             layers: Vec::new(),
             ingests: Vec::new(),
+            behind: None,
             replay_from: state.replay_from,
             flushed_seq: state.flushed_seq,
             commit_time: state.commit_time,
@@ -152,6 +155,7 @@ impl FlushL0 {
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
         self.add_tables(next, rules)?;
+        self.behind.as_ref().map_or(Ok(()), |behind| behind.apply(next, rules))?;
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
         next.commit_time = next.commit_time.max(self.commit_time);
@@ -187,6 +191,7 @@ impl FlushL0 {
             self.names().all(|name| state.tables().any(|table| table.id == name))
         };
         added
+            && self.behind.as_ref().is_none_or(|behind| behind.in_effect(state))
             && state.replay_from >= self.replay_from
             && state.flushed_seq >= self.flushed_seq
             && state.wal_id_last_seen >= self.wal_id_last_seen

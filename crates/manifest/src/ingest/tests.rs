@@ -17,7 +17,8 @@ fn staged(id: u128, first: &[u8], last: &[u8]) -> SstDescriptor {
 
 fn closed(layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
     let (database, attempt) = (DatabaseId(77), AttemptId(5));
-    ClosedJob { job: JOB, database, attempt, timeline: Some(TimelineId(3)), layers }
+    let timeline = Some(TimelineId(3));
+    ClosedJob { job: JOB, database, attempt, timeline, layers, behind: false }
 }
 
 #[test]
@@ -28,8 +29,8 @@ fn the_time_of_a_job_is_its_deadline() {
 #[test]
 fn an_object_comes_back_whole() {
     let parts = layered([staged(1, b"a", b"c"), staged(2, b"d", b"f"), staged(3, b"b", b"e")]);
-    for layers in [parts, Vec::new()] {
-        let job = closed(layers);
+    let behind = ClosedJob { behind: true, ..closed(parts.clone()) };
+    for job in [closed(parts), closed(Vec::new()), behind] {
         let bytes = job.encode().unwrap();
         assert_eq!(ClosedJob::decode(&bytes).unwrap(), job);
         assert_eq!(job.digest().as_ref(), &AttemptId(5).to_bytes());
