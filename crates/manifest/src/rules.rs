@@ -265,6 +265,9 @@ rules! {
     /// P2: a table goes only as deep as nothing newer lies over it. With a look at its own run
     /// alone older values win.
     PlaceBelowNothingNewer,
+    /// P3: what a compaction brings is cut around tables that were slotted into its gaps. Without
+    /// it such a job is given up, and loads starve compaction.
+    CutAroundSlotted,
     /// P6: each layer that comes behind has a number of its own, below all before it. Without it
     /// two jobs tie, and a merge keeps either.
     BehindCountsDown,

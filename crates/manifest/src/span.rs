@@ -76,7 +76,7 @@ impl Span {
     }
 
     /// The first key behind it.
-    fn behind(&self) -> Bytes {
+    pub(crate) fn behind(&self) -> Bytes {
         let (key, included) = &self.end;
         if !included {
             return key.clone();

@@ -19,7 +19,7 @@ use siltstone_manifest::compaction::{
     Change, Compactions, Facts, Job, JobFacts, KeyRange, Layer, Pick, Plan, PlanRefusal, Shaping,
     Source, Why, Work,
 };
-use siltstone_manifest::{Edit, L0Entry, Manifest, SortedRun};
+use siltstone_manifest::{Edit, L0Entry, Manifest, Rule, Rules, SortedRun};
 use std::collections::BTreeMap;
 use support::{DATABASE, empty, table};
 
@@ -344,8 +344,14 @@ fn a_table_that_came_meanwhile_survives() {
             Vec::new(),
         ))
     };
-    let refused = commit(vec![one]).apply(&store.state);
+    let uncut = Rules::ALL.without(Rule::CutAroundSlotted);
+    let refused = commit(vec![one.clone()]).apply_with(&store.state, uncut);
     assert!(refused.is_err(), "bounds of two tables of a run would meet");
+    // Cut around it, the one output is seen on both sides (rule P3).
+    let mut cut = store.clone();
+    cut.state = commit(vec![one]).apply(&store.state).unwrap();
+    assert_eq!((cut.wrong(), cut.state.runs[0].tables.len()), (None, 3));
+    assert_eq!(cut.get(5), Some((5, 5, false)));
     let parts = [vec![rows[0]], vec![rows[1]]].map(|rows| store.made(rows));
     let finish = commit(parts.to_vec());
     store.state = finish.apply(&store.state).unwrap();

@@ -11,7 +11,9 @@
 
 use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
-use siltstone_base::{AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId};
+use siltstone_base::{
+    AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, TablePart,
+};
 use siltstone_manifest::ingest::layered;
 use siltstone_manifest::{
     ClaimWriter, Edit, FinishCompaction, FlushL0, IngestEdit, InstallIngest, Manifest,
@@ -47,7 +49,7 @@ type Rows = BTreeMap<u8, Seq>;
 /// A compaction that was planned: what it takes, and what it makes of that.
 struct Planned {
     on: ManifestId,
-    remove: Vec<SstId>,
+    remove: Vec<TablePart>,
     destination: u32,
 }
 
@@ -63,6 +65,7 @@ struct Place {
     slotted: usize,
     finished: usize,
     replaced: usize,
+    cut: usize,
 }
 
 impl Place {
@@ -91,6 +94,7 @@ impl Place {
             slotted: 0,
             finished: 0,
             replaced: 0,
+            cut: 0,
         }
     }
 
@@ -208,8 +212,8 @@ impl Place {
     }
 
     fn plan(&mut self) {
-        let ids: Vec<SstId> = self.state.tables().map(|table| table.id).collect();
-        let remove: Vec<SstId> = ids.into_iter().filter(|_| self.chance.below(3) == 0).collect();
+        let parts: Vec<TablePart> = self.state.tables().map(SstDescriptor::part).collect();
+        let remove = parts.into_iter().filter(|_| self.chance.below(3) == 0).collect();
         let destination = self.chance.below(4) as u32;
         self.planned = Some(Planned { on: self.state.id, remove, destination });
     }
@@ -218,8 +222,12 @@ impl Place {
     fn finish(&mut self) {
         let Some(planned) = self.planned.take() else { return };
         let mut merged = Rows::new();
-        for id in &planned.remove {
-            for (key, seq) in &self.rows[id] {
+        let going: Vec<SstDescriptor> = self.state.tables().cloned().collect();
+        for table in going.iter().filter(|table| planned.remove.contains(&table.part())) {
+            for (key, seq) in &self.rows[&table.id] {
+                if !table.covers(&[*key]) {
+                    continue;
+                }
                 let there = merged.entry(*key).or_default();
                 *there = (*there).max(*seq);
             }
@@ -237,19 +245,25 @@ impl Place {
             epoch: self.state.compactor_epoch,
             job: JobId(self.names),
             planned_on: planned.on,
-            remove: planned.remove.iter().map(|id| (*id).into()).collect(),
+            remove: planned.remove.clone(),
             add,
             destination: planned.destination,
             retire: Vec::new(),
         });
-        self.finished += usize::from(self.commit(&edit).is_ok());
+        let cut = |state: &Manifest| state.tables().filter(|table| table.is_cut()).count();
+        let before = cut(&self.state);
+        if self.commit(&edit).is_ok() {
+            self.finished += 1;
+            self.cut += usize::from(cut(&self.state) > before);
+        }
     }
 
     /// What reads find, newest layer first.
     fn read(&self, key: u8) -> Option<Seq> {
         let mut layers = self.state.layers();
         layers.find_map(|(_, tables)| {
-            tables.iter().find_map(|table| self.rows[&table.id].get(&key).copied())
+            let mut tables = tables.iter().filter(|table| table.covers(&[key]));
+            tables.find_map(|table| self.rows[&table.id].get(&key).copied())
         })
     }
 
@@ -277,7 +291,7 @@ impl Place {
 
 #[test]
 fn every_key_reads_as_its_newest_version() {
-    let (mut slotted, mut finished, mut replaced) = (0, 0, 0);
+    let (mut slotted, mut finished, mut replaced, mut cut) = (0, 0, 0, 0);
     for seed in 1..=3_000 {
         let mut place = Place::new(seed, Rules::ALL);
         let wrong = place.run();
@@ -285,11 +299,13 @@ fn every_key_reads_as_its_newest_version() {
         slotted += place.slotted;
         finished += place.finished;
         replaced += place.replaced;
+        cut += place.cut;
     }
     // It is about something: tables went into runs, compactions ended beside them, and ranges were
     // replaced.
     assert!(slotted > 10_000 && finished > 400, "{slotted} slotted, {finished} finished");
     assert!(replaced > 10_000, "{replaced} ranges");
+    assert!(cut > 50, "{cut} compactions were cut around what was slotted in");
 }
 
 #[test]
@@ -297,4 +313,20 @@ fn a_look_at_the_run_alone_is_found_out() {
     let rules = Rules::ALL.without(Rule::PlaceBelowNothingNewer);
     let found = (1..=50).find(|seed| Place::new(*seed, rules).run().is_some());
     assert!(found.is_some(), "older values never won");
+}
+
+/// P3: what is slotted into a gap costs no compaction its work.
+#[test]
+fn a_compaction_that_is_not_cut_is_given_up() {
+    let finished = |rules: Rules| {
+        let run = |seed| {
+            let mut place = Place::new(seed, rules);
+            assert_eq!(place.run(), None, "seed {seed}");
+            place.finished
+        };
+        (1..=1_000).map(run).sum::<usize>()
+    };
+    let (cut, given_up) =
+        (finished(Rules::ALL), finished(Rules::ALL.without(Rule::CutAroundSlotted)));
+    assert!(cut > given_up, "{cut} ended with the rule, {given_up} without");
 }

@@ -4,7 +4,8 @@
 //! that run only when no table that stays on the way, the run included, may hold their keys (RFC
 //! 0018). The plan was held to this when the job started; the state has moved on since, so the
 //! commit holds the job to it again. Tables that stay and share no keys with what goes, such as one
-//! slotted into a run by an ingest meanwhile (rule N3), stay where they are.
+//! slotted into a run by an ingest meanwhile (rule N3), stay where they are, and what comes is cut
+//! around them (rule P3).
 
 use super::restore::check_plan;
 use super::{Conflict, Refusal};
@@ -14,6 +15,7 @@ use crate::rules::{Rule, Rules};
 use crate::span::{Span, Spans, first_passed};
 use crate::state::RELEASED;
 use crate::state::{FinishedJob, Manifest, SortedRun};
+use siltstone_base::limits::MAX_KEY_BYTES;
 use siltstone_base::{AttemptId, Epoch, JobId, ManifestId, SstDescriptor, TablePart};
 use std::collections::HashSet;
 
@@ -64,12 +66,13 @@ impl FinishCompaction {
         if oldest.is_some_and(|oldest| oldest < Layer::Run(self.destination)) {
             return Err(Refusal::Invalid("rows sink: the destination is newer than an input"));
         }
-        self.check_added(next, &removed)?;
+        let add = self.around_what_stays(next, rules);
+        self.check_added(next, &add, &removed)?;
         if !removed.is_empty() {
             next.tables_since = next.id;
         }
-        if !self.add.is_empty() {
-            add_to_run(next, self.destination, &self.add);
+        if !add.is_empty() {
+            add_to_run(next, self.destination, &add);
         }
         next.finished_jobs.retain(|done| !self.retire.contains(&done.job));
         next.finished_jobs.push(FinishedJob { job: self.job, epoch: self.epoch });
@@ -81,16 +84,45 @@ impl FinishCompaction {
         self.remove.is_empty() && self.add.is_empty()
     }
 
+    /// The tables that come, each without the keys of those of the destination that were slotted
+    /// into a gap of it meanwhile (rule P3). What went shares no key with those, or it would not
+    /// sink there, so no row is hidden: of one object two parts are seen, beside what lies between.
+    fn around_what_stays(&self, state: &Manifest, rules: Rules) -> Vec<SstDescriptor> {
+        let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
+        if !rules.has(Rule::CutAroundSlotted) {
+            return self.add.clone();
+        }
+        let mut parts = Vec::with_capacity(self.add.len());
+        for table in &self.add {
+            let mut rest = table.clone();
+            // In key order, as the run is. Behind the longest keys no key can be named.
+            let slotted = staying.iter().map(Span::of).filter(|span| span.meets(&Span::of(table)));
+            for span in slotted.filter(|span| span.behind().len() <= MAX_KEY_BYTES) {
+                let left =
+                    SstDescriptor { visible_end: Some(span.first().clone()), ..rest.clone() };
+                parts.extend(Some(left).filter(|left| !Span::of(left).is_empty()));
+                rest.visible_start = Some(span.behind());
+            }
+            parts.extend(Some(rest).filter(|rest| !Span::of(rest).is_empty()));
+        }
+        parts
+    }
+
     /// What comes holds nothing but rows of what went, and bounds of the destination's other tables
     /// do not reach into its bounds.
-    fn check_added(&self, state: &Manifest, removed: &[SstDescriptor]) -> Result<(), Refusal> {
+    fn check_added(
+        &self,
+        state: &Manifest,
+        add: &[SstDescriptor],
+        removed: &[SstDescriptor],
+    ) -> Result<(), Refusal> {
         let spans = removed.iter().map(Span::of).filter(|span| !span.is_empty());
         let hull = Span::hull(spans);
         let within = |table| hull.as_ref().is_some_and(|hull| hull.contains(&Span::of(table)));
-        if !self.add.iter().all(within) {
+        if !add.iter().all(within) {
             return Err(Refusal::Invalid("a table that comes reaches beyond those that go"));
         }
-        let added = Spans::of(&self.add);
+        let added = Spans::of(add);
         let staying = state.layer(Layer::Run(self.destination)).unwrap_or_default();
         match staying.iter().find(|table| added.meets_table(table)) {
             Some(table) => Err(Conflict::Overlap { table: table.id }.into()),

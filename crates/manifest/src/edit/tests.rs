@@ -313,6 +313,32 @@ fn compaction_leaves_a_table_that_came_meanwhile() {
     assert_eq!(names, vec![70, 80]);
 }
 
+/// P3: an output that reaches over a table which came meanwhile is seen on both sides of it.
+#[test]
+fn what_comes_is_cut_around_a_table_that_came_meanwhile() {
+    let mut base = manifest();
+    base.l0 = vec![];
+    let (left, right) =
+        (table(SstId(10), b"a", b"f", 21, 30), table(SstId(12), b"p", b"z", 21, 30));
+    base.runs[0].tables = vec![left, table(SstId(80), b"h", b"k", 31, 31), right];
+    let mut job = finish(&[10, 12], 6);
+    job.add = vec![table(SstId(70), b"a", b"z", 21, 30)];
+    let edit = Edit::FinishCompaction(job);
+    let next = edit.apply(&base).unwrap();
+    let seen: Vec<_> = next.runs[0]
+        .tables
+        .iter()
+        .map(|table| (table.id.0, table.visible_start.as_deref(), table.visible_end.as_deref()))
+        .collect();
+    let behind = b"k\0".as_slice();
+    assert_eq!(
+        seen,
+        [(70, None, Some(b"h".as_slice())), (80, None, None), (70, Some(behind), None)]
+    );
+    let refused = edit.apply_with(&base, Rules::ALL.without(Rule::CutAroundSlotted));
+    assert_eq!(refused, Err(Conflict::Overlap { table: SstId(80) }.into()));
+}
+
 /// A row must not rise above one that stays, nor come from nowhere.
 #[test]
 fn compaction_lets_rows_sink_and_adds_none() {
