@@ -136,7 +136,7 @@ __version__: str
 _ReadAt: TypeAlias = str | int | dict[str, Any] | None
 _PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
 _PlainUnit: TypeAlias = tuple[str, int, str | None]
-_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None]
+_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
 
@@ -860,7 +860,7 @@ class TableStream:
 def open_table(
     url: str,
     schema: TableSchema,
-    manner: tuple[bool, bool | None, bool],
+    manner: tuple[bool, bool | None, bool, bool],
     named: dict[str, Any],
     store_options: dict[str, Any],
     merge_operator: Any,
@@ -1233,7 +1233,7 @@ def begin_export(
 
 def begin_open(
     url: str,
-    manner: tuple[bool, bool | None, bool],
+    manner: tuple[bool, bool | None, bool, bool],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -1631,7 +1631,7 @@ def prefix_range(*parts: _KeyPart | bytearray | memoryview) -> tuple[bytes, byte
 
 def open(
     url: str,
-    manner: tuple[bool, bool | None, bool],
+    manner: tuple[bool, bool | None, bool, bool],
     named: dict[str, Any],
     store_options: dict[str, str | int | bool],
     merge_operator: _Described,
@@ -1683,6 +1683,7 @@ def ingest_begin(
     lifetime: _Seconds,
     app: tuple[str, int] | None,
     replace: tuple[_Bytes | None, _Bytes | None] | None,
+    behind: bool,
 ) -> tuple[_PlainJob, int]: ...
 def ingest_commit(
     url: str, store_options: dict[str, str | int | bool], job: _PlainJob, parts: list[bytes]

@@ -73,12 +73,20 @@ class Session:
             merge_operator=self.merge_operator,
         )
 
-    def writer(self, *, take_over: bool, create: bool = False, **named: Any) -> siltstone.Database:
+    def writer(
+        self,
+        *,
+        take_over: bool,
+        create: bool = False,
+        allow_ingest_behind: bool = False,
+        **named: Any,
+    ) -> siltstone.Database:
         """The writer. It makes no database, and fences nobody, unless asked to."""
         return siltstone.open(
             self.url,
             create=create,
             take_over=take_over,
+            allow_ingest_behind=allow_ingest_behind,
             options=named,
             store_options=self.store_options,
             merge_operator=self.merge_operator,
@@ -185,14 +193,21 @@ def main(
 @main.command(
     epilog=_example("example.db create", "s3://bucket/db create --option compression=zstd")
 )
+@click.option(
+    "--allow-ingest-behind",
+    is_flag=True,
+    help="Ingest jobs may come behind all that is there; tombstones are kept for that.",
+)
 @_options_as("An option, by name: compression=zstd.")
 @_as_json
 @click.pass_obj
-def create(session: Session, options: dict[str, Any], as_json: bool) -> None:
+def create(
+    session: Session, allow_ingest_behind: bool, options: dict[str, Any], as_json: bool
+) -> None:
     """Makes a database, and refuses (Conflict) where there is one.
 
-    What it is made with stays: the codec of its tables (--option compression=zstd), and the merge
-    operator.
+    What it is made with stays: the codec of its tables (--option compression=zstd), the merge
+    operator, and whether ingest jobs may come behind what is there.
     """
     there = f"there is a database at {session.url} already; `siltstone --path URL put` writes to it"
     with contextlib.suppress(siltstone.NotFound):
@@ -201,7 +216,9 @@ def create(session: Session, options: dict[str, Any], as_json: bool) -> None:
     # Another process may make it between the look and the opening: then this is not the first
     # epoch, or is refused.
     try:
-        with session.writer(take_over=False, create=True, **options) as db:
+        with session.writer(
+            take_over=False, create=True, allow_ingest_behind=allow_ingest_behind, **options
+        ) as db:
             first = db.stats().epoch == 1
     except siltstone.Conflict as conflict:
         raise siltstone.Conflict(there) from conflict

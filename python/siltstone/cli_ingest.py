@@ -134,6 +134,11 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
     help="What rows with one key are; last: the one that came last counts.",
 )
 @click.option(
+    "--behind",
+    is_flag=True,
+    help="The rows fill keys that nobody has written; the database was made for it.",
+)
+@click.option(
     "--timeout",
     type=Span(),
     default=_WAIT_SECONDS,
@@ -152,6 +157,7 @@ def ingest(
     form: str | None,
     in_order: bool,
     duplicates: str,
+    behind: bool,
     timeout: float,
     take_over: bool,
     as_json: bool,
@@ -167,7 +173,9 @@ def ingest(
         text = "files are read by pyarrow, which is not installed here: pip install pyarrow"
         raise click.ClickException(text)
     options = session.store_options
-    job = siltstone.ingest.Job(session.url, lifetime=_DAY_SECONDS, store_options=options)
+    job = siltstone.ingest.Job(
+        session.url, lifetime=_DAY_SECONDS, behind=behind, store_options=options
+    )
     for path in files:
         if form is None:
             _format_of(path)

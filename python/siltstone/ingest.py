@@ -36,7 +36,6 @@ from siltstone.exceptions import Conflict, Invalid
 from siltstone.opening import (
     StoreOptionsSource,
     Url,
-    _not_built,
     _reader_arguments,
     _store,
     _text,
@@ -57,7 +56,7 @@ __all__ = [
 ]
 
 _PlainRange = tuple[bytes | None, bytes | None]
-_PlainJob = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None]
+_PlainJob = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool]
 _WEEK = timedelta(days=7)
 _TABLE_BYTES = 64 << 20
 _LOOK_FOR = timedelta(minutes=10)
@@ -131,10 +130,15 @@ class Job:
         is taken in is gone, and the job's rows are there, in one step. `(None, None)` overwrites
         the whole database, of which no row is read or rewritten for it; a job without rows is the
         delete of its range. Rows outside of the range are refused by `commit`.
-    :param behind: not built yet: raises Unsupported.
+    :param behind: the rows come behind all that is there when the job is taken in, as if they had
+        been written first: they fill keys that nobody has written. What was deleted stays deleted,
+        and what has expired stays gone. The database must have been made for it
+        (``siltstone.open(url, allow_ingest_behind=True)``). Of several such jobs the first counts.
+        Change feeds do not tell of them. Not together with `replace`.
     :raises NotFound: there is no database.
     :raises Invalid: a range whose start is not below its end, or whose bounds are no keys.
-    :raises Denied, Unavailable, Unsupported: as their texts say.
+    :raises Unsupported: `behind`, and the database was made without `allow_ingest_behind`.
+    :raises Denied, Unavailable: as their texts say.
     """
 
     __slots__ = ("_job", "_provider", "_store_options", "deadline", "url")
@@ -154,10 +158,10 @@ class Job:
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
     ) -> None:
-        if behind:
-            raise _not_built("ingest.Job(behind=True)")
+        if behind and replace is not None:
+            raise Invalid("a job that comes behind all that is there replaces nothing: make two")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
-        begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn, replace)
+        begun = _native.ingest_begin(self.url, self._store_options, lifetime, txn, replace, behind)
         self._job: _PlainJob = begun[0]
         self.deadline = moment(begun[1])
 
@@ -175,6 +179,11 @@ class Job:
     def replace(self) -> tuple[bytes | None, bytes | None] | None:
         """What it replaces: the first key, and the first one behind it; None for the last key."""
         return self._job[4]
+
+    @property
+    def behind(self) -> bool:
+        """Whether it comes behind all that is there."""
+        return self._job[5]
 
     def for_txn(self, txn: tuple[str, int] | None) -> Job:
         """The same job, asked for as another version of an application: for whoever learns of that

@@ -36,6 +36,7 @@ def open(
     create: bool = True,
     take_over: bool | None = None,
     shared: bool = False,
+    allow_ingest_behind: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -51,6 +52,10 @@ def open(
         others join, each closes its own, and the last close closes. What an opener names (options,
         store options, merge operator) has to be as the handle has it; what it leaves out it takes
         as it is, and `create` and `take_over` are the first one's.
+    :param allow_ingest_behind: a database that is made is one that jobs may come behind
+        (`siltstone.ingest.Job(behind=True)`), for good. It pays for that: compaction never drops a
+        tombstone, nor what has expired, since older rows may still come. One that is there must
+        have been made so, else that is Unsupported.
     :param options: `Options`, or a dict of the same names.
     :param store_options: what the store is reached with, or the function that gives it.
     :param merge_operator: folds what `merge` adds; its name is recorded by the first opening that
@@ -64,7 +69,8 @@ def open(
     operator = described(merge_operator)
     named = named_options(options)
     store = _store(store_options)
-    database = _native.open(_text(url), (create, take_over, shared), named, store, operator)
+    manner = (create, take_over, shared, allow_ingest_behind)
+    database = _native.open(_text(url), manner, named, store, operator)
     _close_in_workers()
     return database
 

@@ -80,7 +80,7 @@ def create(
     columns = _columns(schema, key)
     named, store = named_options(options), _store(store_options)
     operator = described(merge_operator)
-    manner = (True, take_over, False)
+    manner = (True, take_over, False, False)
     return _native.open_table(_text(url), columns, manner, named, store, operator)
 
 

@@ -26,18 +26,23 @@ async fn dying(env: Env, request: IngestRequest) -> Result<()> {
 /// What the database holds.
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What the job is: rows beside what is there, or in the place of all that is in a range.
+/// What the job is: rows beside what is there, in the place of all that is in a range, or behind
+/// all that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bulk {
     Adds,
     Replaces,
+    Behind,
 }
 
 impl Bulk {
     async fn request(self, env: &Env) -> Result<IngestRequest> {
-        let job = begin(env).await?;
         let job = match self {
-            Bulk::Adds => job,
+            Bulk::Behind => behind::begin_behind(env).await?,
+            _ => begin(env).await?,
+        };
+        let job = match self {
+            Bulk::Adds | Bulk::Behind => job,
             Bulk::Replaces => job.replacing(ReplacedRange::new(Some(&key(1)), Some(&key(12)))?),
         };
         let part = stage(env, &job, rows(3..12, b"bulk")).await?;
@@ -49,7 +54,12 @@ impl Bulk {
         if self == Bulk::Replaces {
             (1..12).for_each(|n| drop(state.remove(&key(n))));
         }
-        state.extend((3..12).map(|n| (key(n), b"bulk".to_vec())));
+        for n in 3..12 {
+            let there = state.entry(key(n)).or_default();
+            if there.is_empty() || self != Bulk::Behind {
+                *there = b"bulk".to_vec();
+            }
+        }
     }
 }
 
@@ -76,7 +86,10 @@ fn run(
     faults: Option<FaultPlan>,
 ) -> u64 {
     let request = place.run("driver", |env| async move {
-        open(&env, options()).await?.close().await?;
+        match bulk {
+            Bulk::Behind => behind::open_behind(&env, options()).await?.close().await?,
+            _ => open(&env, options()).await?.close().await?,
+        }
         bulk.request(&env).await
     });
     let (process, env) = place.process("dying");
@@ -131,7 +144,7 @@ fn run(
 
 #[test]
 fn a_writer_may_die_at_any_request() {
-    for bulk in [Bulk::Adds, Bulk::Replaces] {
+    for bulk in [Bulk::Adds, Bulk::Replaces, Bulk::Behind] {
         let operations = run(&Place::new(), bulk, None, None);
         assert!(operations > 20, "{operations}");
         for operation in 1..=operations {
@@ -157,7 +170,7 @@ fn a_writer_may_die_beside_a_store_that_fails() {
             1 => CrashPoint::AnswerLost,
             _ => CrashPoint::After,
         };
-        let bulk = if seed % 2 == 0 { Bulk::Replaces } else { Bulk::Adds };
+        let bulk = [Bulk::Replaces, Bulk::Adds, Bulk::Behind][seed as usize % 3];
         run(&place, bulk, Some((1 + rng.below(120), point)), Some(plan));
     }
 }

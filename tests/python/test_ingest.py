@@ -243,8 +243,10 @@ def test_mistakes_are_told(memory_url) -> None:
     with siltstone.open(memory_url) as db:
         job = ingest.Job(memory_url)
         assert job.id in repr(job)
-        with pytest.raises(siltstone.Unsupported, match="behind"):
+        with pytest.raises(siltstone.Unsupported, match="allow_ingest_behind"):
             ingest.Job(memory_url, behind=True)
+        with pytest.raises(siltstone.Invalid, match="replaces nothing"):
+            ingest.Job(memory_url, behind=True, replace=(None, None))
         with pytest.raises(siltstone.Invalid, match="no rows"):
             job.commit([])
         with pytest.raises(siltstone.Invalid, match="another job"):
@@ -286,3 +288,110 @@ def test_the_command_says_how_a_job_stands(tmp_path) -> None:
     assert CliRunner().invoke(cli.main, command).output == "adopted\t1\n"
     told = CliRunner().invoke(cli.main, [*command, "--json"]).output
     assert json.loads(told) == {"job": request.job, "state": "adopted", "seq": 1, "reason": None}
+
+
+def test_a_job_behind_fills_what_nobody_wrote(memory_url) -> None:
+    with siltstone.open(memory_url, allow_ingest_behind=True) as db:
+        db[b"k1"] = b"put"
+        db[b"k2"] = b"put"
+        del db[b"k2"]
+        db.delete_range(b"k4", b"k6")
+        job = pickle.loads(pickle.dumps(ingest.Job(memory_url, behind=True)))
+        assert job.behind
+        assert job.for_txn(("app", 1)).behind
+        assert not ingest.Job(memory_url).behind
+        with job.writer("all") as writer:
+            for n in range(8):
+                writer.add(b"k%d" % n, b"old")
+        held = db.snapshot()
+        assert db.ingest(job.commit([writer.finish()])).durable
+        filled = {b"k0": b"old", b"k1": b"put", b"k3": b"old", b"k6": b"old", b"k7": b"old"}
+        assert dict(db.scan()) == filled
+        assert dict(held.scan()) == {b"k1": b"put"}
+        held.close()
+        db.compact()
+        second = ingest.Job(memory_url, behind=True)
+        with second.writer("all") as writer:
+            for n in range(9):
+                writer.add(b"k%d" % n, b"older")
+        status = ingest.submit(second.commit([writer.finish()]))
+        assert status.state == "adopted"
+        assert status.seq is not None
+        assert dict(db.scan()) == filled | {b"k8": b"older"}
+    with siltstone.open(memory_url, allow_ingest_behind=True) as db:
+        assert dict(db.scan()) == filled | {b"k8": b"older"}
+
+
+def test_a_database_is_made_for_jobs_behind_it_or_never(memory_url) -> None:
+    siltstone.open(memory_url).close()
+    with pytest.raises(siltstone.Unsupported, match="allow_ingest_behind"):
+        siltstone.open(memory_url, allow_ingest_behind=True)
+    assert siltstone.admin.manifest(memory_url)["runs"] == []
+
+
+def behind(url: str, *rows: tuple[bytes, bytes]) -> ingest.IngestRequest:
+    """A job behind all that is there."""
+    job = ingest.Job(url, behind=True)
+    with job.writer("rows") as writer:
+        for key, value in rows:
+            writer.add(key, value)
+    return job.commit([writer.finish()])
+
+
+def test_clones_and_mirrors_take_jobs_behind_them_and_unions_none(tmp_path) -> None:
+    parent, clone, mirror, union = (str(tmp_path / name) for name in ("p", "c", "m", "u"))
+    with siltstone.open(parent, allow_ingest_behind=True) as db:
+        db[b"a"] = b"put"
+        db[b"b"] = b"put"
+        del db[b"b"]
+        db.ingest(behind(parent, (b"b", b"first"), (b"c", b"first")))
+        db.flush(memtable=True)
+        db.compact()
+        expected = {b"a": b"put", b"c": b"first"}
+        assert dict(db.scan()) == expected
+    siltstone.clone(clone, parent=parent)
+    siltstone.admin.export(parent, mirror)
+    siltstone.admin.promote(mirror)
+    for url in (clone, mirror):
+        with siltstone.open(url, allow_ingest_behind=True) as db:
+            assert dict(db.scan()) == expected
+            db.ingest(behind(url, (b"b", b"second"), (b"c", b"second"), (b"d", b"second")))
+            db.compact()
+            assert dict(db.scan()) == expected | {b"d": b"second"}
+        assert siltstone.admin.verify(url).ok
+    halves = [str(tmp_path / "left"), str(tmp_path / "right")]
+    siltstone.clone(halves[0], parent=parent, end=b"b")
+    siltstone.clone(halves[1], parent=parent, start=b"b")
+    siltstone.clone(union, parent=halves)
+    with siltstone.open(union) as db:
+        assert dict(db.scan()) == expected
+        with pytest.raises(siltstone.Unsupported, match="allow_ingest_behind"):
+            ingest.Job(union, behind=True)
+
+
+def test_files_come_behind_from_the_command_line(tmp_path) -> None:
+    pytest.importorskip("pyarrow")
+    url, rows = str(tmp_path / "db"), tmp_path / "rows.csv"
+    rows.write_text("key,value\na,old\nb,old\n")
+    main = CliRunner().invoke
+    made = main(cli.main, ["--path", url, "create", "--allow-ingest-behind"])
+    assert made.exit_code == 0, made.output
+    with siltstone.open(url) as db:
+        db[b"a"] = b"put"
+    told = main(cli.main, ["--path", url, "ingest", "--behind", "--json", str(rows)])
+    assert json.loads(told.output)["state"] == "adopted"
+    with siltstone.open(url) as db:
+        assert dict(db.scan()) == {b"a": b"put", b"b": b"old"}
+        run(opened_by_asyncio(url))
+    other = str(tmp_path / "other")
+    siltstone.open(other).close()
+    refused = main(cli.main, ["--path", other, "ingest", "--behind", str(rows)])
+    assert refused.exit_code != 0
+    assert "allow_ingest_behind" in refused.output
+
+
+async def opened_by_asyncio(url: str) -> None:
+    """The argument is there too."""
+    async with aio.open(url + "-aio", allow_ingest_behind=True) as db:
+        await db.put(b"a", b"put")
+        assert ingest.Job(url + "-aio", behind=True).behind

@@ -4,9 +4,9 @@
 //! the [`invariant`](crate::invariant)s, and becomes the state of the database when it is created
 //! under the next free number. Which process may change which field is fixed:
 //!
-//! - the writer: `writer_epoch`, `writers`, `behind`, `widest_window`, `replay_from`, `flushed_seq`,
+//! - the writer: `writer_epoch`, `writers`, `widest_window`, `replay_from`, `flushed_seq`,
 //!   `commit_time`, `kept_fences`, `reserved`, `left`, `floor`, `remembered_ingests`,
-//!   `ingest_apps`, and what it adds to `l0`;
+//!   `ingest_apps`, `behind`, and what it adds to `l0` and slots into `runs`;
 //! - the compactor: `compactor_epoch`, `compactor_claim`, `runs`, `l0_last_compacted`,
 //!   `finished_jobs`, and what it removes from `l0`;
 //! - the collector: `ingest_horizon`, which only grows;

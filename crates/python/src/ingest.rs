@@ -26,21 +26,22 @@ use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMi
 
 /// A range to replace: its first key, and the first one behind it.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
-/// A job as Python has it: identity, database, timeline, application and version, what it replaces.
+/// A job as Python has it: identity, database, timeline, application and version, what it replaces,
+/// whether it comes behind.
 pub(crate) type PlainJob =
-    (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>);
+    (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>, bool);
 /// A request: the job, what closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
 /// How a job stands: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
-    let (id, database, timeline, app, replace) = plain;
+    let (id, database, timeline, app, replace, behind) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
     let replace = replace.map(range_of).transpose().raise(py)?;
     match (JobId::parse(&id), DatabaseId::parse(&database), timeline) {
         (Some(id), Some(database), Ok(timeline)) => {
-            Ok(IngestJob { id, database, timeline, app, replace })
+            Ok(IngestJob { id, database, timeline, app, replace, behind })
         }
         _ => Err(error::invalid(py, "no ingest job reads like that")),
     }
@@ -55,7 +56,7 @@ fn plain_job(job: &IngestJob) -> PlainJob {
     let plain =
         |range: &ReplacedRange| (Some(range.start().to_vec()), range.end().map(<[u8]>::to_vec));
     let replace = job.replace.as_ref().map(plain);
-    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone(), replace)
+    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone(), replace, job.behind)
 }
 
 fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {
@@ -96,13 +97,20 @@ pub(crate) fn ingest_begin(
     lifetime: &Bound<'_, PyAny>,
     app: Option<(String, u64)>,
     replace: Option<(Option<BytesArg<'_>>, Option<BytesArg<'_>>)>,
+    behind: bool,
 ) -> PyResult<(PlainJob, u64)> {
     let lifetime = duration(lifetime, "lifetime")?;
     let bytes = |bound: Option<BytesArg<'_>>| bound.map(|bound| bound.as_ref().to_vec());
     let replace = replace.map(|(start, end)| range_of((bytes(start), bytes(end))));
     let replace = replace.transpose().raise(py)?;
     let (process, env, deadline) = place(py, url, store_options)?;
-    let job = wait(py, process, IngestJob::begin(&env, lifetime, app, deadline))?;
+    let begun = async {
+        match behind {
+            true => IngestJob::begin_behind(&env, lifetime, app, deadline).await,
+            false => IngestJob::begin(&env, lifetime, app, deadline).await,
+        }
+    };
+    let job = wait(py, process, begun)?;
     let job = IngestJob { replace, ..job };
     Ok((plain_job(&job), job.deadline().0))
 }

@@ -27,9 +27,10 @@ pub(crate) struct Arguments {
     pub(crate) place: String,
 }
 
-/// What may be done about a database that is there, or not, and who opens it with whom.
+/// What may be done about a database that is there, or not, who opens it with whom, and whether it
+/// is one that ingest jobs may come behind.
 #[derive(FromPyObject)]
-pub(crate) struct Manner(bool, Option<bool>, bool);
+pub(crate) struct Manner(bool, Option<bool>, bool, bool);
 
 impl Arguments {
     /// # Errors
@@ -37,7 +38,7 @@ impl Arguments {
     pub(crate) fn new(
         py: Python<'_>,
         url: &str,
-        Manner(create, take_over, shared): Manner,
+        Manner(create, take_over, shared, allow_ingest_behind): Manner,
         named: &Bound<'_, PyDict>,
         store_options: &Bound<'_, PyDict>,
         merge_operator: Option<&Bound<'_, PyAny>>,
@@ -51,7 +52,14 @@ impl Arguments {
             true => Some(process.meeting(shared::place(py, &env)?)),
             false => None,
         };
-        let how = OpenOptions { create, take_over, options, merge_operator, schema: None };
+        let how = OpenOptions {
+            create,
+            take_over,
+            options,
+            merge_operator,
+            schema: None,
+            allow_ingest_behind,
+        };
         let named = named.keys().extract()?;
         let opening = Opening { how, named, store_options };
         Ok(Arguments { process, env, opening, meeting, place: shown(url) })

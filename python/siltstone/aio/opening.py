@@ -31,6 +31,7 @@ def open(
     create: bool = True,
     take_over: bool | None = None,
     shared: bool = False,
+    allow_ingest_behind: bool = False,
     options: Options | Mapping[str, Any] | None = None,
     store_options: StoreOptionsSource | None = None,
     merge_operator: MergeOperatorSource | None = None,
@@ -44,7 +45,7 @@ def open(
     async def begin() -> Database:
         pending = _native.begin_open(
             _text(url),
-            (create, take_over, shared),
+            (create, take_over, shared, allow_ingest_behind),
             named_options(options),
             _store(store_options),
             described(merge_operator),

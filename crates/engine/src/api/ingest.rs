@@ -9,6 +9,7 @@ use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
+use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
 use crate::writer::ingest::not_taken_in;
 use bytes::Bytes;
@@ -44,6 +45,8 @@ pub struct IngestJob {
     pub app: Option<(String, u64)>,
     /// Keys of which it leaves nothing that was there before (rule P5).
     pub replace: Option<ReplacedRange>,
+    /// Whether it comes behind all that is there (rule P6): of equal keys the others' count.
+    pub behind: bool,
 }
 
 /// A part that is staged: its tables, in key order.
@@ -114,10 +117,37 @@ impl IngestJob {
         app: Option<(String, u64)>,
         limit: Duration,
     ) -> Result<IngestJob> {
+        IngestJob::begin_as(env, lifetime, app, false, limit).await
+    }
+
+    /// As [`IngestJob::begin`], of a job that comes behind all that is there, deletes and what has
+    /// expired included: its rows fill keys that nobody has written.
+    ///
+    /// # Errors
+    /// As [`IngestJob::begin`]; Unsupported where the database was not made for it.
+    pub async fn begin_behind(
+        env: &Env,
+        lifetime: Duration,
+        app: Option<(String, u64)>,
+        limit: Duration,
+    ) -> Result<IngestJob> {
+        IngestJob::begin_as(env, lifetime, app, true, limit).await
+    }
+
+    async fn begin_as(
+        env: &Env,
+        lifetime: Duration,
+        app: Option<(String, u64)>,
+        behind: bool,
+        limit: Duration,
+    ) -> Result<IngestJob> {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
             let mut newest = newest(&objects).await?;
             check_lives(&newest)?;
+            if behind && newest.behind.is_none() {
+                return Err(not_made_for_it());
+            }
             if !newest.features.names(INGEST) {
                 let edit = Edit::Ingest(IngestEdit::Begin);
                 newest = commit_alone(&objects, edit, newest).await?;
@@ -132,7 +162,8 @@ impl IngestJob {
                 ));
             }
             let timeline = newest.timelines.last().map(|one| one.id);
-            Ok(IngestJob { id, database: newest.database, timeline, app, replace: None })
+            let database = newest.database;
+            Ok(IngestJob { id, database, timeline, app, replace: None, behind })
         };
         env.deadline(limit, "begin ingest job", work).await
     }
@@ -180,7 +211,9 @@ impl IngestJob {
 
     fn closed(&self, attempt: AttemptId, tables: Vec<SstDescriptor>) -> ClosedJob {
         let (database, timeline) = (self.database, self.timeline);
-        ClosedJob { job: self.id, database, attempt, timeline, layers: layered(tables) }
+        let layers = layered(tables);
+        let behind = self.behind && !layers.is_empty();
+        ClosedJob { job: self.id, database, attempt, timeline, layers, behind }
     }
 
     /// Closes the job: these parts and no others, of equal keys the last part's. Where somebody has
@@ -197,6 +230,11 @@ impl IngestJob {
     ) -> Result<IngestRequest> {
         let mut tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
         let mut names = HashSet::new();
+        if self.behind && self.replace.is_some() {
+            return Err(Error::invalid(
+                "a job that comes behind all that is there replaces nothing; make two jobs",
+            ));
+        }
         if tables.is_empty() && self.replace.is_none() {
             return Err(Error::invalid("the job has no rows: nothing was staged"));
         }

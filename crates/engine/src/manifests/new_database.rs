@@ -31,20 +31,21 @@ use siltstone_manifest::{Manifest, Settings};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Makes a database, of this schema, where there is none, and no more than `left`; somebody else's
-/// when that came first.
+/// Makes a database, of this schema, which ingest jobs may come `behind`, where there is none, and
+/// no more than `left`; somebody else's when that came first.
 ///
 /// # Errors
 /// Corruption where something of an older database is left; those of the store.
 pub(crate) async fn create(
     objects: &Objects,
     settings: Settings,
-    schema: Option<Bytes>,
+    (schema, behind): (Option<Bytes>, bool),
     left: Left,
 ) -> Result<Arc<Manifest>> {
     let boundary = left.1;
     let database = identity(objects, left).await?;
     let first = Manifest::new_database_behind(boundary, database, settings);
+    let first = if behind { first.allowing_behind() } else { first };
     found(objects, Manifest { schema, ..first }).await
 }
 

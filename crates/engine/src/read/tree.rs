@@ -92,6 +92,8 @@ pub(crate) struct Levels {
     pub(crate) l0: usize,
     /// What keeps most keys from most of them.
     pub(crate) filters: Arc<KeyFilters>,
+    /// How many layers of jobs had come behind (`Manifest::behind`).
+    pub(crate) behind: Option<u64>,
     /// Tells the writer when the last reader of these tables is gone.
     _last_reader: LastReader,
 }
@@ -176,7 +178,8 @@ impl Levels {
                 Ok(TableRun { tables })
             })
             .collect::<Result<_>>()?;
-        Ok(Levels::of_runs(runs, manifest.l0.len()))
+        let levels = Levels::of_runs(runs, manifest.l0.len());
+        Ok(Levels { behind: manifest.behind, ..levels })
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {

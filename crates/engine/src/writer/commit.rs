@@ -149,7 +149,7 @@ impl Writer {
     /// As [`Writer::accept`].
     pub(crate) fn accept_open_ended(self: &Arc<Self>, batch: &Batch) -> Result<Accept> {
         let tail = self.tail.lock();
-        let greatest = self.tree().greatest_key();
+        let greatest = self.greatest_key();
         let batch =
             batch.ended_at(greatest.as_ref().map(|(key, there)| (key.as_slice(), *there)))?;
         self.check_size(batch.as_bytes())?;

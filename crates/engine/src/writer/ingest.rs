@@ -47,6 +47,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
                     writer.end(&error);
                     return;
                 }
+                // A commit may have been settled all the same.
+                writer.nudges.ingested.notify_waiters();
                 select(nudged, writer.env.clock.sleep(writer.env.jittered(RETRY))).await;
             }
             continue;
@@ -81,8 +83,12 @@ impl Writer {
                 return Ok(());
             }
         };
-        self.wait_for_layers().await?;
-        self.accept_ingest(&closed)?;
+        if closed.behind {
+            self.install_behind(&closed).await?;
+        } else {
+            self.wait_for_layers().await?;
+            self.accept_ingest(&closed)?;
+        }
         self.nudges.ingested.notify_waiters();
         Ok(())
     }
@@ -202,7 +208,10 @@ impl Writer {
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
             match standing(&newest, job) {
-                Standing::Adopted(seq) => return Ok(self.commit_at(seq)),
+                Standing::Adopted(seq) => {
+                    self.show_behind(seq).await?;
+                    return Ok(self.commit_at(seq));
+                }
                 Standing::Pending if self.is_open() => {}
                 other => return Err(not_taken_in(job, &other)),
             }

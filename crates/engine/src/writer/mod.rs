@@ -3,6 +3,7 @@
 //! 0004, 0022, 0025).
 
 pub(crate) mod accept;
+pub(crate) mod behind;
 pub(crate) mod checkpoint;
 pub(crate) mod close;
 pub(crate) mod collector;

@@ -1,6 +1,7 @@
 //! Opening a writer: find or create the database, claim and fence by the manifest crate's machine,
 //! replay what recovery met, start the background tasks.
 
+use super::behind::not_made_for_it;
 use super::checkpoint::TreePins;
 use super::durability::Durability;
 use super::durable_log::UnflushedWal;
@@ -71,6 +72,9 @@ pub struct OpenOptions {
     /// The columns of a table: a database that is made gets them, one that is there must have them.
     /// `None`: whatever is there, as bytes.
     pub schema: Option<OwnSchema>,
+    /// A database that is made is one that ingest jobs may come behind (RFC 0043); one that is
+    /// there must have been made so.
+    pub allow_ingest_behind: bool,
 }
 
 /// The schema that an opener brings (RFC 0040). What it says is the opener's own; the database
@@ -106,6 +110,7 @@ impl Default for OpenOptions {
             options: Options::default(),
             merge_operator: None,
             schema: None,
+            allow_ingest_behind: false,
         }
     }
 }
@@ -135,13 +140,15 @@ pub(crate) async fn writer(
         Ok(newest) => newest,
         Err(left) if how.create => {
             let schema = how.schema.as_ref().map(|schema| schema.text.clone());
-            new_database::create(&objects, settings.clone(), schema, left).await?
+            let made = (schema, how.allow_ingest_behind);
+            new_database::create(&objects, settings.clone(), made, left).await?
         }
         Err(_) => return Err(no_database_to_write(&env)),
     };
     check_writable(&newest)?;
     how.schema.as_ref().map_or(Ok(()), |schema| schema.check(&newest))?;
     newest.settings.check(&settings)?;
+    check_behind(&newest, how.allow_ingest_behind)?;
     gate::check_changes(&newest)?;
     let presence = env.store.occupy(newest.database, how.take_over == Some(true)).await?;
     occupancy.begin(presence)?;
@@ -163,6 +170,14 @@ pub(crate) async fn writer(
     let version = Version { version, pin, next_pin };
     let found = OpenFindings { recovered, version, occupancy };
     start(env, requests, how, objects, found, &bodies).await
+}
+
+/// That a database which ingest jobs are to come behind was made for that.
+fn check_behind(newest: &Manifest, asked: bool) -> Result<()> {
+    if !asked || newest.behind.is_some() {
+        return Ok(());
+    }
+    Err(not_made_for_it())
 }
 
 /// That the store refuses a fence where this opening's stands, before anything is acknowledged. A

@@ -3,6 +3,7 @@
 //! Fields are grouped by who touches them, and what belongs together has a module of its own. Lock
 //! order: `tail` before `tree`, and so `held`; nothing is awaited under any of them.
 
+use super::behind::CameBehind;
 use super::checkpoint::TreePins;
 use super::collector::Embedded;
 use super::commit::{Awaiting, Tail};
@@ -70,6 +71,7 @@ pub(crate) struct Writer {
     pub(crate) collector: Embedded,
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
+    pub(crate) came_behind: CameBehind,
 }
 
 /// What opening found out, and the writer starts from.
@@ -146,6 +148,7 @@ impl Writer {
             collector: Embedded::new(start.garbage),
             flushes: Flushes::default(),
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
+            came_behind: CameBehind::default(),
         })
     }
 
@@ -274,8 +277,10 @@ impl Writer {
         self.nudges.compact.notify_one();
     }
 
-    /// Other tables with the same entries: a compaction made them.
+    /// Other tables with the same entries, which a compaction made, or with more, behind them: that
+    /// is why the commit lock is held. A transaction is validated before it shows, or minds it.
     pub(crate) fn install_levels(&self, below: &Arc<Levels>) {
+        let _tail = self.tail.lock();
         let mut tree = self.tree.write();
         let (levels, queue) = IngestQueue::over(tree.queued().to_vec(), below);
         *tree = Arc::new(Tree { levels, queue, ..Tree::clone(&tree) });

@@ -7,9 +7,9 @@ use crate::state::Manifest;
 use siltstone_base::{SstId, UnixMillis};
 use std::collections::HashSet;
 
-/// Everything into the last run, read wherever reading may free anything; `None` where nothing is to
-/// gain: no layer but one run, and no tombstones, range deletes or expired entries in it that may
-/// go, and nothing out of sight.
+/// Everything into the last run, read wherever reading may free anything; `None` where nothing is
+/// to gain: no layer but one run, and no tombstones, range deletes or expired entries in it that
+/// may go, and nothing out of sight.
 #[must_use]
 pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
     let garbage = state.tables().any(|table| {
@@ -18,9 +18,11 @@ pub fn major(state: &Manifest, now: UnixMillis) -> Option<Plan> {
         (garbage && state.behind.is_none()) || table.is_cut()
     });
     let layers: Vec<Layer> = state.layers().map(|(layer, _)| layer).collect();
+    // Ids start over there.
+    let last = state.last_run().min(state.first_run());
     let one_run = matches!(layers.as_slice(), [] | [Layer::Run(_)]);
     (!one_run || (garbage && !layers.is_empty()))
-        .then(|| Plan { thorough: true, ..Plan::whole(layers, state.last_run(), Why::Major) })
+        .then(|| Plan { thorough: true, ..Plan::whole(layers, last, Why::Major) })
 }
 
 /// All tables that may hold a key of `[start, end)`, and what lies below them, into the last run;

@@ -128,10 +128,13 @@ impl Conditional {
         }
         self.holds(found.as_deref())?;
         let seq = moment.registered.seq;
+        let read = moment.pin.tree.below();
         let accepted = self.writer.accept_if(Arc::clone(&self.bytes), 1, |window| {
             match cfg!(mutation = "overtaken_unseen") {
                 true => Ok(()),
-                false => window.check(seq, &self.footprint),
+                false => window
+                    .check(seq, &self.footprint)
+                    .and_then(|()| self.writer.check_behind(read, &self.footprint)),
             }
         });
         match accepted {

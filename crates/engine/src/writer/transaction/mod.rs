@@ -408,11 +408,13 @@ impl OpenTransaction {
             self.validated = stretch.until;
         }
         let (bytes, validated) = (Arc::from(self.batch.as_bytes()), self.validated);
+        let read = self.base.pin().tree.below();
         writer.accept_if(bytes, self.batch.ops(), |window| {
             if cfg!(mutation = "validated_before_lock") {
                 return Ok(());
             }
-            window.check(validated, &footprint)
+            window.check(validated, &footprint)?;
+            writer.check_behind(read, &footprint)
         })
     }
 }

@@ -223,3 +223,53 @@ fn a_job_between_two_memtables_is_placed_between_them() {
     assert_eq!(ids(&next.runs[1].tables), [9, 91]);
     assert!(edit.in_effect(&next));
 }
+
+/// P6: it goes under a number and a run below all, ends its request, and shows that it did.
+#[test]
+fn a_job_behind_is_installed_below_all_and_once() {
+    let one = job(9_000, 1);
+    let base = ask(&empty().allowing_behind(), request(one)).unwrap();
+    let claim = claim(base.writer_epoch.get(), 2);
+    let base = Edit::ClaimWriter(claim).apply(&base).unwrap();
+    let digest = Bytes::from_static(b"parts");
+    let part = |id, first: &[u8], last: &[u8]| SstDescriptor {
+        seq_override: None,
+        ..staged(one, id, first, last, 1)
+    };
+    let layers = vec![vec![part(90, b"a", b"f")], vec![part(91, b"c", b"d"), part(92, b"x", b"z")]];
+    let behind = Some(InstallBehind { job: one, digest, layers });
+    let checkpoint = Some(NewCheckpoint { id: CheckpointId(8), ..NewCheckpoint::default() });
+    let nothing = FlushL0::nothing(base.writer_epoch, &base);
+    let edit = Edit::FlushL0(FlushL0 { behind, checkpoint: checkpoint.clone(), ..nothing });
+    assert!(!edit.in_effect(&base));
+    let next = edit.apply(&base).unwrap();
+    assert!(edit.in_effect(&next));
+    let begins = crate::state::HISTORY_BEGINS;
+    assert_eq!(standing(&next, one), Standing::Adopted(begins.minus(1)));
+    let placed: Vec<_> = next
+        .runs
+        .iter()
+        .map(|run| (run.id, run.tables[0].seq_override, run.tables.len()))
+        .collect();
+    let reserved = crate::state::RESERVED_RUNS;
+    let (newer, older) = (begins.minus(1), begins.minus(2));
+    assert_eq!(placed, [(reserved - 1, Some(newer), 2), (reserved - 2, Some(older), 1)]);
+    assert_eq!((next.behind, next.flushed_seq), (Some(2), begins));
+    assert!(matches!(edit.apply(&next), Err(Refusal::Invalid(_))), "it is pending no more");
+    // Whoever never heard of it commits on with the same checkpoint, and has it once.
+    let more = FlushL0 { checkpoint, floor: begins, ..FlushL0::nothing(next.writer_epoch, &next) };
+    let more = Edit::FlushL0(more).apply(&next).unwrap();
+    let named = more.checkpoint(CheckpointId(8)).map(|one| one.manifest_id);
+    assert_eq!(named, Some(more.id));
+}
+
+#[test]
+fn a_database_that_was_not_made_for_it_has_nothing_behind() {
+    let one = job(9_000, 1);
+    let base = ask(&manifest(), request(one)).unwrap();
+    let digest = Bytes::from_static(b"parts");
+    let table = SstDescriptor { seq_override: None, ..staged(one, 90, b"a", b"f", 1) };
+    let behind = Some(InstallBehind { job: one, digest, layers: vec![vec![table]] });
+    let edit = Edit::FlushL0(FlushL0 { behind, ..FlushL0::nothing(base.writer_epoch, &base) });
+    assert!(matches!(edit.apply(&base), Err(Refusal::Invalid(_))));
+}

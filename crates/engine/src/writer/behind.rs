@@ -1,0 +1,150 @@
+//! Ingest jobs that come behind all that is there (RFC 0043): installed by one commit, without a
+//! number of the history, so no log has them; visible by then.
+
+use super::state::Writer;
+use super::transaction::footprint::{Footprint, Touched};
+use crate::read::tree::Levels;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use siltstone_base::limits::MAX_KEY_BYTES;
+use siltstone_base::{Error, ErrorKind, Result, Seq};
+use siltstone_manifest::ingest::ClosedJob;
+use siltstone_manifest::{
+    Edit, FlushL0, HISTORY_BEGINS, IngestEdit, InstallBehind, Manifest, Refusal,
+};
+use std::collections::VecDeque;
+
+/// Jobs whose keys are remembered for transactions that began before them: one that is older than
+/// all of these is run again.
+const MOST_REMEMBERED: usize = 64;
+
+/// The keys of what came behind, for transactions that read before it did (rule O4).
+#[derive(Debug, Default)]
+pub(crate) struct CameBehind(Mutex<VecDeque<JobKeys>>);
+
+#[derive(Debug)]
+struct JobKeys {
+    /// Numbers that were taken before and after it.
+    from: u64,
+    to: u64,
+    /// First and last key of each table.
+    spans: Vec<(Bytes, Bytes)>,
+}
+
+impl CameBehind {
+    fn remember(&self, from: u64, closed: &ClosedJob) {
+        let to = from.saturating_add(closed.layers.len() as u64);
+        let keys = |table: &siltstone_base::SstDescriptor| {
+            (table.first_key.clone(), table.last_key.clone())
+        };
+        let spans = closed.tables().map(keys).collect();
+        let mut jobs = self.0.lock();
+        jobs.push_back(JobKeys { from, to, spans });
+        if jobs.len() > MOST_REMEMBERED {
+            jobs.pop_front();
+        }
+    }
+
+    /// Whether nothing that came behind since `read` tables touches `footprint`, where `now` are
+    /// the tables.
+    ///
+    /// # Errors
+    /// Conflict, naming the key.
+    fn check(&self, read: Option<u64>, now: Option<u64>, footprint: &Footprint) -> Result<()> {
+        let Some(read) = read.filter(|_| read != now) else { return Ok(()) };
+        let jobs = self.0.lock();
+        if jobs.front().is_none_or(|oldest| oldest.from > read) {
+            return Err(Error::new(
+                ErrorKind::Conflict,
+                "too many ingest jobs came behind since this transaction began; run it again \
+                 (siltstone.retry does)",
+            ));
+        }
+        let since = jobs.iter().filter(|job| job.to > read);
+        for (first, last) in since.flat_map(|job| &job.spans) {
+            let within = (first < last).then(|| footprint.clash(Touched::Span(first, last)));
+            let clash = within.flatten().or_else(|| footprint.clash(Touched::Key(last)));
+            if let Some(clash) = clash {
+                return Err(clash.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// Makes a job part of the database, behind all that is there, or refuses it.
+    ///
+    /// # Errors
+    /// As [`Writer::commit_pinned`].
+    pub(super) async fn install_behind(&self, closed: &ClosedJob) -> Result<()> {
+        let mut held = self.pins.lock().await;
+        let newest = self.manifests.newest_known();
+        let layers = closed.layers.clone();
+        let behind = Some(InstallBehind { job: closed.job, digest: closed.digest(), layers });
+        let nothing = FlushL0::nothing(self.epoch, &newest);
+        let edit = FlushL0 { behind, floor: self.floor(), ..nothing };
+        if let Some(reason) = refused(&edit, &newest) {
+            drop(held);
+            let edit = IngestEdit::Refuse { epoch: self.epoch, job: closed.job, reason };
+            return self.manifests.commit(Edit::Ingest(edit)).await.map(drop);
+        }
+        // Before anybody can read it. Where the commit fails it stays, and costs a transaction a
+        // second run.
+        self.came_behind.remember(newest.behind.unwrap_or_default(), closed);
+        let levels = self.commit_pinned(&mut held, edit).await?;
+        self.install_levels(&levels);
+        drop(held);
+        self.nudges.compact.notify_one();
+        Ok(())
+    }
+
+    /// Whether nothing that came behind since the tables `read` were read touches `footprint`;
+    /// under the commit lock.
+    ///
+    /// # Errors
+    /// Conflict, naming the key.
+    pub(super) fn check_behind(&self, read: &Levels, footprint: &Footprint) -> Result<()> {
+        self.came_behind.check(read.behind, self.tree().below().behind, footprint)
+    }
+
+    /// Makes sure that the tree shows a job that was adopted under `seq`, where it came behind.
+    ///
+    /// # Errors
+    /// As [`Writer::commit_pins`].
+    pub(super) async fn show_behind(&self, seq: Seq) -> Result<()> {
+        let behind = self.tree().below().behind;
+        let shows = |taken| HISTORY_BEGINS.get().saturating_sub(seq.get()) <= taken;
+        if behind.is_none_or(shows) {
+            return Ok(());
+        }
+        // Its install is being settled, or was and could not be taken up.
+        self.commit_pins().await
+    }
+
+    /// What stands at or above every key, now or ever: where jobs may come behind, that is the
+    /// greatest that there can be.
+    pub(super) fn greatest_key(&self) -> Option<(Vec<u8>, bool)> {
+        let tree = self.tree();
+        match tree.below().behind {
+            Some(_) => Some((vec![u8::MAX; MAX_KEY_BYTES], true)),
+            None => tree.greatest_key(),
+        }
+    }
+}
+
+/// Of a database that jobs may not come behind.
+pub(crate) fn not_made_for_it() -> Error {
+    Error::unsupported(
+        "the database was made without allow_ingest_behind, and stays so: tombstones may be gone \
+         whose keys would come back; make a new one with it, and load this one's rows into that",
+    )
+}
+
+/// Why a job cannot be placed.
+fn refused(edit: &FlushL0, newest: &Manifest) -> Option<String> {
+    match Edit::FlushL0(edit.clone()).apply(newest) {
+        Err(Refusal::Invalid(why)) => Some(why.to_owned()),
+        _ => None,
+    }
+}
