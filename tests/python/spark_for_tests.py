@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,11 @@ def begun(settings: dict[str, str]) -> Any:
     builder = builder.remote("local[2, 3]") if CONNECT else builder.master("local[2, 3]")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with warnings.catch_warnings():
+        if CONNECT:
+            # The server has begun with them; that the session cannot change them is told as well.
+            warnings.filterwarnings("ignore", "Failed to set", UserWarning)
+        return builder.getOrCreate()
 
 
 def ended() -> None:
