@@ -87,8 +87,9 @@ def test_examples_with_spark_run(
     assert status == 0, errors
 
 
-def test_two_pages_are_about_spark() -> None:
-    assert [page.name for page in SPARK] == ["howto-recipes.md", "howto-spark.md"]
+def test_three_pages_are_about_spark() -> None:
+    names = [page.name for page in SPARK]
+    assert names == ["howto-recipes.md", "howto-spark.md", "tutorial-spark.md"]
 
 
 def test_the_index_names_every_page() -> None:
