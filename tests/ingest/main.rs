@@ -13,6 +13,7 @@
 
 mod behind;
 mod crashes;
+mod gaps;
 mod loading;
 mod model;
 mod overtaken;
