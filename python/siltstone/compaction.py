@@ -31,6 +31,9 @@ from siltstone.providers import resolve
 
 __all__ = ["Plan", "Unit", "UnitResult", "plan"]
 
+_PlainUnit = tuple[str, int, str | None]
+_Data = bytes | None
+
 UNIT_BYTES = 256 << 20
 """What some seconds of a core merge."""
 
@@ -49,10 +52,10 @@ class UnitResult:
     """Their rows, older versions and tombstones included."""
     bytes: int
     """Their bytes."""
-    _unit: tuple[str, int, str | None] = field(repr=False)
-    _data: bytes | None = field(repr=False)
+    _unit: _PlainUnit = field(repr=False)
+    _data: _Data = field(repr=False)
 
-    def to_plain(self) -> tuple[tuple[str, int, str | None], bytes | None]:
+    def to_plain(self) -> tuple[_PlainUnit, _Data]:
         """As plain values: the unit, and what the plan takes."""
         return (self._unit, self._data)
 

@@ -43,6 +43,7 @@ def test_every_public_name_is_there(reference) -> None:
         "admin",
         "aio",
         "changes",
+        "compaction",
         "ingest",
         "keys",
         "lsm",

@@ -231,9 +231,8 @@ def test_a_driver_that_dies_is_gone_on_from(spark, closed) -> None:
     plan.close()
 
 
-def test_tasks_are_killed_and_the_writer_compacts_on(spark, live, tmp_path, monkeypatch) -> None:
-    db, url = live
-    loaded(spark, url, db)
+def test_tasks_are_killed(spark, closed, tmp_path, monkeypatch) -> None:
+    loaded(spark, closed)
     marks = str(tmp_path)
     run = compaction.Unit.run
 
@@ -245,17 +244,25 @@ def test_tasks_are_killed_and_the_writer_compacts_on(spark, live, tmp_path, monk
             os._exit(1)
         return made
 
-    for turn in range(200):
-        db[b"meanwhile/%d" % turn] = b"v" * 200
     monkeypatch.setattr(compacting, "merge_units", partial(merging_with, dies_once))
-    done = kv.compact(spark, url, unit_bytes=20_000)
+    done = kv.compact(spark, closed, unit_bytes=20_000)
     assert done.units > 3
     assert len(list(tmp_path.glob("[0-9]*"))) > 1, "tasks were killed"
+    assert len(siltstone.admin.manifest(closed)["runs"]) == 1
+    assert content(closed) == {b"before": b"there", **dict.fromkeys(ROWS, b"2" * 50)}
+
+
+def test_a_writer_and_its_compactor_go_on(spark, live) -> None:
+    """What its compactor had begun is gone on from, and the epoch is free again."""
+    db, url = live
+    loaded(spark, url, db)
+    for turn in range(200):
+        db[b"meanwhile/%d" % turn] = b"v" * 200
+    assert kv.compact(spark, url, unit_bytes=20_000).compactions
     db.flush(memtable=True)
-    expected = dict.fromkeys(ROWS, b"2" * 50)
     found = {key: value for key, value in db.scan() if key.startswith(b"key/")}
-    assert found == expected
-    # The epoch is free again.
+    assert found == dict.fromkeys(ROWS, b"2" * 50)
+    assert db[b"meanwhile/199"] == b"v" * 200
     db.compact()
     assert len(siltstone.admin.manifest(url)["runs"]) == 1
 
