@@ -2,8 +2,10 @@
 
     from concurrent.futures import ProcessPoolExecutor
 
+    import siltstone
     from siltstone import compaction
 
+    siltstone.open("example.db").close()
     with compaction.plan("example.db") as plan, ProcessPoolExecutor() as pool:
         for result in pool.map(compaction.Unit.run, plan.units):
             plan.commit([result])          # what is recorded stays, whoever dies

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A unit as Python has it: the job, the place of its range, the table behind which it goes on.
 type PlainUnit = (String, usize, Option<String>);
 /// A unit, the first key of its range, and the first one behind it.
-type PlainRange<'py> = (PlainUnit, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
+type PlainOpenUnit<'py> = (PlainUnit, Bound<'py, PyBytes>, Option<Bound<'py, PyBytes>>);
 /// What a unit made, beside it.
 type PlainResult<'py> = (PlainUnit, Option<Bound<'py, PyBytes>>);
 /// What a unit made: for the plan, and its tables, rows and bytes.
@@ -82,7 +82,7 @@ pub(crate) fn run_unit<'py>(
 #[pymethods]
 impl UnitPlan {
     /// What is left, each with the first key of its range and the first one behind it.
-    fn units<'py>(&self, py: Python<'py>) -> PyResult<Vec<PlainRange<'py>>> {
+    fn units<'py>(&self, py: Python<'py>) -> PyResult<Vec<PlainOpenUnit<'py>>> {
         let units = self.call(py, |plan| async move { plan.units().await })?;
         let plain = |unit: CompactionUnit| {
             let after = unit.after.map(|table| table.to_string());
