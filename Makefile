@@ -258,6 +258,7 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every s
 	SILTSTONE_KILLS=200 $(BIN)/python -m pytest tests/python/test_kill.py \
 		tests/python/test_kill_compactor.py tests/python/test_kill_clones.py \
 		tests/python/test_gc.py
+	SILTSTONE_UNIT_KILLS=500 $(BIN)/python -m pytest tests/python/test_units.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 # Each in an environment of its own, which is removed again: half a gigabyte, and all packages from

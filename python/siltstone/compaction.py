@@ -155,8 +155,8 @@ class Plan:
 
         :returns: whether all is committed.
         :raises Fenced: another compactor has taken over, and goes on from what is recorded.
-        :raises Conflict: a restore, or an ingest, has moved the database away from the plan, which
-            ends without effect.
+        :raises Conflict: a restore has moved the database away from the plan, which ends without
+            effect.
         :raises Timeout: nothing was recorded for ten times `compactors.worker_timeout`, and the
             plan rests, so that another compactor may go on. Plan again, and give that plan the
             results.

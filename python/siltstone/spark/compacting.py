@@ -67,7 +67,7 @@ def compact(
     :param store_options: as for `scan`.
     :param merge_operator: as for `siltstone.open`; it travels.
     :raises Fenced: another compactor has taken over. What was finished is where it goes on.
-    :raises Conflict: a restore, or an ingest, has moved the database away from the plan.
+    :raises Conflict: a restore has moved the database away from the plan.
     :raises Timeout: no task has ended for ten times `compactors.worker_timeout`, so another
         compactor may go on. Call it again when there are slots.
     :raises Invalid, NotFound, Denied, Unavailable: as their texts say.

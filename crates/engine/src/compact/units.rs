@@ -278,7 +278,7 @@ impl CompactionPlan {
     ///
     /// # Errors
     /// Fenced: another compactor has taken over, and goes on from what is recorded. Conflict: a
-    /// restore or an ingest has moved the database away from the plan, which ends without effect.
+    /// restore has moved the database away from the plan, which ends without effect.
     /// Timeout: nothing was recorded for ten times `worker_timeout`, and the plan rests; plan
     /// anew, and give that plan the results. Closed; the store's: try again.
     pub async fn commit(&self, results: &[UnitResult]) -> Result<bool> {
