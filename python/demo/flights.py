@@ -15,10 +15,11 @@ What happens, in order; whatever does not come out exactly right ends the run wi
 5. Spark scans the database at a checkpoint while the writer deletes half of the flights and
    compacts; every record is compared. Then the deleted half is loaded back from that same scan.
 6. A stream brings delays, one batch after the other; it is stopped and begun again, and a batch
-   that had come before does not come twice.
-7. Spark looks keys up, some of them absent on purpose, by a join and by a column function. Each
+   that had come before does not come twice. The change feed tells each of these rows once.
+7. Spark's tasks merge the database into one run and check every byte of it.
+8. Spark looks keys up, some of them absent on purpose, by a join and by a column function. Each
    answer is compared with Spark's own join.
-8. The flights become a table with columns, loaded from the executors while its writer puts rows;
+9. The flights become a table with columns, loaded from the executors while its writer puts rows;
    scans, look-ups and a column function by columns are compared with Spark SQL over the file.
 
 Run it with ``make demo``, or ``python python/demo/flights.py --help``.
@@ -78,6 +79,10 @@ BATCHES = 3
 """Of the stream."""
 STREAMED = 500
 """Records that a batch of the stream changes, of the whole data set."""
+UNIT_BYTES = 16 << 20
+"""What a task merges: little, so that there are several."""
+CONSUMER = "demo"
+"""By what name the stream's changes are held until they are read."""
 LOAD = ("flights of 2013", 1)
 """The application and the version by which the load is known."""
 TABLE_KEY = ["origin", "hour_of desc", "carrier", "flight"]
@@ -430,7 +435,7 @@ def scan(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phas
     phase.note = f"half of it deleted and compacted meanwhile; {done.rows:,} loaded back from it"
 
 
-# --- 6. A stream ----------------------------------------------------------------------------------
+# --- 6. A stream in, the changes out --------------------------------------------------------------
 
 
 def stream_in(
@@ -439,6 +444,8 @@ def stream_in(
     """Brings further delays by a stream, and notes them among what was changed."""
     arriving, checkpoint = scratch / "arriving", scratch / "stream"
     arriving.mkdir()
+    token = siltstone.changes.begin(url, since="latest", consumer=CONSUMER).token
+    sent: list[tuple[bytes, bytes]] = []
 
     def run_it() -> None:
         source = spark.readStream.schema(PAIR).option("maxFilesPerTrigger", 1)
@@ -452,6 +459,7 @@ def stream_in(
         keys = list(changed)[batch * share : (batch + 1) * share]
         later = {key: delayed(changed[key], 1000 + batch) for key in keys}
         changed |= later
+        sent += later.items()
         table = pa.table({"key": list(later), "value": list(later.values())})
         pq.write_table(table, arriving / f"{batch}.parquet")
         phase.rows += len(later)
@@ -464,14 +472,37 @@ def stream_in(
     with siltstone.open(url) as db:
         db.put(first, delayed(changed[first], 1))
     changed[first] = delayed(changed[first], 1)
+    sent.append((first, changed[first]))
     run_it()
     keys = list(changed)
     with siltstone.open_reader(url) as reader:
         check(reader.get_many(keys) == list(changed.values()), "the stream lost or repeated a row")
-    phase.note = f"{BATCHES} batches, one of them sent twice and there once"
+    told = kv.changes(spark, url, since=token).orderBy("seq").collect()
+    siltstone.changes.forget(url, CONSUMER)
+    check(all(change.kind == "put" for change in told), "a change is none of the stream's")
+    pairs = [(bytes(change.key), bytes(change.value)) for change in told]
+    check(sorted(pairs) == sorted(sent), "the changes are not what came in, each of it once")
+    phase.note = f"{BATCHES} batches, one sent twice; {len(told):,} changes told, each once"
 
 
-# --- 7. Look-ups from Spark -----------------------------------------------------------------------
+# --- 7. Upkeep on the cluster ---------------------------------------------------------------------
+
+
+def keep_up(spark: SparkSession, url: str, truth: DataFrame, rows: int, phase: Phase) -> None:
+    """Merges all tables by tasks, and reads every byte by tasks."""
+    merged = kv.compact(spark, url, unit_bytes=UNIT_BYTES)
+    with siltstone.open_reader(url) as reader:
+        runs = reader.stats().sorted_runs
+    check(runs == 1, f"{runs} sorted runs are left, not one")
+    checked = kv.verify(spark, url)
+    check(checked.ok, f"damage: {checked.problems}")
+    check_same(kv.scan(spark, url), truth, rows, "after it was compacted")
+    kv.release()
+    phase.rows = rows
+    phase.note = f"{merged.units} units made one run; {checked.tables} tables verified"
+
+
+# --- 8. Look-ups from Spark -----------------------------------------------------------------------
 
 
 def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, phase: Phase) -> None:
@@ -504,7 +535,7 @@ def compare(records: DataFrame, url: str, truth: DataFrame, *, lookups: int, pha
     phase.note = f"found {found:,}, absent on purpose {absent:,}, differences: 0"
 
 
-# --- 8. A table with columns ----------------------------------------------------------------------
+# --- 9. A table with columns ----------------------------------------------------------------------
 
 
 def flights_of(spark: SparkSession, scratch: Path, fraction: float) -> DataFrame:
@@ -597,8 +628,10 @@ def run(url: str, scratch: Path, fraction: float) -> None:
             try_out(url, changed, phase)
         with report.phase("scan beside the writer") as phase:
             scan(spark, url, truth_of(spark, records, changed), rows, phase)
-        with report.phase("stream in") as phase:
+        with report.phase("stream in, changes out") as phase:
             stream_in(spark, url, scratch, changed, phase)
+        with report.phase("compact on Spark") as phase:
+            keep_up(spark, url, truth_of(spark, records, changed), rows, phase)
         with report.phase("look up from Spark") as phase:
             lookups = min(LOOKUPS, int(LOOKUPS * fraction))
             truth = truth_of(spark, records, changed)
