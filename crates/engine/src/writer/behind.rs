@@ -1,6 +1,7 @@
 //! Ingest jobs that come behind all that is there (RFC 0043): installed by one commit, without a
 //! number of the history, so no log has them; visible by then.
 
+use super::checkpoint::TreePins;
 use super::state::Writer;
 use super::transaction::footprint::{Footprint, Touched};
 use crate::read::tree::Levels;
@@ -13,10 +14,14 @@ use siltstone_manifest::{
     Edit, FlushL0, HISTORY_BEGINS, IngestEdit, InstallBehind, Manifest, Refusal,
 };
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Jobs whose keys are remembered for transactions that began before them: one that is older than
 /// all of these is run again.
 const MOST_REMEMBERED: usize = 64;
+/// Pause before an install is settled again that met what may pass.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The keys of what came behind, for transactions that read before it did (rule O4).
 #[derive(Debug, Default)]
@@ -92,11 +97,28 @@ impl Writer {
         // Before anybody can read it. Where the commit fails it stays, and costs a transaction a
         // second run.
         self.came_behind.remember(newest.behind.unwrap_or_default(), closed);
-        let levels = self.commit_pinned(&mut held, edit).await?;
+        let levels = self.settle_pinned(&mut held, edit).await?;
         self.install_levels(&levels);
         drop(held);
         self.nudges.compact.notify_one();
         Ok(())
+    }
+
+    /// As [`Writer::commit_pinned`], until it is settled: the same edit again, by which a commit
+    /// that landed unheard is known.
+    async fn settle_pinned(&self, held: &mut TreePins, edit: FlushL0) -> Result<Arc<Levels>> {
+        loop {
+            let error = match self.commit_pinned(held, edit.clone()).await {
+                Ok(levels) => return Ok(levels),
+                Err(error) => error,
+            };
+            if !error.kind().may_pass() || !self.is_open() {
+                // Whatever became of its checkpoint, no other commit adds that one again.
+                held.draw_anew(&self.env);
+                return Err(error);
+            }
+            self.env.clock.sleep(self.env.jittered(RETRY)).await;
+        }
     }
 
     /// Whether nothing that came behind since the tables `read` were read touches `footprint`;

@@ -6,6 +6,7 @@
 
 use super::life::Phase;
 use super::state::Writer;
+use crate::io::env::Env;
 use crate::io::supervise::{caught, ends_the_handle};
 use crate::read::tree::Levels;
 use futures::future::{Either, select};
@@ -37,6 +38,11 @@ impl TreePins {
     ) -> TreePins {
         let trees = BTreeMap::from([(version.id, Arc::downgrade(levels))]);
         TreePins { pins: Pins::new(checkpoint, version), trees, next }
+    }
+
+    /// The next checkpoint has another id.
+    pub(super) fn draw_anew(&mut self, env: &Env) {
+        self.next = CheckpointId(env.random_u128());
     }
 
     /// Versions whose last reader is gone are forgotten.
@@ -88,7 +94,7 @@ impl Writer {
         let levels = self.levels_of(&version)?;
         held.trees.insert(version.id, Arc::downgrade(&levels));
         held.pins.committed(&state, Some((id, version)));
-        held.next = CheckpointId(self.env.random_u128());
+        held.draw_anew(&self.env);
         Ok(levels)
     }
 

@@ -232,9 +232,6 @@ fn pin(
     rules: Rules,
 ) -> Result<(), Refusal> {
     let Some(new) = new.filter(|_| rules.has(Rule::PinWhatIsRead)) else { return Ok(()) };
-    // An earlier commit with it may have landed of which its writer never heard: then nothing was
-    // read through it.
-    next.checkpoints.retain(|one| one.id != new.id);
     let (owner, wal_id_last_seen) = (CheckpointOwner::Writer(epoch), Some(WalId::NONE));
     NewCheckpoint { owner, wal_id_last_seen, ..new.clone() }.apply(next)
 }
