@@ -2,55 +2,62 @@
 //! slotted in, so it ends, however many come.
 
 use super::*;
-use siltstone::admin;
+use siltstone::{CompactorOptions, CompactorProcess, admin};
 
-/// Rows `first`, `first + 1` and so on, to before `end`.
-async fn load(env: &Env, db: &Database, first: u32, end: u32, value: &'static [u8]) -> Result<()> {
-    let request = job_of(env, rows(first..end, value)).await?;
-    db.ingest(&request).await?.wait(None).await
+async fn load(env: &Env, db: &Database, rows: Vec<(u32, Option<Vec<u8>>)>) -> Result<()> {
+    db.ingest(&job_of(env, rows).await?).await?.wait(None).await
 }
 
-async fn starving(env: Env) -> Result<usize> {
-    // Nobody compacts but the call.
-    let alone = Options {
-        embedded_compactor: false,
-        compaction: CompactionOptions { target_sst_bytes: 1 << 20, ..options().compaction },
-        ..options()
-    };
-    let db = open(&env, alone).await?;
-    let mut cut = 0;
-    for round in 0..4 {
-        load(&env, &db, 0, 4, b"low").await?;
-        load(&env, &db, 900, 904, b"high").await?;
-        db.flush_memtable().await?;
-        let loads = async {
-            for n in 0..8 {
-                let first = 100 * (1 + round) + 10 * n;
-                load(&env, &db, first, first + 2, b"between").await?;
-            }
-            Ok(())
-        };
-        // A job that met a load was given up, with Conflict.
-        let (compacted, loaded) = futures::future::join(db.compact(), loads).await;
-        loaded.and(compacted)?;
-        let state = admin::manifest(&env, None, LIMIT).await?;
-        cut += state.tables().filter(|table| table.is_cut()).count();
-        let found = all_of(db.scan(everything())?).await?;
-        assert_eq!(found.len(), 8 + 16 * (1 + round as usize), "round {round}");
-    }
-    // What is seen in parts is read like the rest, and whole after the next.
-    db.compact().await?;
-    let state = admin::manifest(&env, None, LIMIT).await?;
-    assert!(state.tables().all(|table| !table.is_cut()));
-    assert_eq!(all_of(db.scan(everything())?).await?.len(), 8 + 16 * 4);
-    db.close().await?;
-    let report = siltstone::verify::verify(&env, LIMIT, &siltstone::Progress::default()).await?;
-    assert!(report.is_ok(), "{report:?}");
-    Ok(cut)
+/// Four rows, and a delete that makes reading the table worth while.
+fn worth_reading(first: u32) -> Vec<(u32, Option<Vec<u8>>)> {
+    let mut staged = rows(first..first + 4, b"edge");
+    staged.push((first + 4, None));
+    staged
+}
+
+async fn compactor(env: &Env) -> Result<CompactorProcess> {
+    let how = CompactorOptions { options: options(), ..CompactorOptions::default() };
+    CompactorProcess::open(env.clone(), how, |_| {}).await
 }
 
 #[test]
 fn loads_into_gaps_starve_no_compaction() {
-    let cut: usize = (1..=6).map(|seed| Place::of(seed).run("writer", starving)).sum();
-    assert!(cut > 0, "no output was ever cut");
+    let place = Place::new();
+    let (_, other) = place.process("compactor");
+    place.run("writer", |env| async move {
+        // Nobody compacts but the call.
+        let alone = Options { embedded_compactor: false, ..options() };
+        let db = open(&env, alone).await?;
+        load(&env, &db, worth_reading(0)).await?;
+        load(&env, &db, worth_reading(900)).await?;
+        db.flush_memtable().await?;
+        let plan = compactor(&other).await?.plan(1 << 20).await?;
+        let units = plan.units().await?;
+        let [unit] = units.as_slice() else { panic!("{} units", units.len()) };
+        let made = compactor(&other).await?.run_unit(unit).await?;
+        // One output from key 0 to key 903, and eight tables in its middle.
+        for n in 10..18 {
+            load(&env, &db, rows(10 * n..10 * n + 2, b"between")).await?;
+        }
+        db.flush_memtable().await?;
+        // Given up before outputs were cut, with Conflict.
+        assert!(plan.commit(&[made]).await?);
+        plan.close().await;
+        let state = admin::manifest(&env, None, LIMIT).await?;
+        assert_eq!(state.tables().filter(|table| table.is_cut()).count(), 9);
+        assert_eq!((state.runs.len(), state.tables().count()), (1, 9 + 8));
+        let found = all_of(db.scan(everything())?).await?;
+        assert_eq!(found.len(), 8 + 16);
+        db.close().await?;
+        let report =
+            siltstone::verify::verify(&env, LIMIT, &siltstone::Progress::default()).await?;
+        assert!(report.is_ok(), "{report:?}");
+        // What is seen in parts is read like the rest, and whole after the next compaction.
+        let db = open(&env, options()).await?;
+        db.compact().await?;
+        let state = admin::manifest(&env, None, LIMIT).await?;
+        assert!(state.tables().all(|table| !table.is_cut()));
+        assert_eq!(all_of(db.scan(everything())?).await?, found);
+        db.close().await
+    });
 }
