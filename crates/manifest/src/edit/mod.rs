@@ -23,6 +23,7 @@ mod checkpoint;
 mod clone;
 mod compaction;
 mod destroy;
+mod history;
 mod hold;
 mod ingest;
 mod leases;

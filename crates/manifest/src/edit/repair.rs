@@ -4,8 +4,8 @@
 //! As in a restore nothing that counts goes back. What is passed over may have counted further than
 //! anybody can tell, so numbers that it may have given are passed as well.
 
-use super::hold::end_undone;
-use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
+use super::history::{NewHistory, has_begun};
+use super::writer::{check_epoch, keep_fences};
 use super::{Refusal, check};
 use crate::rules::{Rule, Rules};
 use crate::state::{
@@ -13,8 +13,7 @@ use crate::state::{
 };
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
-    AttemptId, CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
-    WalId,
+    AttemptId, CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, TimelineId, UnixMillis, WalId,
 };
 use std::collections::BTreeSet;
 
@@ -45,38 +44,27 @@ pub struct KeepPrefix {
 }
 
 impl KeepPrefix {
-    fn names(&self) -> impl Iterator<Item = SstId> {
-        self.layers.iter().flatten().map(|table| table.id)
-    }
-
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         check_epoch(next, self.epoch)?;
-        check_names(next, self.names(), rules)?;
         if !self.layers.is_empty() {
             next.tables_since = next.id;
         }
-        push_layers(next, &self.layers);
         let kept = next.flushed_seq.max(self.cut);
         let passes = rules.has(Rule::CutPassesNumbers);
-        next.flushed_seq = if passes { kept.max(self.reached) } else { kept };
-        next.floor = next.flushed_seq;
-        next.commit_time = next.commit_time.max(self.commit_time);
-        keep_fences(next, &self.fences);
-        go_past(next, &self.fences);
-        end_writer(next);
-        end_undone(next, kept, rules);
-        next.timelines.push(Timeline {
+        let begun = NewHistory {
             id: self.timeline,
-            cut: kept,
-            begins: next.flushed_seq.next(),
-            manifest_id: next.id,
             began_at: self.began_at,
-        });
-        Ok(())
+            layers: &self.layers,
+            cut: kept,
+            flushed: if passes { kept.max(self.reached) } else { kept },
+            commit_time: self.commit_time,
+            fences: &self.fences,
+        };
+        begun.begin(next, rules)
     }
 
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
-        state.timelines.iter().any(|one| one.id == self.timeline)
+        has_begun(state, self.timeline)
     }
 }
 

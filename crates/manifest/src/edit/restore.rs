@@ -3,14 +3,12 @@
 //! Nothing that counts goes back: epochs, orders, the replay point and what counts as flushed only
 //! grow, so that no process takes what is undone for what is new, and no number is given twice.
 
-use super::hold::end_undone;
-use super::writer::{check_epoch, check_names, end_writer, go_past, keep_fences, push_layers};
+use super::history::{NewHistory, has_begun};
+use super::writer::check_epoch;
 use super::{Conflict, Refusal};
 use crate::rules::{Rule, Rules};
-use crate::state::{KeptFence, Manifest, Timeline};
-use siltstone_base::{
-    CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
-};
+use crate::state::{KeptFence, Manifest};
+use siltstone_base::{CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, TimelineId, UnixMillis};
 use std::sync::Arc;
 
 /// Makes what a checkpoint pins the current state.
@@ -40,10 +38,6 @@ pub struct Restore {
 }
 
 impl Restore {
-    fn names(&self) -> impl Iterator<Item = SstId> {
-        self.layers.iter().flatten().map(|table| table.id)
-    }
-
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         if rules.has(Rule::RestoreByEpoch) {
             check_epoch(next, self.epoch)?;
@@ -53,37 +47,27 @@ impl Restore {
         if !present && rules.has(Rule::RestoreFromPresent) {
             return Err(Refusal::Expired { checkpoint: self.checkpoint });
         }
-        check_names(next, self.names(), rules)?;
         let version = Arc::clone(&self.version);
         next.l0.clone_from(&version.l0);
         next.l0_last_compacted = version.l0_last_compacted;
         next.runs.clone_from(&version.runs);
         next.ingest_apps.clone_from(&version.ingest_apps);
-        push_layers(next, &self.layers);
         next.tables_since = next.id;
         let reached = next.flushed_seq.max(self.reached).max(self.cut);
-        let goes_on = rules.has(Rule::RestoreGoesOn);
-        next.flushed_seq = if goes_on { reached } else { self.cut };
-        next.floor = next.flushed_seq;
-        next.commit_time = next.commit_time.max(self.commit_time);
-        keep_fences(next, &self.fences);
-        if rules.has(Rule::RestoreCutsLog) {
-            go_past(next, &self.fences);
-        }
-        end_writer(next);
-        end_undone(next, self.cut, rules);
-        next.timelines.push(Timeline {
+        let begun = NewHistory {
             id: self.timeline,
-            cut: self.cut,
-            begins: next.flushed_seq.next(),
-            manifest_id: next.id,
             began_at: self.began_at,
-        });
-        Ok(())
+            layers: &self.layers,
+            cut: self.cut,
+            flushed: if rules.has(Rule::RestoreGoesOn) { reached } else { self.cut },
+            commit_time: self.commit_time,
+            fences: &self.fences,
+        };
+        begun.begin(next, rules)
     }
 
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
-        state.timelines.iter().any(|one| one.id == self.timeline)
+        has_begun(state, self.timeline)
     }
 }
 

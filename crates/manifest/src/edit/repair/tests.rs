@@ -1,7 +1,7 @@
 use super::*;
 use crate::edit::Edit;
 use crate::testing::{checkpoint, empty, manifest, table};
-use siltstone_base::{DatabaseId, WalId};
+use siltstone_base::{DatabaseId, SstId, WalId};
 
 fn prefix() -> KeepPrefix {
     KeepPrefix {

@@ -48,7 +48,7 @@ fn keys_are_for_good_and_bytes_stay_bytes() {
 }
 
 #[test]
-fn a_mirror_and_a_destroyed_table_keep_theirs() {
+fn a_destroyed_and_a_half_made_table_keep_theirs() {
     let edit = evolve("k\n1", "k\n2");
     let destroyed = Manifest { destroyed_at: Some(UnixMillis(1)), ..table_of("k\n1") };
     assert_eq!(edit.apply(&destroyed), Err(Refusal::Conflict(Conflict::Destroyed)));

@@ -1,0 +1,57 @@
+//! A history that begins: what a restore and a cut of the log have in common. What was undone is in
+//! no log that anybody replays, and is held for nobody; numbers go on behind what was given.
+
+use super::Refusal;
+use super::hold::end_undone;
+use super::writer::{check_names, end_writer, go_past, keep_fences, push_layers};
+use crate::rules::{Rule, Rules};
+use crate::state::{KeptFence, Manifest, Timeline};
+use siltstone_base::{Seq, SstDescriptor, TimelineId, UnixMillis};
+
+/// Where a history begins, and with what.
+pub(super) struct NewHistory<'a> {
+    /// Its identity, fresh.
+    pub(super) id: TimelineId,
+    /// When it begins.
+    pub(super) began_at: UnixMillis,
+    /// Rows of the log as tables, the oldest layer first; their names are reserved.
+    pub(super) layers: &'a [Vec<SstDescriptor>],
+    /// The last sequence number that is kept.
+    pub(super) cut: Seq,
+    /// What counts as flushed from now on.
+    pub(super) flushed: Seq,
+    /// The latest commit time of the log that was walked.
+    pub(super) commit_time: UnixMillis,
+    /// Every fence that must stay.
+    pub(super) fences: &'a [KeptFence],
+}
+
+impl NewHistory<'_> {
+    /// Ends whoever was the writer, and the history before.
+    pub(super) fn begin(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
+        check_names(next, self.layers.iter().flatten().map(|table| table.id), rules)?;
+        push_layers(next, self.layers);
+        next.flushed_seq = self.flushed;
+        next.floor = next.flushed_seq;
+        next.commit_time = next.commit_time.max(self.commit_time);
+        keep_fences(next, self.fences);
+        if rules.has(Rule::RestoreCutsLog) {
+            go_past(next, self.fences);
+        }
+        end_writer(next);
+        end_undone(next, self.cut, rules);
+        next.timelines.push(Timeline {
+            id: self.id,
+            cut: self.cut,
+            begins: next.flushed_seq.next(),
+            manifest_id: next.id,
+            began_at: self.began_at,
+        });
+        Ok(())
+    }
+}
+
+/// Whether the history of this identity began, by this state.
+pub(super) fn has_begun(state: &Manifest, id: TimelineId) -> bool {
+    state.timelines.iter().any(|one| one.id == id)
+}
