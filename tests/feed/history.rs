@@ -45,7 +45,12 @@ async fn live(env: Env, seed: u64, ends_well: bool) -> Result<Vec<u64>> {
             1 => drop(db.compact().await?),
             2 => {
                 let from = draw.below(30) as u32;
-                let request = job_of(&env, from..from + 12).await?;
+                let over = match draw.below(4) {
+                    0 => Some(range(from.saturating_sub(3), Some(from + 14))),
+                    1 => Some(range(from, None)),
+                    _ => None,
+                };
+                let request = job_over(&env, from..from + 12, over).await?;
                 db.ingest(&request).await?.wait(None).await?;
             }
             3 => drop(round(&env).await?),

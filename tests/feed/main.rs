@@ -11,12 +11,14 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod elsewhere;
 mod history;
 mod places;
+mod replaced;
 
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
-use siltstone::tables::{Duplicates, PartOptions, Pushed};
+use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
 use siltstone::{
     Accept, Batch, ChangeToken, Changed, CompactionOptions, Database, Env, Error, ErrorKind, Fill,
     Kind, OpenOptions, Options, Reader, ReaderOptions, Result, Rows, Scan, ScanRange,
@@ -114,7 +116,20 @@ pub(crate) async fn put(db: &Database, n: u32, value: &[u8]) -> Result<()> {
 
 /// A job of one part, of several tables.
 pub(crate) async fn job_of(env: &Env, keys: std::ops::Range<u32>) -> Result<IngestRequest> {
+    job_over(env, keys, None).await
+}
+
+/// The same, and it replaces a range by them.
+pub(crate) async fn job_over(
+    env: &Env,
+    keys: std::ops::Range<u32>,
+    replaced: Option<ReplacedRange>,
+) -> Result<IngestRequest> {
     let job = IngestJob::begin(env, JOB_LIFETIME, None, LIMIT).await?;
+    let job = match replaced {
+        Some(range) => job.replacing(range),
+        None => job,
+    };
     let mut writer = job.writer(
         env,
         PartOptions {
@@ -132,6 +147,12 @@ pub(crate) async fn job_of(env: &Env, keys: std::ops::Range<u32>) -> Result<Inge
     }
     let part = IngestJob::finish(writer).await?;
     job.commit(env, &[part], LIMIT).await
+}
+
+/// The keys from one number to before another; `None`: to the last.
+pub(crate) fn range(from: u32, to: Option<u32>) -> ReplacedRange {
+    let to = to.map(key);
+    ReplacedRange::new(Some(&key(from)), to.as_deref()).expect("in order")
 }
 
 pub(crate) async fn begin(env: &Env, since: Since, consumer: Option<&str>) -> Result<Changes> {
