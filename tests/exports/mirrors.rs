@@ -1,6 +1,8 @@
 //! What a mirror holds, and what a later export moves.
 
 use super::*;
+use bytes::Bytes;
+use siltstone::{Database, OpenOptions, OwnSchema};
 
 #[test]
 fn a_mirror_opens_by_itself() {
@@ -233,5 +235,40 @@ fn a_scan_outlives_its_head() {
         gc::round(&target).await.unwrap();
         rows.extend(some(&mut scan, usize::MAX).await.unwrap());
         assert_eq!(rows, parents_rows());
+    });
+}
+
+/// A table's columns come with each head, and nobody changes them at the mirror before it is
+/// promoted.
+#[test]
+fn a_mirror_of_a_table_has_its_columns_and_keeps_them() {
+    run("columns", async |places| {
+        let limit = Duration::from_secs(10);
+        let text = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let columns = |env: Env| async move {
+            let state = manifest(&env).await;
+            (state.settings.key_schema.clone(), state.schema.clone())
+        };
+        let (source, target) = (places.env("source"), places.env("mirror"));
+        let schema = OwnSchema { keys: "k".to_owned(), text: text("k\n1"), agrees: |_, _| Ok(()) };
+        let how = OpenOptions { options: options(), schema: Some(schema), ..Default::default() };
+        let db = Database::open(source.clone(), how).await.unwrap();
+        fill(&db, 0..9, 1).await;
+        export(&source, &target).await.unwrap();
+        assert_eq!(columns(target.clone()).await, (Some("k".to_owned()), Some(text("k\n1"))));
+        let refused = admin::evolve_schema(&target, text("k\n1"), text("k\nx"), limit).await;
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Conflict);
+
+        db.evolve(text("k\n1"), text("k\n2")).await.unwrap();
+        export(&source, &target).await.unwrap();
+        assert_eq!(columns(target.clone()).await, columns(source.clone()).await);
+        assert_eq!(columns(target.clone()).await.1, Some(text("k\n2")));
+        assert_eq!(read(&target).await.unwrap(), read(&source).await.unwrap());
+
+        lose(&source).await;
+        admin::promote(&target, limit).await.unwrap();
+        admin::evolve_schema(&target, text("k\n2"), text("k\n3"), limit).await.unwrap();
+        assert_eq!(columns(target.clone()).await.1, Some(text("k\n3")));
+        std::mem::forget(db);
     });
 }
