@@ -72,8 +72,10 @@ impl Store {
     }
 
     pub(crate) fn has_table(&self, id: SstId) -> bool {
-        let is_it = |name: &ObjectName| matches!(name, ObjectName::Compacted(one) | ObjectName::IngestSst(_, one) if *one == id);
-        self.0.keys().any(is_it)
+        self.0.keys().any(|name| match name {
+            ObjectName::Compacted(one) | ObjectName::IngestSst(_, one) => *one == id,
+            _ => false,
+        })
     }
 
     pub(crate) fn listing(&self, after: ManifestId) -> Listing {

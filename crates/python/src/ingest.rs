@@ -10,6 +10,7 @@ use crate::duration::duration;
 use crate::error::{self, Raise, closed};
 use crate::expiry::expires_at;
 use crate::held::{Held, stale};
+use crate::load;
 use crate::lsm::pairs::Pairs;
 use crate::lsm::target;
 use crate::lsm::writer::{self, RowSink, push_pairs, push_row};
@@ -457,4 +458,16 @@ impl Database {
             Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
         }))
     }
+}
+
+/// Adds what this file and its neighbour for whole loads have to the module.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(ingest_abort, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_begin, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_commit, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(load::ingest_load, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_status, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_submit, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_writer, module)?)
 }

@@ -130,14 +130,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(checkpoint::delete_checkpoint, module)?)?;
     module.add_function(wrap_pyfunction!(checkpoint::list_checkpoints, module)?)?;
     module.add_function(wrap_pyfunction!(destroy::destroy, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_abort, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_begin, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_commit, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_forget, module)?)?;
-    module.add_function(wrap_pyfunction!(load::ingest_load, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_status, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_submit, module)?)?;
-    module.add_function(wrap_pyfunction!(ingest::ingest_writer, module)?)?;
     module.add_function(wrap_pyfunction!(history::restore, module)?)?;
     module.add_function(wrap_pyfunction!(export::export, module)?)?;
     module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;
@@ -163,6 +155,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(memory::memory_in_use, module)?)?;
     aio::register(module)?;
     feed::register(module)?;
+    ingest::register(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     process::watch_forks(module)?;
     lines::register();
