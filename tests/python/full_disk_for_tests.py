@@ -10,7 +10,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow as pa
 
 import siltstone
 from siltstone import admin
@@ -157,6 +160,33 @@ def compactors_say_why_and_end(folder: Path) -> None:
     assert ended.returncode == 0, ended
     assert len(admin.manifest(path)["runs"]) == 1
     check(path, keys)
+
+
+def a_load_gives_its_scratch_folder_back(folder: Path) -> None:
+    """Rows of 80 MB in no order, where the database has room and the files between have none."""
+    scratch = folder / "scratch"
+    scratch.mkdir()
+    free = os.statvfs(folder).f_bavail
+
+    def batches(rows: int) -> Iterator[tuple[pa.Array, pa.Array]]:
+        for at in range(0, rows, 10_000):
+            keys = [b"key%06d" % (number * 7919 % rows) for number in range(at, at + 10_000)]
+            yield pa.array(keys), pa.array([VALUE[:500]] * len(keys))
+
+    with siltstone.open("memory://load") as db:
+        db.put(b"before", b"it").wait()
+        how = {"memory_bytes": 64 << 20, "scratch": scratch}
+        try:
+            db.load(batches(160_000), **how)
+        except siltstone.Error as error:
+            assert WORDS in str(error), str(error)
+        else:
+            raise AssertionError("it had room")
+        assert list(scratch.iterdir()) == []
+        assert os.statvfs(folder).f_bavail == free
+        assert list(db) == [b"before"]
+        assert db.load(batches(10_000), **how).rows == 10_000
+        assert sum(1 for _ in db) == 10_001
 
 
 if __name__ == "__main__":
