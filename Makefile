@@ -246,7 +246,7 @@ fuzz: tools ## Hostile bytes by libFuzzer, FUZZ_SECONDS=n for each target
 	done
 
 .PHONY: soak
-soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every state and bit, KILLS=n kills, 10 million calls
+soak: tools java $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every state and bit, KILLS=n kills, 10 million calls
 	SEEDS=2000 FAMILIES=1000 MIRRORS=500 LOADS=2000 $(CARGO) test --release --locked \
 		-p siltstone-tests --test sim -- --nocapture
 	BANKS=400 $(CARGO) test --release --locked -p siltstone-tests --test bank -- --nocapture
@@ -259,6 +259,7 @@ soak: tools $(VENV)/.installed ## The long runs: 2,000 seeds, 400 banks, every s
 		tests/python/test_kill_compactor.py tests/python/test_kill_clones.py \
 		tests/python/test_gc.py
 	SILTSTONE_UNIT_KILLS=500 $(BIN)/python -m pytest tests/python/test_units.py
+	SILTSTONE_SPARK_ROUNDS=200 $(BIN)/python -m pytest -s tests/python/test_spark_cluster.py
 	SILTSTONE_LEAK_OPERATIONS=10000000 $(BIN)/python -m pytest -s tests/python/test_leaks.py
 
 # Each in an environment of its own, which is removed again: half a gigabyte, and all packages from

@@ -1,0 +1,124 @@
+"""A standalone cluster on this machine: a master and two workers, on addresses of their own.
+
+They are the classes that Spark's own scripts start, which its package from the index lacks. Each is
+a process of ours, is ended by its number, and ends with this one, however that ends.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pyspark
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+CORES = 3
+PATIENCE = 120.0
+CLASSPATH = str(Path(pyspark.__file__).parent / "jars" / "*")
+DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "OFF",
+    "spark.executor.memory": "512m",
+    "spark.driver.host": HOSTS[0],
+    "spark.driver.bindAddress": HOSTS[0],
+}
+"""Of any session on the cluster."""
+
+
+def follow_parent() -> None:
+    """In a new process: to be ended with the one that made it."""
+    ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+
+
+def has_both_addresses() -> bool:
+    """Whether this system has more of the loopback net than one address."""
+    import socket  # noqa: PLC0415
+
+    with socket.socket() as one:
+        try:
+            one.bind((HOSTS[1], 0))
+        except OSError:
+            return False
+    return True
+
+
+class Cluster:
+    """A master, and a worker an address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.url = self._master()
+        for host in HOSTS:
+            self.begin_worker(host)
+
+    def _master(self) -> str:
+        arguments = ["--host", HOSTS[0], "--port", "0", "--webui-port", "0"]
+        line = self._begin("master", HOSTS[0], "master.Master", arguments, "Starting Spark master")
+        return line.rsplit(" ", 1)[-1]
+
+    def begin_worker(self, host: str) -> None:
+        """Starts the worker of an address; the one before has ended."""
+        arguments = ["--host", host, "--cores", str(CORES), "--memory", "2g", "--webui-port", "0"]
+        arguments += ["--work-dir", str(self.folder / host), self.url]
+        self._begin(host, host, "worker.Worker", arguments, "Successfully registered with master")
+
+    def kill_worker(self, host: str) -> None:
+        """Kills a worker; its executors see it, and end."""
+        process = self.processes.pop(host)
+        process.kill()
+        process.wait(PATIENCE)
+
+    def end(self) -> None:
+        """Ends all of it."""
+        for process in self.processes.values():
+            process.kill()
+        for process in self.processes.values():
+            process.wait(PATIENCE)
+
+    def _begin(self, name: str, host: str, kind: str, arguments: list[str], until: str) -> str:
+        """Starts a process, and waits for a line of its log."""
+        java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
+        # Executors that are killed are begun again; what never begins is told at last.
+        patient = "-Dspark.deploy.maxExecutorRetries=100"
+        opened = "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"
+        command = [str(java), "-Xmx256m", patient, opened, "-cp", CLASSPATH]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            # What Spark's scripts find out.
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_LOCAL_IP": host,
+            "SPARK_LOCAL_DIRS": str(self.folder),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(Path(__file__).parent),
+        }
+        log = self.folder / f"{name}-{len(list(self.folder.glob('*.log')))}.log"
+        with log.open("w") as lines:
+            process = subprocess.Popen(
+                [*command, f"org.apache.spark.deploy.{kind}", *arguments],
+                stdout=lines,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+                preexec_fn=follow_parent,  # noqa: PLW1509 - it sets one attribute
+            )
+        self.processes[name] = process
+        ends = time.monotonic() + PATIENCE
+        pause = threading.Event()
+        while time.monotonic() < ends:
+            for line in log.read_text().splitlines():
+                if until in line:
+                    return line
+            assert process.poll() is None, log.read_text()
+            pause.wait(0.05)
+        raise AssertionError(f"{kind} did not say {until!r}: {log.read_text()}")

@@ -1,0 +1,109 @@
+"""What the rounds of `test_spark_cluster.py` send to other processes: jobs that do not live long,
+so that what a killed driver left is collected within a test, and data sources whose commit fails.
+
+Spark commits, and aborts what failed, in processes of its own, which nothing that a test patches
+reaches: so these are sources beside ours, `siltstone_before`, `siltstone_after`, and, for the
+lifetime of its jobs, `siltstone_whole`.
+"""
+
+from __future__ import annotations
+
+import siltstone
+from pyspark_siltstone import DefaultSource
+from siltstone import ingest
+from siltstone.spark.sinks import BatchWriter, StreamWriter, batch_writer, stream_writer
+
+LIFETIME = 120.0
+"""Seconds of the jobs."""
+
+
+class ShortLived(ingest.Job):
+    """A job that is given up soon."""
+
+    __slots__ = ()
+
+    def __init__(self, url, **named) -> None:
+        super().__init__(url, lifetime=LIFETIME, **named)
+
+
+class Away(siltstone.Unavailable):
+    """What the planted failures raise."""
+
+
+class BatchBefore(BatchWriter):
+    """Fails before it asked."""
+
+    def commit(self, messages) -> None:  # noqa: ARG002
+        raise Away("before")
+
+
+class BatchAfter(BatchWriter):
+    """Fails once the load is part of the database; Spark calls `abort` then."""
+
+    def commit(self, messages) -> None:
+        super().commit(messages)
+        raise Away("after")
+
+
+class StreamBefore(StreamWriter):
+    """As `BatchBefore`, in a batch that is not the first."""
+
+    def commit(self, messages, batchId) -> None:  # noqa: N803 - Spark's name
+        if batchId:
+            raise Away("before")
+        super().commit(messages, batchId)
+
+
+class StreamAfter(StreamWriter):
+    """As `BatchAfter`, in a batch that is not the first."""
+
+    def commit(self, messages, batchId) -> None:  # noqa: N803 - Spark's name
+        super().commit(messages, batchId)
+        if batchId:
+            raise Away("after")
+
+
+class Whole(DefaultSource):
+    """``format("siltstone_whole")``: its commit works."""
+
+    batch = BatchWriter
+    stream = StreamWriter
+
+    @classmethod
+    def name(cls) -> str:
+        return "siltstone_whole"
+
+    def writer(self, schema, overwrite):
+        return self._made(batch_writer, schema, overwrite, self.batch)
+
+    def streamWriter(self, schema, overwrite):  # noqa: N802 - Spark's name
+        return self._made(stream_writer, schema, overwrite, self.stream)
+
+    def _made(self, maker, schema, overwrite, kind):
+        ingest.Job = ShortLived
+        writer = maker(self.options, schema, overwrite)
+        writer.__class__ = kind
+        return writer
+
+
+class Before(Whole):
+    """``format("siltstone_before")``"""
+
+    batch, stream = BatchBefore, StreamBefore
+
+    @classmethod
+    def name(cls) -> str:
+        return "siltstone_before"
+
+
+class After(Whole):
+    """``format("siltstone_after")``"""
+
+    batch, stream = BatchAfter, StreamAfter
+
+    @classmethod
+    def name(cls) -> str:
+        return "siltstone_after"
+
+
+SOURCES = (Whole, Before, After)
