@@ -19,7 +19,7 @@ import pyspark
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 3
-PATIENCE = 120.0
+PATIENCE = 300.0
 CLASSPATH = str(Path(pyspark.__file__).parent / "jars" / "*")
 DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 SETTINGS = {

@@ -13,7 +13,7 @@ from pyspark_siltstone import DefaultSource
 from siltstone import ingest
 from siltstone.spark.sinks import BatchWriter, StreamWriter, batch_writer, stream_writer
 
-LIFETIME = 120.0
+LIFETIME = 300.0
 """Seconds of the jobs."""
 
 

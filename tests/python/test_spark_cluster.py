@@ -46,7 +46,7 @@ pytestmark = [
 ]
 
 KEYS = 400
-PATIENCE = 180.0
+PATIENCE = 600.0
 TASKS = 4
 OURS = {
     "spark.cores.max": "4",
