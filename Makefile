@@ -34,6 +34,8 @@ FUZZ_FLAGS := -C passes=sancov-module -C llvm-args=-sanitizer-coverage-level=4 \
 FUZZ_BUILT := $(or $(CARGO_TARGET_DIR),target)/fuzz
 # Programs that `make audit` builds for itself.
 TOOLS := $(abspath $(or $(CARGO_TARGET_DIR),target))/tools
+# Where the benchmark keeps the published data that it fetches once.
+PUBLISHED := $(abspath $(or $(CARGO_TARGET_DIR),target))/published
 # Versions of Spark for `make spark-matrix`: none stands for all.
 SPARKS ?=
 # Extra arguments of the demo, such as DEMO="--rows-fraction 0.1 --keep".
@@ -269,12 +271,14 @@ spark-matrix: tools java dist/.built ## The tests of Spark on 3.5, 4.0, 4.1, the
 	$(PYTHON) tests/matrix/sparks.py dist/*.whl $(SPARKS)
 
 .PHONY: bench
-bench: tools $(VENV)/.installed ## Each part alone; the comparison with the peers into benches/RESULTS.md; CASES=get only prints
+bench: tools java $(VENV)/.installed ## Each part alone; the comparison with the peers into benches/RESULTS.md; CASES=get only prints
+	@$(if $(CASES),,$(call need,npm,It fetches the second data set; it comes with Node.js: https://nodejs.org))
 	$(if $(CASES),,$(CARGO) bench --locked -p siltstone-benches)
 	wheel=$$(echo dist/*.whl); $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		"$$wheel[bench]"
 	$(BIN)/python -m pytest -q -p no:asyncio benches/python --rows $(ROWS) --cases '$(CASES)' \
 		$(if $(CASES),,--results benches/RESULTS.md)
+	$(if $(CASES),,$(BIN)/python benches/python/published.py --folder $(PUBLISHED))
 
 .PHONY: docs
 docs: tools $(VENV)/.installed ## Write docs/reference/ from the docstrings

@@ -26,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 import siltstone
 import siltstone.spark as kv
@@ -168,16 +169,21 @@ def again(wanted: Any, url: str) -> int:
 
 
 def same(found: Any, wanted: Any) -> int:
-    """How many rows both have; they have the same.
+    """How many rows both have; they have the same, each key once.
 
     :raises AssertionError: they do not.
     """
-    names = wanted.columns
-    there = found.select(*names)
-    more, less = there.exceptAll(wanted).count(), wanted.exceptAll(there).count()
-    if more or less:
-        raise AssertionError(f"{more} rows are too many, and {less} are missing")
-    return int(wanted.count())
+    others = [name for name in wanted.columns if name != "key"]
+    expected = wanted.select("key", *(sf.col(name).alias(f"its_{name}") for name in others))
+    differs = ~sf.lit(True)
+    for name in others:
+        differs |= ~sf.col(name).eqNullSafe(sf.col(f"its_{name}"))
+    both = found.select("key", *others).join(expected, "key", "full")
+    total, wrong = both.agg(sf.count("*"), sf.count_if(differs)).first() or (0, 0)
+    rows = int(wanted.count())
+    if wrong or total != rows:
+        raise AssertionError(f"{total} rows for {rows}, and {wrong} of them differ")
+    return rows
 
 
 def looked_up(wanted: Any, url: str) -> int:
