@@ -96,6 +96,7 @@ __all__ = [
     "feed_forget",
     "feed_latest",
     "gc",
+    "give_up_table",
     "ingest_abort",
     "ingest_begin",
     "ingest_commit",
@@ -1725,6 +1726,13 @@ def restore(
 ) -> None: ...
 def repair(
     url: str, store_options: dict[str, str | int | bool], dry_run: bool, take_over: bool
+) -> dict[str, Any]: ...
+def give_up_table(
+    url: str,
+    store_options: dict[str, str | int | bool],
+    table: str,
+    dry_run: bool,
+    take_over: bool,
 ) -> dict[str, Any]: ...
 def collect_after_repair(url: str, store_options: dict[str, str | int | bool]) -> None: ...
 def seq_at(url: str, store_options: dict[str, str | int | bool], millis: int) -> int: ...

@@ -13,7 +13,14 @@ from siltstone.collecting import Collected, GcObject, GcReport, Stays, gc, run_g
 from siltstone.compacting import Compaction, Merged, compact, run_compactor
 from siltstone.exporting import ExportReport, export, import_, promote
 from siltstone.opening import StoreOptionsSource, Url, _not_built, _store, _text
-from siltstone.repairing import Damage, RepairReport, collect_after_repair, repair
+from siltstone.repairing import (
+    Damage,
+    GiveUpReport,
+    RepairReport,
+    collect_after_repair,
+    give_up_table,
+    repair,
+)
 
 __all__ = [
     "Checkpoint",
@@ -23,6 +30,7 @@ __all__ = [
     "ExportReport",
     "GcObject",
     "GcReport",
+    "GiveUpReport",
     "Merged",
     "Orphan",
     "Problem",
@@ -36,6 +44,7 @@ __all__ = [
     "delete_checkpoint",
     "export",
     "gc",
+    "give_up_table",
     "import_",
     "list_checkpoints",
     "manifest",

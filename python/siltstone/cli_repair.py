@@ -13,10 +13,21 @@ from siltstone.cli_parts import Place, _as_json, _example, _print_json, _print_t
 
 
 @click.command(
-    epilog=_example("example.db repair", "example.db repair --yes", "example.db repair --collect"),
+    epilog=_example(
+        "example.db repair",
+        "example.db repair --yes",
+        "example.db repair --give-up-table compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst",
+        "example.db repair --collect",
+    ),
 )
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where nobody can answer.")
 @click.option("--take-over", is_flag=True, help="End a writer that is alive.")
+@click.option(
+    "--give-up-table",
+    "table",
+    metavar="NAME",
+    help="Nothing else: go on without a table that verify names, and nobody can read.",
+)
 @click.option(
     "--collect",
     is_flag=True,
@@ -24,7 +35,9 @@ from siltstone.cli_parts import Place, _as_json, _example, _print_json, _print_t
 )
 @_as_json
 @click.pass_obj
-def repair(session: Place, yes: bool, take_over: bool, collect: bool, as_json: bool) -> None:
+def repair(
+    session: Place, yes: bool, take_over: bool, table: str | None, collect: bool, as_json: bool
+) -> None:
     """Makes a database that does not open openable again, without what is damaged.
 
     Tells what bars opening it and what would be lost, and then asks. A damaged object of the log
@@ -32,8 +45,16 @@ def repair(session: Place, yes: bool, take_over: bool, collect: bool, as_json: b
     damaged/ first, and nothing is deleted. Put damaged objects back from a backup where you can:
     that loses nothing. Without --yes, where nobody can answer, it only tells; the status is 1 then
     where something bars opening.
+
+    A damaged table does not bar opening, so it is given up only by its name: then what older tables
+    hold between its first and last key goes with it, since what it had deleted would return.
     """
     place, options = session.url, session.store_options
+    if collect and table is not None:
+        raise click.UsageError("--collect and --give-up-table are two things: one at a time")
+    if table is not None:
+        _give_up(session, table, yes, take_over, as_json)
+        return
     if collect:
         siltstone.admin.collect_after_repair(place, store_options=options)
         if as_json:
@@ -57,17 +78,56 @@ def repair(session: Place, yes: bool, take_over: bool, collect: bool, as_json: b
         sys.exit(1)
 
 
+def _give_up(session: Place, table: str, yes: bool, take_over: bool, as_json: bool) -> None:
+    place, options = session.url, session.store_options
+    told = siltstone.admin.give_up_table(place, table, store_options=options)
+    asks = not yes and _answers()
+    if not as_json or asks:
+        _print_rows(_rows_of_table(told), asks)
+    acts = yes or (asks and click.confirm("Go on without it?", err=True))
+    if acts:
+        told = siltstone.admin.give_up_table(
+            place, table, dry_run=False, take_over=take_over, store_options=options
+        )
+    if as_json:
+        _print_json(told.to_dict())
+    elif acts:
+        _print_rows(_rows_of_table(told), False)
+    if not told.done:
+        click.echo("Nothing was changed; --yes goes on without the table.", err=True)
+        sys.exit(1)
+
+
+def _rows_of_table(report: siltstone.admin.GiveUpReport) -> Iterator[tuple[str, Any]]:
+    yield report.object, report.damage
+    yield "given up" if report.done else "would be given up", ", ".join(report.layers)
+    yield "first key", report.first_key
+    yield "last key", report.last_key
+    yield "rows lost", report.rows_lost
+    yield "rows of older tables that go too, at most", report.rows_hidden
+    if report.checkpoints_dropped:
+        yield "checkpoints that hold it, and go", " ".join(map(str, report.checkpoints_dropped))
+    if report.clones:
+        yield "clones that read it: give it up there too", " ".join(report.clones)
+    if report.aside:
+        yield "copy", report.aside
+
+
 def _answers() -> bool:
     """Whether somebody can be asked."""
     return sys.stdin.isatty()
 
 
 def _tell(report: siltstone.admin.RepairReport, err: bool) -> None:
+    _print_rows(_rows(report), err)
+
+
+def _print_rows(rows: Iterator[tuple[str, Any]], err: bool) -> None:
     if err:
-        for name, value in _rows(report):
+        for name, value in rows:
             click.echo(f"{name}\t{value}", err=True)
     else:
-        _print_table("repair", _rows(report))
+        _print_table("repair", rows)
 
 
 def _rows(report: siltstone.admin.RepairReport) -> Iterator[tuple[str, Any]]:

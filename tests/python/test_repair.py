@@ -168,3 +168,91 @@ def test_reports_are_plain(place: str) -> None:
     assert json.loads(json.dumps(plain, default=str))["damage"][0]["object"].startswith("wal/")
     assert uuid.UUID(plain["database"]) or plain["database"]
     assert "wal/" in admin.repair(place)._repr_html_()
+
+
+@pytest.fixture
+def broken(tmp_path: pathlib.Path) -> tuple[str, str]:
+    """A folder and the name of a table there, under newer rows, of which a block is damaged."""
+    place = str(tmp_path / "tables")
+    with siltstone.open(place) as db:
+        for row in range(500):
+            db[b"row%03d" % row] = b"value %d" % row * 9
+        db.compact()
+        db[b"row100"] = b"newer"
+        del db[b"row101"]
+        db.flush(memtable=True)
+    table = max(pathlib.Path(place, "compacted").glob("*.sst"), key=lambda one: one.stat().st_size)
+    data = bytearray(table.read_bytes())
+    data[200] ^= 1
+    table.write_bytes(data)
+    return place, f"compacted/{table.name}"
+
+
+def test_a_table_is_given_up_by_name(broken: tuple[str, str]) -> None:
+    place, name = broken
+    kept = admin.create_checkpoint(place, name="nightly")
+    assert admin.verify(place).problems[0].object == name
+    told = admin.give_up_table(place, name)
+    assert not told.done
+    assert (told.object, told.first_key, told.last_key) == (name, b"row000", b"row499")
+    assert (told.rows_lost, told.rows_hidden) == (500, 0)
+    assert told.checkpoints_dropped == (kept.id,)
+    assert repr(told).startswith("<siltstone.admin.GiveUpReport to be given up")
+    assert name in told._repr_html_()
+    assert not admin.verify(place).ok, "it was only told"
+    by_id = pathlib.Path(name).stem
+    done = admin.give_up_table(place, by_id, dry_run=False)
+    assert done.done
+    assert done.manifest_id > told.manifest_id
+    assert [copy.name for copy in pathlib.Path(place, done.aside).iterdir()] == [by_id + ".sst"]
+    assert admin.list_checkpoints(place) == []
+    assert admin.verify(place).ok
+    with siltstone.open(place) as db:
+        assert dict(db.scan()) == {b"row100": b"newer"}
+        db[b"row101"] = b"again"
+        db.compact()
+    admin.gc(place, min_age=0)
+    with siltstone.open_reader(place) as reader:
+        assert list(reader) == [b"row100", b"row101"]
+    assert admin.verify(place).ok
+    with pytest.raises(siltstone.NotFound, match="names no such table"):
+        admin.give_up_table(place, name)
+
+
+def test_tables_that_read_well_are_not_given_up(place: str) -> None:
+    with siltstone.open(place) as db:
+        db.flush(memtable=True)
+    (table,) = pathlib.Path(place, "compacted").glob("*.sst")
+    with pytest.raises(siltstone.Conflict, match="reads well"):
+        admin.give_up_table(place, table.stem)
+    with pytest.raises(siltstone.Invalid, match="names no table"):
+        admin.give_up_table(place, "row0")
+    with siltstone.open(place), pytest.raises(siltstone.Conflict, match="reads well"):
+        admin.give_up_table(place, table.stem, dry_run=False)
+
+
+def test_a_live_writer_keeps_its_tables(broken: tuple[str, str]) -> None:
+    place, name = broken
+    db = siltstone.open(place)
+    with pytest.raises(siltstone.Conflict, match="open for writing"):
+        admin.give_up_table(place, name, dry_run=False)
+    assert admin.give_up_table(place, name, dry_run=False, take_over=True).done
+    with pytest.raises((siltstone.Fenced, siltstone.Closed)):
+        db.put(b"undead", b"value").wait()
+    with pytest.raises(siltstone.Fenced):
+        db.close()
+    assert rows(place) == [b"row100"]
+
+
+def test_the_command_gives_up_a_table(broken: tuple[str, str]) -> None:
+    place, name = broken
+    told = run("--path", place, "repair", "--give-up-table", name)
+    assert told.exit_code == 1
+    assert "rows lost\t500" in told.output
+    assert "--yes" in told.output
+    both = run("--path", place, "repair", "--give-up-table", name, "--collect")
+    assert both.exit_code == 2
+    done = run("--path", place, "repair", "--give-up-table", name, "--yes", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["done"]
+    assert rows(place) == [b"row100"]

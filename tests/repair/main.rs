@@ -13,6 +13,7 @@
 mod crashes;
 mod logs;
 mod manifests;
+mod tables;
 
 use bytes::Bytes;
 use siltstone::repair::{RepairOptions, RepairReport, repair};

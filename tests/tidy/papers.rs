@@ -84,7 +84,7 @@ pub(crate) fn object_names(sources: &[Source]) -> Vec<Broken> {
 }
 
 /// One of each kind.
-fn every_name() -> [ObjectName; 13] {
+fn every_name() -> [ObjectName; 14] {
     [
         ObjectName::Manifest(ManifestId(7)),
         ObjectName::ManifestBoundary(ManifestId(7)),
@@ -99,6 +99,7 @@ fn every_name() -> [ObjectName; 13] {
         ObjectName::ProbeScratch(JobId(7)),
         ObjectName::DamagedManifest(JobId(7), ManifestId(7)),
         ObjectName::DamagedWal(JobId(7), WalId(7)),
+        ObjectName::DamagedTable(JobId(7), SstId(7)),
     ]
 }
 

@@ -35,6 +35,8 @@ pub enum ObjectName {
     DamagedManifest(JobId, ManifestId),
     /// `damaged/<ULID>/<20 digits>.sst`: likewise, of the WAL.
     DamagedWal(JobId, WalId),
+    /// `damaged/<ULID>/<ULID>.sst`: likewise, of a table.
+    DamagedTable(JobId, SstId),
 }
 
 /// Folders, as prefixes to list.
@@ -77,6 +79,7 @@ impl fmt::Display for ObjectName {
                 write!(f, "damaged/{repair}/{:020}.manifest", id.0)
             }
             ObjectName::DamagedWal(repair, id) => write!(f, "damaged/{repair}/{:020}.sst", id.0),
+            ObjectName::DamagedTable(repair, id) => write!(f, "damaged/{repair}/{id}.sst"),
         }
     }
 }
@@ -118,8 +121,12 @@ impl ObjectName {
                     return digits(id)
                         .map(|id| ObjectName::DamagedManifest(repair, ManifestId(id)));
                 }
-                let id = digits(file.strip_suffix(".sst")?)?;
-                Some(ObjectName::DamagedWal(repair, WalId(id)))
+                // Names of tables are longer than 20 digits.
+                let id = file.strip_suffix(".sst")?;
+                match SstId::parse(id) {
+                    Some(table) => Some(ObjectName::DamagedTable(repair, table)),
+                    None => digits(id).map(|id| ObjectName::DamagedWal(repair, WalId(id))),
+                }
             }
             "probe" if rest == "record" => Some(ObjectName::ProbeRecord),
             "probe" => JobId::parse(rest).map(ObjectName::ProbeScratch),
@@ -154,6 +161,7 @@ mod tests {
             ObjectName::ProbeScratch(JobId(4)),
             ObjectName::DamagedManifest(JobId(6), ManifestId(2)),
             ObjectName::DamagedWal(JobId(6), WalId(2)),
+            ObjectName::DamagedTable(JobId(6), SstId(2)),
         ];
         for name in names {
             assert_eq!(ObjectName::parse(&name.to_string()), Some(name));
@@ -175,6 +183,7 @@ mod tests {
             "ingest/x/manifest",
             "damaged/x/00000000000000000001.sst",
             "damaged/0000000000000000000000000D/1.sst",
+            "damaged/0000000000000000000000000D/0000000000000000000000000d.sst",
             "else/00000000000000000001",
         ] {
             assert_eq!(ObjectName::parse(path), None, "{path}");

@@ -47,10 +47,10 @@ mod testing;
 pub use clone::CloneStep;
 pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
-    FinishCompaction, FlushL0, HoldConflict, HoldEdit, HoldFrom, IngestConflict, IngestEdit,
-    InstallBehind, InstallIngest, KeepPrefix, LogPlace, MirrorEdit, NewCheckpoint, NewHead,
-    Overdrawn, PinEdit, Refusal, Release, RequestIngest, Restore, TakeHold, UpdateCheckpoints,
-    VoidManifests, bars_destroy, is_let_go, replay_point,
+    FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldFrom,
+    IngestConflict, IngestEdit, InstallBehind, InstallIngest, KeepPrefix, LogPlace, MirrorEdit,
+    NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release, RequestIngest, Restore, TakeHold,
+    UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go, replay_point,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -245,6 +245,12 @@ rules! {
     /// Y3: who goes on from an older manifest takes an epoch beyond those that the void ones may
     /// have claimed. Without it two writers have one epoch.
     VoidPassesEpochs,
+    /// Y4: where a table is given up that nobody can read, a cover deletes what older tables hold
+    /// of its keys. Without it what it had deleted or overwritten returns.
+    CoverWhatIsGivenUp,
+    /// Y4: a cover's number lies above those of the older tables that it meets and below those of
+    /// the newer ones. Without it a newer row is hidden in a scan, and read by a look-up.
+    CoverBetween,
     /// N10: what became of a job is remembered until no request of it can be accepted. Without it
     /// a repeated request is taken in again, after the tables were compacted, and collected.
     RememberIngests,

@@ -1,6 +1,7 @@
 //! Where ingested tables go (RFC 0035, rules N2, N3, P1, P2): random jobs beside flushes, and
 //! compactions that were planned before them, against a model of every key. A read takes the newest
-//! layer that has the key; it must find the newest version.
+//! layer that has the key, a scan the largest number; both must find the newest version. Tables may
+//! be given up in between (RFC 0034, rule Y4): then nothing older than what they held is found.
 
 #![allow(
     clippy::expect_used,
@@ -16,8 +17,8 @@ use siltstone_base::{
 };
 use siltstone_manifest::ingest::layered;
 use siltstone_manifest::{
-    ClaimWriter, Edit, FinishCompaction, FlushL0, IngestEdit, InstallIngest, Manifest,
-    RequestIngest, Rule, Rules, Settings,
+    ClaimWriter, Conflict, Edit, FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, IngestEdit,
+    InstallIngest, Manifest, RequestIngest, Rule, Rules, Settings,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,6 +67,14 @@ struct Place {
     finished: usize,
     replaced: usize,
     cut: usize,
+    /// Whether tables are given up.
+    gives_up: bool,
+    given_up: usize,
+    /// Of them those that were there in several parts.
+    in_parts: usize,
+    covered: usize,
+    /// Tables that could not be given up.
+    refused: usize,
 }
 
 impl Place {
@@ -95,6 +104,11 @@ impl Place {
             finished: 0,
             replaced: 0,
             cut: 0,
+            gives_up: false,
+            given_up: 0,
+            in_parts: 0,
+            covered: 0,
+            refused: 0,
         }
     }
 
@@ -258,6 +272,73 @@ impl Place {
         }
     }
 
+    /// A table that nobody can read is given up; `false` where an invariant would break.
+    fn give_up(&mut self) -> bool {
+        let tables = self.state.tables().count() as u64;
+        if tables == 0 {
+            return true;
+        }
+        // Parts and wide tables are where mistakes are.
+        let drawn = [(); 3].map(|()| self.chance.below(tables) as usize);
+        let of = |nth: usize| self.state.tables().nth(nth).expect("so many");
+        let width = |table: &SstDescriptor| table.last_key[0] - table.first_key[0];
+        let lost = drawn.map(of).into_iter().max_by_key(|table| (table.is_cut(), width(table)));
+        let lost = lost.expect("three").clone();
+        let parts = match GivenUpPart::all(&self.state, lost.id, self.rules) {
+            Ok(parts) => parts,
+            Err(refusal) => {
+                let no_room = Conflict::NoRoomForCover { table: lost.id };
+                assert_eq!(refusal, no_room.into());
+                self.refused += 1;
+                return true;
+            }
+        };
+        let mut covers = Vec::new();
+        for part in &parts {
+            covers.push((part.table.part(), self.cover(part)));
+        }
+        let edit = Edit::GiveUpTable(GiveUpTable {
+            epoch: self.state.writer_epoch,
+            table: lost.id,
+            covers,
+            checkpoints: Vec::new(),
+        });
+        self.given_up += 1;
+        self.in_parts += usize::from(parts.len() > 1);
+        self.commit(&edit).is_ok()
+    }
+
+    /// What takes the place of a part; the model takes it in.
+    fn cover(&mut self, part: &GivenUpPart) -> Option<SstDescriptor> {
+        let span: Vec<u8> = (0..=KEYS).filter(|key| part.table.covers(&[*key])).collect();
+        let hides = |table: &SstDescriptor, key: u8| {
+            table.covers(&[key]) && self.rows[&table.id].contains_key(&key)
+        };
+        let newer: BTreeSet<u8> = (self.state.layers())
+            .take_while(|(layer, _)| *layer != part.layer)
+            .flat_map(|(_, tables)| tables)
+            .flat_map(|table| span.iter().copied().filter(move |key| hides(table, *key)))
+            .collect();
+        for key in span.iter().filter(|key| !newer.contains(key)) {
+            match part.cover {
+                Some(seq) => self.newest.insert(*key, seq),
+                None => self.newest.remove(key),
+            };
+        }
+        let seq = part.cover?;
+        let table = self.table(span.into_iter().map(|key| (key, seq)).collect(), None);
+        let (epoch, names) = (self.state.writer_epoch, vec![table.id]);
+        self.commit(&Edit::ReserveNames { epoch, names }).expect("a fresh name");
+        self.covered += 1;
+        Some(table)
+    }
+
+    /// What a scan finds: the largest number of any layer.
+    fn scan(&self, key: u8) -> Option<Seq> {
+        let tables = self.state.tables().filter(|table| table.covers(&[key]));
+        tables.filter_map(|table| self.rows[&table.id].get(&key).copied()).max()
+    }
+
     /// What reads find, newest layer first.
     fn read(&self, key: u8) -> Option<Seq> {
         let mut layers = self.state.layers();
@@ -268,7 +349,10 @@ impl Place {
     }
 
     fn wrong(&self) -> Option<u8> {
-        (0..=KEYS).find(|key| self.read(*key) != self.newest.get(key).copied())
+        (0..=KEYS).find(|key| {
+            let newest = self.newest.get(key).copied();
+            self.read(*key) != newest || self.scan(*key) != newest
+        })
     }
 
     /// Steps until a read is wrong.
@@ -280,6 +364,9 @@ impl Place {
                 3 => self.flush(true, true),
                 4 if self.planned.is_none() => self.plan(),
                 _ => self.finish(),
+            }
+            if self.gives_up && self.chance.below(8) == 0 && !self.give_up() {
+                return Some(0);
             }
             if let Some(key) = self.wrong() {
                 return Some(key);
@@ -329,4 +416,37 @@ fn a_compaction_that_is_not_cut_is_given_up() {
     let (cut, given_up) =
         (finished(Rules::ALL), finished(Rules::ALL.without(Rule::CutAroundSlotted)));
     assert!(cut > given_up, "{cut} ended with the rule, {given_up} without");
+}
+
+fn giving_up(seed: u64, rules: Rules) -> Place {
+    Place { gives_up: true, ..Place::new(seed, rules) }
+}
+
+#[test]
+fn nothing_returns_that_a_table_given_up_had_hidden() {
+    let (mut given_up, mut in_parts, mut covered, mut refused) = (0, 0, 0, 0);
+    for seed in 1..=1_000 {
+        let mut place = giving_up(seed, Rules::ALL);
+        let wrong = place.run();
+        assert_eq!(wrong, None, "seed {seed}: {:#?}", place.state.layers().collect::<Vec<_>>());
+        given_up += place.given_up;
+        in_parts += place.in_parts;
+        covered += place.covered;
+        refused += place.refused;
+    }
+    println!("{given_up} given up, {in_parts} in parts; {covered} covers, {refused} refused");
+    assert!(given_up > 3_000 && covered > 700, "{given_up} given up, {covered} covered");
+    assert!(in_parts > 5, "{in_parts} were there in parts");
+    // Neighbouring numbers over and under a table that has neither are rare.
+    assert!(refused * 20 < given_up, "{refused} refused of {given_up}");
+}
+
+#[test]
+fn each_rule_of_giving_up_dropped_is_found_out() {
+    for rule in [Rule::CoverWhatIsGivenUp, Rule::CoverBetween] {
+        let rules = Rules::ALL.without(rule);
+        let found = (1..=3_000).find(|seed| giving_up(*seed, rules).run().is_some());
+        println!("without {rule:?}: found by seed {found:?}");
+        assert!(found.is_some(), "nothing was wrong without {rule:?}");
+    }
 }

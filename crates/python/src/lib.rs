@@ -135,6 +135,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(export::begin_export, module)?)?;
     module.add_function(wrap_pyfunction!(export::promote, module)?)?;
     module.add_function(wrap_pyfunction!(repair::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(repair::give_up_table, module)?)?;
     module.add_function(wrap_pyfunction!(repair::collect_after_repair, module)?)?;
     module.add_function(wrap_pyfunction!(history::seq_at, module)?)?;
     module.add_function(wrap_pyfunction!(history::versions, module)?)?;

@@ -1,11 +1,12 @@
 //! Making a database that does not open openable again.
 
 use crate::checkpoint::place;
+use crate::error::Raise;
 use crate::options::options;
 use crate::wait::wait;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyTuple};
-use siltstone::repair::{RepairOptions, RepairReport, collect_after};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use siltstone::repair::{GiveUpReport, RepairOptions, RepairReport, collect_after, table_named};
 
 /// Tells what bars opening, and goes on without it unless that is a dry run.
 #[pyfunction]
@@ -20,6 +21,45 @@ pub(crate) fn repair<'py>(
     let options = options(&PyDict::new(py))?;
     let how = RepairOptions { dry_run, take_over };
     report(py, &wait(py, process, siltstone::repair::repair(&env, how, &options))?)
+}
+
+/// Tells what would be lost with a table that cannot be read, and gives it up unless that is a dry
+/// run.
+#[pyfunction]
+pub(crate) fn give_up_table<'py>(
+    py: Python<'py>,
+    url: &str,
+    store_options: &Bound<'py, PyDict>,
+    table: &str,
+    dry_run: bool,
+    take_over: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (process, env, _) = place(py, url, store_options)?;
+    let options = options(&PyDict::new(py))?;
+    let table = table_named(table).raise(py)?;
+    let how = RepairOptions { dry_run, take_over };
+    given_up(py, &wait(py, process, siltstone::repair::give_up_table(&env, table, how, &options))?)
+}
+
+fn given_up<'py>(py: Python<'py>, found: &GiveUpReport) -> PyResult<Bound<'py, PyDict>> {
+    let dropped = found.checkpoints_dropped.iter().map(ToString::to_string);
+    let clones = found.clones.iter().map(ToString::to_string);
+    let fields = PyDict::new(py);
+    fields.set_item("database", found.database.to_string())?;
+    fields.set_item("object", &found.object)?;
+    fields.set_item("damage", &found.damage)?;
+    fields.set_item("done", found.done)?;
+    fields.set_item("layers", PyTuple::new(py, &found.layers)?)?;
+    fields.set_item("first_key", PyBytes::new(py, &found.first_key))?;
+    fields.set_item("last_key", PyBytes::new(py, &found.last_key))?;
+    fields.set_item("rows_lost", found.rows_lost)?;
+    fields.set_item("tombstones", found.tombstones)?;
+    fields.set_item("rows_hidden", found.rows_hidden)?;
+    fields.set_item("checkpoints_dropped", PyTuple::new(py, dropped.collect::<Vec<_>>())?)?;
+    fields.set_item("clones", PyTuple::new(py, clones.collect::<Vec<_>>())?)?;
+    fields.set_item("manifest_id", found.manifest_id.get())?;
+    fields.set_item("aside", found.aside.as_deref())?;
+    Ok(fields)
 }
 
 /// Lets the collector take what a repair let it leave alone.

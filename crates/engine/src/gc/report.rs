@@ -62,7 +62,8 @@ impl GcClass {
             | ObjectName::ProbeRecord
             | ObjectName::ProbeScratch(_)
             | ObjectName::DamagedManifest(..)
-            | ObjectName::DamagedWal(..) => GcClass::Others,
+            | ObjectName::DamagedWal(..)
+            | ObjectName::DamagedTable(..) => GcClass::Others,
         }
     }
 }

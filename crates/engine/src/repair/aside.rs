@@ -4,11 +4,15 @@
 use super::chain::ManifestChain;
 use super::log::Log;
 use crate::io::store::PutAnswer;
-use crate::io::store::retry::limit_of;
+use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::conditional_create::{FIRST_PAUSE, LONGEST_PAUSE};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
-use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result};
+use siltstone_base::name::prefix;
+use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, SstDescriptor};
+
+/// What one request reads of a table.
+const PART_BYTES: u64 = 8 << 20;
 
 /// Copies it, and answers where; `None` where nothing was there to copy.
 pub(super) async fn copy(
@@ -35,6 +39,50 @@ pub(super) async fn copy(
         }
     }
     Ok(copied.then(|| format!("damaged/{repair}/")))
+}
+
+/// Copies what there is of a table, byte for byte and in parts, and answers where; `None` where
+/// nothing was there to copy.
+pub(super) async fn copy_table(
+    objects: &Objects,
+    repair: JobId,
+    table: &SstDescriptor,
+) -> Result<Option<String>> {
+    let env = &objects.env;
+    let (from, to) = (table.name(), ObjectName::DamagedTable(repair, table.id));
+    let folder = if table.job.is_some() { prefix::INGEST } else { prefix::COMPACTED };
+    let listed = objects.list(folder).await?;
+    let Some(bytes) = listed.iter().find(|one| one.name == from).map(|one| one.bytes) else {
+        return Ok(None);
+    };
+    if bytes == 0 {
+        // There is no part of nothing.
+        put(objects, to, Bytes::new()).await?;
+        return Ok(Some(format!("damaged/{repair}/")));
+    }
+    let mut upload = env.deadline(objects.limit, "begin upload", env.store.upload(to)).await?;
+    let filled = async {
+        let mut start = 0;
+        while start < bytes {
+            let range = start..bytes.min(start + PART_BYTES);
+            let limit = limit_of(objects.limit, range.end - range.start);
+            let get = || env.store.get(from, Some(range.clone()));
+            let part = with_retries(env, limit, "read", get).await?;
+            let gone = || Error::new(ErrorKind::NotFound, "the table has gone meanwhile");
+            upload.write(part.ok_or_else(gone)?).await?;
+            start = range.end;
+        }
+        Ok::<_, Error>(())
+    };
+    match filled.await {
+        Ok(()) => upload.finish().await?,
+        Err(error) => {
+            // What failed first is what the caller must know.
+            let _ = upload.abort().await;
+            return Err(error.with("object", from));
+        }
+    }
+    Ok(Some(format!("damaged/{repair}/")))
 }
 
 /// Nobody else makes the name: that it is there already was an earlier try.

@@ -11,10 +11,12 @@
 mod aside;
 mod chain;
 mod cutting;
+mod giving_up;
 mod log;
 mod report;
 mod void;
 
+pub use giving_up::{GiveUpReport, give_up_table, table_named};
 pub use report::{Damage, RepairReport};
 
 use crate::io::env::Env;

@@ -281,6 +281,44 @@ impl Verify<'_> {
     }
 }
 
+/// What reading all of one table found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TableHealth {
+    Sound,
+    /// Something is wrong with it, and yet every row reads.
+    Readable(String),
+    /// Rows are lost.
+    Lost(String),
+    /// There is no object.
+    Missing,
+}
+
+/// Reads all of a table that `state` names.
+///
+/// # Errors
+/// Unsupported for what a newer version wrote; those of the store.
+pub(crate) async fn read_table(
+    objects: &Objects,
+    state: &Manifest,
+    table: &SstDescriptor,
+) -> Result<TableHealth> {
+    let ancestors = Ancestors::default();
+    ancestors.learn(state);
+    let (place, database) = place_of(objects, &ancestors, state.database, table)?;
+    let progress = Progress::default();
+    let checked = table::check(&place, &progress, database, table.clone(), None).await?;
+    if let Some(newer) = checked.newer {
+        return Err(newer);
+    }
+    let rows_read = checked.report.entries == table.entries;
+    Ok(match checked.report.problems.into_iter().next() {
+        _ if checked.gone => TableHealth::Missing,
+        None => TableHealth::Sound,
+        Some(problem) if rows_read => TableHealth::Readable(problem.what),
+        Some(problem) => TableHealth::Lost(problem.what),
+    })
+}
+
 /// Where the table lies, and whose it is: an ancestor's where the database is a clone.
 fn place_of(
     objects: &Objects,

@@ -21,7 +21,15 @@ pub(super) struct Checked {
     pub(super) name: ObjectName,
     /// The object is not there.
     pub(super) gone: bool,
+    /// It is not damaged: a newer version wrote it.
+    pub(super) newer: Option<Error>,
     pub(super) report: Report,
+}
+
+impl Checked {
+    fn gone(name: ObjectName) -> Checked {
+        Checked { name, gone: true, newer: None, report: Report::default() }
+    }
 }
 
 /// A table that is being read from its start to its end.
@@ -36,6 +44,7 @@ struct Reading {
     /// Blocks of the last chunk that did not decode: they are read once more, since bytes may be
     /// damaged on the way.
     damaged: Vec<u32>,
+    newer: Option<Error>,
 }
 
 /// What the properties claim, counted.
@@ -72,7 +81,7 @@ pub(super) async fn check(
     let tail_range = Table::tail_range(&descriptor);
     let tail = match read(objects, name, tail_range.clone()).await {
         Ok(Some(tail)) => tail,
-        Ok(None) => return Ok(Checked { name, gone: true, report: Report::default() }),
+        Ok(None) => return Ok(Checked::gone(name)),
         Err(error) if is_damage(error.kind()) => return Ok(damaged(name, report, &error)),
         Err(error) => return Err(error),
     };
@@ -97,12 +106,13 @@ pub(super) async fn check(
         counts: Counts::default(),
         report,
         damaged: Vec::new(),
+        newer: None,
     };
     let mut at = 0;
     while let Some((blocks, range)) = reading.chunk(at) {
         let bytes = match read(objects, name, range.clone()).await {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(Checked { name, gone: true, report: Report::default() }),
+            Ok(None) => return Ok(Checked::gone(name)),
             Err(error) if is_damage(error.kind()) => {
                 return Ok(damaged(name, reading.report, &error));
             }
@@ -118,12 +128,17 @@ pub(super) async fn check(
         reading.read_again(objects).await?;
     }
     reading.finish(&tail);
-    Ok(Checked { name, gone: false, report: reading.report })
+    Ok(Checked { name, gone: false, newer: reading.newer, report: reading.report })
 }
 
 fn damaged(name: ObjectName, mut report: Report, error: &Error) -> Checked {
     report.problem(name, None, error);
-    Checked { name, gone: false, report }
+    Checked { name, gone: false, newer: newer(error), report }
+}
+
+/// The error, if it says that a newer version wrote what could not be read.
+fn newer(error: &Error) -> Option<Error> {
+    (error.kind() == ErrorKind::Unsupported).then(|| error.clone())
 }
 
 async fn read(objects: &Objects, name: ObjectName, range: Range<u64>) -> Result<Option<Bytes>> {
@@ -207,6 +222,7 @@ impl Reading {
             match decoded {
                 Ok(block) => self.count(number, &block),
                 Err(error) if is_damage(error.kind()) => {
+                    self.newer = self.newer.take().or_else(|| newer(&error));
                     self.report.problem(self.name, Some(offset), error);
                 }
                 Err(error) => return Err(error),

@@ -14,6 +14,7 @@
 //! | a step of a clone's making | its timeline, its entries, that it is made |
 //! | claim, head, promotion of a mirror | its claim, the head's claim, a mirror no more |
 //! | restore, kept part of a log | its history among the timelines |
+//! | a table given up | its epoch, closed, and the table gone |
 //! | evolution of a table's columns | the schema that it sets |
 //! | of an ingest job | the job pending, recorded or remembered |
 //! | of a hold | its generation, and how far it is |
@@ -23,6 +24,7 @@ mod checkpoint;
 mod clone;
 mod compaction;
 mod destroy;
+mod give_up;
 mod history;
 mod hold;
 mod ingest;
@@ -38,6 +40,7 @@ pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
 pub use destroy::{Destroy, bars_destroy, is_let_go};
+pub use give_up::{GiveUpTable, GivenUpPart};
 pub use hold::{AdvanceHold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Overdrawn, TakeHold};
 pub use ingest::{IngestConflict, IngestEdit, InstallBehind, InstallIngest, RequestIngest};
 pub use leases::CoverVersions;
@@ -143,6 +146,8 @@ pub enum Edit {
     Mirror(MirrorEdit),
     /// The log is cut off before what nobody can read (rule Y2).
     KeepPrefix(KeepPrefix),
+    /// A table that nobody can read is given up (rule Y4).
+    GiveUpTable(GiveUpTable),
     /// Tables that nobody names are collected again after a repair (rule Y3).
     CollectTables,
     /// An ingest job is asked for, refused, taken back or forgotten (rules N9 to N11).
@@ -217,6 +222,7 @@ impl Edit {
             Edit::Restore(restore) => restore.apply(&mut next, rules)?,
             Edit::Mirror(change) => change.apply(&mut next, rules)?,
             Edit::KeepPrefix(prefix) => prefix.apply(&mut next, rules)?,
+            Edit::GiveUpTable(given_up) => given_up.apply(&mut next, rules)?,
             Edit::CollectTables => next.features.collect_tables(),
             Edit::Ingest(change) => change.apply(&mut next, rules)?,
             Edit::Hold(change) => change.apply(&mut next, rules)?,
@@ -275,6 +281,7 @@ impl Edit {
             Edit::Restore(restore) => restore.in_effect(state),
             Edit::Mirror(change) => change.in_effect(state),
             Edit::KeepPrefix(prefix) => prefix.in_effect(state),
+            Edit::GiveUpTable(given_up) => given_up.in_effect(state),
             Edit::CollectTables => !state.features.keeps_tables(),
             Edit::Ingest(change) => change.in_effect(state),
             Edit::Hold(change) => change.in_effect(state),

@@ -89,6 +89,12 @@ pub enum Conflict {
         /// Which.
         table: SstId,
     },
+    /// The numbers of newer and older tables leave none for what takes the place of one that is
+    /// given up (rule Y4).
+    NoRoomForCover {
+        /// Which.
+        table: SstId,
+    },
     /// The job was planned before a restore (rule S2).
     RestoredSince {
         /// The manifest of the restore.
@@ -193,7 +199,8 @@ impl fmt::Display for Conflict {
             Conflict::RestoredSince { at } => {
                 write!(f, "the job was planned before the restore of manifest {at}, and is void")
             }
-            Conflict::Mirror { .. }
+            Conflict::NoRoomForCover { .. }
+            | Conflict::Mirror { .. }
             | Conflict::NoMirror { .. }
             | Conflict::OtherSource { .. }
             | Conflict::OtherPurpose { .. }
@@ -228,9 +235,15 @@ impl Conflict {
         }
     }
 
-    /// Those of mirrors and exports (RFC 0033), of a table's columns, and of an end.
+    /// Those of a repair, of mirrors and exports (RFC 0033), of a table's columns, and of an end.
     fn fmt_of_others(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Conflict::NoRoomForCover { table } => write!(
+                f,
+                "table {table} cannot be given up: rows over it and under it have neighbouring \
+                 numbers, and nothing fits between that would hide what it had deleted; put the \
+                 table back, or restore a checkpoint"
+            ),
             Conflict::Mirror { database } => write!(
                 f,
                 "the database {database} is a mirror, and the next export replaces what it holds: \

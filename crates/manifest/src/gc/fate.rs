@@ -273,7 +273,8 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::IngestManifest(job) => self.of_job(job),
             ObjectName::ProbeRecord
             | ObjectName::DamagedManifest(..)
-            | ObjectName::DamagedWal(..) => Fate::Alive(Alive::Foreign),
+            | ObjectName::DamagedWal(..)
+            | ObjectName::DamagedTable(..) => Fate::Alive(Alive::Foreign),
         }
     }
 

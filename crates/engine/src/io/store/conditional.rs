@@ -181,7 +181,9 @@ fn kind_of(name: ObjectName) -> ObjectKind {
         ObjectName::ManifestBoundary(_)
         | ObjectName::WalBoundary(_)
         | ObjectName::CompactionsBoundary(_) => ObjectKind::Boundary,
-        ObjectName::Compacted(_) | ObjectName::IngestSst(..) => ObjectKind::Table,
+        ObjectName::Compacted(_) | ObjectName::IngestSst(..) | ObjectName::DamagedTable(..) => {
+            ObjectKind::Table
+        }
         ObjectName::Compactions(_) => ObjectKind::Compactions,
         ObjectName::IngestManifest(_) => ObjectKind::Ingest,
         ObjectName::ProbeRecord | ObjectName::ProbeScratch(_) => ObjectKind::Probe,

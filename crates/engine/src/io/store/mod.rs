@@ -256,7 +256,9 @@ pub fn lies_under(name: ObjectName, prefix: &str) -> bool {
         ObjectName::Compactions(_) | ObjectName::CompactionsBoundary(_) => &[prefix::COMPACTIONS],
         ObjectName::IngestManifest(_) | ObjectName::IngestSst(..) => &[prefix::INGEST],
         ObjectName::ProbeRecord | ObjectName::ProbeScratch(_) => &[prefix::PROBE],
-        ObjectName::DamagedManifest(..) | ObjectName::DamagedWal(..) => &[prefix::DAMAGED],
+        ObjectName::DamagedManifest(..)
+        | ObjectName::DamagedWal(..)
+        | ObjectName::DamagedTable(..) => &[prefix::DAMAGED],
     };
     folders.contains(&prefix)
 }

@@ -335,6 +335,7 @@ fn is_in_text_order(name: ObjectName) -> bool {
             | ObjectName::ProbeScratch(_)
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
+            | ObjectName::DamagedTable(..)
     )
 }
 

@@ -1,0 +1,272 @@
+//! Giving a table up that nobody can read (rule Y4): only by name, and only where rows of it are
+//! lost.
+//!
+//! ```text
+//! newest manifest ─► read all of the table ─► what checkpoints name ─► told ─► copy aside
+//!   ─► claim, walk, fence, confirm ─► covers, under names that the claim reserved ─► one commit
+//! ```
+//! The log stays as it is: whoever opens next replays it.
+
+use super::{RepairOptions, aside};
+use crate::io::env::Env;
+use crate::manifests::client::{commit_alone, look};
+use crate::manifests::gate;
+use crate::manifests::missing::{check_writable, no_database};
+use crate::manifests::objects::Objects;
+use crate::manifests::rules;
+use crate::options::Options;
+use crate::verify::{TableHealth, read_table};
+use crate::writer::flush::new_names;
+use crate::writer::open::Opening;
+use bytes::Bytes;
+use siltstone_base::{
+    AttemptId, CheckpointId, DatabaseId, Entry, Envelope, Error, ErrorKind, JobId, Kind,
+    ManifestId, ObjectId, ObjectKind, ObjectName, RangeDelete, Result, Seq, SstDescriptor, SstId,
+};
+use siltstone_manifest::protocol::WriterOptions;
+use siltstone_manifest::{CheckpointOwner, Edit, GiveUpTable, GivenUpPart, Manifest};
+use siltstone_sst::TableBuilder;
+use std::collections::BTreeMap;
+
+/// A table that is given up, and what goes with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GiveUpReport {
+    /// The database.
+    pub database: DatabaseId,
+    /// The object of the table.
+    pub object: String,
+    /// What is wrong with it.
+    pub damage: String,
+    /// Whether it was given up; otherwise this is what would be done.
+    pub done: bool,
+    /// The layers that it is in, for people.
+    pub layers: Vec<String>,
+    /// The smallest key that it may have held in sight.
+    pub first_key: Bytes,
+    /// The largest.
+    pub last_key: Bytes,
+    /// Puts and operands that it held: they are lost.
+    pub rows_lost: u64,
+    /// Tombstones that it held.
+    pub tombstones: u64,
+    /// Entries of older tables that share keys with it. Which of them it had deleted or overwritten
+    /// nobody can tell any more, so those between its first and last key go too: so many at most.
+    pub rows_hidden: u64,
+    /// Checkpoints of users that hold it too: they go.
+    pub checkpoints_dropped: Vec<CheckpointId>,
+    /// Clones that read it through a checkpoint, which stays: it has to be given up there as well.
+    pub clones: Vec<DatabaseId>,
+    /// The manifest that this was seen in; once it was done, the one that goes on.
+    pub manifest_id: ManifestId,
+    /// The copy of what was there of it: its folder.
+    pub aside: Option<String>,
+}
+
+/// Tells what would be lost with a table of the current state that cannot be read, and unless that
+/// is a `dry_run` copies what is there of it under `damaged/` and commits a state without it. What
+/// it had hidden does not return.
+///
+/// # Errors
+/// NotFound without a database, or such a table in its current state; Conflict for a table of which
+/// every row can be read, where a writer is alive, or where somebody else changes the layers
+/// meanwhile: look again; Corruption for a log that bars opening, which is to be repaired first;
+/// Fenced, Denied, Unavailable, Timeout (of one request: the same may be asked for again),
+/// Unsupported for a table that a newer version wrote.
+pub async fn give_up_table(
+    env: &Env,
+    table: SstId,
+    how: RepairOptions,
+    options: &Options,
+) -> Result<GiveUpReport> {
+    let objects = Objects { env: env.clone(), limit: options.deadline };
+    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+    check_writable(&newest)?;
+    gate::check_changes(&newest)?;
+    let parts = GivenUpPart::all(&newest, table, rules::in_force())?;
+    let Some(first) = parts.first().map(|part| part.table.clone()) else {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "the current state names no such table; `siltstone verify` names those that are \
+             damaged, and one that only a checkpoint names goes with that",
+        )
+        .with("table", table));
+    };
+    let damage = damage_of(&objects, &newest, &first).await?;
+    let mut report = report_of(&newest, &parts, &first, damage);
+    held_by(&objects, &newest, table, &mut report).await?;
+    if how.dry_run {
+        return Ok(report);
+    }
+    // It keeps nobody out who is let in by the rules; it only asks whether one is alive.
+    let _presence = env.store.occupy(newest.database, how.take_over).await?;
+    if first.ancestor().is_none() {
+        let repair = JobId(env.new_ulid());
+        report.aside = aside::copy_table(&objects, repair, &first).await?;
+    }
+    let checkpoints = report.checkpoints_dropped.clone();
+    let state = replace(&objects, newest, table, checkpoints, options).await?;
+    (report.manifest_id, report.done) = (state, true);
+    Ok(report)
+}
+
+/// A table by its object's name, as `verify` says it, or by what of that is the table's own.
+///
+/// # Errors
+/// Invalid for another text.
+pub fn table_named(text: &str) -> Result<SstId> {
+    match ObjectName::parse(text) {
+        Some(ObjectName::Compacted(id) | ObjectName::IngestSst(_, id)) => Ok(id),
+        _ => SstId::parse(text).ok_or_else(|| {
+            Error::invalid(
+                "this names no table: the name is that of its object, as verify says it, such as \
+                 compacted/01ARZ3NDEKTSV4RRFFQ69G5FAV.sst",
+            )
+            .with("name", text)
+        }),
+    }
+}
+
+/// What is wrong with it.
+async fn damage_of(objects: &Objects, state: &Manifest, table: &SstDescriptor) -> Result<String> {
+    let (what, way) = match read_table(objects, state, table).await? {
+        TableHealth::Missing => return Ok("is missing".to_owned()),
+        TableHealth::Lost(what) => return Ok(what),
+        TableHealth::Sound => ("the table reads well, all of it".to_owned(), "none is needed"),
+        TableHealth::Readable(what) => (
+            format!("every row of the table can be read, though not all of it is right ({what})"),
+            "compact the database, which writes it anew",
+        ),
+    };
+    let text = format!("{what}: it is not given up; {way}");
+    Err(Error::new(ErrorKind::Conflict, text).with("table", table.name()))
+}
+
+fn report_of(
+    state: &Manifest,
+    parts: &[GivenUpPart],
+    first: &SstDescriptor,
+    damage: String,
+) -> GiveUpReport {
+    let of = |key: fn(&SstDescriptor) -> &Bytes| parts.iter().map(move |one| key(&one.table));
+    GiveUpReport {
+        database: state.database,
+        object: first.name().to_string(),
+        damage,
+        layers: parts.iter().map(|part| part.layer.to_string()).collect(),
+        first_key: of(SstDescriptor::first_visible).min().cloned().unwrap_or_default(),
+        last_key: of(SstDescriptor::last_visible).max().cloned().unwrap_or_default(),
+        rows_lost: first.entries.saturating_sub(first.tombstones),
+        tombstones: first.tombstones,
+        rows_hidden: parts.iter().map(|part| part.entries_below).fold(0, u64::saturating_add),
+        manifest_id: state.id,
+        ..GiveUpReport::default()
+    }
+}
+
+/// Who else holds the table: by the manifests that present checkpoints name.
+async fn held_by(
+    objects: &Objects,
+    state: &Manifest,
+    table: SstId,
+    report: &mut GiveUpReport,
+) -> Result<()> {
+    let mut known: BTreeMap<ManifestId, bool> = BTreeMap::new();
+    for one in &state.checkpoints {
+        let holds = match known.get(&one.manifest_id) {
+            Some(holds) => *holds,
+            None => names(objects, one.manifest_id, table).await?,
+        };
+        known.insert(one.manifest_id, holds);
+        match one.owner {
+            CheckpointOwner::User if holds => report.checkpoints_dropped.push(one.id),
+            CheckpointOwner::Clone(clone) if holds => report.clones.push(clone),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether that manifest names it. One that cannot be read is another damage's.
+async fn names(objects: &Objects, id: ManifestId, table: SstId) -> Result<bool> {
+    match objects.manifest(id).await {
+        Ok(found) => Ok(found.is_some_and(|state| state.tables().any(|one| one.id == table))),
+        Err(error) if error.kind() == ErrorKind::Corruption => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Puts covers in its place, as an opening that ends with one commit.
+async fn replace(
+    objects: &Objects,
+    newest: std::sync::Arc<Manifest>,
+    table: SstId,
+    checkpoints: Vec<CheckpointId>,
+    options: &Options,
+) -> Result<ManifestId> {
+    let env = &objects.env;
+    let count = newest.tables().filter(|one| one.id == table).count();
+    let mut reserved = new_names(env, count);
+    let how = WriterOptions {
+        claim: AttemptId(env.random_u128()),
+        max_parallel_writes: 1,
+        take_over: true,
+        reserve: reserved.clone(),
+        ..WriterOptions::default()
+    };
+    let (recovered, _) = Opening::new(objects, newest, how).drive().await?;
+    let state = recovered.manifest;
+    let mut covers = Vec::with_capacity(count);
+    for part in GivenUpPart::all(&state, table, rules::in_force())? {
+        let cover = match (part.cover, reserved.pop()) {
+            (Some(seq), Some(name)) => {
+                Some(upload_cover(objects, &state, &part.table, name, seq, options).await?)
+            }
+            _ => None,
+        };
+        covers.push((part.table.part(), cover));
+    }
+    let edit = GiveUpTable { epoch: recovered.epoch, table, covers, checkpoints };
+    Ok(commit_alone(objects, Edit::GiveUpTable(edit), state).await?.id)
+}
+
+async fn upload_cover(
+    objects: &Objects,
+    state: &Manifest,
+    lost: &SstDescriptor,
+    name: SstId,
+    seq: Seq,
+    options: &Options,
+) -> Result<SstDescriptor> {
+    let env = &objects.env;
+    let (object, attempt) = (ObjectId(name.get()), AttemptId(env.random_u128()));
+    let envelope = Envelope::new(ObjectKind::Table, state.database, object, attempt);
+    let (bytes, cover) = cover(lost, envelope, seq, options)?;
+    let open = env.store.upload(ObjectName::Compacted(name));
+    let mut upload = env.deadline(objects.limit, "begin upload", open).await?;
+    upload.write(bytes).await?;
+    upload.finish().await?;
+    Ok(cover)
+}
+
+/// Deletes every key that `lost` may have held in sight, at `seq`, and shows as little as that did.
+fn cover(
+    lost: &SstDescriptor,
+    envelope: Envelope,
+    seq: Seq,
+    options: &Options,
+) -> Result<(Bytes, SstDescriptor)> {
+    let mut table = TableBuilder::new(options.table_options(), envelope);
+    let (first, last) = (lost.first_visible(), lost.last_visible());
+    if first < last {
+        table.add_range_deletes(&[RangeDelete::new(first, last, seq)])?;
+    }
+    // A range delete ends before a key, and behind the greatest there is none.
+    if lost.covers(last) {
+        let (key, kind) = (last.as_ref(), Kind::Delete);
+        table.add(&Entry { key, seq, kind, expires_at: None, value: &[] })?;
+    }
+    let (bytes, cover) = table.finish()?;
+    let visible = (lost.visible_start.clone(), lost.visible_end.clone());
+    let (visible_start, visible_end) = visible;
+    Ok((bytes, SstDescriptor { visible_start, visible_end, ..cover }))
+}
