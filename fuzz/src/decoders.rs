@@ -1,6 +1,6 @@
 //! Every decoder of stored bytes, behind one signature.
 
-use crate::{is_refusal, samples, seal};
+use crate::{is_refusal, samples, seal, typed};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::envelope::ENVELOPE_BYTES;
@@ -63,8 +63,21 @@ impl Decoder {
 }
 
 /// Every one of them.
-pub const DECODERS: [Decoder; 9] =
-    [ENVELOPE, MANIFEST, COMPACTIONS, BOUNDARY, WAL, TABLE, BLOCK, FILTER, BATCH];
+pub const DECODERS: [Decoder; 13] = [
+    ENVELOPE,
+    MANIFEST,
+    COMPACTIONS,
+    BOUNDARY,
+    WAL,
+    TABLE,
+    BLOCK,
+    FILTER,
+    BATCH,
+    typed::TYPED_KEY,
+    typed::TYPED_VALUE,
+    typed::TUPLE,
+    typed::TABLE_SCHEMA,
+];
 
 /// The head of every object.
 pub const ENVELOPE: Decoder = Decoder {

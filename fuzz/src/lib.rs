@@ -10,6 +10,7 @@ pub mod decoders;
 pub mod samples;
 pub mod scripts;
 pub mod seal;
+pub mod typed;
 
 use siltstone_base::{ErrorKind, JobId, ObjectName, SstId};
 
@@ -17,7 +18,7 @@ use siltstone_base::{ErrorKind, JobId, ObjectName, SstId};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its folder in `tests/corpus`.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("envelope", |data| decoders::ENVELOPE.fuzz(data)),
     ("manifest", |data| decoders::MANIFEST.fuzz(data)),
     ("compactions", |data| decoders::COMPACTIONS.fuzz(data)),
@@ -27,6 +28,10 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("block", |data| decoders::BLOCK.fuzz(data)),
     ("filter", |data| decoders::FILTER.fuzz(data)),
     ("batch", |data| decoders::BATCH.fuzz(data)),
+    ("typed_key", |data| typed::TYPED_KEY.fuzz(data)),
+    ("typed_value", |data| typed::TYPED_VALUE.fuzz(data)),
+    ("tuple", |data| typed::TUPLE.fuzz(data)),
+    ("table_schema", |data| typed::TABLE_SCHEMA.fuzz(data)),
     ("names", names),
     ("table_script", scripts::table),
     ("merge_script", scripts::merge),

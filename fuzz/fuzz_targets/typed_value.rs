@@ -1,0 +1,4 @@
+//! The target `typed_value`, driven by libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| siltstone_fuzz::run("typed_value", data));
