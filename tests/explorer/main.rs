@@ -17,6 +17,7 @@
 //! | `restoring` | likewise: a checkpoint becomes the current state again |
 //! | `repairing` | likewise: what bars opening is passed over |
 //! | `ingesting` | likewise: a job is asked for, adopted, installed and collected |
+//! | `batching` | likewise: a large batch is uploaded, replayed by others and installed |
 //! | `feeding` | likewise: consumers of a change feed hold the log, and a collector frees it |
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@
 )]
 
 mod actor;
+mod batching;
 mod collector;
 mod compactor;
 mod configs;
@@ -144,6 +146,7 @@ fn every_rule_is_among_those_that_are_dropped() {
     dropped.extend(restoring::DROPPED);
     dropped.extend(repairing::DROPPED);
     dropped.extend(ingesting::DROPPED);
+    dropped.extend(batching::DROPPED);
     dropped.extend(feeding::DROPPED);
     // Found out by random histories (`crates/manifest/tests/placement.rs`).
     dropped.extend([Rule::PlaceBelowNothingNewer, Rule::CutAroundSlotted]);

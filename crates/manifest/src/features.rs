@@ -19,6 +19,8 @@ pub const UNITS: &str = "compaction-units";
 /// Ingest jobs may come behind all that is there (RFC 0043): for committers, who may treat nothing
 /// as the bottom.
 pub const INGEST_BEHIND: &str = "ingest-behind";
+/// Batches whose tables a record of the log names (RFC 0044).
+pub const LARGE_BATCHES: &str = "large-batches";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
 const KNOWN: [&str; 4] = [INGEST, FEED, UNITS, INGEST_BEHIND];

@@ -151,7 +151,7 @@ impl ClosedJob {
         let mut layers = Vec::new();
         for _ in 0..count {
             let length = reader.u32()? as usize;
-            layers.push(decode_layer(reader.take(length)?, &envelope)?);
+            layers.push(decode_layer(reader.take(length)?)?);
         }
         let closed = ClosedJob {
             job: JobId(envelope.object.get()),
@@ -188,7 +188,7 @@ impl ClosedJob {
     }
 }
 
-fn encode_layer(tables: &[SstDescriptor]) -> Vec<u8> {
+pub(crate) fn encode_layer(tables: &[SstDescriptor]) -> Vec<u8> {
     let mut b = Builder::new();
     let offsets: Vec<_> = tables.iter().map(|each| encode_table(&mut b, each)).collect();
     let tables = WIPOffset::new(b.create_vector(&offsets).value());
@@ -197,12 +197,12 @@ fn encode_layer(tables: &[SstDescriptor]) -> Vec<u8> {
     b.finished_data().to_vec()
 }
 
-fn decode_layer(bytes: &[u8], envelope: &Envelope) -> Result<Vec<SstDescriptor>> {
+pub(crate) fn decode_layer(bytes: &[u8]) -> Result<Vec<SstDescriptor>> {
     let entry = flatbuffers::root_with_opts::<fb::L0Entry<'_>>(&limits(bytes.len()), bytes)
-        .map_err(|invalid| Error::corruption("not a layer of a job").caused_by(invalid))?;
+        .map_err(|invalid| Error::corruption("not a layer of tables").caused_by(invalid))?;
     let of_table = |one: fb::SstDescriptor<'_>| one.unknown();
     let unknown = entry.unknown().or_else(|| any(Some(entry.tables()), of_table));
-    Carried::of(envelope, unknown).check_committable()?;
+    Carried { unknown_field: unknown, ..Carried::default() }.check_committable()?;
     decode::list(Some(entry.tables()), |each| decode::table(&each))
 }
 

@@ -11,6 +11,7 @@
 //! | [`layer`], [`span`] | what a tree is made of, and which keys its tables stand for |
 //! | [`codec`] | the stored form |
 //! | [`compaction`] | plans, who makes them, which may run, and the records of jobs (RFC 0018) |
+//! | [`batch`] | large batches: the tables that a record of the log names |
 //! | [`clone`] | what a clone begins with, and what its maker does next |
 //! | [`mirror`] | what an export is composed of, and what stands in the target |
 //! | [`compose`] | what clones are made of: tables cut to a range, databases side by side |
@@ -25,6 +26,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod batch;
 pub mod clone;
 pub mod codec;
 pub mod compaction;
@@ -48,15 +50,16 @@ pub use clone::CloneStep;
 pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
     FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldFrom,
-    IngestConflict, IngestEdit, InstallBehind, InstallIngest, KeepPrefix, LogPlace, MirrorEdit,
-    NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release, RequestIngest, Restore, TakeHold,
-    UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go, replay_point,
+    IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix, LogPlace,
+    MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release, RequestIngest,
+    ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go,
+    replay_point, to_let_go,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};
 pub use state::{
-    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, HISTORY_BEGINS, Hold, IngestApp,
-    IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror, MirrorHead,
-    PendingIngest, RESERVED_RUNS, RememberedIngest, Settings, SortedRun, Timeline, WalStore,
-    WriterRecord,
+    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FedSource, FinishedJob, HISTORY_BEGINS, Hold,
+    IngestApp, IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror,
+    MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest, Settings, SortedRun, Timeline,
+    WalStore, WriterRecord,
 };

@@ -283,6 +283,15 @@ rules! {
     /// P6: where something may come behind, nothing is the bottom. Without it a compaction drops a
     /// tombstone, and what comes behind revives its key.
     BehindNoBottom,
+    /// N15: a claim leaves the names of large batches as they are. Without it B's claim voids x, x
+    /// is collected, and B replays the acknowledged INGEST(x).
+    KeepLeft,
+    /// N15: the collector leaves alone what the log may name. Without it x is collected before it
+    /// is installed.
+    HonourLeft,
+    /// N15: what older writers left goes once the replay point has passed the own fence. Without
+    /// it B installs some other table and lets x go, which it has replayed.
+    LeftUntilReplayed,
     /// W3: a hold begins at or above the replay point, or where another one keeps all behind it.
     /// Without it: walk, flush, collection, hold: a gap.
     HoldWhatIsThere,

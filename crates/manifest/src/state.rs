@@ -27,7 +27,7 @@ pub(crate) mod mirror;
 mod shared;
 
 pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
-pub use fed::FedIngest;
+pub use fed::{FedIngest, FedSource};
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,
@@ -94,7 +94,8 @@ pub struct Manifest {
     pub widest_window: u64,
     /// Names that the newest writer may give to tables it will upload (rule R1).
     pub reserved: Vec<SstId>,
-    /// Names of older writers that what is replayed may still name (rule N15).
+    /// Names that the log holds, or may come to hold, as the tables of large batches: this
+    /// writer's, and older ones' until nothing of theirs is replayed any more (rule N15).
     pub left: Vec<SstId>,
     /// The oldest sequence number that the writer's snapshots need (rule C1); never above
     /// `flushed_seq`.

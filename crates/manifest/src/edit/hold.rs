@@ -10,8 +10,8 @@ use super::{Conflict, NewCheckpoint, Refusal};
 use crate::features::FEED;
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
-use crate::state::{FedIngest, Hold, Manifest};
-use siltstone_base::{JobId, Seq, UnixMillis, WalId};
+use crate::state::{FedIngest, FedSource, Hold, Manifest};
+use siltstone_base::{JobId, Seq, SstId, UnixMillis, WalId};
 use std::fmt;
 
 /// Consumers that there may be at once: some 100 bytes each in every manifest.
@@ -287,7 +287,15 @@ impl AdvanceHold {
 /// passed it (rule W4).
 pub(super) fn keep_ingest(next: &mut Manifest, job: JobId, seq: Seq, rules: Rules) {
     if rules.has(Rule::FeedKeepsIngests) && next.holds.iter().any(|hold| hold.seq < seq) {
-        next.fed.push(FedIngest { seq, job });
+        next.fed.push(FedIngest { seq, source: FedSource::Job(job) });
+    }
+}
+
+/// Likewise the tables of a large batch.
+pub(super) fn keep_tables(next: &mut Manifest, names: &[SstId], seq: Seq, rules: Rules) {
+    if rules.has(Rule::FeedKeepsIngests) && next.holds.iter().any(|hold| hold.seq < seq) {
+        let kept = names.iter().map(|name| FedIngest { seq, source: FedSource::Table(*name) });
+        next.fed.extend(kept);
     }
 }
 

@@ -386,7 +386,7 @@ fn place_behind(
 }
 
 /// Puts the tables of one layer where they go as the newest of all (rule P2).
-fn place(next: &mut Manifest, tables: &[SstDescriptor], rules: Rules) {
+pub(super) fn place(next: &mut Manifest, tables: &[SstDescriptor], rules: Rules) {
     // Tables of one layer share no key, so none of them is in another's way.
     let mut runs: BTreeMap<u32, Vec<SstDescriptor>> = BTreeMap::new();
     let mut rest = Vec::new();

@@ -20,6 +20,7 @@
 //! | of a hold | its generation, and how far it is |
 //! | clean close, destroy, removed or refreshed checkpoints | the value they set |
 
+mod batch;
 mod checkpoint;
 mod clone;
 mod compaction;
@@ -36,6 +37,7 @@ mod restore;
 mod schema;
 mod writer;
 
+pub use batch::{InstallBatch, ReserveBatch, to_let_go};
 pub use checkpoint::{NewCheckpoint, Release, UpdateCheckpoints};
 pub use clone::{CloneEdit, PinEdit};
 pub use compaction::FinishCompaction;
@@ -59,6 +61,7 @@ use crate::state::{CheckpointOwner, KeptFence, Manifest};
 use siltstone_base::{AttemptId, CheckpointId, Epoch, ManifestId, SstId, UnixMillis};
 
 /// One change to a database's state.
+#[expect(clippy::large_enum_variant, reason = "one is made for each commit, and not kept")]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Edit {
     /// A new writer takes the next epoch (rule F1).
@@ -72,6 +75,8 @@ pub enum Edit {
         /// The names, fresh.
         names: Vec<SstId>,
     },
+    /// The writer reserves names for the tables of a large batch (rule N15).
+    ReserveBatch(ReserveBatch),
     /// The writer records fences that must stay (rule F5).
     KeepFences {
         /// The writer's epoch.
@@ -190,6 +195,7 @@ impl Edit {
                 writer::check_epoch(&next, *epoch)?;
                 next.reserved.extend(names);
             }
+            Edit::ReserveBatch(reserve) => reserve.apply(&mut next)?,
             Edit::KeepFences { epoch, fences } => {
                 writer::check_epoch(&next, *epoch)?;
                 writer::keep_fences(&mut next, fences);
@@ -247,6 +253,7 @@ impl Edit {
             Edit::ReserveNames { epoch, names } => {
                 state.writer_epoch == *epoch && names.iter().all(|n| state.reserved.contains(n))
             }
+            Edit::ReserveBatch(reserve) => reserve.in_effect(state),
             Edit::KeepFences { epoch, fences } => {
                 state.writer_epoch == *epoch && writer::keeps_all(state, fences)
             }

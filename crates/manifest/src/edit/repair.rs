@@ -170,7 +170,6 @@ fn claim(next: &mut Manifest, epoch: Epoch, claim: AttemptId) {
     let excess = next.writers.len().saturating_sub(WRITER_RECORDS);
     next.writers.drain(..excess);
     next.reserved.clear();
-    next.left.clear();
     next.pending_ingests.clear();
     next.floor = next.flushed_seq;
     next.checkpoints.retain(|one| !matches!(one.owner, CheckpointOwner::Writer(_)));

@@ -3,8 +3,9 @@ use crate::invariant::broken;
 use crate::state::{CheckpointOwner, RELEASED, SortedRun};
 use crate::testing::{empty, manifest, table};
 use proptest::prelude::*;
-use siltstone_base::{JobId, Seq, WalId};
+use siltstone_base::{JobId, Seq, SstDescriptor, WalId};
 
+mod batch;
 mod checkpoints;
 mod destroy;
 mod ingest;
@@ -452,6 +453,7 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             epoch: Epoch(epoch),
             names: vec![SstId(name)]
         }),
+        any_of_batches(),
         (small.clone(), 8..12u64).prop_map(|(epoch, id)| Edit::KeepFences {
             epoch: Epoch(epoch),
             fences: vec![KeptFence { id: WalId(id), epoch: Epoch(1), next_id: WalId(id + 1) }],
@@ -502,6 +504,26 @@ fn any_edit() -> impl Strategy<Value = Edit> {
                     ..finish(&remove, destination)
                 })
             }),
+    ]
+}
+
+/// Names of large batches are reserved, or one is installed.
+fn any_of_batches() -> impl Strategy<Value = Edit> {
+    prop_oneof![
+        (0..4u64, 90..93u128, 90..93u128).prop_map(|(epoch, name, gone)| {
+            let let_go = (name != gone).then_some(SstId(gone)).into_iter().collect();
+            let (epoch, names) = (Epoch(epoch), vec![SstId(name)]);
+            Edit::ReserveBatch(ReserveBatch { epoch, names, let_go })
+        }),
+        (0..4u64, 60..64u64, 90..93u128).prop_map(|(epoch, seq, name)| {
+            let made = table(SstId(name), b"a", b"m", 1, 2);
+            let tables = vec![SstDescriptor { seq_override: Some(Seq(seq)), ..made }];
+            Edit::FlushL0(FlushL0 {
+                batches: vec![InstallBatch { after: 0, tables }],
+                flushed_seq: Seq(seq),
+                ..FlushL0::nothing(Epoch(epoch), &manifest())
+            })
+        }),
     ]
 }
 

@@ -1,7 +1,9 @@
 //! The writer's edits.
 
 use super::checkpoint::{is_added, is_released, release};
-use super::{Conflict, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release};
+use super::{
+    Conflict, InstallBatch, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release,
+};
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
@@ -58,6 +60,10 @@ impl ClaimWriter {
         if rules.has(Rule::TakeoverVoidsNames) {
             next.reserved.clear();
         }
+        // Those of large batches stay until nothing is replayed that may name them (rule N15).
+        if !rules.has(Rule::KeepLeft) {
+            next.left.clear();
+        }
         next.reserved.extend(&self.reserve);
         // The older writer's snapshots ended with it, and what this one recovers is no older than
         // what is in tables.
@@ -83,6 +89,8 @@ pub struct FlushL0 {
     pub layers: Vec<Vec<SstDescriptor>>,
     /// Ingest jobs that become part of the database, the oldest first.
     pub ingests: Vec<InstallIngest>,
+    /// Large batches that become part of the database, the oldest first.
+    pub batches: Vec<InstallBatch>,
     /// A job that comes behind all that is there.
     pub behind: Option<InstallBehind>,
     /// The next WAL id to read in a replay, from [`replay_point`]. Never moves back.
@@ -98,6 +106,9 @@ pub struct FlushL0 {
     pub fences: Vec<KeptFence>,
     /// Names for the next tables.
     pub reserve: Vec<SstId>,
+    /// Names of large batches that nobody replays any more, from [`to_let_go`](super::to_let_go),
+    /// and those of batches that failed.
+    pub let_go: Vec<SstId>,
     /// The oldest sequence number that the writer's snapshots need; what is above `flushed_seq`
     /// counts as `flushed_seq`.
     pub floor: Seq,
@@ -116,6 +127,7 @@ impl FlushL0 {
             epoch,
             layers: Vec::new(),
             ingests: Vec::new(),
+            batches: Vec::new(),
             behind: None,
             replay_from: state.replay_from,
             flushed_seq: state.flushed_seq,
@@ -123,6 +135,7 @@ impl FlushL0 {
             wal_id_last_seen: state.wal_id_last_seen,
             fences: Vec::new(),
             reserve: Vec::new(),
+            let_go: Vec::new(),
             floor: state.floor,
             checkpoint: None,
             release: Vec::new(),
@@ -139,13 +152,16 @@ impl FlushL0 {
             return Err(Refusal::Invalid("the replay point and flushed_seq never move back"));
         }
         // The rise is what tells this commit from none at all, afterwards.
-        let adds = !self.layers.is_empty() || !self.ingests.is_empty();
+        let mut brought = [self.layers.len(), self.ingests.len(), self.batches.len()].into_iter();
+        let adds = brought.any(|count| count > 0);
         if adds && self.flushed_seq == next.flushed_seq {
             return Err(Refusal::Invalid("a flush that adds tables raises flushed_seq"));
         }
         // Replay skips by number (rule N13): a job above it would come a second time.
-        if self.ingests.iter().any(|one| one.last_seq() > Some(self.flushed_seq)) {
-            return Err(Refusal::Invalid("a job is installed with all that is below it"));
+        let jobs = self.ingests.iter().map(|one| one.last_seq());
+        let mut lasts = jobs.chain(self.batches.iter().map(|one| one.seq()));
+        if lasts.any(|last| last > Some(self.flushed_seq)) {
+            return Err(Refusal::Invalid("what the log brings is installed with all below it"));
         }
         check_names(next, self.names(), rules)?;
         if adds {
@@ -155,6 +171,7 @@ impl FlushL0 {
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
         self.add_tables(next, rules)?;
+        next.left.retain(|name| !self.let_go.contains(name));
         self.behind.as_ref().map_or(Ok(()), |behind| behind.apply(next, rules))?;
         next.replay_from = self.replay_from;
         next.flushed_seq = self.flushed_seq;
@@ -166,16 +183,29 @@ impl FlushL0 {
         pin(next, self.checkpoint.as_ref(), self.epoch, rules)
     }
 
-    /// Layers and jobs, the oldest first, so that each job is placed on all that is below it.
+    /// Layers, jobs and batches, the oldest first, so that each is placed on all that is below it.
     fn add_tables(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let mut ingests = self.ingests.iter().peekable();
-        for (at, layer) in self.layers.iter().enumerate() {
-            while let Some(job) = ingests.next_if(|job| job.after <= at) {
-                job.apply(next, rules)?;
+        let mut batches = self.batches.iter().peekable();
+        for at in 0..=self.layers.len() {
+            loop {
+                let before = batches.peek().and_then(|batch| batch.seq());
+                let is_next = |job: &&InstallIngest| {
+                    job.after <= at && before.is_none_or(|batch| job.last_seq() < Some(batch))
+                };
+                if let Some(job) = ingests.next_if(is_next) {
+                    job.apply(next, rules)?;
+                } else if let Some(batch) = batches.next_if(|batch| batch.after <= at) {
+                    batch.apply(next, rules)?;
+                } else {
+                    break;
+                }
             }
-            push_layers(next, std::slice::from_ref(layer));
+            push_layers(next, self.layers.get(at..=at).unwrap_or_default());
         }
-        ingests.try_for_each(|job| job.apply(next, rules))
+        // Those that say they come after more layers than there are.
+        ingests.try_for_each(|job| job.apply(next, rules))?;
+        batches.try_for_each(|batch| batch.apply(next, rules))
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {
@@ -190,7 +220,9 @@ impl FlushL0 {
         } else {
             self.names().all(|name| state.tables().any(|table| table.id == name))
         };
+        let batches = || self.batches.iter().flat_map(InstallBatch::names);
         added
+            && !batches().chain(self.let_go.iter().copied()).any(|name| state.left.contains(&name))
             && self.behind.as_ref().is_none_or(|behind| behind.in_effect(state))
             && state.replay_from >= self.replay_from
             && state.flushed_seq >= self.flushed_seq

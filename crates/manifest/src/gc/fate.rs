@@ -7,7 +7,7 @@ use super::{
 };
 use crate::ingest::{deadline, has_ended};
 use crate::rules::{Rule, Rules};
-use crate::state::{Checkpoint, Hold, Manifest};
+use crate::state::{Checkpoint, FedSource, Hold, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
 use std::collections::{BTreeMap, HashSet};
 
@@ -136,6 +136,8 @@ struct ObjectJudge<'a> {
     /// Ingest jobs that are pending, in the newest manifest or in one that is pinned, and those
     /// whose originals a change feed still reads.
     ingests: HashSet<JobId>,
+    /// Tables of large batches that a change feed still reads.
+    fed: HashSet<ObjectName>,
     /// Folders of the units of compaction jobs that have not ended (rule U1).
     units: HashSet<JobId>,
 }
@@ -168,10 +170,11 @@ impl<'a> ObjectJudge<'a> {
             jobs: HashSet::new(),
             tree: newest.tables().map(SstDescriptor::name).collect(),
             ingests: HashSet::new(),
+            fed: HashSet::new(),
             units: HashSet::new(),
         };
         judge.read_ingests(newest);
-        judge.ingests.extend(newest.fed.iter().map(|one| one.job));
+        judge.read_fed();
         judge.read_tables();
         judge.read_wal();
         judge
@@ -184,16 +187,21 @@ impl<'a> ObjectJudge<'a> {
             let mut pins = newest.checkpoints.iter().filter(|_| honoured);
             if pins.any(|one| one.manifest_id == manifest.id && self.counts(one)) {
                 self.pinned.extend(manifest.tables().map(SstDescriptor::name));
+                self.pinned.extend(left(manifest));
                 self.read_ingests(manifest);
             }
             if self.is_leased(manifest.id) {
                 self.leased.extend(manifest.tables().map(SstDescriptor::name));
+                self.leased.extend(left(manifest));
                 self.read_ingests(manifest);
             }
         }
         if self.rules.has(Rule::HonourReservations) {
             let reserved = newest.reserved.iter().copied();
             self.reserved.extend(reserved.map(ObjectName::Compacted));
+        }
+        if self.rules.has(Rule::HonourLeft) {
+            self.reserved.extend(left(newest));
         }
         let finished = |job: &JobId| newest.finished_jobs.iter().any(|done| done.job == *job);
         let running = evidence.jobs.iter().filter(|job| !finished(&job.job));
@@ -203,6 +211,16 @@ impl<'a> ObjectJudge<'a> {
         if self.rules.has(Rule::HonourJobs) {
             let outputs = running.flat_map(|job| job.outputs.iter().copied());
             self.jobs.extend(outputs.map(ObjectName::Compacted));
+        }
+    }
+
+    /// What consumers of the change feed have yet to read (rule W4).
+    fn read_fed(&mut self) {
+        for one in &self.newest.fed {
+            match one.source {
+                FedSource::Job(job) => drop(self.ingests.insert(job)),
+                FedSource::Table(table) => drop(self.fed.insert(ObjectName::Compacted(table))),
+            }
         }
     }
 
@@ -373,9 +391,15 @@ impl<'a> ObjectJudge<'a> {
             (&self.leased, Alive::Lease),
             (&self.reserved, Alive::Reserved),
             (&self.jobs, Alive::Job),
+            (&self.fed, Alive::Held),
         ];
         keepers.into_iter().find(|(tables, _)| tables.contains(&name)).map(|(_, alive)| alive)
     }
+}
+
+/// Tables of large batches that the log which goes with a manifest may name (rule N14).
+fn left(manifest: &Manifest) -> impl Iterator<Item = ObjectName> {
+    manifest.left.iter().copied().map(ObjectName::Compacted)
 }
 
 /// A boundary object: the highest counts, and says all that lower ones say.

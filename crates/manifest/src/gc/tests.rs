@@ -2,7 +2,7 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
-use crate::{FedIngest, Hold, IngestOutcome, Lease, LeasedVersion, RememberedIngest};
+use crate::{FedIngest, FedSource, Hold, IngestOutcome, Lease, LeasedVersion, RememberedIngest};
 use siltstone_base::id::{NUMBERS_A_MILLI, ulid_bits};
 use siltstone_base::{AttemptId, JobId, Seq, SstId};
 
@@ -516,9 +516,31 @@ fn originals_that_a_feed_reads_stay() {
     let job = JobId(ulid_bits(9_000, 1));
     let outcome = IngestOutcome::Adopted(Seq(60));
     let remembered_ingests = vec![RememberedIngest { job, outcome, reason: None }];
-    let fed = vec![FedIngest { seq: Seq(60), job }];
+    let fed = vec![FedIngest { seq: Seq(60), source: FedSource::Job(job) }];
     let goes = |state| dead(&with_newest(evidence(staged(job), 9_999), state), Rules::ALL).deletes;
     let passed = Manifest { remembered_ingests, ..manifest() };
     assert_eq!(goes(Manifest { fed, ..passed.clone() }), vec![]);
     assert_eq!(goes(passed).len(), 2);
+}
+
+/// N14, N15: what the log may name, that of the newest state and that of a pinned one.
+#[test]
+fn tables_of_large_batches_stay() {
+    let name = ObjectName::Compacted(SstId(95));
+    let listed = || vec![object(name, 1)];
+    let goes = |found: Evidence, rules| dead(&found, rules).deletes;
+    let left = |state: Manifest| Manifest { left: vec![SstId(95)], ..state };
+    let newest = || with_newest(evidence(listed(), 10), left(manifest()));
+    assert_eq!(goes(newest(), Rules::ALL), []);
+    assert_eq!(goes(newest(), Rules::ALL.without(Rule::HonourLeft)), [name]);
+    // A checkpoint of the state in which it was reserved, whose log may name it.
+    let pinned = manifest().checkpoints[0].manifest_id;
+    let older = Manifest { id: pinned, ..left(manifest()) };
+    let by = |pinned| Evidence { pinned, ..with_newest(evidence(listed(), 10), manifest()) };
+    assert_eq!(goes(by(vec![older.into()]), Rules::ALL), []);
+    assert_eq!(goes(by(vec![]), Rules::ALL), [name]);
+    // A feed that has yet to read it.
+    let fed = vec![FedIngest { seq: Seq(60), source: FedSource::Table(SstId(95)) }];
+    let found = with_newest(evidence(listed(), 10), Manifest { fed, ..manifest() });
+    assert_eq!(goes(found, Rules::ALL), []);
 }

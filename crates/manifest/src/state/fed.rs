@@ -4,29 +4,39 @@
 //! ```text
 //!  0  1  version: 1
 //!  1  4  how many
-//!  5     each, number ascending:  1  kind: 0, a job's folder
+//!  5     each, number ascending:  1  kind: 0, a job's folder; 1, a table of the database's own
 //!                                 8  its last sequence number, little-endian
-//!                                16  the job
+//!                                16  the job, or the table
 //! ```
 
 use crate::features::{Extension, Features};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
-use siltstone_base::{Error, JobId, Result, Seq};
+use siltstone_base::{Error, JobId, Result, Seq, SstId};
 
 /// Name of the extension.
 const NAME: &str = "siltstone.fed-ingests";
 const VERSION: u8 = 1;
 const KIND_JOB: u8 = 0;
+const KIND_TABLE: u8 = 1;
 
 /// An ingest that was installed while somebody held the log, and that not every holder has passed:
-/// what its job staged stays.
+/// what it was made of stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FedIngest {
     /// The last sequence number of its entries.
     pub seq: Seq,
-    /// The job.
-    pub job: JobId,
+    /// What stays.
+    pub source: FedSource,
+}
+
+/// What an ingest was made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FedSource {
+    /// What a job staged.
+    Job(JobId),
+    /// A table of a large batch.
+    Table(SstId),
 }
 
 impl FedIngest {
@@ -53,9 +63,13 @@ fn encode(fed: &[FedIngest]) -> Bytes {
     let mut out = vec![VERSION];
     out.extend_from_slice(&(fed.len() as u32).to_le_bytes());
     for one in fed {
-        out.push(KIND_JOB);
+        let (kind, name) = match one.source {
+            FedSource::Job(job) => (KIND_JOB, job.to_bytes()),
+            FedSource::Table(table) => (KIND_TABLE, table.to_bytes()),
+        };
+        out.push(kind);
         out.extend_from_slice(&one.seq.get().to_le_bytes());
-        out.extend_from_slice(&one.job.to_bytes());
+        out.extend_from_slice(&name);
     }
     out.into()
 }
@@ -73,10 +87,15 @@ fn decode(bytes: &[u8]) -> Result<Vec<FedIngest>> {
     let mut fed = Vec::new();
     for _ in 0..reader.u32()? {
         let kind = reader.u8()?;
-        if kind != KIND_JOB {
+        if !matches!(kind, KIND_JOB | KIND_TABLE) {
             return Err(newer("kind", kind));
         }
-        fed.push(FedIngest { seq: Seq(reader.u64()?), job: JobId(reader.u128_be()?) });
+        let (seq, name) = (Seq(reader.u64()?), reader.u128_be()?);
+        let source = match kind {
+            KIND_JOB => FedSource::Job(JobId(name)),
+            _ => FedSource::Table(SstId(name)),
+        };
+        fed.push(FedIngest { seq, source });
     }
     if !reader.is_empty() {
         return Err(Error::corruption("bytes are left over behind what a change feed keeps"));
@@ -92,7 +111,8 @@ mod tests {
     use siltstone_base::{AttemptId, ErrorKind, ObjectId};
 
     fn fed() -> Vec<FedIngest> {
-        [(7, 70), (9, 90)].map(|(seq, job)| FedIngest { seq: Seq(seq), job: JobId(job) }).to_vec()
+        let sources = [(7, FedSource::Job(JobId(70))), (9, FedSource::Table(SstId(90)))];
+        sources.map(|(seq, source)| FedIngest { seq: Seq(seq), source }).to_vec()
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn an_ingest_keeps_its_originals_until_all_have_passed_it() {
     let one = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
     let both = take(&one, "b", 1, HoldFrom::At(place(60, 6)));
     let kept = installed(&both);
-    assert_eq!(kept.fed, [FedIngest { seq: Seq(61), job: JOB }]);
+    assert_eq!(kept.fed, [FedIngest { seq: Seq(61), source: FedSource::Job(JOB) }]);
     let first = advanced(&kept, "a", 1, place(61, 7));
     assert_eq!(first.fed.len(), 1);
     assert!(advanced(&first, "b", 1, place(61, 7)).fed.is_empty());
