@@ -65,6 +65,7 @@ class OptionValues(TypedDict, total=False):
     reader_checkpoint: bool
     readers: Readers | ReaderValues
     max_batch_bytes: Bytes
+    skip_memtable_bytes: Bytes | None
     transaction_window_bytes: Bytes
     block_bytes: Bytes
     compression: Literal["none", "lz4", "zstd"] | None

@@ -171,6 +171,10 @@ class Stats:
     """Memtables that became tables."""
     flushed_bytes: int
     """Bytes of the tables that flushes wrote."""
+    large_batches: int
+    """Batches that were made tables before they were accepted (skip_memtable_bytes)."""
+    large_batch_bytes: int
+    """Bytes of the tables of large batches."""
     pending_compaction_bytes: int
     """Bytes that the scheduler would have merged now."""
     compactions_running: int

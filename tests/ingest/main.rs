@@ -14,6 +14,7 @@
 mod behind;
 mod crashes;
 mod gaps;
+mod large;
 mod loading;
 mod model;
 mod overtaken;
@@ -44,6 +45,7 @@ pub(crate) fn options() -> Options {
         l0_manifest_commit_interval: Duration::ZERO,
         manifest_poll_interval: Some(Duration::from_millis(50)),
         embedded_gc: false,
+        skip_memtable_bytes: Some(large::LARGE_BYTES),
         compaction: CompactionOptions {
             target_sst_bytes: 600,
             min_move_bytes: 0,

@@ -58,6 +58,21 @@ async fn ingest(
     db.ingest(&request).await.map(drop)
 }
 
+/// A batch of a size around that from which on it skips the memtable.
+async fn batch(db: &Database, rng: &mut Rng, model: &mut Map, value: &[u8]) -> Result<()> {
+    let mut rows = Vec::new();
+    for _ in 0..1 + rng.below(30) {
+        let n = rng.below(KEYS) as u32;
+        let row = (rng.below(4) > 0).then(|| value.to_vec());
+        match &row {
+            Some(value) => drop(model.insert(n, value.clone())),
+            None => drop(model.remove(&n)),
+        }
+        rows.push((n, row));
+    }
+    large::write(db, &large::batch_of(&rows)?).await.map(drop)
+}
+
 /// A range to replace, and the keys of the model in it: bounded, or open at its ends.
 fn replaced(rng: &mut Rng) -> Result<(std::ops::Range<u32>, ReplacedRange)> {
     let (first, end) = (rng.below(KEYS) as u32, KEYS as u32);
@@ -80,7 +95,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
         let told = format!("seed {seed}, step {step}");
         let value = format!("{step}").into_bytes();
         let n = rng.below(KEYS) as u32;
-        match rng.below(16) {
+        match rng.below(18) {
             0..=4 => {
                 put(&db, n, &value).await?;
                 model.insert(n, value);
@@ -95,6 +110,7 @@ async fn history(env: Env, seed: u64) -> Result<()> {
                 model.retain(|one, _| !(n..end).contains(one));
             }
             7..=9 => ingest(&env, &db, &mut rng, &mut model, &value).await?,
+            16 | 17 => batch(&db, &mut rng, &mut model, &value).await?,
             10 => db.flush_memtable().await?,
             11 => drop(db.compact().await?),
             12 => held.push((db.snapshot()?, model.clone())),

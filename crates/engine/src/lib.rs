@@ -79,6 +79,7 @@ pub use siltstone_merge::{built_in as built_in_operator, built_in_names as built
 pub use siltstone_sst::Codec;
 pub use writer::accept::Accept;
 pub use writer::commit::Commit;
+pub use writer::large::LargeWrite;
 pub use writer::open::{OpenOptions, OwnSchema};
 pub use writer::snapshot::Snapshot;
 pub use writer::transaction::conditional::Condition;

@@ -23,7 +23,7 @@ pub const INGEST_BEHIND: &str = "ingest-behind";
 pub const LARGE_BATCHES: &str = "large-batches";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 4] = [INGEST, FEED, UNITS, INGEST_BEHIND];
+const KNOWN: [&str; 5] = [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

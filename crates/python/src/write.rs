@@ -7,9 +7,10 @@ use crate::commit::Commit;
 use crate::database::Database;
 use crate::error::{self, Raise};
 use crate::expiry::Life;
+use crate::wait::wait;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use siltstone::{Batch, UnixMillis};
+use siltstone::{Batch, LargeWrite, UnixMillis};
 
 /// Batches up to so many bytes are accepted with the interpreter lock held.
 pub(crate) const BYTES_WITH_LOCK: usize = 64 << 10;
@@ -174,10 +175,27 @@ fn lengths_differ(py: Python<'_>, keys: usize, values: usize) -> PyErr {
     error::invalid(py, format!("there are {keys} keys and {values} values"))
 }
 
-/// Commits `batch`; gives the interpreter lock up for a large one.
+/// Commits `batch`, by its upload where it skips the memtable; gives the interpreter lock up for a
+/// large one.
 pub(crate) fn accept_batch(py: Python<'_>, database: &Database, batch: &Batch) -> PyResult<Commit> {
+    let held = database.held();
+    let engine = held.get(py)?;
+    if let Some(large) = begin_large(py, engine, batch)? {
+        return Ok(Commit::new(held.process(), wait(py, held.process(), large)?));
+    }
     if batch.as_bytes().len() <= BYTES_WITH_LOCK {
         return database.accept(py, |engine| engine.write(batch));
     }
     database.accept(py, |engine| py.detach(|| engine.write(batch)))
+}
+
+/// The write of a batch that skips the memtable; `None` for one that does not.
+pub(crate) fn begin_large(
+    py: Python<'_>,
+    engine: &siltstone::Database,
+    batch: &Batch,
+) -> PyResult<Option<LargeWrite>> {
+    let begin = || engine.write_large(batch);
+    let small = batch.as_bytes().len() <= BYTES_WITH_LOCK;
+    if small { begin() } else { py.detach(begin) }.raise(py)
 }

@@ -17,8 +17,8 @@ use siltstone_base::{
     UnixMillis, WalId,
 };
 use siltstone_sst::wal::{
-    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBuilder, WalIngest, WalRecord, decode,
-    encode_fence,
+    Sent, WAL_HEAD_BYTES, WAL_RECORD_HEAD_BYTES, WalBody, WalBrings, WalBuilder, WalIngest,
+    WalRecord, decode, encode_fence,
 };
 
 const OBJECT: ObjectId = ObjectId(0x0b);
@@ -296,7 +296,8 @@ fn an_ingest_comes_back_and_ends_its_object() {
     let mut builder = WalBuilder::new();
     builder.push_batch(Seq(9), batch.ops(), batch.as_bytes());
     let digest = Bytes::from_static(b"what it brings");
-    let ingest = WalIngest { first_seq: Seq(10), numbers: 3, job: JobId(77), digest };
+    let brings = WalBrings::Job { job: JobId(77), digest };
+    let ingest = WalIngest { first_seq: Seq(10), numbers: 3, brings };
     builder.push_ingest(&ingest);
     assert_eq!((builder.first_seq(), builder.last_seq()), (Seq(9), Seq(12)));
     let sent = Sent { durable: WalId(4), ..Sent::default() };
@@ -304,4 +305,41 @@ fn an_ingest_comes_back_and_ends_its_object() {
     let records: Vec<_> = object.records().map(Result::unwrap).collect();
     assert_eq!((records.len(), object.last_seq, ingest.last_seq()), (2, Seq(12), Seq(12)));
     assert_eq!(records[1], WalRecord::Ingest(ingest));
+}
+
+fn tables(numbers: u32, tables: &'static [u8]) -> WalIngest {
+    let brings = WalBrings::Tables(Bytes::from_static(tables));
+    WalIngest { first_seq: Seq(10), numbers, brings }
+}
+
+/// The record's bytes are frozen: head, form, and the tables as they were given.
+#[test]
+fn own_tables_come_back_and_their_bytes_are_fixed() {
+    let ingest = tables(1, b"tables");
+    let mut builder = WalBuilder::new();
+    builder.push_ingest(&ingest);
+    let bytes = builder.finish(envelope(), Epoch(3), WalId(17), SENT);
+    let record = [
+        &[2, 0, 0, 0][..],
+        &[1, 0, 0, 0],
+        &[10, 0, 0, 0],
+        &[10, 0, 0, 0, 0, 0, 0, 0],
+        &[2, 0, 0, 0],
+        b"tables",
+    ];
+    assert_eq!(&bytes[WAL_HEAD_BYTES..bytes.len() - 4], record.concat());
+    let object = decode(bytes, WalId(17)).unwrap();
+    let records: Vec<_> = object.records().map(Result::unwrap).collect();
+    assert_eq!((records, object.last_seq), (vec![WalRecord::Ingest(ingest)], Seq(10)));
+}
+
+#[test]
+fn own_tables_take_one_number_and_are_some() {
+    for wrong in [tables(2, b"tables"), tables(1, b"")] {
+        let mut builder = WalBuilder::new();
+        builder.push_ingest(&wrong);
+        let object = decode(builder.finish(envelope(), Epoch(3), WalId(17), SENT), WalId(17));
+        let error = object.unwrap().records().next().and_then(Result::err).unwrap();
+        assert_eq!(error.kind(), ErrorKind::Corruption);
+    }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use siltstone::ingest::IngestJob;
 use siltstone::{JobId, Seq, Standing, UnixMillis};
 use siltstone_base::WalId;
-use siltstone_sst::wal::{WalRecord, decode};
+use siltstone_sst::wal::{WalBrings, WalRecord, decode};
 use siltstone_tests::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,10 +130,15 @@ fn logged(log: &[(WalId, Bytes)], wrong: &mut Vec<String>) -> BTreeMap<u64, Logg
             match record.expect("a sound record") {
                 WalRecord::Batch { first_seq, .. } => drop(epoch.batches.insert(first_seq)),
                 WalRecord::Ingest(one) => {
-                    let place = (one.first_seq, one.last_seq(), one.digest.clone());
-                    let before = epoch.jobs.insert(one.job, place.clone());
+                    let (first, last) = (one.first_seq, one.last_seq());
+                    let WalBrings::Job { job, digest } = one.brings else {
+                        wrong.push("nobody writes large batches here".to_owned());
+                        continue;
+                    };
+                    let place = (first, last, digest);
+                    let before = epoch.jobs.insert(job, place.clone());
                     if before.is_some_and(|before| before != place) {
-                        wrong.push(format!("epoch {} took {} in twice", object.epoch, one.job));
+                        wrong.push(format!("epoch {} took {job} in twice", object.epoch));
                     }
                 }
                 other => wrong.push(format!("an unknown record: {other:?}")),

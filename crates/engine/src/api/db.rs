@@ -13,6 +13,7 @@ use crate::read::{self, Keys, Scan, ScanRange, Size};
 use crate::writer::accept::Accept;
 use crate::writer::close;
 use crate::writer::collector;
+use crate::writer::large::LargeWrite;
 use crate::writer::life::Phase;
 use crate::writer::open::{self, OpenOptions};
 use crate::writer::snapshot::Snapshot;
@@ -248,6 +249,23 @@ impl Database {
             return self.writer()?.accept_open_ended(batch);
         }
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
+    }
+
+    /// As [`Database::write`], past the memtable where the option `skip_memtable_bytes` says so of
+    /// the batch: what it is made into is uploaded before it is accepted (RFC 0044), and the future
+    /// ends with its commit. Whoever drops the future before has written nothing. `None`: the batch
+    /// goes through the memtable, by [`Database::write`]: it is smaller, or has operands or range
+    /// deletes.
+    ///
+    /// # Errors
+    /// Closed, Fenced; Invalid over `max_batch_bytes`. What is awaited: those, Timeout, and the
+    /// store's; nothing was written then.
+    pub fn write_large(&self, batch: &Batch) -> Result<Option<LargeWrite>> {
+        let writer = self.writer()?;
+        if !writer.skips_memtable(batch) {
+            return Ok(None);
+        }
+        writer.accept_large(batch).map(Some)
     }
 
     /// The moment at which something written now with this life time expires.

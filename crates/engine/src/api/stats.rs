@@ -143,6 +143,9 @@ stats! {
     "compaction" {
         counter flushes: u64, "flushes", "Memtables that became tables.";
         counter flushed_bytes: u64, "bytes", "Bytes of the tables that flushes wrote.";
+        counter large_batches: u64, "batches",
+            "Batches that were made tables before they were accepted (skip_memtable_bytes).";
+        counter large_batch_bytes: u64, "bytes", "Bytes of the tables of large batches.";
         gauge pending_compaction_bytes: u64, "bytes",
             "Bytes that the scheduler would have merged now.";
         gauge compactions_running: u64, "compactions", "Compactions under way in this process.";
@@ -229,6 +232,8 @@ impl Stats {
             gc_failed_deletes: writer.collector.failed.load(Ordering::Relaxed),
             flushes: writer.flushes.tables.load(Ordering::Relaxed),
             flushed_bytes: writer.flushes.bytes.load(Ordering::Relaxed),
+            large_batches: writer.large.count.load(Ordering::Relaxed),
+            large_batch_bytes: writer.large.bytes.load(Ordering::Relaxed),
             compactor_silent_seconds: stalled.as_secs_f64(),
             ..Stats::of_reads(&tree, &writer.context)
         }

@@ -5,7 +5,8 @@ use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
 use siltstone_base::{Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis};
-use siltstone_sst::wal::WalIngest;
+use siltstone_manifest::batch::decode_tables;
+use siltstone_sst::wal::{WalBrings, WalIngest};
 use siltstone_sst::{Block, Table};
 
 /// Where to stop: rows and bytes that there may be, and a place inside the ingest.
@@ -49,15 +50,20 @@ impl Originals {
         ingest: &WalIngest,
         at: (u32, u32),
     ) -> Result<Originals> {
-        let closed = objects.closed_job(ingest.job).await?;
-        let closed = closed.filter(|closed| closed.digest() == ingest.digest);
-        let closed = closed.ok_or_else(|| collected(ingest))?;
-        if closed.layers.len() != ingest.numbers as usize {
+        let layers = match &ingest.brings {
+            WalBrings::Tables(tables) => vec![decode_tables(tables)?],
+            WalBrings::Job { job, digest } => {
+                let closed = objects.closed_job(*job).await?;
+                let closed = closed.filter(|closed| closed.digest() == *digest);
+                closed.ok_or_else(|| collected(ingest))?.layers
+            }
+        };
+        if layers.len() != ingest.numbers as usize {
             return Err(Error::corruption("an ingest has other layers than the log says")
-                .with("job", ingest.job));
+                .with("last sequence number of the ingest", ingest.last_seq()));
         }
         let mut tables = Vec::new();
-        for (layer, seq) in closed.layers.into_iter().zip(ingest.first_seq.get()..) {
+        for (layer, seq) in layers.into_iter().zip(ingest.first_seq.get()..) {
             tables.extend(layer.into_iter().map(|table| (table, Seq(seq))));
         }
         Ok(Originals { objects: objects.clone(), tables, at, open: None })
@@ -187,6 +193,5 @@ fn collected(ingest: &WalIngest) -> Error {
         "the feed has come to an ingest whose tables were compacted and collected: only a consumer \
          that holds the log keeps them; begin anew from a snapshot, or at the newest place",
     )
-    .with("job", ingest.job)
     .with("last sequence number of the ingest", ingest.last_seq())
 }

@@ -14,9 +14,9 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
+use crate::wal::replay::is_kept;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
-use siltstone_manifest::ingest::pending;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen, Want};
 use siltstone_sst::wal::WalObject;
 use std::collections::BTreeMap;
@@ -370,7 +370,7 @@ impl Follower {
     async fn serve_ingests(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
         while let Some(ingest) = self.rows.held_up_by().cloned() {
             let Some(version) = &self.version else { return Ok(()) };
-            if pending(version, ingest.job).is_none() {
+            if !is_kept(version, &ingest)? {
                 return Ok(());
             }
             self.rows.serve(QueuedIngest::of_log(&self.objects, ingest, budget).await?);

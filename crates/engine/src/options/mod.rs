@@ -48,6 +48,8 @@ pub struct Options {
     pub readers: Readers,
     /// Largest batch.
     pub max_batch_bytes: usize,
+    /// Bytes from which on a batch is made a table before it is accepted; `None`: never.
+    pub skip_memtable_bytes: Option<usize>,
     /// Memory for what was committed while transactions are open.
     pub transaction_window_bytes: usize,
     /// Target size of a block of a table.
@@ -90,6 +92,7 @@ impl Default for Options {
             reader_checkpoint: true,
             readers: Readers::default(),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
+            skip_memtable_bytes: None,
             transaction_window_bytes: 64 << 20,
             block_bytes: 16 << 10,
             compression: None,
@@ -180,6 +183,7 @@ impl OptionInfo {
                     | "gc.max_garbage_bytes"
                     | "manifest_poll_interval"
                     | "readers.max_staleness"
+                    | "skip_memtable_bytes"
             )
     }
 
@@ -300,6 +304,10 @@ impl Options {
             }
             "readers.follow_restores" => self.readers.follow_restores = number != 0.0,
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
+            "skip_memtable_bytes" => {
+                self.skip_memtable_bytes =
+                    (value != OptionValue::Nothing).then_some(number as usize);
+            }
             "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
             "block_bytes" => self.block_bytes = number as usize,
             "compression" => self.compression = codec(&value)?,
@@ -351,6 +359,7 @@ impl Options {
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
+            "skip_memtable_bytes" => self.skip_memtable_bytes.map_or(OptionValue::Nothing, int),
             "transaction_window_bytes" => int(self.transaction_window_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => self
@@ -578,7 +587,7 @@ mod tests {
     fn there_are_few_options_at_the_top() {
         let names = Options::all().map(|info| info.name.split('.').next());
         let top: std::collections::BTreeSet<_> = names.collect();
-        assert!(top.len() <= 38, "{}: {top:?}", top.len());
+        assert!(top.len() <= 39, "{}: {top:?}", top.len());
         let groups = Options::all().filter_map(|info| Some(info.name.split_once('.')?.0));
         assert_eq!(groups.collect::<std::collections::BTreeSet<_>>().len(), Options::GROUPS.len());
     }

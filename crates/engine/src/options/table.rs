@@ -146,6 +146,16 @@ pub(super) const TABLE: &[OptionInfo] = &[
         "Largest batch. A batch is atomic and lies in one WAL object.",
     ),
     info(
+        "skip_memtable_bytes",
+        OptionKind::Bytes,
+        1.0,
+        MAX_BATCH_BYTES as f64,
+        "Bytes from which on a batch is uploaded as a table before it is accepted: the log names \
+         that, and the memtable holds nothing of it, so each byte is written once instead of \
+         twice. The write waits for the upload. Batches with merge operands or range deletes, and \
+         those of transactions, go through the memtable. None: all do.",
+    ),
+    info(
         "transaction_window_bytes",
         OptionKind::Bytes,
         262_144.0,

@@ -10,17 +10,15 @@
 use super::tree::{Levels, TableRun};
 use crate::cache::metadata::{MetadataBudget, TableHandle};
 use crate::manifests::objects::Objects;
-use crate::wal::replay::closed_job;
-use bytes::Bytes;
+use crate::wal::replay::layers_of;
 use siltstone_base::{JobId, Result, Seq, SstDescriptor};
-use siltstone_sst::wal::WalIngest;
+use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::sync::{Arc, OnceLock};
 
-/// A job on its way into a version.
+/// A job, or a large batch, on its way into a version.
 #[derive(Debug)]
 pub(crate) struct QueuedIngest {
-    pub(crate) job: JobId,
-    pub(crate) digest: Bytes,
+    pub(crate) brings: WalBrings,
     /// Its sequence numbers: one a layer.
     pub(crate) first: Seq,
     pub(crate) last: Seq,
@@ -36,7 +34,7 @@ pub(crate) struct QueuedIngest {
 impl QueuedIngest {
     /// An element of these layers, the oldest first, each at its number from `first` on.
     pub(crate) fn new(
-        (job, digest): (JobId, Bytes),
+        brings: WalBrings,
         first: Seq,
         layers: Vec<Vec<SstDescriptor>>,
         budget: &Arc<MetadataBudget>,
@@ -49,20 +47,28 @@ impl QueuedIngest {
         let runs = runs.collect();
         let last = first.plus((layers.len() as u64).saturating_sub(1));
         let installed = OnceLock::new();
-        Arc::new(QueuedIngest { job, digest, first, last, layers, runs, installed })
+        Arc::new(QueuedIngest { brings, first, last, layers, runs, installed })
     }
 
     /// That of a record of the log, for whoever replays it.
     ///
     /// # Errors
-    /// As [`closed_job`].
+    /// As [`layers_of`].
     pub(crate) async fn of_log(
         objects: &Objects,
         record: WalIngest,
         budget: &Arc<MetadataBudget>,
     ) -> Result<Arc<QueuedIngest>> {
-        let layers = closed_job(objects, &record).await?.numbered(record.first_seq);
-        Ok(QueuedIngest::new((record.job, record.digest), record.first_seq, layers, budget))
+        let layers = layers_of(objects, &record).await?;
+        Ok(QueuedIngest::new(record.brings, record.first_seq, layers, budget))
+    }
+
+    /// The job, where it is one.
+    pub(crate) fn job(&self) -> Option<JobId> {
+        match &self.brings {
+            WalBrings::Job { job, .. } => Some(*job),
+            WalBrings::Tables(_) => None,
+        }
     }
 
     /// Its layers as they are read, the newest first.

@@ -259,7 +259,8 @@ impl Verify<'_> {
 
     /// What was there at the start, and nobody names or may come to name.
     fn orphans(&mut self, newest: &Manifest) {
-        let reserved: HashSet<SstId> = newest.reserved.iter().copied().collect();
+        let reserved = newest.reserved.iter().chain(&newest.left);
+        let reserved: HashSet<SstId> = reserved.copied().collect();
         let exports = newest.mirror.as_ref().and_then(|mirror| mirror.job);
         for (name, bytes) in std::mem::take(&mut self.listed) {
             let waits = match name {

@@ -2,10 +2,12 @@
 
 use crate::manifests::objects::Objects;
 use siltstone_base::batch::joined;
-use siltstone_base::{Error, ObjectName, Result, Seq, WalId};
-use siltstone_manifest::ingest::ClosedJob;
+use siltstone_base::{Error, ObjectName, Result, Seq, SstDescriptor, WalId};
+use siltstone_manifest::Manifest;
+use siltstone_manifest::batch::{self, decode_tables};
+use siltstone_manifest::ingest::{ClosedJob, pending};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalIngest, WalObject, WalRecord};
+use siltstone_sst::wal::{WalBrings, WalIngest, WalObject, WalRecord};
 
 /// What `body` ends with, where that is an ingest above `flushed`: it goes on where the batches
 /// before it ended, at `before` (rule N13).
@@ -21,19 +23,48 @@ pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<O
     }
 }
 
-/// The object that closed a job whose ingest is in the log.
+/// The layers that an ingest in the log brings, each at its number.
 ///
 /// # Errors
-/// Corruption where it is gone, or is another than the one that was ingested; the store's.
-pub(crate) async fn closed_job(objects: &Objects, ingest: &WalIngest) -> Result<ClosedJob> {
-    let closed = objects.closed_job(ingest.job).await?;
-    let brings = |closed: &ClosedJob| {
-        closed.digest() == ingest.digest && closed.layers.len() == ingest.numbers as usize
-    };
-    closed.filter(brings).ok_or_else(|| {
-        Error::corruption("the log has an ingest, and what it brings is gone")
-            .with("object", ObjectName::IngestManifest(ingest.job))
-    })
+/// Corruption where the object that closed a job is gone, or is another than the one that was
+/// ingested, and for tables that nobody wrote; Unsupported for those of a newer version; the
+/// store's.
+pub(crate) async fn layers_of(
+    objects: &Objects,
+    ingest: &WalIngest,
+) -> Result<Vec<Vec<SstDescriptor>>> {
+    match &ingest.brings {
+        WalBrings::Tables(tables) => Ok(vec![tables_at(ingest.first_seq, decode_tables(tables)?)]),
+        WalBrings::Job { job, digest } => {
+            let closed = objects.closed_job(*job).await?;
+            let brings = |closed: &ClosedJob| {
+                closed.digest() == *digest && closed.layers.len() == ingest.numbers as usize
+            };
+            let closed = closed.filter(brings).ok_or_else(|| {
+                Error::corruption("the log has an ingest, and what it brings is gone")
+                    .with("object", ObjectName::IngestManifest(*job))
+            });
+            Ok(closed?.numbered(ingest.first_seq))
+        }
+    }
+}
+
+/// Tables of a large batch, at its number (rule P4).
+pub(crate) fn tables_at(seq: Seq, tables: Vec<SstDescriptor>) -> Vec<SstDescriptor> {
+    let numbered = |table| SstDescriptor { seq_override: Some(seq), ..table };
+    tables.into_iter().map(numbered).collect()
+}
+
+/// Whether whoever reads by `version` keeps what an ingest of the log brings (rule Q5): it is asked
+/// for there, and not installed.
+///
+/// # Errors
+/// As [`decode_tables`].
+pub(crate) fn is_kept(version: &Manifest, ingest: &WalIngest) -> Result<bool> {
+    match &ingest.brings {
+        WalBrings::Tables(tables) => Ok(batch::keeps(version, &decode_tables(tables)?)),
+        WalBrings::Job { job, .. } => Ok(pending(version, *job).is_some()),
+    }
 }
 
 /// Inserts the batches of `body` that end above `flushed`, the last sequence number in tables (rule

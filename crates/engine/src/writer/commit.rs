@@ -156,7 +156,7 @@ impl Writer {
         self.accept_under(tail, Arc::from(batch.as_bytes()), batch.ops(), |_| Ok(()))
     }
 
-    fn check_size(&self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn check_size(&self, bytes: &[u8]) -> Result<()> {
         if bytes.len() <= self.options.max_batch_bytes {
             return Ok(());
         }

@@ -13,9 +13,10 @@ use siltstone_base::{
     UnixMillis,
 };
 use siltstone_manifest::compaction::filter_bits_of_flush;
-use siltstone_manifest::{Edit, FlushL0, InstallIngest, Refusal};
+use siltstone_manifest::{Edit, FlushL0, InstallBatch, InstallIngest, Refusal};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
+use siltstone_sst::wal::WalBrings;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,15 +29,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// A frozen memtable on its way into L0. Everything that decides the table's bytes is fixed here:
 /// an upload that is repeated, or that lands late, writes the very same bytes under the name.
-struct Plan {
-    memtable: Arc<Memtable>,
-    last_seq: Seq,
-    name: SstId,
-    attempt: AttemptId,
-    now: UnixMillis,
-    filter_bits_per_key: u32,
+pub(super) struct Plan {
+    pub(super) memtable: Arc<Memtable>,
+    pub(super) last_seq: Seq,
+    pub(super) name: SstId,
+    pub(super) attempt: AttemptId,
+    pub(super) now: UnixMillis,
+    pub(super) filter_bits_per_key: u32,
     /// Set once the table is in the store.
-    built: Option<SstDescriptor>,
+    pub(super) built: Option<SstDescriptor>,
 }
 
 struct Flusher {
@@ -170,7 +171,9 @@ impl Flusher {
         self.writer.commit_at(flushed_seq).wait(None).await?;
         let mut pins = self.writer.pins.lock().await;
         let edit = self.edit(flushed_seq, &ingests);
+        let gone = edit.let_go.clone();
         let levels = self.writer.commit_pinned(&mut pins, edit).await?;
+        self.writer.large.are_gone(&gone);
         for built in self.plans.iter().filter_map(|plan| plan.built.as_ref()) {
             self.writer.flushes.add(built.object_bytes);
         }
@@ -240,10 +243,13 @@ impl Flusher {
         let writer = &self.writer;
         let built = self.plans.iter().filter_map(|plan| plan.built.clone());
         let newest = writer.manifests.newest_known();
+        let replay_from = writer.log.replay_point(flushed_seq).unwrap_or(newest.replay_from);
         FlushL0 {
             layers: built.map(|table| vec![table]).collect(),
-            ingests: ingests.iter().map(|ingest| self.install(ingest)).collect(),
-            replay_from: writer.log.replay_point(flushed_seq).unwrap_or(newest.replay_from),
+            ingests: ingests.iter().filter_map(|ingest| self.job(ingest)).collect(),
+            batches: ingests.iter().filter_map(|ingest| self.batch(ingest)).collect(),
+            let_go: writer.large.to_let_go(replay_from),
+            replay_from,
             flushed_seq,
             commit_time: writer.log.commit_time(),
             wal_id_last_seen: newest.wal_id_last_seen.max(writer.log.last_committed()),
@@ -255,10 +261,21 @@ impl Flusher {
     }
 
     /// A job at its place among the plans.
-    fn install(&self, ingest: &QueuedIngest) -> InstallIngest {
-        let older = self.plans.iter().filter(|plan| plan.last_seq < ingest.first);
-        let (job, digest, layers) = (ingest.job, ingest.digest.clone(), ingest.layers.clone());
-        InstallIngest { after: older.count(), job, digest, layers }
+    fn job(&self, ingest: &QueuedIngest) -> Option<InstallIngest> {
+        let WalBrings::Job { job, digest } = &ingest.brings else { return None };
+        let (job, digest, layers) = (*job, digest.clone(), ingest.layers.clone());
+        Some(InstallIngest { after: self.older_than(ingest), job, digest, layers })
+    }
+
+    /// A large batch, likewise.
+    fn batch(&self, ingest: &QueuedIngest) -> Option<InstallBatch> {
+        let WalBrings::Tables(_) = &ingest.brings else { return None };
+        let tables = ingest.layers.concat();
+        Some(InstallBatch { after: self.older_than(ingest), tables })
+    }
+
+    fn older_than(&self, ingest: &QueuedIngest) -> usize {
+        self.plans.iter().filter(|plan| plan.last_seq < ingest.first).count()
     }
 }
 
@@ -268,7 +285,7 @@ pub(crate) fn new_names(env: &Env, count: usize) -> Vec<SstId> {
 }
 
 /// Builds and uploads a table.
-async fn build(writer: &Arc<Writer>, plan: &Plan) -> Result<SstDescriptor> {
+pub(super) async fn build(writer: &Writer, plan: &Plan) -> Result<SstDescriptor> {
     let env = &writer.env;
     let open = env.store.upload(ObjectName::Compacted(plan.name));
     let upload = env.deadline(writer.options.deadline, "begin upload", open).await?;

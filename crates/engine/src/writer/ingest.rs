@@ -1,20 +1,20 @@
 //! Ingest jobs: the writer takes in what is asked for (RFC 0035, rules N12 and Q4). The flush task
 //! installs it.
 
-use super::commit::Commit;
+use super::commit::{Commit, Tail};
 use super::state::Writer;
 use super::transaction::footprint::Touched;
 use crate::manifests::poll::LIST_EVERY;
 use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
 use siltstone_base::name::prefix;
-use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq};
+use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing, to_adopt};
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{Conflict, Refusal};
 use siltstone_manifest::{Edit, IngestConflict, IngestEdit, PendingIngest, RequestIngest, Rules};
-use siltstone_sst::wal::WalIngest;
+use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     while writer.is_open() {
         let nudged = pin!(writer.nudges.ingest.notified());
         let newest = writer.manifests.newest_known();
-        let queued: Vec<JobId> = writer.tree().queued().iter().map(|one| one.job).collect();
+        let queued: Vec<JobId> =
+            writer.tree().queued().iter().filter_map(|one| one.job()).collect();
         if let Some(asked) = to_adopt(&newest, &queued, Rules::ALL).cloned() {
             if let Err(error) = writer.adopt(&asked).await {
                 // A close that has begun refuses what is new, and goes on: the job waits for the
@@ -122,7 +123,7 @@ impl Writer {
 
     /// Waits until L0 has room beside what is queued: before there is a number, or every put would
     /// wait behind it.
-    async fn wait_for_layers(&self) -> Result<()> {
+    pub(super) async fn wait_for_layers(&self) -> Result<()> {
         loop {
             let nudged = pin!(self.nudges.ingest.notified());
             let mut relief = pin!(self.pressure.relief.notified());
@@ -151,14 +152,9 @@ impl Writer {
         }
         let numbers = closed.layers.len() as u32;
         let (job, digest, first_seq) = (closed.job, closed.digest(), tail.next_seq);
-        let ingest = WalIngest { first_seq, numbers, job, digest };
-        let last = ingest.last_seq();
-        if last > Seq::MAX {
-            return Err(Error::internal("sequence numbers are used up"));
-        }
-        self.freeze(&mut tail);
-        tail.wal.push_ingest(&ingest);
-        tail.next_seq = last.next();
+        let brings = WalBrings::Job { job, digest };
+        let ingest = WalIngest { first_seq, numbers, brings };
+        let last = self.append_ingest(&mut tail, ingest, closed.numbered(first_seq))?;
         if tail.window.is_on() {
             for table in closed.tables() {
                 if table.first_key < table.last_key {
@@ -167,13 +163,31 @@ impl Writer {
                 tail.window.note(last, Touched::Key(&table.last_key));
             }
         }
-        let (brings, layers) = ((job, ingest.digest), closed.numbered(first_seq));
-        self.queue(QueuedIngest::new(brings, first_seq, layers, &self.budget));
         self.publish(last);
         drop(tail);
         self.nudges.wal.notify_one();
         self.nudges.flush.notify_one();
         Ok(())
+    }
+
+    /// Gives an ingest its place in the log and in the queue (rule Q1): its last number, which is
+    /// still to be published.
+    pub(super) fn append_ingest(
+        &self,
+        tail: &mut Tail,
+        ingest: WalIngest,
+        layers: Vec<Vec<SstDescriptor>>,
+    ) -> Result<Seq> {
+        let last = ingest.last_seq();
+        if last > Seq::MAX {
+            return Err(Error::internal("sequence numbers are used up"));
+        }
+        self.freeze(tail);
+        tail.wal.push_ingest(&ingest);
+        tail.next_seq = last.next();
+        let first = ingest.first_seq;
+        self.queue(QueuedIngest::new(ingest.brings, first, layers, &self.budget));
+        Ok(last)
     }
 
     /// Asks for a job, and waits until it is taken in: then it is visible, and durable later.
@@ -199,7 +213,7 @@ impl Writer {
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
-            if let Some(queued) = self.tree().queued().iter().find(|one| one.job == job) {
+            if let Some(queued) = self.tree().queued().iter().find(|one| one.job() == Some(job)) {
                 return Ok(self.commit_at(queued.last));
             }
             let newest = self.manifests.newest_known();

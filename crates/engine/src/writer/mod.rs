@@ -15,6 +15,7 @@ pub(crate) mod flush;
 pub(crate) mod flush_progress;
 pub(crate) mod held_seqs;
 pub(crate) mod ingest;
+pub(crate) mod large;
 pub(crate) mod life;
 pub(crate) mod nudges;
 pub(crate) mod observer;

@@ -6,6 +6,7 @@ use super::checkpoint::TreePins;
 use super::durability::Durability;
 use super::durable_log::UnflushedWal;
 use super::flush::{self, RESERVED_NAMES, new_names};
+use super::large::LargeBatches;
 use super::observer::WriterObserver;
 use super::stalls;
 use super::stalls::pressure::Pressure;
@@ -495,6 +496,7 @@ async fn start(
         occupancy,
         epoch: recovered.epoch,
         fences: recovered.keep.clone(),
+        large: LargeBatches::new(recovered.manifest.left.clone(), recovered.fence),
         first_wal: first,
         manifests: ManifestClient::new(objects, Arc::clone(&recovered.manifest), observer),
         pressure,

@@ -11,6 +11,7 @@ use super::durability::Durability;
 use super::durable_log::{DurableLog, UnflushedWal};
 use super::flush_progress::Flushes;
 use super::held_seqs::HeldSeqs;
+use super::large::LargeBatches;
 use super::life::{Phase, WriterLife};
 use super::nudges::Nudges;
 use super::stalls::pressure::Pressure;
@@ -72,6 +73,7 @@ pub(crate) struct Writer {
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
     pub(crate) came_behind: CameBehind,
+    pub(crate) large: LargeBatches,
 }
 
 /// What opening found out, and the writer starts from.
@@ -81,6 +83,7 @@ pub(crate) struct Start {
     pub(crate) occupancy: Occupancy,
     pub(crate) epoch: Epoch,
     pub(crate) fences: Vec<KeptFence>,
+    pub(crate) large: LargeBatches,
     pub(crate) manifests: ManifestClient,
     pub(crate) pressure: Arc<Pressure>,
     pub(crate) garbage: Arc<Garbage>,
@@ -149,6 +152,7 @@ impl Writer {
             flushes: Flushes::default(),
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
             came_behind: CameBehind::default(),
+            large: start.large,
         })
     }
 

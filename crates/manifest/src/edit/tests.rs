@@ -458,7 +458,6 @@ fn any_edit() -> impl Strategy<Value = Edit> {
             epoch: Epoch(epoch),
             fences: vec![KeptFence { id: WalId(id), epoch: Epoch(1), next_id: WalId(id + 1) }],
         }),
-        small.clone().prop_map(|epoch| Edit::CloseClean { epoch: Epoch(epoch) }),
         (1..5u128, prop::option::of(1..5u128)).prop_map(|(id, source)| {
             Edit::AddCheckpoint(NewCheckpoint {
                 id: CheckpointId(id),
@@ -507,9 +506,10 @@ fn any_edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Names of large batches are reserved, or one is installed.
+/// Names of large batches are reserved, one is installed, or the writer ends.
 fn any_of_batches() -> impl Strategy<Value = Edit> {
     prop_oneof![
+        (0..4u64).prop_map(|epoch| Edit::CloseClean { epoch: Epoch(epoch) }),
         (0..4u64, 90..93u128, 90..93u128).prop_map(|(epoch, name, gone)| {
             let let_go = (name != gone).then_some(SstId(gone)).into_iter().collect();
             let (epoch, names) = (Epoch(epoch), vec![SstId(name)]);

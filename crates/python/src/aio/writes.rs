@@ -9,7 +9,7 @@ use crate::database::Database;
 use crate::deletion::Deletion;
 use crate::error::{Raise, closed};
 use crate::expiry::Life;
-use crate::write::{BYTES_WITH_LOCK, beside, with_rows};
+use crate::write::{BYTES_WITH_LOCK, begin_large, beside, with_rows};
 use futures::FutureExt;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,7 +53,13 @@ impl Database {
     }
 
     fn begin_batch<'py>(&self, py: Python<'py>, batch: &Batch) -> PyResult<Bound<'py, PyAny>> {
-        let engine = self.held().get(py)?;
+        let (process, engine) = (self.held().process(), self.held().get(py)?);
+        if let Some(large) = begin_large(py, engine, batch)? {
+            let pending = Pending::running(process, large, move |py, commit| {
+                Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
+            });
+            return Ok(Bound::new(py, pending)?.into_any());
+        }
         let first = if batch.as_bytes().len() <= BYTES_WITH_LOCK {
             engine.write(batch)
         } else {

@@ -1,8 +1,8 @@
 //! Reads a WAL object back, everything checked before anything of it is given out.
 
 use super::{
-    BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, OWN_HEAD_BYTES, RECORD_BATCH, RECORD_INGEST,
-    Sent, WAL_RECORD_HEAD_BYTES,
+    BODY_FENCE, BODY_RECORDS, CODEC_NONE, INGEST_JOB, INGEST_TABLES, OWN_HEAD_BYTES, RECORD_BATCH,
+    RECORD_INGEST, Sent, WAL_RECORD_HEAD_BYTES,
 };
 use crate::section::SectionPlace;
 use bytes::Bytes;
@@ -64,21 +64,33 @@ pub enum WalRecord {
         /// The operations, for [`BatchOps`].
         bytes: Bytes,
     },
-    /// A job that was ingested; the last record of its object.
+    /// What was ingested; the last record of its object.
     Ingest(WalIngest),
 }
 
-/// A job that became part of the database at this place of the history.
+/// What became part of the database at this place of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalIngest {
     /// Its first sequence number.
     pub first_seq: Seq,
     /// How many it takes, at least one: one a layer.
     pub numbers: u32,
-    /// The job.
-    pub job: JobId,
-    /// What names its content.
-    pub digest: Bytes,
+    /// What that is.
+    pub brings: WalBrings,
+}
+
+/// What an ingest brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WalBrings {
+    /// A job's tables.
+    Job {
+        /// The job.
+        job: JobId,
+        /// What names its content.
+        digest: Bytes,
+    },
+    /// Tables of the database's own, as the manifest crate encodes them.
+    Tables(Bytes),
 }
 
 impl WalIngest {
@@ -248,16 +260,25 @@ impl WalRecords {
         let payload = self.bytes.slice(framed.start..framed.start + framed.len);
         let mut reader = Reader::new(&payload);
         let (form, zero) = (reader.u8()?, reader.array::<3>()?);
-        if form != INGEST_JOB || zero != [0; 3] {
+        if !matches!(form, INGEST_JOB | INGEST_TABLES) || zero != [0; 3] {
             let what = "what was ingested is of a form that this version does not know";
             return Err(Error::unsupported(what).with("form", form));
         }
-        let job = JobId(reader.u128_be()?);
-        if job.is_none() {
-            return Err(Error::corruption("an ingest of no job"));
-        }
-        let digest = payload.slice(payload.len() - reader.remaining()..);
-        Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, job, digest })
+        let brings = if form == INGEST_JOB {
+            let job = JobId(reader.u128_be()?);
+            if job.is_none() {
+                return Err(Error::corruption("an ingest of no job"));
+            }
+            let digest = payload.slice(payload.len() - reader.remaining()..);
+            WalBrings::Job { job, digest }
+        } else {
+            // One layer, so one number (rule P1).
+            if framed.ops != 1 || reader.remaining() == 0 {
+                return Err(Error::corruption("an ingest of impossible tables"));
+            }
+            WalBrings::Tables(payload.slice(payload.len() - reader.remaining()..))
+        };
+        Ok(WalIngest { first_seq: framed.first_seq, numbers: framed.ops, brings })
     }
 
     /// Checks the frames: their number, that they fill the body, and that sequence numbers run

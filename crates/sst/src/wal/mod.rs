@@ -24,10 +24,11 @@
 //!      8    4 length of the payload
 //!     12    8 first sequence number
 //!     20    n payload: an encoded batch, or what is ingested:
-//!             0  1 form: 1 a job, 2 own tables, which no version writes yet
+//!             0  1 form: 1 a job, 2 tables of the database's own (RFC 0044)
 //!             1  3 zero
-//!             4 16 the job
-//!            20  n digest of what it brings
+//!             4    of a job:  16 the job
+//!                              n digest of what it brings
+//!                  of tables: n FlatBuffers L0Entry; the record takes one number
 //! checksum: 4 bytes, masked CRC32C of all before it, bound to (object id, 0)
 //! ```
 //! There is no index, no filter, no compression and no sorting: a WAL object is written once and
@@ -37,7 +38,7 @@ mod build;
 mod decode;
 
 pub use build::{Sent, WalBuilder, encode_fence};
-pub use decode::{WalBody, WalIngest, WalObject, WalRecord, WalRecords, decode};
+pub use decode::{WalBody, WalBrings, WalIngest, WalObject, WalRecord, WalRecords, decode};
 
 use siltstone_base::envelope::ENVELOPE_BYTES;
 
@@ -54,3 +55,4 @@ const BODY_FENCE: u8 = 2;
 const RECORD_BATCH: u8 = 1;
 const RECORD_INGEST: u8 = 2;
 const INGEST_JOB: u8 = 1;
+const INGEST_TABLES: u8 = 2;

@@ -1,0 +1,194 @@
+//! Large batches (RFC 0044, rule N15): a batch above `skip_memtable_bytes` is made a table before
+//! it is accepted. The log names the table, and no memtable holds its rows.
+
+use super::commit::Commit;
+use super::flush::{Plan, build, new_names};
+use super::state::Writer;
+use super::transaction::footprint::touched;
+use crate::io::store::retry::{limit_of, with_retries};
+use crate::wal::replay::tables_at;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use siltstone_base::batch::BatchOps;
+use siltstone_base::{AttemptId, Batch, Error, Kind, Result, Seq, SstDescriptor, SstId, WalId};
+use siltstone_manifest::batch::encode_tables;
+use siltstone_manifest::compaction::filter_bits_of_flush;
+use siltstone_manifest::{Edit, KeptFence, ReserveBatch, to_let_go};
+use siltstone_memtable::Memtable;
+use siltstone_sst::wal::{WalBrings, WalIngest};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The write of a large batch under way: await its commit.
+pub type LargeWrite = BoxFuture<'static, Result<Commit>>;
+
+/// Names that one commit reserves: a commit every so many batches.
+const NAMES_AT_ONCE: usize = 4;
+
+/// What a writer knows of its large batches.
+#[derive(Debug)]
+pub(crate) struct LargeBatches {
+    /// Reserved names that nothing was uploaded under. Held by who makes one: one at a time, so
+    /// that the rows of one batch are in memory twice, and no more.
+    names: tokio::sync::Mutex<Vec<SstId>>,
+    /// Names of batches that failed: the log holds none of them, and the next commit lets them go.
+    failed: Mutex<Vec<SstId>>,
+    /// What older writers left, until the replay point has passed the own fence.
+    left: Mutex<Vec<SstId>>,
+    fence: KeptFence,
+    pub(crate) count: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl LargeBatches {
+    /// Of a writer that has found these names, and fenced with this.
+    pub(crate) fn new(left: Vec<SstId>, fence: KeptFence) -> LargeBatches {
+        LargeBatches {
+            names: tokio::sync::Mutex::default(),
+            failed: Mutex::default(),
+            left: Mutex::new(left),
+            fence,
+            count: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The names that a commit lets go which moves the replay point to `replay_from`.
+    pub(crate) fn to_let_go(&self, replay_from: WalId) -> Vec<SstId> {
+        let rules = crate::manifests::rules::in_force();
+        let mut gone = to_let_go(&self.left.lock(), &self.fence, replay_from, rules);
+        gone.extend(self.failed.lock().iter());
+        gone
+    }
+
+    /// A commit has let them go.
+    pub(crate) fn are_gone(&self, gone: &[SstId]) {
+        self.failed.lock().retain(|name| !gone.contains(name));
+        self.left.lock().retain(|name| !gone.contains(name));
+    }
+}
+
+/// Names on their way. Dropped there, they are those of a batch that failed.
+struct NamesUnderWay<'a> {
+    names: Vec<SstId>,
+    of: &'a LargeBatches,
+}
+
+impl NamesUnderWay<'_> {
+    /// They have come to their end.
+    fn arrive(mut self) -> Vec<SstId> {
+        std::mem::take(&mut self.names)
+    }
+}
+
+impl Drop for NamesUnderWay<'_> {
+    fn drop(&mut self) {
+        self.of.failed.lock().append(&mut self.names);
+    }
+}
+
+impl Writer {
+    /// Whether `batch` goes past the memtable. Operands need what is below them, and range deletes
+    /// an order among the rows that one number does not give: such batches go through it.
+    pub(crate) fn skips_memtable(&self, batch: &Batch) -> bool {
+        let bytes = batch.as_bytes();
+        let large = self.options.skip_memtable_bytes.is_some_and(|bound| bytes.len() >= bound);
+        let plain = |op| matches!(op, Kind::Put | Kind::Delete);
+        large
+            && !batch.is_empty()
+            && batch.operands() == 0
+            && BatchOps::new(bytes).all(|op| op.is_ok_and(|op| plain(op.kind)))
+    }
+
+    /// Accepts a batch that [`Writer::skips_memtable`], once it is uploaded.
+    ///
+    /// # Errors
+    /// Invalid over `max_batch_bytes`. What is awaited: Timeout, Fenced, Closed and those of the
+    /// store; nothing was written then.
+    pub(crate) fn accept_large(self: &Arc<Self>, batch: &Batch) -> Result<LargeWrite> {
+        self.check_size(batch.as_bytes())?;
+        let bytes: Arc<[u8]> = Arc::from(batch.as_bytes());
+        let writer = Arc::clone(self);
+        let limit = limit_of(self.options.deadline, bytes.len() as u64);
+        Ok(Box::pin(async move {
+            let work = writer.write_large(&bytes);
+            writer.context.deadline(limit, "write a large batch", work).await
+        }))
+    }
+
+    async fn write_large(&self, bytes: &Arc<[u8]>) -> Result<Commit> {
+        let mut names = self.large.names.lock().await;
+        // Before there is a number, or every put would wait behind it (rule Q4).
+        self.wait_for_layers().await?;
+        if names.is_empty() {
+            names.extend(self.reserve_for_batches().await?);
+        }
+        let Some(name) = names.pop() else {
+            return Err(Error::internal("names of batches ran out"));
+        };
+        let used = NamesUnderWay { names: vec![name], of: &self.large };
+        let table = self.upload_batch(name, bytes).await?;
+        let size = table.object_bytes;
+        let seq = self.accept_table(table, bytes)?;
+        drop(used.arrive());
+        self.large.count.fetch_add(1, Ordering::Relaxed);
+        self.large.bytes.fetch_add(size, Ordering::Relaxed);
+        Ok(self.commit_at(seq))
+    }
+
+    /// Reserves names before anything is uploaded under them (rule R1).
+    async fn reserve_for_batches(&self) -> Result<Vec<SstId>> {
+        let let_go = self.large.failed.lock().clone();
+        // A commit that is given up may land all the same.
+        let names = new_names(&self.env, NAMES_AT_ONCE);
+        let under_way = NamesUnderWay { names: names.clone(), of: &self.large };
+        let reserve = ReserveBatch { epoch: self.epoch, names, let_go: let_go.clone() };
+        self.manifests.commit(Edit::ReserveBatch(reserve)).await?;
+        self.large.are_gone(&let_go);
+        Ok(under_way.arrive())
+    }
+
+    /// The rows as a table, one entry a key. An upload that is repeated has the same bytes.
+    async fn upload_batch(&self, name: SstId, bytes: &Arc<[u8]>) -> Result<SstDescriptor> {
+        let memtable = Arc::new(Memtable::new());
+        // Any numbers: the table counts at the batch's (rule P4).
+        memtable.insert_batch(Seq(1), bytes)?;
+        let newest = self.manifests.newest_known();
+        let bits = self.options.filter_bits_per_key;
+        let plan = Plan {
+            last_seq: memtable.last_seq().unwrap_or_default(),
+            filter_bits_per_key: filter_bits_of_flush(&newest, memtable.bytes() as u64, bits),
+            memtable,
+            name,
+            attempt: AttemptId(self.env.random_u128()),
+            now: self.env.clock.now(),
+            built: None,
+        };
+        let limit = limit_of(self.options.deadline, bytes.len() as u64);
+        with_retries(&self.env, limit, "write table", || build(self, &plan)).await
+    }
+
+    /// Gives the table its number and its place in the log, above all that was accepted before.
+    fn accept_table(&self, table: SstDescriptor, bytes: &[u8]) -> Result<Seq> {
+        let mut tail = self.tail.lock();
+        if let Some(ended) = &tail.ended {
+            return Err(ended.clone());
+        }
+        let first_seq = tail.next_seq;
+        let brings = WalBrings::Tables(encode_tables(std::slice::from_ref(&table)));
+        let ingest = WalIngest { first_seq, numbers: 1, brings };
+        let layers = vec![tables_at(first_seq, vec![table])];
+        // Nothing fails once it is in the log: the name of what failed is let go.
+        if tail.window.is_on() {
+            for one in touched(bytes) {
+                tail.window.note(first_seq, one?);
+            }
+        }
+        let last = self.append_ingest(&mut tail, ingest, layers)?;
+        self.publish(last);
+        drop(tail);
+        self.nudges.wal.notify_one();
+        self.nudges.flush.notify_one();
+        Ok(last)
+    }
+}
