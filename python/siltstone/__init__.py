@@ -50,7 +50,7 @@ from siltstone.exceptions import (
 from siltstone.loading import LoadResult
 from siltstone.merging import MergeOperator
 from siltstone.opening import clone, destroy, open, open_reader
-from siltstone.options import Compactors, Gc, Options, Readers, Windows
+from siltstone.options import Compactors, Gc, Options, Readers, Windows, Writes
 from siltstone.parents import Parent
 from siltstone.retrying import retry
 from siltstone.stats import Size, Stats
@@ -94,6 +94,7 @@ __all__ = [
     "Unsupported",
     "Windows",
     "WriteBatch",
+    "Writes",
     "__version__",
     "admin",
     "aio",

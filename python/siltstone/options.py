@@ -9,7 +9,16 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from siltstone import _native
 
-__all__ = ["Compactors", "Gc", "OptionValues", "Options", "Readers", "Windows", "named_options"]
+__all__ = [
+    "Compactors",
+    "Gc",
+    "OptionValues",
+    "Options",
+    "Readers",
+    "Windows",
+    "Writes",
+    "named_options",
+]
 
 Seconds = timedelta | float | str
 """A duration: ``timedelta``, seconds, or a number with its unit: ``"20ms"``, ``"12h"``."""
@@ -43,6 +52,13 @@ class GcValues(TypedDict, total=False):
     db_delete_grace: Seconds
 
 
+class WriteValues(TypedDict, total=False):
+    """What `Writes` takes."""
+
+    skip_memtable_bytes: Bytes | None
+    transaction_window_bytes: Bytes
+
+
 class ReaderValues(TypedDict, total=False):
     """What `Readers` takes."""
 
@@ -65,8 +81,7 @@ class OptionValues(TypedDict, total=False):
     reader_checkpoint: bool
     readers: Readers | ReaderValues
     max_batch_bytes: Bytes
-    skip_memtable_bytes: Bytes | None
-    transaction_window_bytes: Bytes
+    writes: Writes | WriteValues
     block_bytes: Bytes
     compression: Literal["none", "lz4", "zstd"] | None
     filter_bits_per_key: int
@@ -195,6 +210,15 @@ class Readers(_Group):
         self._named = _native.check_group("readers", dict(options))
 
 
+class Writes(_Group):
+    """The options that large batches and transactions alone need, for `Options.writes`."""
+
+    __slots__ = ()
+
+    def __init__(self, **options: Unpack[WriteValues]) -> None:
+        self._named = _native.check_group("writes", dict(options))
+
+
 class Options(_Named):
     """Named options, checked when made; everything not named has its default.
 
@@ -242,6 +266,7 @@ _GROUPS: dict[str, type[_Group]] = {
     "gc": Gc,
     "readers": Readers,
     "windows": Windows,
+    "writes": Writes,
 }
 
 

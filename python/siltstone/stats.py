@@ -172,7 +172,7 @@ class Stats:
     flushed_bytes: int
     """Bytes of the tables that flushes wrote."""
     large_batches: int
-    """Batches that were made tables before they were accepted (skip_memtable_bytes)."""
+    """Batches that were made tables before they were accepted (writes.skip_memtable_bytes)."""
     large_batch_bytes: int
     """Bytes of the tables of large batches."""
     pending_compaction_bytes: int

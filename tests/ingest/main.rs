@@ -25,7 +25,7 @@ use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME, StagedPart};
 use siltstone::tables::{Duplicates, PartOptions, Pushed};
 use siltstone::{
     Accept, CompactionOptions, Database, Env, Fill, Kind, OpenOptions, Options, Result, Rows, Scan,
-    ScanRange,
+    ScanRange, Writes,
 };
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
 use siltstone_tests::sim::{ProcessId, Sim};
@@ -45,7 +45,7 @@ pub(crate) fn options() -> Options {
         l0_manifest_commit_interval: Duration::ZERO,
         manifest_poll_interval: Some(Duration::from_millis(50)),
         embedded_gc: false,
-        skip_memtable_bytes: Some(large::LARGE_BYTES),
+        writes: Writes { skip_memtable_bytes: Some(large::LARGE_BYTES), ..Writes::default() },
         compaction: CompactionOptions {
             target_sst_bytes: 600,
             min_move_bytes: 0,

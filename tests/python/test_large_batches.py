@@ -13,7 +13,7 @@ import siltstone
 from aio_for_tests import run
 from siltstone import aio
 
-OPTIONS = {"skip_memtable_bytes": "4KiB"}
+OPTIONS = {"writes": {"skip_memtable_bytes": "4KiB"}}
 
 
 def key(n: int) -> bytes:

@@ -1,7 +1,9 @@
 //! The anomalies by name, one after the other in one thread, so that each happens for certain.
 
 use crate::{accepted, answered, commit, open, options, range, rows_of, runtime};
-use siltstone::{Accept, Database, Error, ErrorKind, Isolation, Options, ScanRange, Transaction};
+use siltstone::{
+    Accept, Database, Error, ErrorKind, Isolation, Options, ScanRange, Transaction, Writes,
+};
 use tokio::runtime::Runtime;
 
 const BOTH: [Isolation; 2] = [Isolation::Serializable, Isolation::Snapshot];
@@ -355,7 +357,10 @@ fn who_only_reads_is_never_overtaken() {
 /// More than is remembered: one that writes is told, one that only reads need not know.
 #[test]
 fn what_was_forgotten_is_a_conflict_that_says_so() {
-    let window = Options { transaction_window_bytes: 262_144, ..options() };
+    let window = Options {
+        writes: Writes { transaction_window_bytes: 262_144, ..Writes::default() },
+        ..options()
+    };
     let world = World::with(window);
     let (writes, reads) =
         (world.begin(Isolation::Serializable), world.begin(Isolation::Serializable));

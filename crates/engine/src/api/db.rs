@@ -251,7 +251,7 @@ impl Database {
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
-    /// As [`Database::write`], past the memtable where the option `skip_memtable_bytes` says so of
+    /// As [`Database::write`], past the memtable where the option `writes.skip_memtable_bytes` says so of
     /// the batch: what it is made into is uploaded before it is accepted (RFC 0044), and the future
     /// ends with its commit. Whoever drops the future before has written nothing. `None`: the batch
     /// goes through the memtable, by [`Database::write`]: it is smaller, or has operands or range

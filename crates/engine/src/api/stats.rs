@@ -144,7 +144,7 @@ stats! {
         counter flushes: u64, "flushes", "Memtables that became tables.";
         counter flushed_bytes: u64, "bytes", "Bytes of the tables that flushes wrote.";
         counter large_batches: u64, "batches",
-            "Batches that were made tables before they were accepted (skip_memtable_bytes).";
+            "Batches that were made tables before they were accepted (writes.skip_memtable_bytes).";
         counter large_batch_bytes: u64, "bytes", "Bytes of the tables of large batches.";
         gauge pending_compaction_bytes: u64, "bytes",
             "Bytes that the scheduler would have merged now.";

@@ -7,10 +7,12 @@ mod compactors;
 mod gc;
 mod readers;
 mod table;
+mod writes;
 
 pub use compactors::Compactors;
 pub use gc::Gc;
 pub use readers::Readers;
+pub use writes::Writes;
 
 use crate::io::store::Store;
 use compaction::{from_compaction, in_units, of_compaction, to_compaction};
@@ -48,10 +50,8 @@ pub struct Options {
     pub readers: Readers,
     /// Largest batch.
     pub max_batch_bytes: usize,
-    /// Bytes from which on a batch is made a table before it is accepted; `None`: never.
-    pub skip_memtable_bytes: Option<usize>,
-    /// Memory for what was committed while transactions are open.
-    pub transaction_window_bytes: usize,
+    /// What becomes of large batches, and what is remembered for transactions.
+    pub writes: Writes,
     /// Target size of a block of a table.
     pub block_bytes: usize,
     /// Codec of the blocks; `None`: LZ4 in an object store, none in a folder and in memory.
@@ -92,8 +92,7 @@ impl Default for Options {
             reader_checkpoint: true,
             readers: Readers::default(),
             max_batch_bytes: DEFAULT_MAX_BATCH_BYTES,
-            skip_memtable_bytes: None,
-            transaction_window_bytes: 64 << 20,
+            writes: Writes::default(),
             block_bytes: 16 << 10,
             compression: None,
             filter_bits_per_key: 10,
@@ -183,7 +182,7 @@ impl OptionInfo {
                     | "gc.max_garbage_bytes"
                     | "manifest_poll_interval"
                     | "readers.max_staleness"
-                    | "skip_memtable_bytes"
+                    | "writes.skip_memtable_bytes"
             )
     }
 
@@ -224,7 +223,8 @@ impl Options {
     pub const TABLE: &'static [OptionInfo] = table::TABLE;
 
     /// Every group of options.
-    pub const GROUPS: &'static [&'static str] = &["compactors", "gc", "readers", "windows"];
+    pub const GROUPS: &'static [&'static str] =
+        &["compactors", "gc", "readers", "windows", "writes"];
 
     /// Every option, those of groups included: the table's, then those of compaction.
     pub fn all() -> impl Iterator<Item = OptionInfo> {
@@ -304,11 +304,13 @@ impl Options {
             }
             "readers.follow_restores" => self.readers.follow_restores = number != 0.0,
             "max_batch_bytes" => self.max_batch_bytes = number as usize,
-            "skip_memtable_bytes" => {
-                self.skip_memtable_bytes =
+            "writes.skip_memtable_bytes" => {
+                self.writes.skip_memtable_bytes =
                     (value != OptionValue::Nothing).then_some(number as usize);
             }
-            "transaction_window_bytes" => self.transaction_window_bytes = number as usize,
+            "writes.transaction_window_bytes" => {
+                self.writes.transaction_window_bytes = number as usize;
+            }
             "block_bytes" => self.block_bytes = number as usize,
             "compression" => self.compression = codec(&value)?,
             "filter_bits_per_key" => self.filter_bits_per_key = number as u32,
@@ -359,8 +361,10 @@ impl Options {
             "compactors.poll_interval" => seconds(self.compactors.poll_interval),
             "compactors.worker_timeout" => seconds(self.compactors.worker_timeout),
             "max_batch_bytes" => int(self.max_batch_bytes),
-            "skip_memtable_bytes" => self.skip_memtable_bytes.map_or(OptionValue::Nothing, int),
-            "transaction_window_bytes" => int(self.transaction_window_bytes),
+            "writes.skip_memtable_bytes" => {
+                self.writes.skip_memtable_bytes.map_or(OptionValue::Nothing, int)
+            }
+            "writes.transaction_window_bytes" => int(self.writes.transaction_window_bytes),
             "block_bytes" => int(self.block_bytes),
             "compression" => self
                 .compression
@@ -587,7 +591,7 @@ mod tests {
     fn there_are_few_options_at_the_top() {
         let names = Options::all().map(|info| info.name.split('.').next());
         let top: std::collections::BTreeSet<_> = names.collect();
-        assert!(top.len() <= 39, "{}: {top:?}", top.len());
+        assert!(top.len() <= 38, "{}: {top:?}", top.len());
         let groups = Options::all().filter_map(|info| Some(info.name.split_once('.')?.0));
         assert_eq!(groups.collect::<std::collections::BTreeSet<_>>().len(), Options::GROUPS.len());
     }
@@ -602,6 +606,7 @@ mod tests {
             ("compactor_poll_interval", "compactors.poll_interval"),
             ("worker_timeout", "compactors.worker_timeout"),
             ("checkpoint_lifetime", "readers.checkpoint_lifetime"),
+            ("transaction_window_bytes", "writes.transaction_window_bytes"),
             ("window", "windows.length"),
             ("keep_windows", "windows.keep"),
         ] {

@@ -17,13 +17,14 @@ const fn info(
 }
 
 /// Names that stood at the top before their group did.
-const MOVED: [(&str, &str); 6] = [
+const MOVED: [(&str, &str); 7] = [
     ("compactor_poll_interval", "compactors.poll_interval"),
     ("worker_timeout", "compactors.worker_timeout"),
     ("checkpoint_lifetime", "readers.checkpoint_lifetime"),
     ("gc_interval", "gc.interval"),
     ("min_age", "gc.min_age"),
     ("max_garbage_bytes", "gc.max_garbage_bytes"),
+    ("transaction_window_bytes", "writes.transaction_window_bytes"),
 ];
 
 /// Where the option is that once had this name.
@@ -146,7 +147,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
         "Largest batch. A batch is atomic and lies in one WAL object.",
     ),
     info(
-        "skip_memtable_bytes",
+        "writes.skip_memtable_bytes",
         OptionKind::Bytes,
         1.0,
         MAX_BATCH_BYTES as f64,
@@ -156,7 +157,7 @@ pub(super) const TABLE: &[OptionInfo] = &[
          those of transactions, go through the memtable. None: all do.",
     ),
     info(
-        "transaction_window_bytes",
+        "writes.transaction_window_bytes",
         OptionKind::Bytes,
         262_144.0,
         64.0 * GIB,

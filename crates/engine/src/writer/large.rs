@@ -92,7 +92,8 @@ impl Writer {
     /// an order among the rows that one number does not give: such batches go through it.
     pub(crate) fn skips_memtable(&self, batch: &Batch) -> bool {
         let bytes = batch.as_bytes();
-        let large = self.options.skip_memtable_bytes.is_some_and(|bound| bytes.len() >= bound);
+        let large =
+            self.options.writes.skip_memtable_bytes.is_some_and(|bound| bytes.len() >= bound);
         let plain = |op| matches!(op, Kind::Put | Kind::Delete);
         large
             && !batch.is_empty()

@@ -127,7 +127,7 @@ impl Writer {
             deadline: start.options.deadline,
         });
         let buffer = WalBuffer::new(start.options.flush_bytes);
-        let window = CommitWindow::new(start.options.transaction_window_bytes);
+        let window = CommitWindow::new(start.options.writes.transaction_window_bytes);
         let last = start.last_seq;
         Arc::new(Writer {
             env: start.env,

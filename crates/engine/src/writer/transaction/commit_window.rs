@@ -230,8 +230,9 @@ impl CommitWindow {
         }
         let text = "more was committed since the transaction began than is remembered, so it can \
                     not be told whether it was overtaken: run it again, make it shorter, or raise \
-                    transaction_window_bytes";
-        Err(Error::new(ErrorKind::Conflict, text).with("transaction_window_bytes", self.most_bytes))
+                    writes.transaction_window_bytes";
+        Err(Error::new(ErrorKind::Conflict, text)
+            .with("writes.transaction_window_bytes", self.most_bytes))
     }
 
     #[cfg(test)]
