@@ -174,8 +174,13 @@ def test_what_layers_cost_is_measured() -> None:
     assert seek.startswith("a seek over 1,000 tombstones: ")
 
 
+def test_a_feed_is_measured() -> None:
+    lines = printed("feeding.py", "--rows", "20000", "--turns", "1").splitlines()
+    assert [line.split(":")[0] for line in lines] == ["put", "loaded"]
+
+
 def test_spark_is_measured() -> None:
-    lines = printed("spark.py", "--rows", "20000", "--turns", "1").splitlines()[-7:]
+    lines = printed("spark.py", "--rows", "20000", "--turns", "1").splitlines()[-13:]
     assert [line.split(":")[0] for line in lines] == [
         "Parquet",
         "scan",
@@ -184,4 +189,10 @@ def test_spark_is_measured() -> None:
         "sorted Parquet",
         "bulk_load range",
         "bulk_load runs",
+        "Parquet of columns",
+        "scan of columns",
+        "format of columns",
+        "lookup of columns",
+        "bulk_load range of columns",
+        "bulk_load runs of columns",
     ]
