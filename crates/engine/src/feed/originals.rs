@@ -4,7 +4,9 @@ use super::rows::Changed;
 use crate::io::store::retry::{limit_of, with_retries};
 use crate::manifests::objects::Objects;
 use bytes::Bytes;
-use siltstone_base::{Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis};
+use siltstone_base::{
+    Entry, Error, ErrorKind, Kind, Result, Seq, SstDescriptor, UnixMillis, checksum,
+};
 use siltstone_manifest::batch::decode_tables;
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use siltstone_sst::{Block, Table};
@@ -184,7 +186,13 @@ impl OpenOriginal {
 async fn whole(objects: &Objects, table: &SstDescriptor) -> Result<Option<Bytes>> {
     let get = || objects.env.store.get(table.name(), None);
     let limit = limit_of(objects.limit, table.object_bytes);
-    with_retries(&objects.env, limit, "read table", get).await
+    match with_retries(&objects.env, limit, "read table", get).await? {
+        // Bytes may be damaged on the way: what lies there is asked for once more.
+        Some(bytes) if checksum::crc32c(&bytes) != table.checksum => {
+            with_retries(&objects.env, limit, "read table", get).await
+        }
+        found => Ok(found),
+    }
 }
 
 fn collected(ingest: &WalIngest) -> Error {
