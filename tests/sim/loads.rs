@@ -1,23 +1,26 @@
 //! Ingest jobs beside everything else (RFC 0035): other processes stage, ask, ask again, give up
 //! and die, while writers take over from one another and compactors, collectors without grace and
-//! readers work on one store that fails.
+//! readers work on one store that fails. Consumers of the feed read on (RFC 0041), and checkpoints
+//! are made, and cloned.
 //!
 //! What anybody saw is judged in the end, by the history that the log tells: every object of it
 //! that was ever created says which batches and which jobs an epoch put where. Actions have dice of
 //! their own: one of them switched off shifts no other.
 
+mod consumers;
 mod drivers;
 mod history;
+mod keepers;
 mod owners;
 
 use crate::edges::Edges;
 use crate::world::{World, opening, rows_of, start};
 use crate::{Collecting, compactors, oracle};
-use history::{Books, judge};
+use history::{Books, Judged, judge};
 use parking_lot::Mutex;
 use siltstone::ingest::{IngestRequest, status};
 use siltstone::{Database, Env, Error, JobId, Options, Reader, ReaderOptions, ScanRange};
-use siltstone_tests::faults::{Bucket, Fault, FaultPlan};
+use siltstone_tests::faults::{Bucket, Fault, FaultPlan, Places};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
 use siltstone_tests::{gc, reachable};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,10 +51,19 @@ pub(crate) enum Action {
     HandOver,
     /// The writer is killed or stopped, and another one takes over.
     TakeOver,
+    /// A consumer of the feed is killed, and another one of its name goes on: it is told again what
+    /// had not been acknowledged.
+    KillConsumer,
+    /// A consumer's hold is ended by command, and it begins anew.
+    Forget,
+    /// A checkpoint is made, and read later.
+    Checkpoint,
+    /// What a checkpoint holds is cloned, read, and ended.
+    Clone,
 }
 
 impl Action {
-    const ALL: [Action; 8] = [
+    const ALL: [Action; 12] = [
         Action::Replace,
         Action::Abort,
         Action::Repeat,
@@ -60,6 +72,10 @@ impl Action {
         Action::KillDriver,
         Action::HandOver,
         Action::TakeOver,
+        Action::KillConsumer,
+        Action::Forget,
+        Action::Checkpoint,
+        Action::Clone,
     ];
 }
 
@@ -69,6 +85,8 @@ pub(crate) struct Loads {
     pub(crate) books: Mutex<Books>,
     /// Requests for the writer of this moment.
     pub(crate) handed: Mutex<Vec<IngestRequest>>,
+    /// Where clones are made.
+    places: Arc<Places>,
     off: Option<Action>,
 }
 
@@ -90,6 +108,8 @@ struct Outcome {
     did: BTreeMap<Action, u64>,
     adopted: u64,
     seen: u64,
+    /// Rows that consumers of the feed were told.
+    told: u64,
     rows: oracle::Rows,
 }
 
@@ -112,14 +132,15 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     let sim = Sim::new(seed);
     sim.set_limits(Limits { steps: 50_000_000, time: Duration::from_secs(4 * 3600) });
     let mut rng = sim.split_rng();
-    let bucket = Bucket::new(&sim, plan(&mut rng));
+    let places = Arc::<Places>::default();
+    let bucket = places.bucket(&sim, "first", plan(&mut rng));
     let mut options = crate::options(&mut rng, Collecting::Everybody);
     if compactors::take_part(seed) {
         compactors::writing(&mut options, &mut rng);
     }
     let world = World::new((*sim).clone(), Arc::clone(&bucket), options, (Edges::none(), true));
     let books = Mutex::new(Books::default());
-    let loads = Arc::new(Loads { world, books, handed: Mutex::default(), off });
+    let loads = Arc::new(Loads { world, books, handed: Mutex::default(), places, off });
     let world = &loads.world;
     let mut others = vec![crate::spawn_reader(&sim, world, &mut rng)];
     crate::collect(&sim, world, &bucket, Collecting::Everybody, &mut rng);
@@ -130,6 +151,8 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     let mut dice: Vec<Rng> = (0..4).map(|_| rng.split()).collect();
     let mut driving: Vec<ProcessId> =
         (0..2).map(|_| spawn_driver(&sim, &loads, &mut dice[0])).collect();
+    let mut feeding = consuming(&sim, &loads, &mut rng);
+    spawn_keeper(&sim, &loads, rng.split());
     let mut paused = Vec::new();
     let mut writer = spawn_writer(&sim, &loads, &mut dice[1]);
     for _ in 0..2 + rng.below(4) {
@@ -150,6 +173,7 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
             crate::kill(&sim, world, process);
             driving.push(spawn_driver(&sim, &loads, &mut dice[0]));
         }
+        feeding.strike(&sim, &loads);
         if dice[2].chance(300)
             && let Some(zombie) = paused.pop()
         {
@@ -167,6 +191,47 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     let rows = end(&sim, &loads, &bucket);
     sweep(&sim, &bucket, &loads);
     told(&sim, &loads, &bucket, rows)
+}
+
+/// The consumers of the feed, with dice of their own.
+struct Consuming {
+    dice: Rng,
+    each: Vec<(&'static str, ProcessId)>,
+}
+
+fn consuming(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> Consuming {
+    let mut all = Consuming { dice: rng.split(), each: Vec::new() };
+    for name in [consumers::WITNESS, consumers::WORKER] {
+        all.spawn(sim, loads, name);
+    }
+    let process = sim.process("forgetter", 0);
+    let forgetter = consumers::forgetter(Arc::clone(loads), process, all.dice.split());
+    start(&loads.world, process, "forgetter", forgetter);
+    all
+}
+
+impl Consuming {
+    fn spawn(&mut self, sim: &Sim, loads: &Arc<Loads>, name: &'static str) {
+        let process = sim.process(name, self.dice.below(4000) as i64 - 2000);
+        let dice = self.dice.split();
+        let consumer = consumers::consumer(Arc::clone(loads), process, name, dice);
+        start(&loads.world, process, name, consumer);
+        self.each.push((name, process));
+    }
+
+    fn strike(&mut self, sim: &Sim, loads: &Arc<Loads>) {
+        if loads.acts(Action::KillConsumer, &mut self.dice, 600) {
+            let (name, process) = self.each.remove(0);
+            crate::kill(sim, &loads.world, process);
+            self.spawn(sim, loads, name);
+        }
+    }
+}
+
+fn spawn_keeper(sim: &Sim, loads: &Arc<Loads>, rng: Rng) {
+    let process = sim.process("keeper", 0);
+    let keeper = keepers::keeper(Arc::clone(loads), process, rng);
+    start(&loads.world, process, "keeper", keeper);
 }
 
 fn spawn_driver(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {
@@ -213,6 +278,7 @@ async fn in_the_end(loads: &Arc<Loads>, env: &Env) -> Result<oracle::Rows, Error
         }
         world.sim.sleep(Duration::from_millis(200)).await;
     }
+    consumers::in_the_end(loads, env).await?;
     let snapshot = db.snapshot()?;
     let rows = rows_of(snapshot.scan(ScanRange::all())).await?;
     loads.books.lock().saw(db.stats().epoch, snapshot.seq(), rows.clone());
@@ -263,27 +329,30 @@ fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcom
     let mut violations = loads.world.oracle.settle();
     let readers = loads.world.oracle.take_seen();
     let seen = (books.looks.len() + readers.len()) as u64;
-    let (adopted, found) = judge(&books, &bucket.log(), &readers);
+    let Judged { adopted, told, wrong } = judge(&books, &bucket.log(), &readers);
     let replaces = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.replaces);
     let replaced = adopted.iter().filter(replaces).count() as u64;
     books.did.extend((replaced > 0).then_some((Action::Replace, replaced)));
-    violations.extend(found);
+    violations.extend(wrong);
     if !violations.is_empty() {
         violations.push(sim.report());
     }
-    Outcome { violations, did: books.did, adopted: adopted.len() as u64, seen, rows }
+    let adopted = adopted.len() as u64;
+    Outcome { violations, did: books.did, adopted, seen, told, rows }
 }
 
 /// `LOADS` (default 60) says how many seeds.
 #[test]
 fn jobs_come_in_whole_and_once_beside_everything() {
     let (first, seeds) = (crate::number("FIRST_SEED", 1), crate::number("LOADS", 60));
-    let (mut did, mut adopted, mut seen, mut failed) = (BTreeMap::new(), 0, 0, Vec::new());
+    let (mut did, mut failed) = (BTreeMap::new(), Vec::new());
+    let (mut adopted, mut seen, mut told) = (0, 0, 0);
     let mut having: BTreeMap<Action, BTreeSet<u64>> = BTreeMap::new();
     for seed in first..first + seeds {
         let outcome = run(seed, None);
         adopted += outcome.adopted;
         seen += outcome.seen;
+        told += outcome.told;
         for (action, times) in outcome.did {
             *did.entry(action).or_insert(0) += times;
             having.entry(action).or_default().insert(seed);
@@ -293,7 +362,9 @@ fn jobs_come_in_whole_and_once_beside_everything() {
             failed.push(seed);
         }
     }
-    println!("{seeds} seeds: {adopted} jobs taken in, {seen} states seen, {did:?}");
+    println!(
+        "{seeds} seeds: {adopted} jobs taken in, {seen} states seen, {told} rows told, {did:?}"
+    );
     assert!(failed.is_empty(), "seeds {failed:?} failed; run one with FIRST_SEED=… LOADS=1");
     for action in Action::ALL {
         let share = having.get(&action).map_or(0, BTreeSet::len) as u64 * 100 / seeds;
@@ -321,7 +392,8 @@ fn each_action_on_a_job_changes_what_happens() {
             }
             let without = run(seed, Some(action));
             had += 1;
-            changed += u64::from((with.adopted, &with.rows) != (without.adopted, &without.rows));
+            let came_to = |one: &Outcome| (one.adopted, one.told, one.rows.clone());
+            changed += u64::from(came_to(with) != came_to(&without));
         }
         println!("  {action:?}: {changed} of {had}");
         assert!(had == pairs && changed * 3 >= pairs, "{action:?} changed {changed} of {had}");
@@ -331,5 +403,6 @@ fn each_action_on_a_job_changes_what_happens() {
 #[test]
 fn one_seed_of_jobs_is_one_outcome() {
     let (one, again) = (run(2, None), run(2, None));
-    assert_eq!((one.adopted, one.seen, one.rows), (again.adopted, again.seen, again.rows));
+    let came_to = |outcome: Outcome| (outcome.adopted, outcome.seen, outcome.told, outcome.rows);
+    assert_eq!(came_to(one), came_to(again));
 }

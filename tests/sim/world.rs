@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-const KEYS: u64 = 24;
-
 /// What all actors share.
 pub(crate) struct World {
     pub(crate) sim: SimHandle,
@@ -38,6 +36,9 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Keys there may be.
+    pub(crate) const KEYS: u64 = 24;
+
     pub(crate) fn new(
         sim: SimHandle,
         bucket: Arc<Bucket>,
@@ -71,7 +72,7 @@ impl World {
     }
 
     pub(crate) fn key(n: u64) -> Vec<u8> {
-        format!("key{:02}", n % KEYS).into_bytes()
+        format!("key{:02}", n % World::KEYS).into_bytes()
     }
 
     /// A batch written at `now`, by the writer's clock.

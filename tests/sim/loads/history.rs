@@ -1,6 +1,7 @@
 //! What was seen and promised, and the history that it is held against.
 
 use super::Action;
+use super::consumers::{self, Feed};
 use crate::oracle::{Moment, Rows, all_rows};
 use bytes::Bytes;
 use siltstone::ingest::IngestJob;
@@ -43,6 +44,8 @@ pub(crate) struct Books {
     reigns: BTreeMap<u64, Reign>,
     /// What writers showed, by epoch and number.
     pub(super) looks: Vec<(u64, Seq, Rows)>,
+    /// What consumers were told, by name.
+    pub(super) feeds: BTreeMap<&'static str, Feed>,
     wrong: Vec<String>,
 }
 
@@ -98,16 +101,16 @@ impl Books {
 
 /// One step of a history.
 #[derive(Clone)]
-struct Step {
-    first: Seq,
-    last: Seq,
+pub(super) struct Step {
+    pub(super) first: Seq,
+    pub(super) last: Seq,
     /// Whether the log ever had it.
-    landed: bool,
-    what: What,
+    pub(super) landed: bool,
+    pub(super) what: What,
 }
 
 #[derive(Clone)]
-enum What {
+pub(super) enum What {
     Batch(Vec<u8>),
     Job(JobId),
 }
@@ -226,12 +229,22 @@ fn model_of(history: &[Step], jobs: &BTreeMap<JobId, Job>) -> Model {
     model
 }
 
-/// Holds everything against the history; the jobs that are part of it, and what is wrong.
+/// What judging came to.
+#[derive(Default)]
+pub(super) struct Judged {
+    /// The jobs that are part of the history.
+    pub(super) adopted: Vec<JobId>,
+    /// Rows that consumers were told.
+    pub(super) told: u64,
+    pub(super) wrong: Vec<String>,
+}
+
+/// Holds everything against the history.
 pub(super) fn judge(
     books: &Books,
     log: &[(WalId, Bytes)],
     readers: &[(Seq, Moment, Rows)],
-) -> (Vec<JobId>, Vec<String>) {
+) -> Judged {
     let mut wrong = books.wrong.clone();
     let logged = logged(log, &mut wrong);
     let all = histories(books, &logged, &mut wrong);
@@ -244,13 +257,17 @@ pub(super) fn judge(
         }
     }
     let Some((history, model)) = all.values().zip(models.values()).next_back() else {
-        return (Vec::new(), wrong);
+        return Judged { wrong, ..Judged::default() };
     };
     for (seq, _, rows) in readers {
         if *seq > end_of(history) || all_rows(model, *seq, NOW) != *rows {
             wrong.push(format!("a reader's view at {seq} is not that of the history that won"));
         }
     }
+    let content = |job| books.jobs.get(&job).map(|known| known.content.clone());
+    let content = |job| content(job).unwrap_or_default();
+    let (unfit, told) = consumers::judge(&books.feeds, history, content);
+    wrong.extend(unfit);
     let mut places: BTreeMap<JobId, Vec<Seq>> = BTreeMap::new();
     for step in history {
         if let What::Job(job) = step.what {
@@ -273,5 +290,5 @@ pub(super) fn judge(
             ));
         }
     }
-    (places.into_keys().collect(), wrong)
+    Judged { adopted: places.into_keys().collect(), told, wrong }
 }

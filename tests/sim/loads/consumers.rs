@@ -1,0 +1,296 @@
+//! Consumers of the change feed (RFC 0041): they hold the log, read on from where they had
+//! acknowledged, are killed, and are forgotten. What they were told is judged in the end, by the
+//! history that won.
+
+use super::history::{Step, What};
+use super::{Action, LIMIT, Loads};
+use crate::world::World;
+use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
+use siltstone::{Changed, Env, Error, ErrorKind, JobId, Kind, Result, Seq};
+use siltstone_base::BatchOps;
+use siltstone_tests::sim::{ProcessId, Rng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Nobody forgets it: it is told everything from its first row on.
+pub(super) const WITNESS: &str = "witness";
+/// It is forgotten now and then, and begins anew.
+pub(super) const WORKER: &str = "worker";
+
+/// A row of the feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    seq: Seq,
+    kind: Kind,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What a consumer was told over its lives without a gap.
+#[derive(Default)]
+pub(crate) struct Told {
+    /// All up to here came before.
+    from: Seq,
+    rows: Vec<Row>,
+    /// All up to here was told.
+    upto: Seq,
+    /// How many of the rows came before what this life reads next.
+    at: usize,
+}
+
+/// What one name was told.
+#[derive(Default)]
+pub(crate) struct Feed {
+    told: Vec<Told>,
+    /// Somebody has tried to forget it: it may begin behind a gap.
+    forgotten: bool,
+}
+
+impl Feed {
+    /// A life begins behind `seq`. Whether it is told again what an earlier one was; an error where
+    /// something lies between.
+    fn begins(&mut self, seq: Seq) -> std::result::Result<bool, String> {
+        match self.told.last_mut() {
+            Some(told) if (told.from..=told.upto).contains(&seq) => {
+                told.at = told.rows.iter().filter(|row| row.seq <= seq).count();
+                return Ok(told.at < told.rows.len());
+            }
+            Some(told) if !self.forgotten => {
+                return Err(format!(
+                    "it was told {} to {}, and begins at {seq}",
+                    told.from, told.upto
+                ));
+            }
+            _ => {}
+        }
+        self.told.push(Told { from: seq, upto: seq, ..Told::default() });
+        Ok(false)
+    }
+
+    /// The life that began last is told `rows`, and stands behind `upto` then.
+    fn hears(&mut self, rows: Vec<Row>, upto: Seq) -> std::result::Result<(), String> {
+        let Some(told) = self.told.last_mut() else { return Ok(()) };
+        for row in rows {
+            match told.rows.get(told.at) {
+                Some(known) if *known != row => {
+                    return Err(format!("it was told {known:?}, and then {row:?}"));
+                }
+                Some(_) => {}
+                None => told.rows.push(row),
+            }
+            told.at += 1;
+        }
+        told.upto = told.upto.max(upto);
+        Ok(())
+    }
+}
+
+/// One life after another.
+pub(super) async fn consumer(
+    loads: Arc<Loads>,
+    process: ProcessId,
+    name: &'static str,
+    mut rng: Rng,
+) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(rng.below(600))).await;
+        match live(&loads, &env, name, &mut rng).await {
+            Ok(()) => {}
+            // There is no database yet; a hold was forgotten; a killed one's commit landed late.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == ErrorKind::Expired && name == WORKER => {}
+            Err(error) if world.excuses(process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> {
+    // Hours: nobody is silent for so long.
+    let lifetime = Some(Duration::from_secs(24 * 3600));
+    let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
+    let how = ChangesOptions { since: Since::Kept, consumer: Some(consumer), until: None };
+    let feed = changes::changes(env, how, LIMIT).await?;
+    let begun = loads.books.lock().feeds.entry(name).or_default().begins(feed.token().seq);
+    match begun {
+        Ok(true) => loads.did(Action::KillConsumer),
+        Ok(false) => {}
+        Err(wrong) => loads.world.oracle.violation(format!("{name}: {wrong}")),
+    }
+    Ok(feed)
+}
+
+/// Reads, and acknowledges some of what it has read.
+async fn live(loads: &Loads, env: &Env, name: &'static str, rng: &mut Rng) -> Result<()> {
+    let mut feed = begin(loads, env, name).await?;
+    for _ in 0..4 + rng.below(40) {
+        if loads.world.stopped() {
+            return Ok(());
+        }
+        let most = 1 + rng.below(8) as usize;
+        if !read(loads, &mut feed, name, most).await? {
+            loads.world.sim.sleep(Duration::from_millis(rng.below(400))).await;
+        }
+        if rng.chance(200) {
+            feed.acknowledge(None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether there was something.
+async fn read(loads: &Loads, feed: &mut Changes, name: &'static str, most: usize) -> Result<bool> {
+    let changed = feed.read(most, 1 << 16).await?;
+    // It may have gone on over what has no rows.
+    let (rows, upto) = (changed.as_ref().map(rows_of).unwrap_or_default(), feed.token().seq);
+    let mut books = loads.books.lock();
+    let heard = books.feeds.entry(name).or_default().hears(rows, upto);
+    if let Err(wrong) = heard {
+        loads.world.oracle.violation(format!("{name}: {wrong}"));
+    }
+    Ok(changed.is_some())
+}
+
+fn rows_of(changed: &Changed) -> Vec<Row> {
+    let row = |at: usize| Row {
+        seq: changed.seqs[at],
+        kind: changed.kinds[at],
+        key: changed.keys.get(at).expect("a key").to_vec(),
+        value: changed.values.get(at).expect("a value").to_vec(),
+    };
+    (0..changed.len()).map(row).collect()
+}
+
+/// Ends the worker's hold now and then.
+pub(super) async fn forgetter(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(1000 + rng.below(8000))).await;
+        if !loads.acts(Action::Forget, &mut rng, 700) {
+            continue;
+        }
+        // Whatever it ends with, it may be done later.
+        loads.books.lock().feeds.entry(WORKER).or_default().forgotten = true;
+        match changes::forget_consumer(&env, WORKER, LIMIT).await {
+            Ok(()) => loads.did(Action::Forget),
+            Err(error) if matches!(error.kind(), ErrorKind::Expired | ErrorKind::NotFound) => {}
+            Err(error) if world.excuses(process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// With a healthy store: each is told the rest, and then let go.
+pub(super) async fn in_the_end(loads: &Loads, env: &Env) -> std::result::Result<(), Error> {
+    for name in [WITNESS, WORKER] {
+        let mut feed = begin(loads, env, name).await?;
+        while read(loads, &mut feed, name, 5).await? {}
+        feed.acknowledge(None).await?;
+        changes::forget_consumer(env, name, LIMIT).await?;
+    }
+    Ok(())
+}
+
+/// Holds what was told against the history that won; what is wrong, and how many rows were told.
+pub(super) fn judge(
+    feeds: &BTreeMap<&'static str, Feed>,
+    history: &[Step],
+    content: impl Fn(JobId) -> Vec<u8>,
+) -> (Vec<String>, u64) {
+    let (mut wrong, mut rows) = (Vec::new(), 0);
+    for (name, feed) in feeds {
+        for told in &feed.told {
+            rows += told.rows.len() as u64;
+            if let Err(why) = told.fits(history, &content) {
+                wrong.push(format!("{name}, told {} to {}: {why}", told.from, told.upto));
+            }
+        }
+    }
+    (wrong, rows)
+}
+
+impl Told {
+    fn fits(
+        &self,
+        history: &[Step],
+        content: &impl Fn(JobId) -> Vec<u8>,
+    ) -> std::result::Result<(), String> {
+        let mut rest = self.rows.as_slice();
+        for step in history.iter().filter(|step| step.landed && step.last > self.from) {
+            let (first, last) = (step.first, step.last);
+            if first <= self.from {
+                return Err(format!("it begins inside of {first} to {last}"));
+            }
+            let of_step = rest.iter().take_while(|row| (first..=last).contains(&row.seq)).count();
+            let (rows, behind) = rest.split_at(of_step);
+            let whole = last <= self.upto;
+            match &step.what {
+                What::Batch(_) if !whole && rows.is_empty() => {}
+                What::Batch(bytes) => check_batch(first, bytes, rows)?,
+                // Inside of an ingest a telling may end.
+                What::Job(_) if !whole => {}
+                What::Job(job) => check_job(*job, &content(*job), rows)?,
+            }
+            rest = behind;
+        }
+        match rest.first() {
+            None => Ok(()),
+            Some(row) => Err(format!("it was told what is no part of the history: {row:?}")),
+        }
+    }
+}
+
+fn check_batch(first: Seq, bytes: &[u8], rows: &[Row]) -> std::result::Result<(), String> {
+    let ops = BatchOps::new(bytes).map(|op| op.expect("a sound batch"));
+    let expected: Vec<Row> = ops
+        .enumerate()
+        .map(|(at, op)| Row {
+            seq: first.plus(at as u64),
+            kind: op.kind,
+            key: op.key.to_vec(),
+            value: op.value.to_vec(),
+        })
+        .collect();
+    if expected == rows {
+        return Ok(());
+    }
+    Err(format!("of the batch at {first} it was told {rows:?} in place of {expected:?}"))
+}
+
+/// Tables hold a job's rows by key, and its layers their order: what counts is what it comes to.
+fn check_job(job: JobId, content: &[u8], rows: &[Row]) -> std::result::Result<(), String> {
+    let ops = BatchOps::new(content).map(|op| op.expect("a sound batch"));
+    let expected = outcomes(ops.map(|op| (op.kind, op.key.to_vec(), op.value.to_vec())));
+    let told = outcomes(rows.iter().map(|row| (row.kind, row.key.clone(), row.value.clone())));
+    if told == expected {
+        return Ok(());
+    }
+    Err(format!("of {job} it was told what comes to {told:?} in place of {expected:?}"))
+}
+
+/// What operations come to, by key: those of the keys that there are.
+fn outcomes(
+    ops: impl Iterator<Item = (Kind, Vec<u8>, Vec<u8>)>,
+) -> BTreeMap<Vec<u8>, (Kind, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    let keys: Vec<Vec<u8>> = (0..World::KEYS).map(World::key).collect();
+    for (kind, key, value) in ops {
+        match kind {
+            Kind::RangeDelete => {
+                for gone in keys.iter().filter(|one| **one >= key && **one < value) {
+                    all.insert(gone.clone(), (Kind::Delete, Vec::new()));
+                }
+            }
+            // Bounds of a range that has none are keys that nobody else writes.
+            _ if keys.contains(&key) => drop(all.insert(key, (kind, value))),
+            _ => {}
+        }
+    }
+    all
+}

@@ -1,0 +1,124 @@
+//! Checkpoints beside ingest jobs, and clones of what they hold: read later, when compactors and
+//! collectors have passed, they show the state of one moment of the history that won.
+
+use super::{Action, LIFETIME, LIMIT, Loads};
+use crate::oracle::Rows;
+use crate::world::{Now, rows_of};
+use siltstone::admin::{self, CloneParent};
+use siltstone::{
+    CheckpointName, CheckpointOptions, Env, ErrorKind, Options, ReadAt, Reader, ReaderOptions,
+    Result, ScanRange, Seq,
+};
+use siltstone_tests::faults::FaultPlan;
+use siltstone_tests::sim::{ProcessId, Rng};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One checkpoint after another.
+pub(super) async fn keeper(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(rng.below(2500))).await;
+        let mut dice = rng.split();
+        if !loads.acts(Action::Checkpoint, &mut dice, 800) {
+            continue;
+        }
+        match keep(&loads, process, &env, &mut dice).await {
+            Ok(()) => {}
+            // There is no database yet.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if world.excuses(process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+async fn keep(loads: &Arc<Loads>, process: ProcessId, env: &Env, rng: &mut Rng) -> Result<()> {
+    let world = &loads.world;
+    let how = CheckpointOptions { lifetime: Some(LIFETIME), ..CheckpointOptions::default() };
+    let name = CheckpointName::Id(admin::create_checkpoint(env, &how, LIMIT).await?.id);
+    world.sim.sleep(Duration::from_millis(rng.below(3000))).await;
+    let (seq, rows) = again(loads, process, || read(env, &world.options, Some(&name))).await?;
+    let moment = Now::default().look(&world.sim, env);
+    world.oracle.seen(seq, moment, rows.clone());
+    loads.did(Action::Checkpoint);
+    let mut dice = rng.split();
+    if !loads.acts(Action::Clone, &mut dice, 400) {
+        return again(loads, process, || delete(env, &name)).await;
+    }
+    let place = format!("clone{}", rng.next_u64());
+    let bucket = loads.places.bucket(&world.sim, &place, FaultPlan::none());
+    let there = Env { store: bucket.store(process), ..env.clone() };
+    let parent = |env: &Env| CloneParent {
+        env: env.clone(),
+        checkpoint: Some(name.clone()),
+        start: None,
+        end: None,
+    };
+    let made = again(loads, process, || async {
+        admin::clone(&there, &[parent(env)], &world.options).await
+    });
+    match made.await {
+        // The checkpoint holds a job by the log alone.
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            again(loads, process, || delete(env, &name)).await?;
+            return again(loads, process, || end(&there)).await;
+        }
+        made => made?,
+    }
+    // The clone's own pin holds what it reads.
+    again(loads, process, || delete(env, &name)).await?;
+    world.sim.sleep(Duration::from_millis(rng.below(3000))).await;
+    let (_, shown) = again(loads, process, || read(&there, &world.options, None)).await?;
+    if shown != rows {
+        world.oracle.violation(format!("a clone of {seq} shows {shown:?} in place of {rows:?}"));
+    }
+    loads.did(Action::Clone);
+    again(loads, process, || end(&there)).await
+}
+
+/// Once more where the store is to blame; until all stop, and then once.
+async fn again<T, W: Future<Output = Result<T>>>(
+    loads: &Loads,
+    process: ProcessId,
+    work: impl Fn() -> W,
+) -> Result<T> {
+    loop {
+        match work().await {
+            Err(error) if !loads.world.stopped() && loads.world.excuses(process, &error) => {
+                loads.world.sim.sleep(Duration::from_millis(100)).await;
+            }
+            ended => return ended,
+        }
+    }
+}
+
+/// Ends a clone, or what was begun of one: its pin goes with it.
+async fn end(there: &Env) -> Result<()> {
+    match siltstone::destroy(there, false, LIMIT).await {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        ended => ended,
+    }
+}
+
+/// Deletes it; gone is gone.
+async fn delete(env: &Env, name: &CheckpointName) -> Result<()> {
+    match admin::delete_checkpoint(env, name, LIMIT).await {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Expired) => Ok(()),
+        ended => ended.map(drop),
+    }
+}
+
+/// Everything at a checkpoint, or of the newest state.
+async fn read(env: &Env, options: &Options, at: Option<&CheckpointName>) -> Result<(Seq, Rows)> {
+    let at = at.map(|name| ReadAt::Checkpoint(name.clone()));
+    let options = Options { reader_checkpoint: false, ..options.clone() };
+    let how = ReaderOptions { options, at, ..ReaderOptions::default() };
+    let reader = Reader::open(env.clone(), how).await?;
+    let rows = rows_of(reader.scan(ScanRange::all())?).await?;
+    let seq = reader.seq();
+    reader.close().await?;
+    Ok((seq, rows))
+}
