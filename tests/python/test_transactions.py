@@ -315,7 +315,9 @@ def test_shown(db: siltstone.Database) -> None:
 
 
 def test_a_window_that_is_full_says_so(memory_url: str) -> None:
-    with siltstone.open(memory_url, options={"writes": {"transaction_window_bytes": 262_144}}) as db:
+    with siltstone.open(
+        memory_url, options={"writes": {"transaction_window_bytes": 262_144}}
+    ) as db:
         tx = db.transaction()
         tx.get(b"k")
         for start in range(0, 20_000, 1000):
