@@ -70,6 +70,8 @@ own_options_decide         regress  peer_49
 leases_ignored             regress  bug_07_a_readers
 restore_keeps_log          ending   every_crash_of_a_restore
 checkpoint_unfenced        ending   a_fenced_handle_makes_no
+holds_ignored              sim      jobs_come_in_whole
+fed_let_go_early           sim      jobs_come_in_whole
 source_unheld              clones   a_clone_has_what
 bound_ignored              linear   across_a_take_over
 open_end_of_tables         model    the_engine_equals

@@ -20,6 +20,8 @@
     mutation = "taken_claim_counts",
     mutation = "hole_is_corruption",
     mutation = "leases_ignored",
+    mutation = "holds_ignored",
+    mutation = "fed_let_go_early",
     mutation = "restore_keeps_log"
 ))]
 use siltstone_manifest::Rule;
@@ -66,6 +68,10 @@ pub(crate) fn in_force() -> Rules {
     return Rules::ALL.without(Rule::ProveHoles);
     #[cfg(mutation = "leases_ignored")]
     return Rules::ALL.without(Rule::HonourLeases);
+    #[cfg(mutation = "holds_ignored")]
+    return Rules::ALL.without(Rule::HonourHolds);
+    #[cfg(mutation = "fed_let_go_early")]
+    return Rules::ALL.without(Rule::FedUntilAllPassed);
     // The log is the second line, behind the numbers by which replay drops rows: with those in
     // force nothing that was undone returns from it, as the explorer shows.
     #[cfg(mutation = "restore_keeps_log")]
