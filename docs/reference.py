@@ -33,7 +33,13 @@ IN_STUB = {
 }
 MADE = "<!-- Made by docs/reference.py: change the docstrings, then run `make docs`. -->"
 # Groups of options, each with its class.
-GROUPS = {"compactors": "Compactors", "gc": "Gc", "readers": "Readers", "windows": "Windows"}
+GROUPS = {
+    "compactors": "Compactors",
+    "gc": "Gc",
+    "readers": "Readers",
+    "windows": "Windows",
+    "writes": "Writes",
+}
 # Modules beside `siltstone` itself, those that are there.
 MODULES = [
     "admin",
