@@ -150,6 +150,7 @@ fn every_rule_is_among_those_that_are_dropped() {
     dropped.extend(feeding::DROPPED);
     // Found out by random histories (`crates/manifest/tests/placement.rs`).
     dropped.extend([Rule::PlaceBelowNothingNewer, Rule::CutAroundSlotted]);
+    dropped.extend([Rule::CoverWhatIsGivenUp, Rule::CoverBetween]);
     // Likewise (`placement_behind.rs`).
     dropped.extend([Rule::BehindCountsDown, Rule::BehindBelowAll, Rule::BehindNoBottom]);
     // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on

@@ -341,7 +341,7 @@ ENDLESS = ["run-gc", "run-compactor"]
 
 def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
     """Makes what the examples of some commands need beside a database; the example's words, with
-    a token in place of what stands for one."""
+    a token or a table in place of what stands for one."""
     if name == "ingest":
         rows = pa.table({"id": ["a"], "body": ["b"], "key": ["c"], "value": ["d"]})
         parquet.write_table(rows, "rows.parquet")
@@ -349,6 +349,10 @@ def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
             feather.write_feather(rows, f"{year}.arrow")
     if name == "forget-consumer":
         siltstone.changes.begin(database, consumer=arguments[-1])
+    if "--give-up-table" in arguments:
+        (lost,) = (database / "compacted").glob("*.sst")
+        lost.write_bytes(lost.read_bytes()[:100])
+        return [*arguments[:-1], f"compacted/{lost.name}", "--yes"]
     if name != "changes":
         return arguments
     token = siltstone.changes.latest(database)
