@@ -251,11 +251,11 @@ impl Database {
         self.writer()?.accept(Arc::from(batch.as_bytes()), batch.ops())
     }
 
-    /// As [`Database::write`], past the memtable where the option `writes.skip_memtable_bytes` says so of
-    /// the batch: what it is made into is uploaded before it is accepted (RFC 0044), and the future
-    /// ends with its commit. Whoever drops the future before has written nothing. `None`: the batch
-    /// goes through the memtable, by [`Database::write`]: it is smaller, or has operands or range
-    /// deletes.
+    /// As [`Database::write`], past the memtable where the option `writes.skip_memtable_bytes` says
+    /// so of the batch: what it is made into is uploaded before it is accepted (RFC 0044), and the
+    /// future ends with its commit. Whoever drops the future before has written nothing. `None`:
+    /// the batch goes through the memtable, by [`Database::write`]: it is smaller, or has operands
+    /// or range deletes.
     ///
     /// # Errors
     /// Closed, Fenced; Invalid over `max_batch_bytes`. What is awaited: those, Timeout, and the
