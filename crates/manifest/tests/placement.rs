@@ -10,7 +10,11 @@
     reason = "a test stops at what it did not expect"
 )]
 
+#[path = "support/chance.rs"]
+mod chance;
+
 use bytes::Bytes;
+use chance::{Chance, KEYS};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, DatabaseId, Epoch, JobId, ManifestId, Seq, SstDescriptor, SstId, TablePart,
@@ -22,28 +26,7 @@ use siltstone_manifest::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-const KEYS: u8 = 24;
 const STEPS: usize = 60;
-
-/// Numbers that look random (xorshift64*): the same ones for the same seed.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % most
-    }
-
-    /// A few keys close to one another.
-    fn keys(&mut self) -> BTreeSet<u8> {
-        let first = self.below(u64::from(KEYS)) as u8;
-        let span = 1 + self.below(6) as u8;
-        let keys = (0..=self.below(3)).map(|_| (first + self.below(span.into()) as u8).min(KEYS));
-        keys.collect()
-    }
-}
 
 type Rows = BTreeMap<u8, Seq>;
 
