@@ -2,6 +2,7 @@
 //! under it, puts it into the log and installs it, of two that take over, replay and install, and
 //! of a collector; with uploads, records and commits that land late.
 
+use crate::chain::{self, Chain};
 use crate::ingesting::table;
 use crate::search::Model;
 use siltstone_base::{
@@ -10,8 +11,8 @@ use siltstone_base::{
 };
 use siltstone_manifest::gc::{Evidence, ListedObject, dead};
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter,
-    Recovered, WalListing, WalSeen, WriterOptions,
+    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
+    WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
     Edit, FlushL0, InstallBatch, KeptFence, Manifest, ReserveBatch, Rule, Rules, Settings,
@@ -89,7 +90,7 @@ enum Late {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Room {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     /// Objects of the log, and whether they hold the batch.
     wal: BTreeMap<WalId, (WalSeen, bool)>,
     uploaded: bool,
@@ -102,23 +103,11 @@ pub(crate) struct Room {
 
 impl Room {
     fn newest(&self) -> Arc<Manifest> {
-        self.manifests.values().next_back().expect("a database").clone()
+        chain::newest(&self.manifests)
     }
 
     fn serve(&mut self, request: ManifestRequest) -> ManifestAnswer {
-        match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, after))
-            }
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        }
+        chain::serve(&mut self.manifests, ManifestId::NONE, request)
     }
 
     fn create(&mut self, id: WalId, object: (WalSeen, bool)) -> PutOutcome<WalSeen> {

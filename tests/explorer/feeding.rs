@@ -2,17 +2,16 @@
 //! two names or of one, that look, hold the log, read it on and say how far they are, of a writer
 //! that flushes and installs an ingest, a compactor, and a collector.
 
+use crate::chain::{self, Chain};
 use crate::ingesting::table;
 use crate::search::Model;
 use bytes::Bytes;
 use siltstone_base::{
-    AttemptId, DatabaseId, Epoch, JobId, ManifestId, ObjectName, PutOutcome, Seq, SstDescriptor,
-    SstId, UnixMillis, WalId,
+    AttemptId, DatabaseId, Epoch, JobId, ManifestId, ObjectName, Seq, SstDescriptor, SstId,
+    UnixMillis, WalId,
 };
 use siltstone_manifest::gc::{Evidence, ListedObject, dead};
-use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, ManifestAnswer, ManifestRequest,
-};
+use siltstone_manifest::protocol::{Commit, CommitAction, ManifestAnswer, ManifestRequest};
 use siltstone_manifest::{
     AdvanceHold, Edit, FinishCompaction, FlushL0, HoldEdit, HoldFrom, InstallIngest, LogPlace,
     Manifest, PendingIngest, Rule, Rules, Settings, TakeHold, WriterRecord,
@@ -75,7 +74,7 @@ enum Collecting {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     objects: BTreeSet<ObjectName>,
     actors: Vec<Arc<Actor>>,
     broken: Option<&'static str>,
@@ -83,23 +82,11 @@ pub(crate) struct Place {
 
 impl Place {
     fn newest(&self) -> Arc<Manifest> {
-        self.manifests.values().next_back().expect("a database").clone()
+        chain::newest(&self.manifests)
     }
 
     fn serve(&mut self, request: ManifestRequest) -> ManifestAnswer {
-        match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, after))
-            }
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        }
+        chain::serve(&mut self.manifests, ManifestId::NONE, request)
     }
 
     /// The commit's next step; what it came to, once it has ended.

@@ -2,6 +2,7 @@
 //! for one job, an abort, two writers that adopt, install and replay, a compactor, and a collector
 //! whose clock has passed the job's deadline; with creates that land late.
 
+use crate::chain::{self, Chain};
 use crate::search::Model;
 use bytes::Bytes;
 use siltstone_base::sst::SstLocation;
@@ -12,8 +13,8 @@ use siltstone_base::{
 use siltstone_manifest::gc::{Evidence, ListedObject, dead};
 use siltstone_manifest::ingest::{Standing, pending, standing, to_adopt};
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter,
-    Recovered, WalListing, WalSeen, WriterOptions,
+    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
+    WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
     Edit, FinishCompaction, FlushL0, IngestEdit, InstallIngest, KeptFence, Manifest, RequestIngest,
@@ -132,7 +133,7 @@ enum Late {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Room {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     wal: BTreeMap<WalId, (WalSeen, Option<Ingest>)>,
     /// The object that closed the job: the attempt that brought parts, or an abort.
     closed: Option<Option<AttemptId>>,
@@ -147,23 +148,11 @@ pub(crate) struct Room {
 
 impl Room {
     fn newest(&self) -> Arc<Manifest> {
-        self.manifests.values().next_back().expect("a database").clone()
+        chain::newest(&self.manifests)
     }
 
     fn serve(&mut self, request: ManifestRequest) -> ManifestAnswer {
-        match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, after))
-            }
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        }
+        chain::serve(&mut self.manifests, ManifestId::NONE, request)
     }
 
     fn create(&mut self, id: WalId, seen: WalSeen, ingest: Option<Ingest>) -> PutOutcome<WalSeen> {

@@ -31,6 +31,7 @@
 
 mod actor;
 mod batching;
+mod chain;
 mod collector;
 mod compactor;
 mod configs;

@@ -2,6 +2,7 @@
 //! interleaving of a live writer with a window of two, an opener that slept, destroyers, and who
 //! makes the next one, with creates and deletes that land late.
 
+use crate::chain::{self, Chain};
 use crate::search::Model;
 use siltstone_base::{AttemptId, DatabaseId, Epoch, ManifestId, ObjectName, PutOutcome, SstId};
 use siltstone_base::{UnixMillis, WalId};
@@ -73,7 +74,7 @@ enum Making {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     wal: BTreeMap<WalId, (DatabaseId, WalSeen)>,
     /// Boundaries and tables.
     objects: BTreeSet<ObjectName>,
@@ -102,19 +103,8 @@ impl Place {
     }
 
     fn serve(&mut self, request: ManifestRequest) -> ManifestAnswer {
-        match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, self.left().manifests, after))
-            }
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        }
+        let freed = self.left().manifests;
+        chain::serve(&mut self.manifests, freed, request)
     }
 
     fn read_wal(&self, id: WalId, database: DatabaseId) -> WalSeen {

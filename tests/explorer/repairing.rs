@@ -2,13 +2,14 @@
 //! writer that lives on, one or two repairers and an opener. An object of the log is damaged, data
 //! or the living writer's own fence; or the newest manifest, which is the living writer's claim.
 
+use crate::chain::{self, Chain};
 use crate::search::Model;
 use siltstone_base::{
     AttemptId, DatabaseId, Epoch, ManifestId, PutOutcome, Seq, TimelineId, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Listing, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter,
-    Recovered, WalListing, WalSeen, WriterOptions,
+    Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
+    WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
     Edit, KeepPrefix, KeptFence, Manifest, Rule, Rules, Settings, VoidManifests,
@@ -73,7 +74,7 @@ enum Repair {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Ward {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     unreadable: Option<ManifestId>,
     wal: BTreeMap<WalId, (WalSeen, Option<Seq>)>,
     /// Where nobody can read the log.
@@ -84,25 +85,15 @@ pub(crate) struct Ward {
 
 impl Ward {
     fn newest(&self) -> Arc<Manifest> {
-        self.manifests.values().next_back().expect("a database").clone()
+        chain::newest(&self.manifests)
     }
 
     /// `None` where what is asked for cannot be read: whoever asks ends there.
     fn serve(&mut self, request: ManifestRequest) -> Option<ManifestAnswer> {
-        Some(match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, after))
-            }
-            ManifestRequest::Read(id) if self.unreadable == Some(id) => return None,
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        })
+        if matches!(request, ManifestRequest::Read(id) if self.unreadable == Some(id)) {
+            return None;
+        }
+        Some(chain::serve(&mut self.manifests, ManifestId::NONE, request))
     }
 
     fn seen(&self, id: WalId) -> WalSeen {

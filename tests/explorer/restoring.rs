@@ -2,6 +2,7 @@
 //! restorers, an opener that writes, a reader that follows, and a collector that revokes, with
 //! manifests that land late.
 
+use crate::chain::{self, Chain};
 use crate::search::Model;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
@@ -9,8 +10,8 @@ use siltstone_base::{
     SstId, TimelineId, UnixMillis, WalId,
 };
 use siltstone_manifest::protocol::{
-    Commit, CommitAction, Follow, FollowAction, FollowEvent, Listing, ManifestAnswer,
-    ManifestRequest, OpenAction, OpenWriter, Recovered, WalListing, WalSeen, WriterOptions,
+    Commit, CommitAction, Follow, FollowAction, FollowEvent, ManifestAnswer, ManifestRequest,
+    OpenAction, OpenWriter, Recovered, WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
     Edit, FinishCompaction, FlushL0, KeptFence, Manifest, NewCheckpoint, Restore, Rule, Rules,
@@ -84,7 +85,7 @@ enum Collecting {
 /// One state.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Room {
-    manifests: BTreeMap<ManifestId, Arc<Manifest>>,
+    manifests: Chain,
     wal: BTreeMap<WalId, (WalSeen, Option<Row>)>,
     tables: BTreeSet<SstId>,
     actors: Vec<Arc<Actor>>,
@@ -95,23 +96,11 @@ pub(crate) struct Room {
 
 impl Room {
     fn newest(&self) -> Arc<Manifest> {
-        self.manifests.values().next_back().expect("a database").clone()
+        chain::newest(&self.manifests)
     }
 
     fn serve(&mut self, request: ManifestRequest) -> ManifestAnswer {
-        match request {
-            ManifestRequest::Create(manifest) => {
-                let there = self.manifests.entry(manifest.id).or_insert_with(|| manifest.clone());
-                let own = *there == manifest;
-                let outcome = if own { PutOutcome::Committed } else { PutOutcome::Lost(()) };
-                ManifestAnswer::Created(outcome, AttemptId::NONE)
-            }
-            ManifestRequest::List { after } => {
-                let ids: Vec<ManifestId> = self.manifests.keys().copied().collect();
-                ManifestAnswer::Listed(Listing::of(&ids, ManifestId::NONE, after))
-            }
-            ManifestRequest::Read(id) => ManifestAnswer::Read(self.manifests.get(&id).cloned()),
-        }
+        chain::serve(&mut self.manifests, ManifestId::NONE, request)
     }
 
     fn seen(&self, id: WalId) -> WalSeen {
