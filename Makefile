@@ -171,7 +171,7 @@ endef
 # first: whoever forgot to format reads it within a minute. Clippy builds no code, but it shares
 # build scripts and procedural macros with the tests, and so their profile.
 .PHONY: laws
-laws: format fbs-check clippy
+laws: format fbs-check one-build clippy
 
 .PHONY: lint
 lint: laws types ## What a program holds without running the tests: format, FlatBuffers, clippy, types
@@ -193,6 +193,11 @@ fmt: tools $(VENV)/.law-tools ## Format Rust and Python, and mend what ruff can
 fbs-check: tools $(VENV)/.law-tools # The checked-in FlatBuffers code is what the schemas give
 	@$(call need,c++,Debian and Ubuntu: apt-get install build-essential; macOS: xcode-select --install)
 	@$(call law,PATH="$(BIN):$$PATH" fbs/generate.sh --check,`make fbs` writes what the schemas give.)
+
+.PHONY: one-build
+one-build: tools # The wheel and the tests ask the same features of what both need
+	@$(call law,$(PYTHON) tests/wheels/one_build.py $(CARGO),\
+		Name the missing features in crates/python/Cargo.toml or tests/Cargo.toml.)
 
 .PHONY: clippy
 clippy: tools # Every lint is an error here
