@@ -11,6 +11,8 @@ pub use super::schema::evolve as evolve_schema;
 use crate::io::env::Env;
 use crate::manifests::missing::{no_database, no_manifest};
 use crate::manifests::objects::Objects;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{ManifestId, Result};
 pub use siltstone_manifest::Manifest;
 use std::sync::Arc;
@@ -20,19 +22,22 @@ use std::time::Duration;
 ///
 /// # Errors
 /// NotFound when there is no database here, or no manifest of that number (any more).
-pub async fn manifest(
+pub fn manifest(
     env: &Env,
     id: Option<ManifestId>,
     deadline: Duration,
-) -> Result<Arc<Manifest>> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let wanted = match id {
-        Some(id) => id,
-        None => objects.list_manifests(ManifestId::NONE).await?.newest.unwrap_or_default(),
-    };
-    let found = if wanted.is_none() { None } else { objects.manifest(wanted).await? };
-    found.ok_or_else(|| match id {
-        Some(id) => no_manifest(id),
-        None => no_database(env),
-    })
+) -> BoxFuture<'_, Result<Arc<Manifest>>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let wanted = match id {
+            Some(id) => id,
+            None => objects.list_manifests(ManifestId::NONE).await?.newest.unwrap_or_default(),
+        };
+        let found = if wanted.is_none() { None } else { objects.manifest(wanted).await? };
+        found.ok_or_else(|| match id {
+            Some(id) => no_manifest(id),
+            None => no_database(env),
+        })
+    }
+    .boxed()
 }

@@ -14,6 +14,8 @@ use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::batch::BatchOps;
 use siltstone_base::{Entry, Error, ErrorKind, ObjectName, Result, Seq, UnixMillis, WalId};
 use siltstone_manifest::{AdvanceHold, Checkpoint, Edit, HoldEdit, LogPlace, Manifest, Timeline};
@@ -77,16 +79,23 @@ impl Changes {
     /// Expired where what comes next is not kept any more, was undone by a restore, or the
     /// consumer has been let go; Fenced where a newer consumer of its name has begun; Corruption
     /// for a hole in the log; NotFound without a database; Denied, Unavailable, Timeout.
-    pub async fn read(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
-        let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.max(1));
-        if let Some(place) = self.unfinished {
-            self.go_back(place);
+    pub fn read(
+        &mut self,
+        most_rows: usize,
+        most_bytes: usize,
+    ) -> BoxFuture<'_, Result<Option<Changed>>> {
+        async move {
+            let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.max(1));
+            if let Some(place) = self.unfinished {
+                self.go_back(place);
+            }
+            self.refresh().await?;
+            self.unfinished = Some(self.place);
+            let rows = self.read_on(most_rows, most_bytes).await;
+            self.unfinished = None;
+            rows
         }
-        self.refresh().await?;
-        self.unfinished = Some(self.place);
-        let rows = self.read_on(most_rows, most_bytes).await;
-        self.unfinished = None;
-        rows
+        .boxed()
     }
 
     /// Forgets what was read behind `place`.
@@ -257,22 +266,25 @@ impl Changes {
     /// # Errors
     /// Invalid without a consumer, and for a token of another database; Expired where it has been
     /// let go; Fenced where a newer one of its name has begun; those of a commit.
-    pub async fn acknowledge(&mut self, token: Option<ChangeToken>) -> Result<()> {
-        let token = token.unwrap_or(self.place);
-        if token.database != self.place.database {
-            return Err(start::of_another_database(&token, self.place.database));
+    pub fn acknowledge(&mut self, token: Option<ChangeToken>) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let token = token.unwrap_or(self.place);
+            if token.database != self.place.database {
+                return Err(start::of_another_database(&token, self.place.database));
+            }
+            if token.order() > self.place.order() {
+                return Err(Error::invalid("what was not read yet can not be acknowledged"));
+            }
+            let Some(held) = &mut self.held else {
+                return Err(Error::invalid(
+                    "only a consumer holds the log: name one when the feed is begun",
+                ));
+            };
+            held.seen =
+                LogPlace { seq: token.seq.max(held.seen.seq), wal: token.wal.max(held.seen.wal) };
+            self.advance().await
         }
-        if token.order() > self.place.order() {
-            return Err(Error::invalid("what was not read yet can not be acknowledged"));
-        }
-        let Some(held) = &mut self.held else {
-            return Err(Error::invalid(
-                "only a consumer holds the log: name one when the feed is begun",
-            ));
-        };
-        held.seen =
-            LogPlace { seq: token.seq.max(held.seen.seq), wal: token.wal.max(held.seen.wal) };
-        self.advance().await
+        .boxed()
     }
 
     /// Keeps the hold alive, once half its life is over.

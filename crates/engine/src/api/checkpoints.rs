@@ -6,6 +6,8 @@ use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
 use crate::writer::state::Writer;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::{Checkpoint, CheckpointName, Edit, Manifest, NewCheckpoint};
 use std::sync::Arc;
@@ -149,31 +151,34 @@ fn perhaps_made(error: Error, id: CheckpointId) -> Error {
 /// NotFound without a database, and for one that was destroyed; Expired for a source that is gone
 /// or whose time is over; Conflict for a name that is taken; Invalid for options out of range;
 /// Denied, Unavailable, Timeout (which name the id: it may have been made), Corruption.
-pub async fn create_checkpoint(
-    env: &Env,
-    how: &CheckpointOptions,
+pub fn create_checkpoint<'a>(
+    env: &'a Env,
+    how: &'a CheckpointOptions,
     deadline: Duration,
-) -> Result<Checkpoint> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let mut new = how.planned(env)?;
-    let id = new.id;
-    let work = async {
-        let newest = match &how.source {
-            Some(source) => {
-                let newest = newest(&objects).await?;
-                new.source = Some(source.find(&newest)?.id);
-                newest
-            }
-            None => {
-                let (newest, walked) = walk(&objects).await?;
-                new.wal_id_last_seen = Some(walked);
-                newest
-            }
+) -> BoxFuture<'a, Result<Checkpoint>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let mut new = how.planned(env)?;
+        let id = new.id;
+        let work = async {
+            let newest = match &how.source {
+                Some(source) => {
+                    let newest = newest(&objects).await?;
+                    new.source = Some(source.find(&newest)?.id);
+                    newest
+                }
+                None => {
+                    let (newest, walked) = walk(&objects).await?;
+                    new.wal_id_last_seen = Some(walked);
+                    newest
+                }
+            };
+            present(&*commit_alone(&objects, Edit::AddCheckpoint(new), newest).await?, id)
         };
-        present(&*commit_alone(&objects, Edit::AddCheckpoint(new), newest).await?, id)
-    };
-    let made = env.deadline(deadline, "create_checkpoint", work).await;
-    made.map_err(|error| perhaps_made(error, id))
+        let made = env.deadline(deadline, "create_checkpoint", work).await;
+        made.map_err(|error| perhaps_made(error, id))
+    }
+    .boxed()
 }
 
 /// Lets a checkpoint live for `lifetime` from now on; `None`: for ever. Also one whose time is
@@ -183,21 +188,24 @@ pub async fn create_checkpoint(
 /// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
 /// own; Invalid, also for a reader's own without a lifetime; Denied, Unavailable, Timeout,
 /// Corruption.
-pub async fn refresh_checkpoint(
-    env: &Env,
-    which: &CheckpointName,
+pub fn refresh_checkpoint<'a>(
+    env: &'a Env,
+    which: &'a CheckpointName,
     lifetime: Option<Duration>,
     deadline: Duration,
-) -> Result<Checkpoint> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let expires_at = ends(env.clock.now(), lifetime)?;
-    let work = async {
-        let newest = newest(&objects).await?;
-        let id = which.find(&newest)?.id;
-        let edit = Edit::RefreshCheckpoint { id, expires_at };
-        present(&*commit_alone(&objects, edit, newest).await?, id)
-    };
-    env.deadline(deadline, "refresh_checkpoint", work).await
+) -> BoxFuture<'a, Result<Checkpoint>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let expires_at = ends(env.clock.now(), lifetime)?;
+        let work = async {
+            let newest = newest(&objects).await?;
+            let id = which.find(&newest)?.id;
+            let edit = Edit::RefreshCheckpoint { id, expires_at };
+            present(&*commit_alone(&objects, edit, newest).await?, id)
+        };
+        env.deadline(deadline, "refresh_checkpoint", work).await
+    }
+    .boxed()
 }
 
 /// Deletes a checkpoint: what nothing else needs is collected from then on.
@@ -205,18 +213,21 @@ pub async fn refresh_checkpoint(
 /// # Errors
 /// NotFound without a database; Expired for a checkpoint that is gone; Conflict for a writer's
 /// own; Denied, Unavailable, Timeout, Corruption.
-pub async fn delete_checkpoint(
-    env: &Env,
-    which: &CheckpointName,
+pub fn delete_checkpoint<'a>(
+    env: &'a Env,
+    which: &'a CheckpointName,
     deadline: Duration,
-) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let work = async {
-        let newest = newest(&objects).await?;
-        let edit = Edit::RemoveCheckpoint { id: which.find(&newest)?.id };
-        commit_alone(&objects, edit, newest).await.map(drop)
-    };
-    env.deadline(deadline, "delete_checkpoint", work).await
+) -> BoxFuture<'a, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let work = async {
+            let newest = newest(&objects).await?;
+            let edit = Edit::RemoveCheckpoint { id: which.find(&newest)?.id };
+            commit_alone(&objects, edit, newest).await.map(drop)
+        };
+        env.deadline(deadline, "delete_checkpoint", work).await
+    }
+    .boxed()
 }
 
 /// Every checkpoint that is present, those of writers and readers included, in the order of their
@@ -224,10 +235,13 @@ pub async fn delete_checkpoint(
 ///
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
-pub async fn list_checkpoints(env: &Env, deadline: Duration) -> Result<Vec<Checkpoint>> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let work = async { Ok(newest(&objects).await?.checkpoints.clone()) };
-    env.deadline(deadline, "list_checkpoints", work).await
+pub fn list_checkpoints(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<Checkpoint>>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let work = async { Ok(newest(&objects).await?.checkpoints.clone()) };
+        env.deadline(deadline, "list_checkpoints", work).await
+    }
+    .boxed()
 }
 
 async fn newest(objects: &Objects) -> Result<Arc<Manifest>> {

@@ -11,6 +11,8 @@ use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::tables::of_log::{TableTarget, spans_of_log, tables_of_log};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 pub use parent::CloneParent;
 use parent::{FoundParent, ParentRows};
 use siltstone_base::{
@@ -41,21 +43,28 @@ const MOST_ROUNDS: u32 = 64;
 /// is another database; Expired where the checkpoint is gone; Invalid for no parent, and for
 /// parents whose keys meet or whose settings differ, naming both; Unsupported for a parent in a
 /// place that is not followed from there; Denied, Unavailable, Timeout, Corruption.
-pub async fn clone(env: &Env, parents: &[CloneParent], options: &Options) -> Result<()> {
-    if parents.is_empty() {
-        return Err(Error::invalid("a clone needs a parent"));
+pub fn clone<'a>(
+    env: &'a Env,
+    parents: &'a [CloneParent],
+    options: &'a Options,
+) -> BoxFuture<'a, Result<()>> {
+    async move {
+        if parents.is_empty() {
+            return Err(Error::invalid("a clone needs a parent"));
+        }
+        let limit = options.deadline;
+        let mut found = Vec::with_capacity(parents.len());
+        for parent in parents {
+            let parent = FoundParent::find(env, parent, limit).await?;
+            found.push((parent.request(), parent));
+        }
+        found.sort_by(|left, right| left.0.cmp(&right.0));
+        let (asked, parents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        let here = Objects { env: env.clone(), limit };
+        let maker = CloneMaker { here, parents, request: request(&asked), options };
+        maker.run().await.map_err(|error| error.during("clone"))
     }
-    let limit = options.deadline;
-    let mut found = Vec::with_capacity(parents.len());
-    for parent in parents {
-        let parent = FoundParent::find(env, parent, limit).await?;
-        found.push((parent.request(), parent));
-    }
-    found.sort_by(|left, right| left.0.cmp(&right.0));
-    let (asked, parents): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-    let here = Objects { env: env.clone(), limit };
-    let maker = CloneMaker { here, parents, request: request(&asked), options };
-    maker.run().await.map_err(|error| error.during("clone"))
+    .boxed()
 }
 
 /// What was asked for: whoever asks for the same again goes on with it.

@@ -18,6 +18,8 @@ use crate::writer::life::Phase;
 use crate::writer::open::{self, OpenOptions};
 use crate::writer::snapshot::Snapshot;
 use crate::writer::state::Writer;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::batch::encode_one;
 use siltstone_base::{Batch, BatchOps, Error, Kind, Result, UnixMillis};
 use siltstone_manifest::Checkpoint;
@@ -62,8 +64,8 @@ impl Database {
     /// NotFound where there is none and `create` is off; Conflict while another writer is known to
     /// be alive, or as `take_over` says; Fenced when another opener overtook this one; Invalid,
     /// Denied, Unavailable, Corruption, Unsupported as their texts say.
-    pub async fn open(env: Env, how: OpenOptions) -> Result<Database> {
-        Database::open_as(env, how, Occupancy::default()).await
+    pub fn open(env: Env, how: OpenOptions) -> BoxFuture<'static, Result<Database>> {
+        async move { Database::open_as(env, how, Occupancy::default()).await }.boxed()
     }
 
     /// As [`Database::open`], with what the opening and the handle occupy of the database: whoever
@@ -71,13 +73,20 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::open`]; Closed once `occupancy` was ended.
-    pub async fn open_as(env: Env, how: OpenOptions, occupancy: Occupancy) -> Result<Database> {
-        let opened = open::writer(env, how, occupancy.clone()).await;
-        let writer = opened.map_err(|error| {
-            occupancy.end();
-            error.during("open")
-        })?;
-        Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
+    pub fn open_as(
+        env: Env,
+        how: OpenOptions,
+        occupancy: Occupancy,
+    ) -> BoxFuture<'static, Result<Database>> {
+        async move {
+            let opened = open::writer(env, how, occupancy.clone()).await;
+            let writer = opened.map_err(|error| {
+                occupancy.end();
+                error.during("open")
+            })?;
+            Ok(Database { inner: Arc::new(DatabaseInner { writer }) })
+        }
+        .boxed()
     }
 
     pub(in crate::api) fn writer(&self) -> Result<&Arc<Writer>> {
@@ -280,10 +289,13 @@ impl Database {
     ///
     /// # Errors
     /// As [`crate::Commit::wait`].
-    pub async fn flush(&self) -> Result<()> {
-        let writer = self.writer()?;
-        let last = writer.visible();
-        writer.commit_at(last).wait(None).await.map_err(|error| error.during("flush"))
+    pub fn flush(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let writer = self.writer()?;
+            let last = writer.visible();
+            writer.commit_at(last).wait(None).await.map_err(|error| error.during("flush"))
+        }
+        .boxed()
     }
 
     /// Returns once every write accepted before it is in a table that the manifest names. Tests and
@@ -291,11 +303,14 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::flush`].
-    pub async fn flush_memtable(&self) -> Result<()> {
-        let writer = self.writer()?;
-        let deadline = writer.options.deadline;
-        let flushed = crate::writer::flush::everything(writer);
-        writer.context.deadline(deadline, "flush memtable", flushed).await
+    pub fn flush_memtable(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let writer = self.writer()?;
+            let deadline = writer.options.deadline;
+            let flushed = crate::writer::flush::everything(writer);
+            writer.context.deadline(deadline, "flush memtable", flushed).await
+        }
+        .boxed()
     }
 
     /// Flushes the memtable and merges every table into one sorted run: a major compaction. Answers
@@ -304,18 +319,21 @@ impl Database {
     /// # Errors
     /// Closed, Fenced (also by another compactor: this one is stopped for good then, the handle is
     /// not); Corruption; the store's. What is finished by then is where the next call goes on.
-    pub async fn compact(&self) -> Result<bool> {
-        self.flush_memtable().await?;
-        let writer = Arc::clone(self.writer()?);
-        let compacted = compact::compact(writer, CompactionRequest::Major).await;
-        let compacted = compacted.map_err(|error| error.during("compact"))?;
-        let writer = self.writer()?;
-        // Taken up by now; the version before is let go of, or is read, and stays.
-        let until = writer.env.clock.monotonic() + writer.options.deadline;
-        if writer.commit_pins().await.is_ok() {
-            collector::tidy(writer, until).await;
+    pub fn compact(&self) -> BoxFuture<'_, Result<bool>> {
+        async move {
+            self.flush_memtable().await?;
+            let writer = Arc::clone(self.writer()?);
+            let compacted = compact::compact(writer, CompactionRequest::Major).await;
+            let compacted = compacted.map_err(|error| error.during("compact"))?;
+            let writer = self.writer()?;
+            // Taken up by now; the version before is let go of, or is read, and stays.
+            let until = writer.env.clock.monotonic() + writer.options.deadline;
+            if writer.commit_pins().await.is_ok() {
+                collector::tidy(writer, until).await;
+            }
+            Ok(compacted)
         }
-        Ok(compacted)
+        .boxed()
     }
 
     /// Carries out a plan made by hand: `L0:4, L0:3, 7 -> 7` merges two layers of L0 and run 7 into
@@ -324,11 +342,14 @@ impl Database {
     /// # Errors
     /// Invalid for a text that is no plan; Conflict for one that may not run, with what would help;
     /// and as [`Database::compact`].
-    pub async fn submit(&self, plan: &str) -> Result<bool> {
-        let wanted = CompactionRequest::Plan(plan.parse()?);
-        let writer = Arc::clone(self.writer()?);
-        let compacted = compact::compact(writer, wanted).await;
-        compacted.map_err(|error| error.during("compact"))
+    pub fn submit<'a>(&'a self, plan: &'a str) -> BoxFuture<'a, Result<bool>> {
+        async move {
+            let wanted = CompactionRequest::Plan(plan.parse()?);
+            let writer = Arc::clone(self.writer()?);
+            let compacted = compact::compact(writer, wanted).await;
+            compacted.map_err(|error| error.during("compact"))
+        }
+        .boxed()
     }
 
     /// A fixed view of the database as it is now.
@@ -346,9 +367,15 @@ impl Database {
     /// Closed, Fenced; Expired for a source that is gone or whose time is over; Conflict for a name
     /// that is taken; Invalid for options out of range; Denied, Unavailable, Timeout (which name
     /// the id: it may have been made).
-    pub async fn checkpoint(&self, how: &CheckpointOptions) -> Result<Checkpoint> {
-        let made = checkpoints::of_writer(self.writer()?, how).await;
-        made.map_err(|error| error.during("checkpoint"))
+    pub fn checkpoint<'a>(
+        &'a self,
+        how: &'a CheckpointOptions,
+    ) -> BoxFuture<'a, Result<Checkpoint>> {
+        async move {
+            let made = checkpoints::of_writer(self.writer()?, how).await;
+            made.map_err(|error| error.during("checkpoint"))
+        }
+        .boxed()
     }
 
     /// What the handle holds and has done.
@@ -399,8 +426,9 @@ impl Database {
     /// Fenced, Timeout, Denied, Unavailable, Internal; Closed when the runtime ended meanwhile: the
     /// handle is closed all the same, and what was acknowledged is durable; the next opener
     /// replays the WAL.
-    pub async fn close(&self) -> Result<()> {
-        close::close(&self.inner.writer).await.map_err(|error| error.during("close"))
+    pub fn close(&self) -> BoxFuture<'_, Result<()>> {
+        async move { close::close(&self.inner.writer).await.map_err(|error| error.during("close")) }
+            .boxed()
     }
 
     /// What [`Database::close`] answers, once closing has ended; `None` before.

@@ -7,6 +7,8 @@ use crate::manifests::gate;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::writer::open::Opening;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::protocol::WriterOptions;
 use siltstone_manifest::{
@@ -27,27 +29,30 @@ const MOST_NAMED: usize = 8;
 /// NotFound without a database; Conflict, not `soft`, where clones or checkpoints need what it
 /// holds, with who they are; Fenced where somebody opened it for writing meanwhile; Denied,
 /// Unavailable, Timeout (of one request), Corruption, Unsupported.
-pub async fn destroy(env: &Env, soft: bool, deadline: Duration) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    gate::check_changes(&newest)?;
-    let clocks = both_clocks(&objects, &newest).await?;
-    if !soft {
-        refuse_pinned(&newest, clocks.0)?;
-    }
-    let Some(last) = mark(&objects, newest, soft, clocks).await? else { return Ok(()) };
-    if soft {
-        return Ok(());
-    }
-    refuse_pinned(&last, clocks.0)?;
-    let last = let_go(&objects, last, clocks).await?;
-    let (ended, report) = erase(&objects, last, None).await?;
-    match report.trouble {
-        Some(trouble) if !ended.finished => {
-            Err(trouble.during("destroy").with("left to delete", ended.failed))
+pub fn destroy(env: &Env, soft: bool, deadline: Duration) -> BoxFuture<'_, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        gate::check_changes(&newest)?;
+        let clocks = both_clocks(&objects, &newest).await?;
+        if !soft {
+            refuse_pinned(&newest, clocks.0)?;
         }
-        _ => Ok(()),
+        let Some(last) = mark(&objects, newest, soft, clocks).await? else { return Ok(()) };
+        if soft {
+            return Ok(());
+        }
+        refuse_pinned(&last, clocks.0)?;
+        let last = let_go(&objects, last, clocks).await?;
+        let (ended, report) = erase(&objects, last, None).await?;
+        match report.trouble {
+            Some(trouble) if !ended.finished => {
+                Err(trouble.during("destroy").with("left to delete", ended.failed))
+            }
+            _ => Ok(()),
+        }
     }
+    .boxed()
 }
 
 /// The destroyed database's newest manifest; `None` where somebody else has removed it meanwhile.

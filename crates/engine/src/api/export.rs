@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::tables::of_log::{TableTarget, tables_of_log};
 use copy::Copier;
 use futures::FutureExt;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use pin::PinnedSource;
 use siltstone_base::name::prefix;
 use siltstone_base::{
@@ -67,14 +67,17 @@ pub struct ExportPlaces<'a> {
 /// no mirror of this source, or a newer export to it has taken over; Corruption for a table that
 /// is damaged; Denied, Unavailable, Timeout (of one request; of the last commit it may have been
 /// done), Unsupported.
-pub async fn export(
-    places: ExportPlaces<'_>,
-    which: Option<&CheckpointName>,
-    options: &Options,
-    progress: &Progress,
-) -> Result<ExportReport> {
-    let exporter = Exporter::new(places, false, options, progress);
-    exporter.run(which).await.map_err(|error| error.during("export"))
+pub fn export<'a>(
+    places: ExportPlaces<'a>,
+    which: Option<&'a CheckpointName>,
+    options: &'a Options,
+    progress: &'a Progress,
+) -> BoxFuture<'a, Result<ExportReport>> {
+    async move {
+        let exporter = Exporter::new(places, false, options, progress);
+        exporter.run(which).await.map_err(|error| error.during("export"))
+    }
+    .boxed()
 }
 
 /// As [`export`], and makes a database of its own of it, that takes writes. It goes on where an
@@ -82,19 +85,22 @@ pub async fn export(
 ///
 /// # Errors
 /// As [`export`]; Conflict where the target is a mirror that exports keep.
-pub async fn import(
-    places: ExportPlaces<'_>,
-    which: Option<&CheckpointName>,
-    options: &Options,
-    progress: &Progress,
-) -> Result<ExportReport> {
-    let importer = Exporter::new(places, true, options, progress);
-    let work = async {
-        let report = importer.run(which).await?;
-        promote(places.target, options.deadline).await?;
-        Ok(report)
-    };
-    work.await.map_err(|error: Error| error.during("import"))
+pub fn import<'a>(
+    places: ExportPlaces<'a>,
+    which: Option<&'a CheckpointName>,
+    options: &'a Options,
+    progress: &'a Progress,
+) -> BoxFuture<'a, Result<ExportReport>> {
+    async move {
+        let importer = Exporter::new(places, true, options, progress);
+        let work = async {
+            let report = importer.run(which).await?;
+            promote(places.target, options.deadline).await?;
+            Ok(report)
+        };
+        work.await.map_err(|error: Error| error.during("import"))
+    }
+    .boxed()
 }
 
 /// Makes a mirror a database like others: it takes writes, and no exports any more.
@@ -102,14 +108,17 @@ pub async fn import(
 /// # Errors
 /// NotFound without a database; Conflict for one that is no mirror, or that no export has finished;
 /// Denied, Unavailable, Timeout, Corruption.
-pub async fn promote(env: &Env, deadline: Duration) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    check_lives(&newest)?;
-    if newest.mirror.is_none() {
-        return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
+pub fn promote(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        check_lives(&newest)?;
+        if newest.mirror.is_none() {
+            return Err(Refusal::from(Conflict::NoMirror { database: newest.database }).into());
+        }
+        commit_alone(&objects, Edit::Mirror(MirrorEdit::Promote), newest).await.map(drop)
     }
-    commit_alone(&objects, Edit::Mirror(MirrorEdit::Promote), newest).await.map(drop)
+    .boxed()
 }
 
 /// One export.

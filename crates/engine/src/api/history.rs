@@ -4,6 +4,8 @@ use crate::io::env::Env;
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, Result, Seq, UnixMillis};
@@ -31,17 +33,24 @@ pub struct KeptVersion {
 ///
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption, Unsupported.
-pub async fn versions(env: &Env, deadline: Duration) -> Result<Vec<KeptVersion>> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let stored: BTreeMap<ObjectName, UnixMillis> =
-        objects.list(prefix::MANIFEST).await?.iter().map(|one| (one.name, one.modified)).collect();
-    let kept = kept(&objects).await?;
-    let dated = kept.iter().filter_map(|manifest| {
-        // What came since the listing is the next call's.
-        let at = stored.get(&ObjectName::Manifest(manifest.id))?;
-        Some(KeptVersion { id: manifest.id, at: *at, seq: manifest.flushed_seq })
-    });
-    Ok(dated.collect())
+pub fn versions(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<Vec<KeptVersion>>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let stored: BTreeMap<ObjectName, UnixMillis> = objects
+            .list(prefix::MANIFEST)
+            .await?
+            .iter()
+            .map(|one| (one.name, one.modified))
+            .collect();
+        let kept = kept(&objects).await?;
+        let dated = kept.iter().filter_map(|manifest| {
+            // What came since the listing is the next call's.
+            let at = stored.get(&ObjectName::Manifest(manifest.id))?;
+            Some(KeptVersion { id: manifest.id, at: *at, seq: manifest.flushed_seq })
+        });
+        Ok(dated.collect())
+    }
+    .boxed()
 }
 
 /// Every manifest that is kept, ascending; the newest last.
@@ -67,27 +76,30 @@ async fn kept(objects: &Objects) -> Result<Vec<Arc<Manifest>>> {
 /// # Errors
 /// NotFound without a database; Expired where `time` lies before all that is kept; Denied,
 /// Unavailable, Timeout, Corruption, Unsupported.
-pub async fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> Result<Seq> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let mut log = Vec::new();
-    let (newest, _) = walk_telling(&objects, |object| {
-        log.push((object.sent.at, object.last_seq));
-    })
-    .await?;
-    check_lives(&newest)?;
-    if newest.commit_time <= time {
-        let by_then = log.into_iter().filter(|(at, _)| *at <= time).map(|(_, seq)| seq);
-        return Ok(by_then.fold(newest.flushed_seq, Seq::max));
-    }
-    let kept = kept(&objects).await?;
-    let by_then = kept.iter().filter(|manifest| manifest.commit_time <= time);
-    // An empty beginning is as old as anything.
-    let last = by_then.map(|manifest| manifest.flushed_seq).max();
-    last.ok_or_else(|| {
-        Error::new(
+pub fn seq_at(env: &Env, time: UnixMillis, deadline: Duration) -> BoxFuture<'_, Result<Seq>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let mut log = Vec::new();
+        let (newest, _) = walk_telling(&objects, |object| {
+            log.push((object.sent.at, object.last_seq));
+        })
+        .await?;
+        check_lives(&newest)?;
+        if newest.commit_time <= time {
+            let by_then = log.into_iter().filter(|(at, _)| *at <= time).map(|(_, seq)| seq);
+            return Ok(by_then.fold(newest.flushed_seq, Seq::max));
+        }
+        let kept = kept(&objects).await?;
+        let by_then = kept.iter().filter(|manifest| manifest.commit_time <= time);
+        // An empty beginning is as old as anything.
+        let last = by_then.map(|manifest| manifest.flushed_seq).max();
+        last.ok_or_else(|| {
+            Error::new(
             ErrorKind::Expired,
             "nothing that is kept reaches back to that time: only checkpoints keep older versions",
         )
         .with("time", time.0)
-    })
+        })
+    }
+    .boxed()
 }

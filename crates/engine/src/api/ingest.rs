@@ -13,6 +13,8 @@ use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
 use crate::writer::ingest::not_taken_in;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::id::ulid_bits;
 use siltstone_base::{
     AttemptId, DatabaseId, Error, ErrorKind, JobId, ObjectName, PutOutcome, Result, SstDescriptor,
@@ -111,13 +113,13 @@ impl IngestJob {
     /// # Errors
     /// NotFound without a database; Invalid for a lifetime that is over already; those of the
     /// store.
-    pub async fn begin(
+    pub fn begin(
         env: &Env,
         lifetime: Duration,
         app: Option<(String, u64)>,
         limit: Duration,
-    ) -> Result<IngestJob> {
-        IngestJob::begin_as(env, lifetime, app, false, limit).await
+    ) -> BoxFuture<'_, Result<IngestJob>> {
+        async move { IngestJob::begin_as(env, lifetime, app, false, limit).await }.boxed()
     }
 
     /// As [`IngestJob::begin`], of a job that comes behind all that is there, deletes and what has
@@ -125,13 +127,13 @@ impl IngestJob {
     ///
     /// # Errors
     /// As [`IngestJob::begin`]; Unsupported where the database was not made for it.
-    pub async fn begin_behind(
+    pub fn begin_behind(
         env: &Env,
         lifetime: Duration,
         app: Option<(String, u64)>,
         limit: Duration,
-    ) -> Result<IngestJob> {
-        IngestJob::begin_as(env, lifetime, app, true, limit).await
+    ) -> BoxFuture<'_, Result<IngestJob>> {
+        async move { IngestJob::begin_as(env, lifetime, app, true, limit).await }.boxed()
     }
 
     async fn begin_as(
@@ -196,17 +198,20 @@ impl IngestJob {
     ///
     /// # Errors
     /// Invalid for equal keys that are refused; those of the store.
-    pub async fn finish_load(loader: Loader) -> Result<(StagedPart, LoadPhases)> {
-        let (tables, phases) = loader.finish().await?;
-        Ok((StagedPart(tables), phases))
+    pub fn finish_load(loader: Loader) -> BoxFuture<'static, Result<(StagedPart, LoadPhases)>> {
+        async move {
+            let (tables, phases) = loader.finish().await?;
+            Ok((StagedPart(tables), phases))
+        }
+        .boxed()
     }
 
     /// What a [`PartWriter`] of it has staged.
     ///
     /// # Errors
     /// As [`PartWriter::finish`].
-    pub async fn finish(writer: PartWriter) -> Result<StagedPart> {
-        writer.finish().await.map(StagedPart)
+    pub fn finish(writer: PartWriter) -> BoxFuture<'static, Result<StagedPart>> {
+        async move { writer.finish().await.map(StagedPart) }.boxed()
     }
 
     fn closed(&self, attempt: AttemptId, tables: Vec<SstDescriptor>) -> ClosedJob {
@@ -222,48 +227,52 @@ impl IngestJob {
     /// # Errors
     /// Invalid without rows, unless it replaces a range; for rows outside of that; for a part that
     /// is given twice or is another job's; Conflict where the job was aborted; those of the store.
-    pub async fn commit(
-        &self,
-        env: &Env,
-        parts: &[StagedPart],
+    pub fn commit<'a>(
+        &'a self,
+        env: &'a Env,
+        parts: &'a [StagedPart],
         limit: Duration,
-    ) -> Result<IngestRequest> {
-        let mut tables: Vec<SstDescriptor> = parts.iter().flat_map(|part| part.0.clone()).collect();
-        let mut names = HashSet::new();
-        if self.behind && self.replace.is_some() {
-            return Err(Error::invalid(
-                "a job that comes behind all that is there replaces nothing; make two jobs",
-            ));
-        }
-        if tables.is_empty() && self.replace.is_none() {
-            return Err(Error::invalid("the job has no rows: nothing was staged"));
-        }
-        if tables.iter().any(|table| table.job != Some(self.id) || !names.insert(table.id)) {
-            return Err(Error::invalid("a part is another job's, or is given twice"));
-        }
-        self.check_inside(&tables)?;
-        let work = async {
-            if let Some(range) = &self.replace {
-                // The first table is below every later one that shares a key with it, and what is
-                // staged lies in the range: nothing of the job is deleted.
-                tables.insert(0, range.stage(env, (self.id, self.database), limit).await?);
+    ) -> BoxFuture<'a, Result<IngestRequest>> {
+        async move {
+            let mut tables: Vec<SstDescriptor> =
+                parts.iter().flat_map(|part| part.0.clone()).collect();
+            let mut names = HashSet::new();
+            if self.behind && self.replace.is_some() {
+                return Err(Error::invalid(
+                    "a job that comes behind all that is there replaces nothing; make two jobs",
+                ));
             }
-            let closed = self.close(env, tables, limit).await?;
-            if closed.is_aborted() {
-                let text = "the job was aborted; make another one";
-                return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
+            if tables.is_empty() && self.replace.is_none() {
+                return Err(Error::invalid("the job has no rows: nothing was staged"));
             }
-            let brought = || closed.tables().filter(|table| !ReplacedRange::is_of_one(table));
-            let sum = |of: fn(&SstDescriptor) -> u64| brought().map(of).sum();
-            Ok(IngestRequest {
-                job: self.clone(),
-                attempt: closed.attempt,
-                tables: brought().count() as u64,
-                rows: sum(|table| table.entries),
-                bytes: sum(|table| table.object_bytes),
-            })
-        };
-        env.deadline(limit, "commit ingest job", work).await
+            if tables.iter().any(|table| table.job != Some(self.id) || !names.insert(table.id)) {
+                return Err(Error::invalid("a part is another job's, or is given twice"));
+            }
+            self.check_inside(&tables)?;
+            let work = async {
+                if let Some(range) = &self.replace {
+                    // The first table is below every later one that shares a key with it, and what
+                    // is staged lies in the range: nothing of the job is deleted.
+                    tables.insert(0, range.stage(env, (self.id, self.database), limit).await?);
+                }
+                let closed = self.close(env, tables, limit).await?;
+                if closed.is_aborted() {
+                    let text = "the job was aborted; make another one";
+                    return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
+                }
+                let brought = || closed.tables().filter(|table| !ReplacedRange::is_of_one(table));
+                let sum = |of: fn(&SstDescriptor) -> u64| brought().map(of).sum();
+                Ok(IngestRequest {
+                    job: self.clone(),
+                    attempt: closed.attempt,
+                    tables: brought().count() as u64,
+                    rows: sum(|table| table.entries),
+                    bytes: sum(|table| table.object_bytes),
+                })
+            };
+            env.deadline(limit, "commit ingest job", work).await
+        }
+        .boxed()
     }
 
     /// A row outside of what is replaced would be kept beside rows that nobody replaced: a mistake
@@ -317,30 +326,33 @@ impl IngestJob {
     ///
     /// # Errors
     /// NotFound without a database; those of the store.
-    pub async fn abort(&self, env: &Env, limit: Duration) -> Result<Standing> {
-        let objects = Objects { env: env.clone(), limit };
-        let work = async {
-            let closed = self.close(env, Vec::new(), limit).await?;
-            // What was created says nothing yet: the job may be part of the database, and its
-            // folder collected (rule N8).
-            let newest = newest(&objects).await?;
-            match standing(&newest, self.id) {
-                Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
-                Standing::Open => {
-                    let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.id });
-                    match commit_alone(&objects, edit, newest).await {
-                        Ok(state) => Ok(standing(&state, self.id)),
-                        // Asked for meanwhile.
-                        Err(error) if error.kind() == ErrorKind::Conflict => {
-                            status(env, self.id, limit).await
+    pub fn abort<'a>(&'a self, env: &'a Env, limit: Duration) -> BoxFuture<'a, Result<Standing>> {
+        async move {
+            let objects = Objects { env: env.clone(), limit };
+            let work = async {
+                let closed = self.close(env, Vec::new(), limit).await?;
+                // What was created says nothing yet: the job may be part of the database, and its
+                // folder collected (rule N8).
+                let newest = newest(&objects).await?;
+                match standing(&newest, self.id) {
+                    Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
+                    Standing::Open => {
+                        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.id });
+                        match commit_alone(&objects, edit, newest).await {
+                            Ok(state) => Ok(standing(&state, self.id)),
+                            // Asked for meanwhile.
+                            Err(error) if error.kind() == ErrorKind::Conflict => {
+                                status(env, self.id, limit).await
+                            }
+                            Err(error) => Err(error),
                         }
-                        Err(error) => Err(error),
                     }
+                    stands => Ok(stands),
                 }
-                stands => Ok(stands),
-            }
-        };
-        env.deadline(limit, "abort ingest job", work).await
+            };
+            env.deadline(limit, "abort ingest job", work).await
+        }
+        .boxed()
     }
 }
 
@@ -357,28 +369,36 @@ impl IngestRequest {
     /// # Errors
     /// Conflict where the request does not fit; NotFound without a database; those of the store;
     /// with `wait` Timeout too: the job stays asked for.
-    pub async fn submit(&self, env: &Env, wait: bool, limit: Duration) -> Result<Standing> {
-        let objects = Objects { env: env.clone(), limit };
-        let work = async {
-            let newest = newest(&objects).await?;
-            check_lives(&newest)?;
-            let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
-            let mut job = self.job.id;
-            let mut state = match brought_by(&edit, &newest) {
-                Some(other) => {
-                    job = other;
-                    newest
+    pub fn submit<'a>(
+        &'a self,
+        env: &'a Env,
+        wait: bool,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<Standing>> {
+        async move {
+            let objects = Objects { env: env.clone(), limit };
+            let work = async {
+                let newest = newest(&objects).await?;
+                check_lives(&newest)?;
+                let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
+                let mut job = self.job.id;
+                let mut state = match brought_by(&edit, &newest) {
+                    Some(other) => {
+                        job = other;
+                        newest
+                    }
+                    None => commit_alone(&objects, edit, newest).await?,
+                };
+                while wait && standing(&state, job) == Standing::Pending {
+                    env.clock.sleep(env.jittered(LOOK)).await;
+                    let look = look(&objects, Some(Arc::clone(&state))).await?;
+                    state = look.ok_or_else(|| no_database(env))?;
                 }
-                None => commit_alone(&objects, edit, newest).await?,
+                Ok(standing(&state, job))
             };
-            while wait && standing(&state, job) == Standing::Pending {
-                env.clock.sleep(env.jittered(LOOK)).await;
-                let look = look(&objects, Some(Arc::clone(&state))).await?;
-                state = look.ok_or_else(|| no_database(env))?;
-            }
-            Ok(standing(&state, job))
-        };
-        env.deadline(limit, "submit ingest job", work).await
+            env.deadline(limit, "submit ingest job", work).await
+        }
+        .boxed()
     }
 }
 
@@ -394,24 +414,30 @@ fn brought_by(edit: &Edit, state: &Manifest) -> Option<JobId> {
 ///
 /// # Errors
 /// NotFound without a database; those of the store.
-pub async fn status(env: &Env, job: JobId, limit: Duration) -> Result<Standing> {
-    let objects = Objects { env: env.clone(), limit };
-    let work = async { Ok(standing(&*newest(&objects).await?, job)) };
-    env.deadline(limit, "ingest status", work).await
+pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit };
+        let work = async { Ok(standing(&*newest(&objects).await?, job)) };
+        env.deadline(limit, "ingest status", work).await
+    }
+    .boxed()
 }
 
 /// Forgets the last version of an application, which may begin anew then.
 ///
 /// # Errors
 /// NotFound without a database; Conflict while a job of it waits; those of the store.
-pub async fn forget_app(env: &Env, app: &str, limit: Duration) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit };
-    let work = async {
-        let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned() });
-        let newest = newest(&objects).await?;
-        commit_alone(&objects, edit, newest).await.map(drop)
-    };
-    env.deadline(limit, "forget application", work).await
+pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<'a, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit };
+        let work = async {
+            let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned() });
+            let newest = newest(&objects).await?;
+            commit_alone(&objects, edit, newest).await.map(drop)
+        };
+        env.deadline(limit, "forget application", work).await
+    }
+    .boxed()
 }
 
 /// Whoever asks again creates the object anew, which the manifest knows to be too late.
@@ -431,12 +457,15 @@ impl Database {
     /// Conflict where the request does not fit: another database's, its deadline over, aborted, a
     /// version of its application that is below the last; Invalid where tables are missing; Closed,
     /// Fenced; Timeout: it stays asked for.
-    pub async fn ingest(&self, request: &IngestRequest) -> Result<Commit> {
-        let writer = self.writer()?;
-        let limit = writer.options.deadline;
-        let asked = writer.ingest(request.edit(&writer.env));
-        let taken = writer.context.deadline(limit, "ingest", asked).await;
-        taken.map_err(|error| error.during("ingest"))
+    pub fn ingest<'a>(&'a self, request: &'a IngestRequest) -> BoxFuture<'a, Result<Commit>> {
+        async move {
+            let writer = self.writer()?;
+            let limit = writer.options.deadline;
+            let asked = writer.ingest(request.edit(&writer.env));
+            let taken = writer.context.deadline(limit, "ingest", asked).await;
+            taken.map_err(|error| error.during("ingest"))
+        }
+        .boxed()
     }
 }
 

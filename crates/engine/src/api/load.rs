@@ -6,6 +6,8 @@ use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::objects::Objects;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{Error, Result, Seq};
 use siltstone_manifest::{Edit, IngestEdit};
 use std::fmt;
@@ -48,20 +50,23 @@ impl Database {
     ///
     /// # Errors
     /// Closed, Fenced; those of the store.
-    pub async fn begin_load(&self, load: LoadOptions) -> Result<BulkLoad> {
-        let writer = self.writer()?;
-        let (env, limit) = (writer.env.clone(), writer.options.deadline);
-        let job = IngestJob::begin(&env, LOAD_LIFETIME, None, limit).await;
-        let job = job.map_err(|error| error.during("load"))?;
-        let how = PartOptions {
-            options: writer.options.clone(),
-            duplicates: load.duplicates,
-            sort_memory_bytes: load.memory_bytes,
-            scratch: load.scratch.clone(),
-            table_bytes: load.table_bytes,
-        };
-        let (database, loader) = (self.clone(), Some(job.loader(&env, how, load)));
-        Ok(BulkLoad { database, env, job, loader, limit, asked: false })
+    pub fn begin_load(&self, load: LoadOptions) -> BoxFuture<'_, Result<BulkLoad>> {
+        async move {
+            let writer = self.writer()?;
+            let (env, limit) = (writer.env.clone(), writer.options.deadline);
+            let job = IngestJob::begin(&env, LOAD_LIFETIME, None, limit).await;
+            let job = job.map_err(|error| error.during("load"))?;
+            let how = PartOptions {
+                options: writer.options.clone(),
+                duplicates: load.duplicates,
+                sort_memory_bytes: load.memory_bytes,
+                scratch: load.scratch.clone(),
+                table_bytes: load.table_bytes,
+            };
+            let (database, loader) = (self.clone(), Some(job.loader(&env, how, load)));
+            Ok(BulkLoad { database, env, job, loader, limit, asked: false })
+        }
+        .boxed()
     }
 }
 
@@ -80,8 +85,8 @@ impl BulkLoad {
     /// # Errors
     /// Invalid for equal keys that are refused, naming the key and both rows; as
     /// [`Database::ingest`].
-    pub async fn finish(mut self) -> Result<LoadReport> {
-        self.complete().await.map_err(|error| error.during("load"))
+    pub fn finish(mut self) -> BoxFuture<'static, Result<LoadReport>> {
+        async move { self.complete().await.map_err(|error| error.during("load")) }.boxed()
     }
 
     async fn complete(&mut self) -> Result<LoadReport> {

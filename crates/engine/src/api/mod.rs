@@ -1,4 +1,9 @@
 //! What a user holds.
+//!
+//! What does a whole operation is no `async fn` but gives a boxed future. The code of an `async fn`
+//! is made wherever it is awaited: the binding, and each of some thirty test programs, compiled all
+//! of the engine below it once more, which took most of the tests' build. What a warm get or put
+//! runs through has no box.
 
 pub mod admin;
 pub mod changes;

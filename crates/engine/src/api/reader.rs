@@ -19,6 +19,7 @@ use crate::read::scan::MissingTables;
 use crate::read::tree::Levels;
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange, Size};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::RwLock;
 use siltstone_base::{Error, ErrorKind, ManifestId, MergeOperator, Result, Seq};
@@ -107,18 +108,22 @@ impl Reader {
     /// to read at that is gone; Denied, also when a lease may not be written; Invalid, also where
     /// the log holds more than `max_memtable_bytes`; Unavailable, Timeout, Corruption, Unsupported
     /// as their texts say.
-    pub async fn open(env: Env, how: ReaderOptions) -> Result<Reader> {
-        let shared = Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
-        if shared.follower.is_some() {
-            let (follows, dies) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
-            let follow = watched("reader", following::follow(follows), move |died| {
-                if let Some(shared) = dies.upgrade() {
-                    shared.die(died);
-                }
-            });
-            shared.context.env.spawn.spawn("reader", follow);
+    pub fn open(env: Env, how: ReaderOptions) -> BoxFuture<'static, Result<Reader>> {
+        async move {
+            let shared =
+                Reader::open_shared(env, how).await.map_err(|e| e.during("open_reader"))?;
+            if shared.follower.is_some() {
+                let (follows, dies) = (Arc::downgrade(&shared), Arc::downgrade(&shared));
+                let follow = watched("reader", following::follow(follows), move |died| {
+                    if let Some(shared) = dies.upgrade() {
+                        shared.die(died);
+                    }
+                });
+                shared.context.env.spawn.spawn("reader", follow);
+            }
+            Ok(Reader { inner: Arc::new(ReaderInner { shared }) })
         }
-        Ok(Reader { inner: Arc::new(ReaderInner { shared }) })
+        .boxed()
     }
 
     async fn open_shared(env: Env, how: ReaderOptions) -> Result<Arc<ReaderShared>> {
@@ -296,10 +301,13 @@ impl Reader {
     ///
     /// # Errors
     /// Closed, Unavailable, Timeout, Denied, Corruption; the view stays as it was.
-    pub async fn refresh(&self) -> Result<()> {
-        let shared = self.shared()?;
-        let refreshed = shared.refresh(Looking::Thoroughly).await;
-        refreshed.map_err(|error| error.during("refresh"))
+    pub fn refresh(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let shared = self.shared()?;
+            let refreshed = shared.refresh(Looking::Thoroughly).await;
+            refreshed.map_err(|error| error.during("refresh"))
+        }
+        .boxed()
     }
 
     /// Where it reads, and how long a request may take.
@@ -339,9 +347,12 @@ impl Reader {
     /// # Errors
     /// None.
     #[allow(clippy::unused_async, reason = "what closing takes may change")]
-    pub async fn close(&self) -> Result<()> {
-        self.inner.shared.closed.store(true, Ordering::Release);
-        Ok(())
+    pub fn close(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            self.inner.shared.closed.store(true, Ordering::Release);
+            Ok(())
+        }
+        .boxed()
     }
 }
 

@@ -11,6 +11,8 @@ use crate::options::Options;
 use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::open::Opening;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{
     AttemptId, CheckpointId, ErrorKind, Result, Seq, SstId, TimelineId, UnixMillis, WalId,
 };
@@ -29,23 +31,30 @@ use std::sync::Arc;
 /// NotFound without a database; Expired for a checkpoint that is gone; Fenced where somebody opened
 /// the database for writing meanwhile; Denied, Unavailable, Timeout (of one request; of the last
 /// commit it may have been done), Corruption, Unsupported.
-pub async fn restore(env: &Env, which: &CheckpointName, options: &Options) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: options.deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    check_writable(&newest)?;
-    gate::check_changes(&newest)?;
-    let checkpoint = which.find(&newest)?.clone();
-    let pinned = objects.manifest(checkpoint.manifest_id).await?;
-    let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
-    let log = match checkpoint.pins_any_wal() {
-        true => pinned_log(&objects, &checkpoint, newest.database).await?,
-        false => Vec::new(),
-    };
-    let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
-    pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
-        ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
-        _ => error,
-    })
+pub fn restore<'a>(
+    env: &'a Env,
+    which: &'a CheckpointName,
+    options: &'a Options,
+) -> BoxFuture<'a, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: options.deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        check_writable(&newest)?;
+        gate::check_changes(&newest)?;
+        let checkpoint = which.find(&newest)?.clone();
+        let pinned = objects.manifest(checkpoint.manifest_id).await?;
+        let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
+        let log = match checkpoint.pins_any_wal() {
+            true => pinned_log(&objects, &checkpoint, newest.database).await?,
+            false => Vec::new(),
+        };
+        let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
+        pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
+            ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
+            _ => error,
+        })
+    }
+    .boxed()
 }
 
 /// What a checkpoint pins, to be restored.

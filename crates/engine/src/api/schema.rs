@@ -9,6 +9,8 @@ use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::writer::snapshot::Snapshot;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{Error, Result};
 use siltstone_manifest::{Edit, Evolve, Manifest};
 use std::sync::Arc;
@@ -27,11 +29,14 @@ impl Database {
     ///
     /// # Errors
     /// Closed, Fenced; those of the store.
-    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
-        let writer = self.writer()?;
-        let look = writer.manifests.probe(true);
-        let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
-        Ok(newest.schema.clone())
+    pub fn newest_schema(&self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        async move {
+            let writer = self.writer()?;
+            let look = writer.manifests.probe(true);
+            let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+            Ok(newest.schema.clone())
+        }
+        .boxed()
     }
 
     /// Puts `to` in the place of `from`.
@@ -39,12 +44,15 @@ impl Database {
     /// # Errors
     /// Conflict where something else stands there; Invalid for a database of bytes, and for other
     /// keys; Closed, Fenced; those of the store, and then it may have come to pass.
-    pub async fn evolve(&self, from: Bytes, to: Bytes) -> Result<()> {
-        let writer = self.writer()?;
-        let commit = writer.manifests.try_commit(Edit::Evolve(Evolve { from, to }));
-        let limit = writer.options.deadline;
-        let done = writer.env.deadline(limit, "evolve schema", commit).await?;
-        done.map(drop).map_err(Error::from)
+    pub fn evolve(&self, from: Bytes, to: Bytes) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let writer = self.writer()?;
+            let commit = writer.manifests.try_commit(Edit::Evolve(Evolve { from, to }));
+            let limit = writer.options.deadline;
+            let done = writer.env.deadline(limit, "evolve schema", commit).await?;
+            done.map(drop).map_err(Error::from)
+        }
+        .boxed()
     }
 }
 
@@ -59,11 +67,14 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
-        let writer = self.writer();
-        let look = writer.manifests.probe(true);
-        let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
-        Ok(newest.schema.clone())
+    pub fn newest_schema(&self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        async move {
+            let writer = self.writer();
+            let look = writer.manifests.probe(true);
+            let newest = writer.env.deadline(writer.options.deadline, "schema", look).await?;
+            Ok(newest.schema.clone())
+        }
+        .boxed()
     }
 }
 
@@ -79,11 +90,18 @@ impl Reader {
     ///
     /// # Errors
     /// NotFound where the database is gone; those of the store.
-    pub async fn newest_schema(&self) -> Result<Option<Bytes>> {
-        let database = self.manifest().database;
-        let env = self.env();
-        let newest = newest(env, self.options().deadline).await?;
-        if newest.database == database { Ok(newest.schema.clone()) } else { Err(no_database(env)) }
+    pub fn newest_schema(&self) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        async move {
+            let database = self.manifest().database;
+            let env = self.env();
+            let newest = newest(env, self.options().deadline).await?;
+            if newest.database == database {
+                Ok(newest.schema.clone())
+            } else {
+                Err(no_database(env))
+            }
+        }
+        .boxed()
     }
 }
 
@@ -91,11 +109,14 @@ impl Reader {
 ///
 /// # Errors
 /// As [`Database::evolve`]; NotFound where there is no database.
-pub async fn evolve(env: &Env, from: Bytes, to: Bytes, deadline: Duration) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let newest = newest(env, deadline).await?;
-    let commit = commit_alone(&objects, Edit::Evolve(Evolve { from, to }), newest);
-    env.deadline(deadline, "evolve schema", commit).await.map(drop)
+pub fn evolve(env: &Env, from: Bytes, to: Bytes, deadline: Duration) -> BoxFuture<'_, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let newest = newest(env, deadline).await?;
+        let commit = commit_alone(&objects, Edit::Evolve(Evolve { from, to }), newest);
+        env.deadline(deadline, "evolve schema", commit).await.map(drop)
+    }
+    .boxed()
 }
 
 async fn newest(env: &Env, deadline: Duration) -> Result<Arc<Manifest>> {

@@ -18,6 +18,7 @@ use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use crate::read::settings::check_settings;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use siltstone_base::{Epoch, Error, MergeOperator, Result, Seq};
@@ -173,12 +174,15 @@ impl CompactorProcess {
     /// Fenced once another compactor has taken over; NotFound when the database is destroyed;
     /// Denied, and Timeout after the `deadline`, where the store takes nothing from the beginning.
     /// Later troubles are told, and waited out.
-    pub async fn run(&self) -> Result<()> {
-        let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
-        let ran = schedule::run(&host).await;
-        self.process.compactor.at_rest().await;
-        self.release().await;
-        ran.map_err(|error| error.during("run compactor"))
+    pub fn run(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let host: Arc<dyn Host> = Arc::<Process>::clone(&self.process);
+            let ran = schedule::run(&host).await;
+            self.process.compactor.at_rest().await;
+            self.release().await;
+            ran.map_err(|error| error.during("run compactor"))
+        }
+        .boxed()
     }
 
     /// Merges every table into one sorted run, and gives the compactor's epoch up: an embedded
@@ -187,8 +191,8 @@ impl CompactorProcess {
     ///
     /// # Errors
     /// As [`crate::Database::compact`].
-    pub async fn compact(&self) -> Result<bool> {
-        self.carry_out(CompactionRequest::Major).await
+    pub fn compact(&self) -> BoxFuture<'_, Result<bool>> {
+        async move { self.carry_out(CompactionRequest::Major).await }.boxed()
     }
 
     /// Bytes that were read from the store so far, and the bytes of all tables when it was opened:
@@ -203,8 +207,8 @@ impl CompactorProcess {
     ///
     /// # Errors
     /// As [`crate::Database::submit`].
-    pub async fn submit(&self, plan: &str) -> Result<bool> {
-        self.carry_out(CompactionRequest::Plan(plan.parse()?)).await
+    pub fn submit<'a>(&'a self, plan: &'a str) -> BoxFuture<'a, Result<bool>> {
+        async move { self.carry_out(CompactionRequest::Plan(plan.parse()?)).await }.boxed()
     }
 
     async fn carry_out(&self, wanted: CompactionRequest) -> Result<bool> {
@@ -220,8 +224,11 @@ impl CompactorProcess {
     /// NotFound when the database is destroyed; Unsupported for a record that it cannot read;
     /// Denied, and Timeout after the `deadline`, where the store takes nothing of its first range.
     /// Later troubles are told, and waited out.
-    pub async fn work(&self) -> Result<()> {
-        worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
+    pub fn work(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            worker::run(&self.process).await.map_err(|error| error.during("work for a compactor"))
+        }
+        .boxed()
     }
 
     /// Ends [`CompactorProcess::run`], [`CompactorProcess::work`] and what is under way, soon.

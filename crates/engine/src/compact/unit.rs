@@ -7,6 +7,8 @@ use super::process::{CompactorProcess, Process};
 use super::range::RangeWorker;
 use super::worker::{inputs, is_over};
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{DatabaseId, ErrorKind, JobId, Result, SstDescriptor, SstId};
 use siltstone_manifest::compaction::FinishedUnit;
 use std::sync::Arc;
@@ -89,10 +91,13 @@ impl CompactorProcess {
     /// # Errors
     /// Denied, Unavailable, Timeout, Corruption; Unsupported for a job that a newer version has
     /// begun; Closed once it is stopped. What was uploaded is collected.
-    pub async fn run_unit(&self, unit: &CompactionUnit) -> Result<UnitResult> {
-        let made = make(&self.process, unit).await;
-        let tables = made.map_err(|error| error.during("merge a unit of a compaction"))?;
-        Ok(UnitResult::of(unit, self.process.manifests.database(), tables))
+    pub fn run_unit<'a>(&'a self, unit: &'a CompactionUnit) -> BoxFuture<'a, Result<UnitResult>> {
+        async move {
+            let made = make(&self.process, unit).await;
+            let tables = made.map_err(|error| error.during("merge a unit of a compaction"))?;
+            Ok(UnitResult::of(unit, self.process.manifests.database(), tables))
+        }
+        .boxed()
     }
 }
 

@@ -10,8 +10,9 @@ use super::start::{Started, Starter, Wishes};
 use super::unit::{CompactionUnit, UnitResult};
 use super::{CompactionRequest, leftovers, schedule};
 use crate::io::supervise::caught;
+use futures::FutureExt;
 use futures::channel::oneshot;
-use futures::future::{Either, select};
+use futures::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstId};
 use siltstone_manifest::compaction::{Change, ChangeRefusal, Compactions, FinishedUnit, Job};
@@ -78,17 +79,20 @@ impl CompactorProcess {
     ///
     /// # Errors
     /// As [`CompactorProcess::compact`].
-    pub async fn plan(&self, unit_bytes: u64) -> Result<CompactionPlan> {
-        let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
-        let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
-        let planned = host.compactor().told(&*host, planned).await;
-        if !matches!(planned, Ok(Some(_))) {
-            self.release().await;
+    pub fn plan(&self, unit_bytes: u64) -> BoxFuture<'_, Result<CompactionPlan>> {
+        async move {
+            let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
+            let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
+            let planned = host.compactor().told(&*host, planned).await;
+            if !matches!(planned, Ok(Some(_))) {
+                self.release().await;
+            }
+            let work = planned.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
+            let beside = work.as_ref().map(|work| self.tend(&host, work));
+            let (beside, turn) = (tokio::sync::Mutex::new(beside), PlanEnd::Open.into());
+            Ok(CompactionPlan { compactor: self.clone(), host, work, turn, beside })
         }
-        let work = planned.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
-        let beside = work.as_ref().map(|work| self.tend(&host, work));
-        let (beside, turn) = (tokio::sync::Mutex::new(beside), PlanEnd::Open.into());
-        Ok(CompactionPlan { compactor: self.clone(), host, work, turn, beside })
+        .boxed()
     }
 
     /// Gives signs of life and compacts what comes, until the process is stopped, is taken over, or
@@ -250,21 +254,24 @@ impl CompactionPlan {
     ///
     /// # Errors
     /// The store's.
-    pub async fn units(&self) -> Result<Vec<CompactionUnit>> {
-        let Some(work) = &self.work else { return Ok(Vec::new()) };
-        if *self.turn.lock().await == PlanEnd::Ended {
-            return Ok(Vec::new());
+    pub fn units(&self) -> BoxFuture<'_, Result<Vec<CompactionUnit>>> {
+        async move {
+            let Some(work) = &self.work else { return Ok(Vec::new()) };
+            if *self.turn.lock().await == PlanEnd::Ended {
+                return Ok(Vec::new());
+            }
+            let job = self.host.compactor().chain.job(self.host.manifests(), work.id).await?;
+            let ranges = job.iter().flat_map(|job| job.ranges.iter().enumerate());
+            let open = ranges.filter(|(_, range)| !range.done).map(|(at, range)| CompactionUnit {
+                job: work.id,
+                range: at,
+                after: range.last_output(),
+                start: range.keys.start.clone(),
+                end: range.keys.end.clone(),
+            });
+            Ok(open.collect())
         }
-        let job = self.host.compactor().chain.job(self.host.manifests(), work.id).await?;
-        let ranges = job.iter().flat_map(|job| job.ranges.iter().enumerate());
-        let open = ranges.filter(|(_, range)| !range.done).map(|(at, range)| CompactionUnit {
-            job: work.id,
-            range: at,
-            after: range.last_output(),
-            start: range.keys.start.clone(),
-            end: range.keys.end.clone(),
-        });
-        Ok(open.collect())
+        .boxed()
     }
 
     /// Whether it goes on with what another compactor had begun: what came since is another plan's.
@@ -281,24 +288,29 @@ impl CompactionPlan {
     /// restore has moved the database away from the plan, which ends without effect.
     /// Timeout: nothing was recorded for ten times `worker_timeout`, and the plan rests; plan
     /// anew, and give that plan the results. Closed; the store's: try again.
-    pub async fn commit(&self, results: &[UnitResult]) -> Result<bool> {
-        let Some(work) = &self.work else { return Ok(true) };
-        let mut turn = self.turn.lock().await;
-        if *turn == PlanEnd::Ended {
-            return Ok(true);
+    pub fn commit<'a>(&'a self, results: &'a [UnitResult]) -> BoxFuture<'a, Result<bool>> {
+        async move {
+            let Some(work) = &self.work else { return Ok(true) };
+            let mut turn = self.turn.lock().await;
+            if *turn == PlanEnd::Ended {
+                return Ok(true);
+            }
+            let host = &self.host;
+            let ended = caught("commit units", self.carry_out(work, results)).await.flatten();
+            let ended = match ended {
+                Err(error) if error.kind() == ErrorKind::Closed => {
+                    Err(self.why_stopped(work, error))
+                }
+                ended => host.compactor().told(&**host, ended).await,
+            };
+            match &ended {
+                Ok(true) => *turn = PlanEnd::Ended,
+                Err(error) if error.kind() == ErrorKind::Conflict => *turn = PlanEnd::Ended,
+                _ => {}
+            }
+            ended.map_err(|error| error.during("commit units of a compaction"))
         }
-        let host = &self.host;
-        let ended = caught("commit units", self.carry_out(work, results)).await.flatten();
-        let ended = match ended {
-            Err(error) if error.kind() == ErrorKind::Closed => Err(self.why_stopped(work, error)),
-            ended => host.compactor().told(&**host, ended).await,
-        };
-        match &ended {
-            Ok(true) => *turn = PlanEnd::Ended,
-            Err(error) if error.kind() == ErrorKind::Conflict => *turn = PlanEnd::Ended,
-            _ => {}
-        }
-        ended.map_err(|error| error.during("commit units of a compaction"))
+        .boxed()
     }
 
     async fn carry_out(&self, work: &PlanWork, results: &[UnitResult]) -> Result<bool> {
@@ -327,14 +339,17 @@ impl CompactionPlan {
 
     /// Ends it: the compactor's epoch is given up, and what is recorded is where the next compactor
     /// goes on.
-    pub async fn close(&self) {
-        self.compactor.stop();
-        if let Some(beside) = self.beside.lock().await.take() {
-            // It answers, or it was dropped with its runtime.
-            let _ = beside.await;
+    pub fn close(&self) -> BoxFuture<'_, ()> {
+        async move {
+            self.compactor.stop();
+            if let Some(beside) = self.beside.lock().await.take() {
+                // It answers, or it was dropped with its runtime.
+                let _ = beside.await;
+            }
+            self.host.compactor().at_rest().await;
+            self.compactor.release().await;
         }
-        self.host.compactor().at_rest().await;
-        self.compactor.release().await;
+        .boxed()
     }
 }
 

@@ -34,6 +34,8 @@ use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::Result;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,8 +65,12 @@ pub(crate) fn around(env: &Env, pause: Duration) -> Duration {
 /// NotFound where there is no database; Denied when boundaries cannot be written; Unavailable,
 /// Timeout, Corruption. What was deleted before an error was dead for good. A delete that fails is
 /// no error: it stands in the report.
-pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport> {
-    once_watched(env, options, dry, &Arc::default()).await
+pub fn once<'a>(
+    env: &'a Env,
+    options: &'a GcOptions,
+    dry: bool,
+) -> BoxFuture<'a, Result<GcReport>> {
+    async move { once_watched(env, options, dry, &Arc::default()).await }.boxed()
 }
 
 /// [`once`], with `progress` kept up to date for whoever looks at it: objects that were deleted,
@@ -72,15 +78,18 @@ pub async fn once(env: &Env, options: &GcOptions, dry: bool) -> Result<GcReport>
 ///
 /// # Errors
 /// As [`once`].
-pub async fn once_watched(
-    env: &Env,
-    options: &GcOptions,
+pub fn once_watched<'a>(
+    env: &'a Env,
+    options: &'a GcOptions,
     dry: bool,
-    progress: &Arc<Progress>,
-) -> Result<GcReport> {
-    let objects = Objects { env: env.clone(), limit: options.deadline };
-    let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
-    collector = collector.told_to(progress);
-    let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
-    if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
+    progress: &'a Arc<Progress>,
+) -> BoxFuture<'a, Result<GcReport>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: options.deadline };
+        let mut collector = Collector::new(objects, options.min_age, options.db_delete_grace);
+        collector = collector.told_to(progress);
+        let newest = collector.look().await?.ok_or_else(|| no_database(env))?;
+        if dry { collector.dry_round(&newest).await } else { collector.round(newest, None).await }
+    }
+    .boxed()
 }

@@ -19,6 +19,8 @@ use crate::verify::{TableHealth, read_table};
 use crate::writer::flush::new_names;
 use crate::writer::open::Opening;
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{
     AttemptId, CheckpointId, DatabaseId, Entry, Envelope, Error, ErrorKind, JobId, Kind,
     ManifestId, ObjectId, ObjectKind, ObjectName, RangeDelete, Result, Seq, SstDescriptor, SstId,
@@ -72,41 +74,44 @@ pub struct GiveUpReport {
 /// meanwhile: look again; Corruption for a log that bars opening, which is to be repaired first;
 /// Fenced, Denied, Unavailable, Timeout (of one request: the same may be asked for again),
 /// Unsupported for a table that a newer version wrote.
-pub async fn give_up_table(
-    env: &Env,
+pub fn give_up_table<'a>(
+    env: &'a Env,
     table: SstId,
     how: RepairOptions,
-    options: &Options,
-) -> Result<GiveUpReport> {
-    let objects = Objects { env: env.clone(), limit: options.deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    check_writable(&newest)?;
-    gate::check_changes(&newest)?;
-    let parts = GivenUpPart::all(&newest, table, rules::in_force())?;
-    let Some(first) = parts.first().map(|part| part.table.clone()) else {
-        return Err(Error::new(
-            ErrorKind::NotFound,
-            "the current state names no such table; `siltstone verify` names those that are \
+    options: &'a Options,
+) -> BoxFuture<'a, Result<GiveUpReport>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: options.deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        check_writable(&newest)?;
+        gate::check_changes(&newest)?;
+        let parts = GivenUpPart::all(&newest, table, rules::in_force())?;
+        let Some(first) = parts.first().map(|part| part.table.clone()) else {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "the current state names no such table; `siltstone verify` names those that are \
              damaged, and one that only a checkpoint names goes with that",
-        )
-        .with("table", table));
-    };
-    let damage = damage_of(&objects, &newest, &first).await?;
-    let mut report = report_of(&newest, &parts, &first, damage);
-    held_by(&objects, &newest, table, &mut report).await?;
-    if how.dry_run {
-        return Ok(report);
+            )
+            .with("table", table));
+        };
+        let damage = damage_of(&objects, &newest, &first).await?;
+        let mut report = report_of(&newest, &parts, &first, damage);
+        held_by(&objects, &newest, table, &mut report).await?;
+        if how.dry_run {
+            return Ok(report);
+        }
+        // It keeps nobody out who is let in by the rules; it only asks whether one is alive.
+        let _presence = env.store.occupy(newest.database, how.take_over).await?;
+        if first.ancestor().is_none() {
+            let repair = JobId(env.new_ulid());
+            report.aside = aside::copy_table(&objects, repair, &first).await?;
+        }
+        let checkpoints = report.checkpoints_dropped.clone();
+        let state = replace(&objects, newest, table, checkpoints, options).await?;
+        (report.manifest_id, report.done) = (state, true);
+        Ok(report)
     }
-    // It keeps nobody out who is let in by the rules; it only asks whether one is alive.
-    let _presence = env.store.occupy(newest.database, how.take_over).await?;
-    if first.ancestor().is_none() {
-        let repair = JobId(env.new_ulid());
-        report.aside = aside::copy_table(&objects, repair, &first).await?;
-    }
-    let checkpoints = report.checkpoints_dropped.clone();
-    let state = replace(&objects, newest, table, checkpoints, options).await?;
-    (report.manifest_id, report.done) = (state, true);
-    Ok(report)
+    .boxed()
 }
 
 /// A table by its object's name, as `verify` says it, or by what of that is the table's own.

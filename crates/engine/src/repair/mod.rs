@@ -26,6 +26,8 @@ use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::Objects;
 use crate::options::Options;
 use chain::{ManifestChain, Remedy};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use log::Log;
 use siltstone_base::{Error, ErrorKind, JobId, Result};
 use siltstone_manifest::Edit;
@@ -49,7 +51,12 @@ pub struct RepairOptions {
 /// writer is alive, or where somebody else changes the database meanwhile: look again; Corruption
 /// where no manifest is left to go on from; Fenced, Denied, Unavailable, Timeout (of one request:
 /// what was begun may be repeated), Unsupported.
-pub async fn repair(env: &Env, how: RepairOptions, options: &Options) -> Result<RepairReport> {
+pub fn repair<'a>(
+    env: &'a Env,
+    how: RepairOptions,
+    options: &'a Options,
+) -> BoxFuture<'a, Result<RepairReport>> {
+    async move {
     let objects = Objects { env: env.clone(), limit: options.deadline };
     let (chain, log) = inspect(&objects).await?;
     let mut report = report::of(&chain, &log);
@@ -86,6 +93,7 @@ pub async fn repair(env: &Env, how: RepairOptions, options: &Options) -> Result<
     }
     report.done = true;
     Ok(report)
+}.boxed()
 }
 
 /// What bars opening, if anything does.
@@ -117,9 +125,12 @@ async fn inspect(objects: &Objects) -> Result<(ManifestChain, Log)> {
 ///
 /// # Errors
 /// NotFound without a database; those of a commit.
-pub async fn collect_after(env: &Env, deadline: Duration) -> Result<()> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
-    check_lives(&newest)?;
-    commit_alone(&objects, Edit::CollectTables, newest).await.map(drop)
+pub fn collect_after(env: &Env, deadline: Duration) -> BoxFuture<'_, Result<()>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let newest = look(&objects, None).await?.ok_or_else(|| no_database(env))?;
+        check_lives(&newest)?;
+        commit_alone(&objects, Edit::CollectTables, newest).await.map(drop)
+    }
+    .boxed()
 }

@@ -6,6 +6,8 @@ use super::writer::{Duplicates, Pushed};
 use crate::io::env::{Effects, Env};
 use crate::io::store::Upload;
 use crate::options::Options;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::entry::{check_key, check_value};
 use siltstone_base::{
     AttemptId, DatabaseId, Entry, Envelope, Error, JobId, Kind, ObjectId, ObjectKind, ObjectName,
@@ -88,13 +90,16 @@ impl PartWriter {
     ///
     /// # Errors
     /// As the file system says. The writer is of no use then.
-    pub async fn relieve(&mut self) -> Result<()> {
-        self.check_whole()?;
-        // Stays so when this future is dropped on its way.
-        self.broken = true;
-        self.sorter.spill().await?;
-        self.broken = false;
-        Ok(())
+    pub fn relieve(&mut self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            self.check_whole()?;
+            // Stays so when this future is dropped on its way.
+            self.broken = true;
+            self.sorter.spill().await?;
+            self.broken = false;
+            Ok(())
+        }
+        .boxed()
     }
 
     /// Has every later call fail: rows were refused in the middle of something.
@@ -107,42 +112,45 @@ impl PartWriter {
     /// # Errors
     /// Invalid for equal keys that are refused; Unavailable, Denied, as the store says. What was
     /// uploaded goes with the job.
-    pub async fn finish(self) -> Result<Vec<SstDescriptor>> {
-        self.check_whole()?;
-        let PartWriter { env, job, database, how, sorter, .. } = self;
-        let mut sorted = sorter.finish().await?;
-        let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
-        let mut last: Option<(Vec<u8>, Seq)> = None;
-        while sorted.advance().await? {
-            let Some(entry) = sorted.entry() else {
-                return Err(Error::internal("a sort stands on no row"));
-            };
-            if let Some((key, before)) = &last
-                && key.as_slice() == entry.key
-            {
-                if how.duplicates == Duplicates::Refuse {
-                    return Err(equal_keys(*before, entry.seq));
+    pub fn finish(self) -> BoxFuture<'static, Result<Vec<SstDescriptor>>> {
+        async move {
+            self.check_whole()?;
+            let PartWriter { env, job, database, how, sorter, .. } = self;
+            let mut sorted = sorter.finish().await?;
+            let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
+            let mut last: Option<(Vec<u8>, Seq)> = None;
+            while sorted.advance().await? {
+                let Some(entry) = sorted.entry() else {
+                    return Err(Error::internal("a sort stands on no row"));
+                };
+                if let Some((key, before)) = &last
+                    && key.as_slice() == entry.key
+                {
+                    if how.duplicates == Duplicates::Refuse {
+                        return Err(equal_keys(*before, entry.seq));
+                    }
+                    continue;
                 }
-                continue;
+                if let Some(full) = open.take_if(|open| open.bytes >= how.table_bytes) {
+                    tables.push(full.finish(job).await?);
+                }
+                let part = match &mut open {
+                    Some(open) => open,
+                    None => open.insert(OpenPart::begin(&env, (job, database), &how).await?),
+                };
+                last = Some((entry.key.to_vec(), entry.seq));
+                if let Some(chunk) = part.add(&entry)? {
+                    part.upload.write(chunk).await?;
+                    // A chance for others between two slices.
+                    env.clock.sleep(Duration::ZERO).await;
+                }
             }
-            if let Some(full) = open.take_if(|open| open.bytes >= how.table_bytes) {
-                tables.push(full.finish(job).await?);
+            if let Some(rest) = open {
+                tables.push(rest.finish(job).await?);
             }
-            let part = match &mut open {
-                Some(open) => open,
-                None => open.insert(OpenPart::begin(&env, (job, database), &how).await?),
-            };
-            last = Some((entry.key.to_vec(), entry.seq));
-            if let Some(chunk) = part.add(&entry)? {
-                part.upload.write(chunk).await?;
-                // A chance for others between two slices.
-                env.clock.sleep(Duration::ZERO).await;
-            }
+            Ok(tables)
         }
-        if let Some(rest) = open {
-            tables.push(rest.finish(job).await?);
-        }
-        Ok(tables)
+        .boxed()
     }
 
     fn check_whole(&self) -> Result<()> {

@@ -12,6 +12,8 @@ use crate::read::tree::{Levels, Tree};
 use crate::read::value::Value;
 use crate::read::{self, Keys, Pin, Scan, ScanRange};
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::envelope::ENVELOPE_BYTES;
 use siltstone_base::{
     Envelope, Error, ErrorKind, Kind, ObjectKind, ObjectName, Result, Seq, SstDescriptor, SstId,
@@ -103,33 +105,39 @@ impl TableFile {
     /// # Errors
     /// NotFound; Corruption for what is no table, or a damaged one; Unsupported for one that a
     /// newer version wrote; Unavailable, Timeout, Denied, as the store says.
-    pub async fn open(
+    pub fn open<'a>(
         effects: Effects,
-        object: &LoneObject,
-        options: &Options,
-    ) -> Result<TableFile> {
-        let env = effects.with_store(Arc::clone(object.store()));
-        let context = view::context(env, options, options.block_cache_bytes);
-        let table = match open(&context, object).await {
-            // Bytes may be damaged on the way, not only at rest.
-            Err(error) if error.kind() == ErrorKind::Corruption => open(&context, object).await?,
-            opened => opened?,
-        };
-        let open = OpenTable::new(table);
-        let table = Arc::clone(&open.table);
-        // The table is held here for good: no budget could let go of it.
-        let handle = TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
-        handle.install(Arc::new(open));
-        let levels = Levels::of_table(handle);
-        let tree = Tree {
-            active: Arc::new(Memtable::new()),
-            frozen: Vec::new(),
-            levels: Arc::new(levels),
-            flushed_seq: Seq::NONE,
-            queue: None,
-            frozen_until: Seq::MAX,
-        };
-        Ok(TableFile { context, tree: Arc::new(tree), table })
+        object: &'a LoneObject,
+        options: &'a Options,
+    ) -> BoxFuture<'a, Result<TableFile>> {
+        async move {
+            let env = effects.with_store(Arc::clone(object.store()));
+            let context = view::context(env, options, options.block_cache_bytes);
+            let table = match open(&context, object).await {
+                // Bytes may be damaged on the way, not only at rest.
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    open(&context, object).await?
+                }
+                opened => opened?,
+            };
+            let open = OpenTable::new(table);
+            let table = Arc::clone(&open.table);
+            // The table is held here for good: no budget could let go of it.
+            let handle =
+                TableHandle::new(table.descriptor().clone(), &MetadataBudget::new(usize::MAX));
+            handle.install(Arc::new(open));
+            let levels = Levels::of_table(handle);
+            let tree = Tree {
+                active: Arc::new(Memtable::new()),
+                frozen: Vec::new(),
+                levels: Arc::new(levels),
+                flushed_seq: Seq::NONE,
+                queue: None,
+                frozen_until: Seq::MAX,
+            };
+            Ok(TableFile { context, tree: Arc::new(tree), table })
+        }
+        .boxed()
     }
 
     /// What the table says of itself.
@@ -189,30 +197,35 @@ impl TableFile {
     ///
     /// # Errors
     /// Corruption, saying what is wrong; what the store says.
-    pub async fn verify(&self) -> Result<u64> {
-        let descriptor = self.table.descriptor();
-        let head = self.read(0..ENVELOPE_BYTES as u64).await?;
-        if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
-            return Err(Error::corruption("head and foot of a table differ"));
-        }
-        let mut found = BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
-        let mut offset = ENVELOPE_BYTES as u64;
-        let mut block = 0;
-        while let Some(group) = self.group(block, offset)? {
-            let bytes = self.read(offset..group.end).await?;
-            found.checksum = checksum::extend(found.checksum, &bytes);
-            while let Some(range) = self.table.block_range(block).filter(|r| r.end <= group.end) {
-                let (from, to) = (range.start - offset, range.end - offset);
-                let part = bytes.slice(from as usize..to as usize);
-                found.block(&self.table, &self.table.decode_block(block, part)?)?;
-                block += 1;
+    pub fn verify(&self) -> BoxFuture<'_, Result<u64>> {
+        async move {
+            let descriptor = self.table.descriptor();
+            let head = self.read(0..ENVELOPE_BYTES as u64).await?;
+            if Envelope::decode(&head, ObjectKind::Table)? != *self.table.envelope() {
+                return Err(Error::corruption("head and foot of a table differ"));
             }
-            offset = group.end;
+            let mut found =
+                BlockTotals { checksum: checksum::crc32c(&head), ..BlockTotals::default() };
+            let mut offset = ENVELOPE_BYTES as u64;
+            let mut block = 0;
+            while let Some(group) = self.group(block, offset)? {
+                let bytes = self.read(offset..group.end).await?;
+                found.checksum = checksum::extend(found.checksum, &bytes);
+                while let Some(range) = self.table.block_range(block).filter(|r| r.end <= group.end)
+                {
+                    let (from, to) = (range.start - offset, range.end - offset);
+                    let part = bytes.slice(from as usize..to as usize);
+                    found.block(&self.table, &self.table.decode_block(block, part)?)?;
+                    block += 1;
+                }
+                offset = group.end;
+            }
+            let tail = self.read(offset..descriptor.object_bytes).await?;
+            found.checksum = checksum::extend(found.checksum, &tail);
+            found.compare(descriptor)?;
+            Ok(descriptor.object_bytes)
         }
-        let tail = self.read(offset..descriptor.object_bytes).await?;
-        found.checksum = checksum::extend(found.checksum, &tail);
-        found.compare(descriptor)?;
-        Ok(descriptor.object_bytes)
+        .boxed()
     }
 
     /// The range of the blocks from number `first` on, which begins at `offset`, up to about

@@ -5,6 +5,7 @@ use super::table::TableInfo;
 use crate::io::env::Effects;
 use crate::io::store::Upload;
 use crate::options::Options;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::entry::{check_key, check_value};
 use siltstone_base::id::ulid_bits;
@@ -150,15 +151,18 @@ impl TableWriter {
     /// # Errors
     /// Invalid when there are no rows, and for equal keys that are refused, naming both rows;
     /// Unavailable, Denied, as the store says. Nothing is left under the name then.
-    pub async fn finish(mut self) -> Result<TableInfo> {
-        let finished = self.write_out().await;
-        if finished.is_err()
-            && let Some(upload) = self.output.upload.take()
-        {
-            // What failed first is what the caller must know.
-            let _ = upload.abort().await;
+    pub fn finish(mut self) -> BoxFuture<'static, Result<TableInfo>> {
+        async move {
+            let finished = self.write_out().await;
+            if finished.is_err()
+                && let Some(upload) = self.output.upload.take()
+            {
+                // What failed first is what the caller must know.
+                let _ = upload.abort().await;
+            }
+            finished
         }
-        finished
+        .boxed()
     }
 
     async fn write_out(&mut self) -> Result<TableInfo> {
@@ -186,11 +190,14 @@ impl TableWriter {
     ///
     /// # Errors
     /// What the store says.
-    pub async fn abort(mut self) -> Result<()> {
-        match self.output.upload.take() {
-            Some(upload) => upload.abort().await,
-            None => Ok(()),
+    pub fn abort(mut self) -> BoxFuture<'static, Result<()>> {
+        async move {
+            match self.output.upload.take() {
+                Some(upload) => upload.abort().await,
+                None => Ok(()),
+            }
         }
+        .boxed()
     }
 
     fn check_whole(&self) -> Result<()> {

@@ -26,7 +26,9 @@ use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use futures::FutureExt;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use futures::stream;
 use siltstone_base::name::prefix;
 use siltstone_base::sst::SstLocation;
@@ -55,30 +57,37 @@ const MOST_PROBLEMS: usize = 1000;
 /// NotFound where there is no database; Unsupported where the newest manifest asks for what this
 /// version lacks; Denied, Unavailable, Timeout from the store. What is
 /// damaged is no error: it stands in the report.
-pub async fn verify(env: &Env, deadline: Duration, progress: &Progress) -> Result<Report> {
-    let objects = Objects { env: env.clone(), limit: deadline };
-    let mut verify = Verify {
-        objects,
-        progress,
-        listed: BTreeMap::new(),
-        report: Report::default(),
-        named: HashSet::new(),
-        states: Vec::new(),
-    };
-    verify.list().await?;
-    let newest = verify.newest().await?;
-    verify.boundaries().await?;
-    if let Some(newest) = newest {
-        verify.expect_bytes(&newest);
-        verify.chain(&newest).await?;
-        verify.checkpoints(&newest).await?;
-        verify.wal(&newest).await?;
-        verify.tables().await?;
-        verify.orphans(&newest);
+pub fn verify<'a>(
+    env: &'a Env,
+    deadline: Duration,
+    progress: &'a Progress,
+) -> BoxFuture<'a, Result<Report>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit: deadline };
+        let mut verify = Verify {
+            objects,
+            progress,
+            listed: BTreeMap::new(),
+            report: Report::default(),
+            named: HashSet::new(),
+            states: Vec::new(),
+        };
+        verify.list().await?;
+        let newest = verify.newest().await?;
+        verify.boundaries().await?;
+        if let Some(newest) = newest {
+            verify.expect_bytes(&newest);
+            verify.chain(&newest).await?;
+            verify.checkpoints(&newest).await?;
+            verify.wal(&newest).await?;
+            verify.tables().await?;
+            verify.orphans(&newest);
+        }
+        // Tables end in any order.
+        verify.report.problems.sort_by_key(|problem| (problem.object, problem.offset));
+        Ok(verify.report)
     }
-    // Tables end in any order.
-    verify.report.problems.sort_by_key(|problem| (problem.object, problem.offset));
-    Ok(verify.report)
+    .boxed()
 }
 
 /// A verification under way.

@@ -11,6 +11,8 @@ use crate::manifests::client::commit_alone;
 use crate::manifests::missing::{check_lives, check_writable};
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use siltstone_base::{CheckpointId, DatabaseId, Error, Result, Seq, UnixMillis};
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{
@@ -120,31 +122,34 @@ impl Held {
 /// NotFound without a database; Expired where the place is not kept any more; Invalid for a token
 /// of another database, and for a snapshot without a consumer; those of a commit where there is a
 /// consumer; Denied, Unavailable, Timeout, Corruption.
-pub async fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> Result<Changes> {
-    let ChangesOptions { since, until, consumer } = how;
-    let objects = Objects { env: env.clone(), limit };
-    let begun = match consumer {
-        None => place_of(&objects, &since).await.map(|(state, token)| (state, token, None)),
-        Some(consumer) => hold(&objects, &since, consumer).await,
-    };
-    let (state, token, held) = begun.map_err(|error| error.during("changes"))?;
-    super::check_state(&state, &token, until.as_ref())?;
-    let (held, checkpoint) = held.unzip();
-    let next = (!token.wal.is_none()).then_some(token.wal);
-    Ok(Changes {
-        walk: FeedWalk::new(&objects, next),
-        objects,
-        place: token,
-        until,
-        met: false,
-        timelines: state.timelines.clone(),
-        records: VecDeque::new(),
-        time: UnixMillis(0),
-        originals: None,
-        unfinished: None,
-        held,
-        checkpoint: checkpoint.flatten(),
-    })
+pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_, Result<Changes>> {
+    async move {
+        let ChangesOptions { since, until, consumer } = how;
+        let objects = Objects { env: env.clone(), limit };
+        let begun = match consumer {
+            None => place_of(&objects, &since).await.map(|(state, token)| (state, token, None)),
+            Some(consumer) => hold(&objects, &since, consumer).await,
+        };
+        let (state, token, held) = begun.map_err(|error| error.during("changes"))?;
+        super::check_state(&state, &token, until.as_ref())?;
+        let (held, checkpoint) = held.unzip();
+        let next = (!token.wal.is_none()).then_some(token.wal);
+        Ok(Changes {
+            walk: FeedWalk::new(&objects, next),
+            objects,
+            place: token,
+            until,
+            met: false,
+            timelines: state.timelines.clone(),
+            records: VecDeque::new(),
+            time: UnixMillis(0),
+            originals: None,
+            unfinished: None,
+            held,
+            checkpoint: checkpoint.flatten(),
+        })
+    }
+    .boxed()
 }
 
 impl Database {
@@ -152,9 +157,12 @@ impl Database {
     ///
     /// # Errors
     /// As [`changes`]; Closed, Fenced.
-    pub async fn changes(&self, how: ChangesOptions) -> Result<Changes> {
-        let writer = self.writer()?;
-        changes(&writer.env, how, writer.options.deadline).await
+    pub fn changes(&self, how: ChangesOptions) -> BoxFuture<'_, Result<Changes>> {
+        async move {
+            let writer = self.writer()?;
+            changes(&writer.env, how, writer.options.deadline).await
+        }
+        .boxed()
     }
 }
 
@@ -163,9 +171,12 @@ impl Reader {
     ///
     /// # Errors
     /// As [`changes`]; Closed.
-    pub async fn changes(&self, how: ChangesOptions) -> Result<Changes> {
-        let (env, limit) = self.place()?;
-        changes(&env, how, limit).await
+    pub fn changes(&self, how: ChangesOptions) -> BoxFuture<'_, Result<Changes>> {
+        async move {
+            let (env, limit) = self.place()?;
+            changes(&env, how, limit).await
+        }
+        .boxed()
     }
 }
 
@@ -173,30 +184,40 @@ impl Reader {
 ///
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
-pub async fn newest(env: &Env, limit: Duration) -> Result<ChangeToken> {
-    let objects = Objects { env: env.clone(), limit };
-    Ok(place_of(&objects, &Since::Newest).await?.1)
+pub fn newest(env: &Env, limit: Duration) -> BoxFuture<'_, Result<ChangeToken>> {
+    async move {
+        let objects = Objects { env: env.clone(), limit };
+        Ok(place_of(&objects, &Since::Newest).await?.1)
+    }
+    .boxed()
 }
 
 /// Consumers that hold the log.
 ///
 /// # Errors
 /// NotFound without a database; Denied, Unavailable, Timeout, Corruption.
-pub async fn consumers(env: &Env, limit: Duration) -> Result<Vec<Hold>> {
-    Ok(newest_state(env, limit).await?.1.holds.clone())
+pub fn consumers(env: &Env, limit: Duration) -> BoxFuture<'_, Result<Vec<Hold>>> {
+    async move { Ok(newest_state(env, limit).await?.1.holds.clone()) }.boxed()
 }
 
 /// Lets a consumer go: what only it held is collected.
 ///
 /// # Errors
 /// NotFound without a database; Expired where there is none of that name; those of a commit.
-pub async fn forget_consumer(env: &Env, name: &str, limit: Duration) -> Result<()> {
-    let (objects, newest) = newest_state(env, limit).await?;
-    if newest.hold(name).is_none() {
-        return Err(siltstone_manifest::Refusal::from(HoldConflict::Gone).into());
+pub fn forget_consumer<'a>(
+    env: &'a Env,
+    name: &'a str,
+    limit: Duration,
+) -> BoxFuture<'a, Result<()>> {
+    async move {
+        let (objects, newest) = newest_state(env, limit).await?;
+        if newest.hold(name).is_none() {
+            return Err(siltstone_manifest::Refusal::from(HoldConflict::Gone).into());
+        }
+        let edit = Edit::Hold(HoldEdit::Release { name: name.to_owned() });
+        commit_alone(&objects, edit, newest).await.map(drop)
     }
-    let edit = Edit::Hold(HoldEdit::Release { name: name.to_owned() });
-    commit_alone(&objects, edit, newest).await.map(drop)
+    .boxed()
 }
 
 pub(super) fn of_another_database(token: &ChangeToken, here: DatabaseId) -> Error {
