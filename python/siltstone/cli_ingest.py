@@ -12,6 +12,7 @@ import click
 import siltstone
 from siltstone.cli_parts import (
     Place,
+    Size,
     Span,
     _as_json,
     _example,
@@ -30,6 +31,7 @@ _FORMATS = {
 }
 _DAY_SECONDS = 86400.0
 _WAIT_SECONDS = 600.0
+_LEAST_MEMORY_BYTES = 64 << 20
 
 
 def _format_of(path: Path) -> str:
@@ -134,6 +136,17 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
     help="What rows with one key are; last: the one that came last counts.",
 )
 @click.option(
+    "--memory",
+    "memory_bytes",
+    type=Size(_LEAST_MEMORY_BYTES),
+    help="Memory for sorting, as in `2GiB`; at least 64MiB. What is more goes through files.",
+)
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder of those files; that of the system's temporary files unless given.",
+)
+@click.option(
     "--behind",
     is_flag=True,
     help="The rows fill keys that nobody has written; the database was made for it.",
@@ -157,6 +170,8 @@ def ingest(
     form: str | None,
     in_order: bool,
     duplicates: str,
+    memory_bytes: int | None,
+    scratch: Path | None,
     behind: bool,
     timeout: float,
     take_over: bool,
@@ -185,6 +200,8 @@ def ingest(
             _rows(files, form, key, value),
             sorted=in_order,
             duplicates="last" if duplicates == "last" else "error",
+            memory_bytes=memory_bytes,
+            scratch=scratch,
             progress=progress,
         )
     told: dict[str, Any] = {"rows": part.rows, "bytes": part.bytes, "ssts": part.tables}

@@ -83,6 +83,30 @@ class Span(click.ParamType[float]):
         return sum(float(n) * unit for (n, _), unit in zip(parts, units, strict=True) if unit)
 
 
+_SIZE_UNITS = {"": 0, "B": 0, "KIB": 10, "MIB": 20, "GIB": 30, "TIB": 40}
+
+
+class Size(click.ParamType[int]):
+    """An amount of memory: bytes, or as in `512MiB`."""
+
+    name = "size"
+
+    def __init__(self, least: int) -> None:
+        """One of `least` bytes or more."""
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """In bytes."""
+        parsed = re.fullmatch(r"\s*(\d+)\s*([A-Za-z]*)\s*", value)
+        shift = _SIZE_UNITS.get(parsed[2].upper()) if parsed else None
+        if parsed is None or shift is None:
+            self.fail(f"{value!r} is no size; write 512MiB, 2GiB, or bytes", param, ctx)
+        size = int(parsed[1]) << shift
+        if size < self.least:
+            self.fail(f"{value} is less than the least, {self.least >> 20}MiB", param, ctx)
+        return size
+
+
 def _pairs(
     _context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]
 ) -> dict[str, str]:

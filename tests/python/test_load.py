@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 
@@ -305,6 +306,30 @@ def test_files_are_ingested_by_the_command(tmp_path) -> None:
     status, told = command(place, *both, "--sorted")
     assert status == 1
     assert "ascending" in told[""]
+
+
+def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monkeypatch) -> None:
+    siltstone.open(tmp_path / "db").close()
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    # A third of the memory is a heap: these rows come to two.
+    rows, value = 40_000, b"v" * 1000
+    keys = [b"%08x" % (n * 0x9E3779B1 % 2**32) for n in range(rows)]
+    parquet.write_table(pa.table({"key": keys, "value": [value] * rows}), tmp_path / "rows.parquet")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    arguments = [str(tmp_path / "rows.parquet"), "--memory", "64MiB"]
+    status, told = command(tmp_path / "db", *arguments)
+    assert status == 1
+    assert "absent" in told[""]
+    status, told = command(tmp_path / "db", *arguments, "--scratch", str(scratch))
+    assert (status, told["rows"]) == (0, rows), told
+    assert list(scratch.iterdir()) == []
+    with siltstone.open_reader(tmp_path / "db") as reader:
+        assert [key for key, _ in reader.scan()] == sorted(keys)
+    for given, text in (("10MiB", "less than the least"), ("much", "is no size")):
+        status, told = command(tmp_path / "db", arguments[0], "--memory", given)
+        assert status == 2
+        assert text in told[""]
 
 
 def test_what_the_command_refuses(tmp_path) -> None:
