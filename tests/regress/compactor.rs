@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 type Found = Vec<(Vec<u8>, Vec<u8>)>;
-type Ended = Arc<Mutex<Option<Result<bool>>>>;
+pub(crate) type Ended = Arc<Mutex<Option<Result<bool>>>>;
 type Heard = Arc<Mutex<Vec<CompactorEvent>>>;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Of compactors that merge small tables and plan nothing by themselves.
-fn small() -> Options {
+pub(crate) fn small() -> Options {
     Options {
         block_bytes: 256,
         embedded_compactor: false,
@@ -51,7 +51,7 @@ fn eager() -> Options {
     options
 }
 
-fn how(options: Options, workers: usize) -> CompactorOptions {
+pub(crate) fn how(options: Options, workers: usize) -> CompactorOptions {
     CompactorOptions { options, workers, merge_operator: None }
 }
 
@@ -148,7 +148,7 @@ impl Runner {
 
 /// Runs `work` in a process of its own until its store operation `step`, and kills it there.
 /// Whether it got that far.
-fn killed_at<F: Future<Output = Result<bool>> + Send + 'static>(
+pub(crate) fn killed_at<F: Future<Output = Result<bool>> + Send + 'static>(
     place: &Place,
     step: u64,
     work: impl FnOnce(Env) -> F,
@@ -288,49 +288,6 @@ fn peer_19_a_finished_job_is_not_taken_up_again() {
     assert_eq!(record.finished(&state).len(), 1, "the next job forgets it");
     assert!(!compacts().expect("nothing is left to do"));
     assert_eq!(self::rows(&place), rows);
-}
-
-/// A job comes into the record when the compactor that planned it was overtaken, and the other's
-/// own takes its tables away: whoever compacts next gives it up, and is told nothing.
-#[test]
-fn a_leftover_whose_tables_have_gone_is_given_up_in_silence() {
-    let mut left = 0;
-    for (first, second) in (12..19).flat_map(|first| (12..19).map(move |second| (first, second))) {
-        let place = Place::new(|plan| plan);
-        let rows = filled(&place);
-        let sleeper = |step| {
-            let (process, env) = place.process();
-            let ended = Ended::default();
-            let slot = Arc::clone(&ended);
-            place.sim.spawn(process, "sleeper", async move {
-                let compacted = compacting(env).await;
-                *slot.lock() = Some(compacted);
-            });
-            place.pause_at(process, step, || ended.lock().is_some());
-            (process, ended)
-        };
-        let sleepers = [sleeper(first), sleeper(second)];
-        for (process, _) in &sleepers {
-            place.sim.resume(*process);
-            place.pass(2);
-        }
-        place.pass(30);
-        for (_, ended) in sleepers {
-            let kind = ended.lock().take().expect("it ends").map_err(|error| error.kind());
-            assert!(matches!(kind, Ok(_) | Err(ErrorKind::Fenced)), "{first} {second}: {kind:?}");
-        }
-        let state = place.newest();
-        let (process, env) = place.process();
-        let database = state.database;
-        let record = place.run(process, async move { gc::newest_record(&env, database).await });
-        let record = record.expect("a healthy store");
-        left += usize::from(record.jobs.len() > record.finished(&state).len());
-        let (process, env) = place.process();
-        let next = place.run(process, compacting(env));
-        assert!(next.is_ok(), "{first} {second}: {next:?}");
-        assert_eq!(self::rows(&place), rows, "{first} {second}");
-    }
-    assert!(left > 0, "no job was left behind");
 }
 
 /// A peer's 19: a worker sleeps amid its range, is taken for dead, and wakes when others are done.

@@ -27,6 +27,7 @@
 mod clones;
 mod collector;
 mod compactor;
+mod overtaken;
 mod place;
 mod readers;
 mod rows;

@@ -347,8 +347,8 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
 }
 
 /// Ends what a compactor before left unfinished, one after another: what is recorded is not done
-/// again. One whose tables have gone meanwhile is given up, which is an end as good as another: its
-/// compactor was overtaken between its plan and its record, and nobody here asked for it.
+/// again. One whose tables have gone meanwhile, by a restore, is given up, which is an end as good
+/// as another: nobody here asked for it.
 async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
     while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
         host.compactor().begins(job, AttemptId(host.env().random_u128()));
@@ -359,25 +359,21 @@ async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
     Ok(())
 }
 
-/// Jobs that the manifest does not know as finished and nobody works on here, taken over.
+/// Jobs that the manifest does not know as finished and nobody works on here. The record is taken
+/// over first, whatever it holds: from then on nobody who was overtaken brings a job into it, whose
+/// tables the plans of this epoch, moves above all, would take away from it.
 async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     let compactor = host.compactor();
-    let record = compactor.chain.newest(host.manifests()).await?;
+    let record = Starter::new(host, epoch).take_over().await?;
     let finished = match cfg!(mutation = "finished_jobs_forgotten") {
         true => Vec::new(),
         false => record.finished(&host.manifests().newest_known()),
     };
-    let left = {
-        let held = compactor.held.lock();
-        let jobs = record.jobs.iter().map(|job| job.id);
-        let nobodys = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
-        let left = |job: &JobId| nobodys(job) && !cfg!(mutation = "leftovers_stay");
-        jobs.filter(left).collect::<Vec<_>>()
-    };
-    if !left.is_empty() {
-        Starter::new(host, epoch).take_over(&record).await?;
-    }
-    Ok(left)
+    let held = compactor.held.lock();
+    let jobs = record.jobs.iter().map(|job| job.id);
+    let nobodys = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
+    let left = |job: &JobId| nobodys(job) && !cfg!(mutation = "leftovers_stay");
+    Ok(jobs.filter(left).collect())
 }
 
 /// Takes the next compactor epoch: the compactor before is stopped, its writer is not.

@@ -108,7 +108,6 @@ impl<'h> Starter<'h> {
             }
             return ended.map(|()| Started::Committed);
         }
-        self.take_over(&record).await?;
         let worker = AttemptId(env.random_u128());
         let ranges = cut::ranges(host, &work, self.unit_bytes).await?;
         let started = (job, plan.why, facts.now);
@@ -156,18 +155,17 @@ impl<'h> Starter<'h> {
         }
     }
 
-    /// Takes the jobs of an earlier compactor over, unless that is done.
+    /// The record of jobs, taken over from an earlier compactor unless that is done.
     ///
     /// # Errors
     /// Fenced; the store's.
-    pub(super) async fn take_over(&self, record: &Compactions) -> Result<()> {
+    pub(super) async fn take_over(&self) -> Result<Arc<Compactions>> {
+        let (chain, manifests) = (&self.host.compactor().chain, self.host.manifests());
+        let record = chain.newest(manifests).await?;
         if record.epoch == self.epoch {
-            return Ok(());
+            return Ok(record);
         }
-        let change = Change::TakeOver { epoch: self.epoch };
-        let host = self.host;
-        host.compactor().chain.append(host.manifests(), change).await??;
-        Ok(())
+        Ok(chain.append(manifests, Change::TakeOver { epoch: self.epoch }).await??)
     }
 }
 
