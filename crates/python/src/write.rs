@@ -195,7 +195,11 @@ pub(crate) fn begin_large(
     engine: &siltstone::Database,
     batch: &Batch,
 ) -> PyResult<Option<LargeWrite>> {
+    let bytes = batch.as_bytes().len();
+    // Asked first: most batches are below the bound, and giving the lock up costs them.
+    if engine.options().writes.skip_memtable_bytes.is_none_or(|bound| bytes < bound) {
+        return Ok(None);
+    }
     let begin = || engine.write_large(batch);
-    let small = batch.as_bytes().len() <= BYTES_WITH_LOCK;
-    if small { begin() } else { py.detach(begin) }.raise(py)
+    if bytes <= BYTES_WITH_LOCK { begin() } else { py.detach(begin) }.raise(py)
 }
