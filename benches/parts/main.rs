@@ -13,6 +13,7 @@ mod bloom;
 mod clones;
 mod compact;
 mod engine;
+mod load;
 mod local;
 mod manifest;
 mod memtable;
@@ -38,7 +39,7 @@ criterion_group! {
     name = parts;
     config = settings();
     targets = memtable::bench, bloom::bench, sst::bench, merge::bench, wal::bench,
-        manifest::bench, engine::bench, local::bench, compact::bench,
+        manifest::bench, engine::bench, load::bench, local::bench, compact::bench,
         clones::bench, readers::bench, schema::bench
 }
 criterion_main!(parts);
