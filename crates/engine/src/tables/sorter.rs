@@ -176,7 +176,7 @@ impl Sorter {
             None => self.scratch.insert(ScratchFolder::create(&self.scratch_parent, random())?),
         };
         let path = folder.path().join(format!("{}.sst", self.runs.len()));
-        let object = LoneObject::scratch_file(&path, &self.effects)?;
+        let object = LoneObject::scratch_file(&path, &self.effects);
         let envelope =
             Envelope::new(ObjectKind::Table, DatabaseId::NONE, ObjectId(id), AttemptId(random()));
         let mut builder = TableBuilder::new(run_options(), envelope);

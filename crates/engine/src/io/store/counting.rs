@@ -359,6 +359,10 @@ impl Upload for CountingUpload {
         Some(written)
     }
 
+    fn passes_by(&mut self) {
+        self.upload.passes_by();
+    }
+
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         self.requests.puts.fetch_add(1, Relaxed);
         self.requests.noting(self.asked, self.upload.finish())

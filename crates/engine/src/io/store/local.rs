@@ -19,6 +19,7 @@ mod map;
 mod mark;
 mod parts;
 pub(crate) mod scratch;
+pub(super) mod scratch_file;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -322,6 +323,12 @@ impl Upload for LocalUpload {
             self.go_on(file, chunk.len())
         };
         Some(write())
+    }
+
+    fn passes_by(&mut self) {
+        if let Some(file) = &mut self.file {
+            file.passes_by();
+        }
     }
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {

@@ -5,6 +5,7 @@
 //! one line. So everything that reads tables of a database reads a lone one with the same code.
 
 use super::local::lone_file::LoneFile;
+use super::local::scratch_file::ScratchFile;
 use super::memory::MemoryStore;
 use super::{Listed, PutAnswer, Store, Upload};
 use crate::io::env::Effects;
@@ -35,12 +36,13 @@ impl LoneObject {
     /// # Errors
     /// Invalid for an empty path, or where there is no working directory.
     pub fn file(path: &Path, effects: &Effects) -> Result<LoneObject> {
-        Ok(LoneObject { store: Arc::new(LoneFile::new(path, effects.clone(), true)?) })
+        Ok(LoneObject { store: Arc::new(LoneFile::new(path, effects.clone())?) })
     }
 
-    /// As [`LoneObject::file`], for a file that need not outlive this process: never synced.
-    pub(crate) fn scratch_file(path: &Path, effects: &Effects) -> Result<LoneObject> {
-        Ok(LoneObject { store: Arc::new(LoneFile::new(path, effects.clone(), false)?) })
+    /// A file that need not outlive this process, in a folder that nobody else writes to: never
+    /// synced, and around the cache of pages where that can be.
+    pub(crate) fn scratch_file(path: &Path, effects: &Effects) -> LoneObject {
+        LoneObject { store: Arc::new(ScratchFile::new(path, effects.clone())) }
     }
 
     /// The object of this name in the memory of this process, the same one for everybody in it.

@@ -67,6 +67,9 @@ pub trait Upload: Send {
     fn write_now(&mut self, _chunk: &[u8]) -> Option<Result<()>> {
         None
     }
+    /// What is written is not read soon, and is more than memory should hold: a store on this
+    /// machine keeps no copy of it at hand. Called before the first write, if at all.
+    fn passes_by(&mut self) {}
     /// Completes the object: afterwards it is durable. On an error its state is not known.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
     /// Gives up and frees what was sent, as far as the store lets one.

@@ -94,14 +94,21 @@ impl Making {
     }
 }
 
-/// Makes tables of all the rows.
-pub(super) async fn make_tables(maker: Maker, mut rows: Making) -> Result<Vec<SstDescriptor>> {
+/// Makes tables of all the rows. Where the load is more than memory holds, they pass it by.
+pub(super) async fn make_tables(
+    maker: Maker,
+    mut rows: Making,
+    passes: bool,
+) -> Result<Vec<SstDescriptor>> {
     if let Making::Piece(rows) = &rows {
         rows.check_first()?;
     }
     let mut tables = Vec::new();
     loop {
-        let part = OpenPart::begin(&maker.env, maker.of, &maker.how).await?;
+        let mut part = OpenPart::begin(&maker.env, maker.of, &maker.how).await?;
+        if passes {
+            part.upload.passes_by();
+        }
         let target = Target { part, chunk: None, bytes: 0 };
         let (rest, target, filled) = make_table(&maker, rows, target).await?;
         rows = rest;

@@ -20,6 +20,7 @@ use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::io::store::local::scratch::ScratchFolder;
 use crate::io::supervise::caught;
+use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use heap::Heap;
@@ -39,6 +40,9 @@ pub const LEAST_LOAD_BYTES: usize = 64 << 20;
 /// What a load takes at a time is a third of its memory: one heap is filled while another one is
 /// sorted, and the rest is for tables under construction.
 const SHARES: usize = 3;
+/// Tables that are made at a time beyond one a core: one waits for its rows, as a rule, and one for
+/// the store.
+const WAITING: usize = 2;
 /// A table of fewer bytes is not made for the sake of another core: it would cost each look-up more
 /// than it spares the load.
 const LEAST_PART_BYTES: u64 = 8 << 20;
@@ -131,6 +135,8 @@ pub struct Loader {
     /// Tables that are made at a time.
     side_by_side: usize,
     rows: u64,
+    /// Bytes of the rows.
+    bytes: u64,
     /// Rows in order on their way into one table.
     piece: Piece,
     making: VecDeque<Working<Vec<SstDescriptor>>>,
@@ -153,10 +159,9 @@ impl Loader {
         of: (JobId, DatabaseId),
         (how, load): (PartOptions, LoadOptions),
     ) -> Loader {
-        // One more than there are cores: one waits for the store, as a rule.
         let room =
             load.memory_bytes / SHARES / usize::try_from(how.table_bytes).unwrap_or(1).max(1);
-        let side_by_side = room.clamp(1, env.spawn.cores() + 1);
+        let side_by_side = room.clamp(1, env.spawn.cores() + WAITING);
         let began = env.clock.monotonic();
         let (how, stop) = (Arc::new(how), Arc::new(AtomicBool::new(false)));
         let progress = Arc::default();
@@ -165,6 +170,7 @@ impl Loader {
             load,
             side_by_side,
             rows: 0,
+            bytes: 0,
             piece: Piece::default(),
             making: VecDeque::new(),
             tables: Vec::new(),
@@ -195,21 +201,24 @@ impl Loader {
     /// Invalid for rows that are not in order where they must be, and for keys that break a bound,
     /// naming the row, counted from 0; what the store or the file system says. All later calls
     /// fail then.
-    pub async fn push(&mut self, batch: Arc<dyn RowBatch>) -> Result<()> {
-        self.check_whole()?;
-        self.broken = true;
-        let bytes = batch.bytes() as u64;
-        let (_, known) = self.maker.progress.so_far();
-        self.maker.progress.expect(known + 2 * bytes);
-        let rows = batch.rows() as u64;
-        match self.load.sorted {
-            true => self.push_in_order(&batch).await?,
-            false => self.push_any(batch).await?,
+    pub fn push(&mut self, batch: Arc<dyn RowBatch>) -> BoxFuture<'_, Result<()>> {
+        async move {
+            self.check_whole()?;
+            self.broken = true;
+            let bytes = batch.bytes() as u64;
+            let (_, known) = self.maker.progress.so_far();
+            self.maker.progress.expect(known + 2 * bytes);
+            let rows = batch.rows() as u64;
+            match self.load.sorted {
+                true => self.push_in_order(&batch).await?,
+                false => self.push_any(batch).await?,
+            }
+            (self.rows, self.bytes) = (self.rows + rows, self.bytes + bytes);
+            self.maker.progress.add(bytes);
+            self.broken = false;
+            Ok(())
         }
-        self.rows += rows;
-        self.maker.progress.add(bytes);
-        self.broken = false;
-        Ok(())
+        .boxed()
     }
 
     async fn push_in_order(&mut self, batch: &Arc<dyn RowBatch>) -> Result<()> {
@@ -235,7 +244,8 @@ impl Loader {
             self.await_table().await?;
         }
         let rows = Making::Piece(piece.ordered(self.load.duplicates));
-        self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows)));
+        let passes = self.bytes > self.load.memory_bytes as u64;
+        self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows, passes)));
         Ok(())
     }
 
@@ -329,7 +339,7 @@ impl Loader {
             let table = async move {
                 let sorting = move || part.sorted(refuses);
                 let rows = maker.env.blocking("sort", sorting).await?;
-                make_tables(maker, Making::Heap(rows)).await
+                make_tables(maker, Making::Heap(rows), false).await
             };
             self.making.push_back(self.maker.spawn(table));
         }
@@ -348,7 +358,7 @@ impl Loader {
             }
             let merging = runs::RunRange::new(&runs, range, (self.load.duplicates, ahead));
             let rows = Making::Runs(Box::new(merging));
-            self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows)));
+            self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows, true)));
         }
         Ok(())
     }

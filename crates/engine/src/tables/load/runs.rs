@@ -55,7 +55,7 @@ pub(super) async fn spill(
             let Maker { env, .. } = &maker;
             let (clock, random) = (Arc::clone(&env.clock), Arc::clone(&env.random));
             let effects = Effects { clock, random, spawn: Arc::clone(&env.spawn) };
-            let object = LoneObject::scratch_file(&path, &effects)?;
+            let object = LoneObject::scratch_file(&path, &effects);
             write_run(&maker, part, duplicates, object.upload().await?).await?;
             let options = Options { block_cache_bytes: 0, ..Options::default() };
             TableFile::open(effects, &object, &options).await

@@ -113,6 +113,8 @@ pub(super) trait Files: Send + Sync {
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
     /// Brings the file's bytes to the disk.
     fn sync_file(&self, staged: &Staged) -> io::Result<()>;
+    /// Takes what is on the disk of the file out of the cache of pages, where there is a way.
+    fn forget(&self, staged: &Staged);
     /// A second name for a file; fails when the name is taken.
     fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()>;
     /// Another name for a file, over what had it.
@@ -245,6 +247,14 @@ impl Files for SystemFiles {
 
     fn sync_file(&self, staged: &Staged) -> io::Result<()> {
         staged.file.sync_data()
+    }
+
+    fn forget(&self, staged: &Staged) {
+        // A hint: what stays in the cache is the system's to take out.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(&staged.file, 0, None, rustix::fs::Advice::DontNeed);
+        #[cfg(not(target_os = "linux"))]
+        let _ = staged;
     }
 
     fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {

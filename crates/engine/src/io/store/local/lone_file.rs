@@ -37,26 +37,17 @@ struct LoneShared {
     files: Arc<dyn Files>,
     /// Opened for reading, once.
     open: Mutex<Option<Arc<(File, u64)>>>,
-    /// Whether what is written must outlive a power cut.
-    durable: bool,
 }
 
 impl LoneFile {
-    pub(in crate::io::store) fn new(
-        path: &Path,
-        effects: Effects,
-        durable: bool,
-    ) -> Result<LoneFile> {
+    pub(in crate::io::store) fn new(path: &Path, effects: Effects) -> Result<LoneFile> {
         let absolute = std::path::absolute(path).map_err(|error| {
             Error::invalid("the file's path is empty or cannot be made absolute")
                 .with("path", path.display())
                 .caused_by(error)
         })?;
         let (files, open) = (Arc::new(SystemFiles), Mutex::default());
-        Ok(LoneFile {
-            shared: Arc::new(LoneShared { path: absolute, files, open, durable }),
-            effects,
-        })
+        Ok(LoneFile { shared: Arc::new(LoneShared { path: absolute, files, open }), effects })
     }
 }
 
@@ -133,9 +124,6 @@ impl LoneShared {
     fn complete(&self, mut file: StagedFile) -> Result<()> {
         let steps = || {
             let folder = file.folder();
-            if !self.durable {
-                return file.rename(&folder, self.name());
-            }
             file.sync()?;
             file.rename(&folder, self.name())?;
             self.files.sync_folder(&folder)

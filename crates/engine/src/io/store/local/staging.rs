@@ -97,6 +97,8 @@ pub(super) struct StagedFile {
     files: Arc<dyn Files>,
     staged: Staged,
     has_name: bool,
+    /// Whether its bytes leave the cache of pages once they are on the disk.
+    passes: bool,
 }
 
 impl StagedFile {
@@ -107,7 +109,12 @@ impl StagedFile {
         name: &str,
     ) -> io::Result<StagedFile> {
         let staged = files.create_new(folder, name)?;
-        Ok(StagedFile { files: Arc::clone(files), staged, has_name: false })
+        Ok(StagedFile { files: Arc::clone(files), staged, has_name: false, passes: false })
+    }
+
+    /// Its bytes leave the cache of pages once they are on the disk.
+    pub(super) fn passes_by(&mut self) {
+        self.passes = true;
     }
 
     /// Appends.
@@ -121,14 +128,20 @@ impl StagedFile {
         #[cfg(mutation = "local_skips_file_sync")]
         return Ok(());
         #[cfg(not(mutation = "local_skips_file_sync"))]
-        self.files.sync_file(&self.staged)
+        self.syncing()()
     }
 
     /// As [`StagedFile::sync`], for what was written before this is called, from another thread
     /// while more is written.
     pub(super) fn syncing(&self) -> impl FnOnce() -> io::Result<()> + Send + 'static {
-        let (files, staged) = (Arc::clone(&self.files), self.staged.clone());
-        move || files.sync_file(&staged)
+        let (files, staged, passes) = (Arc::clone(&self.files), self.staged.clone(), self.passes);
+        move || {
+            files.sync_file(&staged)?;
+            if passes {
+                files.forget(&staged);
+            }
+            Ok(())
+        }
     }
 
     /// Gives the file its name where that is free; the staging name goes when this is dropped.

@@ -127,6 +127,10 @@ impl Files for Recorder {
         self.record_staged("sync", staged)?;
         SystemFiles.sync_file(staged)
     }
+    fn forget(&self, staged: &Staged) {
+        self.record_staged("forget", staged).unwrap();
+        SystemFiles.forget(staged);
+    }
     fn link(&self, from: &Staged, folder: &OpenFolder, name: &OsStr) -> io::Result<()> {
         self.record_in("link", folder, name)?;
         SystemFiles.link(from, folder, name)
@@ -338,6 +342,24 @@ fn a_long_upload_is_synced_while_it_is_written() {
         upload.finish().now_or_never().unwrap().unwrap_err();
         assert_eq!(scene.staged(), 0);
     }
+}
+
+#[test]
+fn what_passes_by_leaves_the_cache_of_pages_once_it_is_on_the_disk() {
+    let scene = scene();
+    let bytes = Bytes::from(vec![7; SYNC_BYTES + 5]);
+    let mut upload = scene.store.upload(TABLE).now_or_never().unwrap().unwrap();
+    upload.passes_by();
+    scene.recorder.take();
+    upload.write(bytes.clone()).now_or_never().unwrap().unwrap();
+    upload.finish().now_or_never().unwrap().unwrap();
+    let steps = ["write staged", "sync staged", "forget staged", "sync staged", "forget staged"];
+    assert_eq!(scene.recorder.take()[..5], steps);
+    assert_eq!(scene.get(TABLE).unwrap(), Some(bytes));
+    // Others stay.
+    scene.upload(ObjectName::Compacted(SstId(9)), b"read soon").unwrap();
+    let steps = scene.recorder.take();
+    assert!(steps.iter().all(|step| !step.starts_with("forget")), "{steps:?}");
 }
 
 #[test]
