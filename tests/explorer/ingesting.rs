@@ -296,6 +296,10 @@ impl Ingesting {
                 room.breaks("N8: a job that was asked for is called aborted");
             }
         };
+        let withdraws = |room: &Room| {
+            let edit = Edit::Ingest(IngestEdit::Withdraw { job: JOB });
+            Actor::Abort(Aborting::Withdraw(Commit::new(edit, room.newest(), self.rules)))
+        };
         match aborting {
             Aborting::Close => match room.closed.get_or_insert(None) {
                 None if self.looks => Actor::Abort(Aborting::Look),
@@ -303,17 +307,16 @@ impl Ingesting {
                     says_aborted(room);
                     Actor::Gone
                 }
-                Some(_) => {
-                    let edit = Edit::Ingest(IngestEdit::Withdraw { job: JOB });
-                    Actor::Abort(Aborting::Withdraw(Commit::new(edit, room.newest(), self.rules)))
-                }
+                Some(_) => withdraws(room),
             },
-            Aborting::Look => {
-                if standing(&room.newest(), JOB) == Standing::Open {
+            Aborting::Look => match standing(&room.newest(), JOB) {
+                // Closed as aborted nobody can ask for it; the commit has its tables collected.
+                Standing::Open => {
                     says_aborted(room);
+                    withdraws(room)
                 }
-                Actor::Gone
-            }
+                _ => Actor::Gone,
+            },
             Aborting::Withdraw(mut commit) => match commit.action() {
                 CommitAction::Request(request) => {
                     commit.on_answer(room.serve(request));

@@ -213,6 +213,33 @@ fn a_version_of_an_application_is_taken_in_once() {
     });
 }
 
+/// An abort is remembered: what was staged goes with the next round, and whoever closes the job
+/// once all of it is gone asks in vain.
+#[test]
+fn what_was_aborted_is_collected_at_once() {
+    let place = Place::new();
+    let (job, part) = place.run("maker", |env| async move {
+        open(&env, options()).await?.close().await?;
+        let job = begin(&env).await?;
+        let part = stage(&env, &job, rows(0..3, b"x")).await?;
+        assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        assert_eq!(status(&env, job.id, LIMIT).await?, Standing::Withdrawn);
+        Ok((job, part))
+    });
+    assert_eq!(place.staged(), 2, "a table, and the object that closed the job");
+    place.run("collector", |env| async move {
+        siltstone::gc::once(&env, &siltstone_tests::gc::AT_ONCE, false).await.map(drop)
+    });
+    assert_eq!(place.staged(), 0);
+    place.run("late", |env| async move {
+        let late = job.commit(&env, &[part], LIMIT).await?;
+        let refused = late.submit(&env, false, LIMIT).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        assert_eq!(job.abort(&env, LIMIT).await?, Standing::Withdrawn);
+        Ok(())
+    });
+}
+
 /// N10: what nobody asked for goes once its deadline is over, and not before; what was asked for
 /// never does.
 #[test]

@@ -322,7 +322,8 @@ impl IngestJob {
         Ok(there.map_err(|error| error.with("object", name))?.unwrap_or(closed))
     }
 
-    /// Gives the job up, unless it was asked for; what became of it.
+    /// Gives the job up, unless it was asked for; what became of it. That it is given up is
+    /// remembered by a commit, so that the collector takes what it staged with its next round.
     ///
     /// # Errors
     /// NotFound without a database; those of the store.
@@ -334,19 +335,23 @@ impl IngestJob {
                 // What was created says nothing yet: the job may be part of the database, and its
                 // folder collected (rule N8).
                 let newest = newest(&objects).await?;
-                match standing(&newest, self.id) {
-                    Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
+                let stands = match standing(&newest, self.id) {
                     Standing::Open => {
                         let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.id });
                         match commit_alone(&objects, edit, newest).await {
-                            Ok(state) => Ok(standing(&state, self.id)),
-                            // Asked for meanwhile.
+                            Ok(state) => standing(&state, self.id),
+                            // Asked for meanwhile, or as much is remembered as can be.
                             Err(error) if error.kind() == ErrorKind::Conflict => {
-                                status(env, self.id, limit).await
+                                status(env, self.id, limit).await?
                             }
-                            Err(error) => Err(error),
+                            Err(error) => return Err(error),
                         }
                     }
+                    stands => stands,
+                };
+                match stands {
+                    // Nobody can ask for it; its tables stay until its deadline is over.
+                    Standing::Open if closed.is_aborted() => Ok(Standing::Withdrawn),
                     stands => Ok(stands),
                 }
             };
