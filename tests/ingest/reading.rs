@@ -1,7 +1,9 @@
 //! Jobs of other processes into an open writer: what everybody reads, before the install and after.
 
 use super::*;
-use siltstone::{CheckpointOptions, CheckpointScope, ReadAt, Reader, ReaderOptions};
+use siltstone::{
+    CheckpointOptions, CheckpointScope, ErrorKind, ReadAt, Reader, ReaderOptions, admin,
+};
 
 /// Two tasks of other processes stage parts; the writer takes them in between its own puts, and
 /// neither its reads nor its log wait for a flush.
@@ -113,9 +115,9 @@ fn what_is_queued_reads_alike_everywhere() {
         let how = ReaderOptions { options: options(), ..ReaderOptions::default() };
         let reader = Reader::open(env.clone(), how.clone()).await?;
         assert_eq!(all_of(reader.scan(everything())?).await?, expected);
-        let scope = CheckpointScope::All { force_flush: true };
-        let checkpoint = CheckpointOptions { scope, ..CheckpointOptions::default() };
-        let checkpoint = db.checkpoint(&checkpoint).await?;
+        // Made from outside it holds the log as it is.
+        let made = CheckpointOptions::default();
+        let checkpoint = admin::create_checkpoint(&env, &made, LIMIT).await?;
         let at = ReadAt::Checkpoint(checkpoint.id.into());
         let pinned = Reader::open(env.clone(), ReaderOptions { at: Some(at), ..how }).await?;
         assert_eq!(all_of(pinned.scan(everything())?).await?, expected);
@@ -139,6 +141,30 @@ fn what_is_queued_reads_alike_everywhere() {
         assert_eq!(all_of(pinned.scan(everything())?).await?, expected);
         db.close().await
     });
+}
+
+/// The writer's checkpoint has what is queued installed first, however long that would have waited:
+/// the log of a checkpoint can be read with ingests in it, but neither cloned nor restored.
+#[test]
+fn a_checkpoint_of_the_writer_finds_ingests_in_tables() {
+    for scope in [CheckpointScope::Durable, CheckpointScope::default()] {
+        let place = Place::new();
+        place.run("all", move |env| async move {
+            let (db, model) = queued(&env).await?;
+            let how = CheckpointOptions { scope, ..CheckpointOptions::default() };
+            let outside = admin::create_checkpoint(&env, &how, LIMIT).await?;
+            let made = db.checkpoint(&how).await?;
+            assert_eq!(db.stats().frozen_memtables, 0);
+            let _ = db.delete_range(&key(0), &key(30))?;
+            db.close().await?;
+            let refused = admin::restore(&env, &outside.id.into(), &options()).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+            admin::restore(&env, &made.id.into(), &options()).await?;
+            let db = open(&env, options()).await?;
+            assert_eq!(all_of(db.scan(everything())?).await?, pairs(&model));
+            db.close().await
+        });
+    }
 }
 
 /// A reader that leased what came before the request goes on to a version that shows it.

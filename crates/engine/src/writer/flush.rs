@@ -98,7 +98,8 @@ fn waits(writer: &Writer, last: Seq) -> bool {
 }
 
 impl Flusher {
-    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing or memory is short.
+    /// Keeps `l0_manifest_commit_interval` between manifests, unless closing, memory is short, or
+    /// somebody asked for the flush.
     async fn pause_between_commits(&self) {
         let writer = &self.writer;
         let Some(last) = self.last_commit else { return };
@@ -108,8 +109,7 @@ impl Flusher {
             let now = writer.env.clock.monotonic();
             let unflushed = writer.tail.lock().unflushed_bytes();
             let short = unflushed >= writer.options.max_memtable_bytes / 2;
-            if now >= due || short || writer.life.phase() != Phase::Open || writer.dead().is_some()
-            {
+            if now >= due || short || self.passes() || writer.dead().is_some() {
                 return;
             }
             futures::future::select(nudged, writer.env.clock.sleep(due - now)).await;
@@ -132,7 +132,7 @@ impl Flusher {
         }
     }
 
-    /// Whether the oldest memtable is flushed however full L0 is.
+    /// Whether the oldest element is flushed at once, however full L0 is.
     fn passes(&self) -> bool {
         let writer = &self.writer;
         let tree = writer.tree();
@@ -309,6 +309,21 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
         writer.freeze(&mut tail);
         tail.next_seq.minus(1)
     };
+    flushed(writer, last).await
+}
+
+/// Waits until what is queued by now of ingests is in a version: it follows soon by itself, and is
+/// not kept waiting.
+pub(crate) async fn ingests(writer: &Arc<Writer>) -> Result<()> {
+    let newest = writer.tree().queued().first().map(|ingest| ingest.last);
+    match newest {
+        Some(last) => flushed(writer, last).await,
+        None => Ok(()),
+    }
+}
+
+/// Has everything up to `last`, which no memtable spans, flushed, and waits for that.
+async fn flushed(writer: &Arc<Writer>, last: Seq) -> Result<()> {
     writer.ask_flush(last);
     let began = writer.context.requests.troubles().moment();
     let commit = writer.commit_at(last);

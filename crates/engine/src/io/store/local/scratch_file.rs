@@ -1,7 +1,7 @@
 //! One file that need not outlive its process: a sorted run of what was too large for memory.
 //!
 //! ```text
-//! write:  chunk ─► buffer of 1 MiB ─► file ... the last block filled up, the file cut to its length
+//! write:  chunk ─► buffer of 1 MiB ─► file ... the last block filled up, then cut to its length
 //! read:   the blocks that hold the range ─► buffer ─► a slice of it
 //! ```
 //! It goes around the system's cache of pages, where the file system has such a way (`O_DIRECT`):
