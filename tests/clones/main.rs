@@ -11,6 +11,7 @@
     reason = "a test reports, and stops at what it did not expect"
 )]
 
+mod ingesting;
 mod kept;
 mod made;
 mod refused;

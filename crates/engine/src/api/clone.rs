@@ -10,7 +10,7 @@ use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, spans_of_log, tables_of_log};
+use crate::tables::of_log::{TableTarget, holds_ingest, spans_of_log, tables_of_log};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 pub use parent::CloneParent;
@@ -25,10 +25,13 @@ use siltstone_manifest::clone::{
 };
 use siltstone_manifest::{Ancestor, CloneEdit, CloneStep, Edit, Manifest, PinEdit};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Rounds after which a maker gives up: each but the first few means that another maker of the same
 /// clone was quicker, or that pins ran out under this one.
 const MOST_ROUNDS: u32 = 64;
+/// How often a parent is looked at whose writer has an ingest to install.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Makes the database at `env` a clone of `parents`: one of its own, which begins with their tables
 /// and copies none. Several have disjoint ranges of keys, and lie side by side in it (RFC 0031). Of
@@ -102,6 +105,13 @@ struct Pinned {
     states: Vec<Arc<Manifest>>,
 }
 
+/// Whether all parents can be taken over as they are.
+enum Ready {
+    Now,
+    /// The log of one holds what its writer installs soon.
+    Later,
+}
+
 /// Makes one clone.
 struct CloneMaker<'a> {
     here: Objects,
@@ -163,16 +173,29 @@ impl CloneMaker<'_> {
     /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in
     /// the place of what was.
     async fn pin(&self, clone: DatabaseId, first: u32) -> Result<Pinned> {
-        let mut pinned = Pinned::default();
-        let done = self.pin_all(clone, first, &mut pinned).await;
-        if let Err(error) = done {
+        let clock = &self.here.env.clock;
+        let until = clock.monotonic() + self.options.deadline;
+        loop {
+            let mut pinned = Pinned::default();
+            let waits = clock.monotonic() < until;
+            let done = self.pin_all((clone, first), waits, &mut pinned).await;
+            if let Ok(Ready::Now) = done {
+                return Ok(pinned);
+            }
             self.let_go(clone, &pinned.entries).await;
-            return Err(error);
+            done?;
+            clock.sleep(self.here.env.jittered(LOOK)).await;
         }
-        Ok(pinned)
     }
 
-    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut Pinned) -> Result<()> {
+    /// As [`CloneMaker::pin`], once. With `waits` a parent whose writer has an ingest to install is
+    /// waited for: its newest state takes the ingest over soon.
+    async fn pin_all(
+        &self,
+        (clone, first): (DatabaseId, u32),
+        waits: bool,
+        pinned: &mut Pinned,
+    ) -> Result<Ready> {
         let mut logs = Vec::with_capacity(self.parents.len());
         for parent in &self.parents {
             let newest = parent.pin(&self.here, clone, &mut pinned.entries, first).await?;
@@ -184,11 +207,16 @@ impl CloneMaker<'_> {
                 let there = self.objects_of(&ancestor.location)?;
                 parent::pin_ancestor(&there, clone, ancestor, &mut pinned.entries, first).await?;
             }
-            // One parent meets no other.
+            // One parent meets no other; nothing stands in its log but rows where nothing was asked
+            // for, and no name was reserved.
+            let plain = state.pending_ingests.is_empty() && state.left.is_empty();
             let log = match self.parents.len() {
-                1 => Vec::new(),
+                1 if plain => Vec::new(),
                 _ => parent.log(&newest, &entry).await?.ok_or_else(gone)?,
             };
+            if waits && parent.is_followed() && holds_ingest(&log, state.flushed_seq)? {
+                return Ok(Ready::Later);
+            }
             logs.push(spans_of_log(&log, state.flushed_seq, self.options)?);
             pinned.states.push(state);
         }
@@ -199,7 +227,8 @@ impl CloneMaker<'_> {
             keys: &parent.keys,
             log,
         });
-        check_sources(&rows.collect::<Vec<_>>())
+        check_sources(&rows.collect::<Vec<_>>())?;
+        Ok(Ready::Now)
     }
 
     /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.

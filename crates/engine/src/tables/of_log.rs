@@ -18,7 +18,7 @@ use siltstone_base::{
 use siltstone_manifest::span::Span;
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
-use siltstone_sst::wal::WalObject;
+use siltstone_sst::wal::{WalObject, WalRecord};
 use std::sync::Arc;
 
 /// Where tables go, and how they are built.
@@ -95,6 +95,22 @@ pub(crate) fn spans_of_log(
     Ok(spans)
 }
 
+/// Whether an ingest stands in the log that is in no version yet: nobody can take it over then.
+///
+/// # Errors
+/// Corruption.
+pub(crate) fn holds_ingest(objects: &[WalObject], flushed: Seq) -> Result<bool> {
+    for object in objects {
+        // It is what an object ends with, where there is one.
+        if let Some(WalRecord::Ingest(ingest)) = object.records().last().transpose()?
+            && ingest.last_seq() > flushed
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Rows of a log in memtables of the size of a table.
 struct LogMemtables<'a> {
     objects: std::slice::Iter<'a, WalObject>,
@@ -127,7 +143,8 @@ impl<'a> LogMemtables<'a> {
             if ingest_of(object, self.flushed, self.last_seq)?.is_some() {
                 return Err(Error::unsupported(
                     "the log that would be taken over holds an ingest that is in no version yet; \
-                     take a checkpoint once it is (flush with memtable=True before), and use that",
+                     its writer puts it there soon: have a writer open, make a checkpoint by it, \
+                     and use that",
                 ));
             }
             self.commit_time = self.commit_time.max(object.sent.at);

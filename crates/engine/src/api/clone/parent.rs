@@ -78,6 +78,11 @@ impl<'a> FoundParent<'a> {
         &self.location
     }
 
+    /// Whether what is durable now is asked for, and not a checkpoint: later that is another state.
+    pub(super) fn is_followed(&self) -> bool {
+        self.asked.checkpoint.is_none()
+    }
+
     /// What was asked of it: which database, where, which state, which keys.
     pub(super) fn request(&self) -> Vec<u8> {
         let checkpoint = self.asked.checkpoint.as_ref().map(ToString::to_string);
