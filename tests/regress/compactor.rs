@@ -45,7 +45,7 @@ pub(crate) fn small() -> Options {
 }
 
 /// Compactors that plan whatever there is.
-fn eager() -> Options {
+pub(crate) fn eager() -> Options {
     let mut options = small();
     options.compaction.l0_compaction_threshold_ssts = 2;
     options
@@ -107,14 +107,14 @@ pub(crate) async fn compacting(env: Env) -> Result<bool> {
 }
 
 /// A compactor or, with `workers` none, a worker, until it is stopped.
-struct Runner {
-    process: ProcessId,
-    ended: Ended,
+pub(crate) struct Runner {
+    pub(crate) process: ProcessId,
+    pub(crate) ended: Ended,
     heard: Heard,
 }
 
 impl Runner {
-    fn start(place: &Place, options: Options, workers: Option<usize>) -> Runner {
+    pub(crate) fn start(place: &Place, options: Options, workers: Option<usize>) -> Runner {
         let (process, env) = place.process();
         let (ended, heard) = (Ended::default(), Heard::default());
         let (ends, hears) = (Arc::clone(&ended), Arc::clone(&heard));
@@ -137,7 +137,7 @@ impl Runner {
         heard.iter().filter(|event| matches!(event, CompactorEvent::Merged(_))).count()
     }
 
-    fn trouble(&self) -> Option<String> {
+    pub(crate) fn trouble(&self) -> Option<String> {
         let heard = self.heard.lock();
         heard.iter().find_map(|event| match event {
             CompactorEvent::Trouble(error) => Some(error.to_string()),

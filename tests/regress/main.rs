@@ -30,6 +30,7 @@ mod compactor;
 mod overtaken;
 mod place;
 mod readers;
+mod restored;
 mod rows;
 mod slots;
 mod transacting;

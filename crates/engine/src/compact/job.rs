@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::{BoxFuture, Either, select};
 use futures::stream::{FuturesUnordered, StreamExt};
-use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, SstId};
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, SstId};
 use siltstone_manifest::compaction::{Change, ChangeRefusal, Claim, Compactions, Job, Watch};
 use siltstone_manifest::{Conflict, Refusal};
 use std::collections::HashSet;
@@ -126,7 +126,11 @@ impl JobWork<'_> {
         let state = host.manifests().newest_known();
         if !started.cancelled {
             match started.merged(&state) {
-                Ok(layers) => self.merge(&Arc::new(layers)).await?,
+                Ok(layers) => {
+                    if let Err(error) = self.merge(&Arc::new(layers)).await {
+                        return self.ends_by(started, error).await;
+                    }
+                }
                 Err(refusal) => return self.give_up(refusal).await,
             }
         }
@@ -155,6 +159,22 @@ impl JobWork<'_> {
                 | Conflict::RestoredSince { .. },
             ) => self.give_up(refusal).await,
             refusal => Err(refusal.into()),
+        }
+    }
+
+    /// A merge has failed. Inputs that are gone were taken away by a restore, which this process
+    /// may not know yet: then the job is given up, or else that is its error.
+    async fn ends_by(&self, started: &Job, error: Error) -> Result<JobEnd> {
+        if error.kind() != ErrorKind::NotFound || cfg!(mutation = "gone_inputs_end_all") {
+            return Err(error);
+        }
+        let state = self.host.manifests().probe(true).await?;
+        match started.merged(&state) {
+            Err(refusal) => self.give_up(refusal).await,
+            Ok(_) if started.planned_on < state.restored_at() => {
+                self.give_up(Conflict::RestoredSince { at: state.restored_at() }.into()).await
+            }
+            Ok(_) => Err(error),
         }
     }
 

@@ -65,7 +65,7 @@ use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result};
 use siltstone_manifest::compaction::Plan;
 use siltstone_manifest::{Conflict, Edit, Refusal};
 use siltstone_sst::TableScratch;
-use start::{Started, Starter, Wishes};
+use start::{Started, Starter};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -316,17 +316,11 @@ async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<boo
         let epoch = compactor.claimed(&**host).await?;
         host.check_open()?;
         resume(host, epoch).await?;
-        let record = compactor.chain.newest(host.manifests()).await?;
-        let mut wishes = Wishes::of(&**host, wanted, Some(&record))?;
-        let Some(plan) = wishes.plans.first().cloned() else {
-            return Ok((epoch, Started::Nothing));
-        };
-        let starter = Starter::new(&**host, epoch);
-        Ok((epoch, starter.start(&mut wishes, &plan).await?))
+        Ok((epoch, Starter::new(&**host, epoch).first_of(wanted).await?))
     };
     let begun: Result<(Epoch, Started)> = caught("compact", begun).await.flatten();
     let ended = match begun {
-        Ok((_, Started::Nothing)) => Ok(false),
+        Ok((_, Started::Nothing | Started::Restored)) => Ok(false),
         Ok((_, Started::Committed)) => Ok(true),
         Ok((epoch, Started::Job(job, worker))) => {
             compactor.begins(job, worker);

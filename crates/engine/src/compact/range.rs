@@ -6,7 +6,7 @@ use super::host::Host;
 use super::merging::{Made, Merging, Slice};
 use super::opening;
 use super::sending::{Sender, Sent};
-use crate::io::env::Env;
+use crate::io::env::{Env, Spawn};
 use crate::io::supervise::caught;
 use crate::readahead::inputs::Inputs;
 use futures::channel::oneshot;
@@ -173,15 +173,8 @@ impl RangeWorker {
         layers: Layers,
         instead_of: Option<Claim>,
     ) -> Result<RangeEnding> {
-        let (answer, answered) = oneshot::channel();
         let spawn = Arc::clone(&self.host.env().spawn);
-        let task = async move {
-            let worked = caught("compact range", self.run(&layers, instead_of)).await;
-            drop(answer.send(worked.flatten()));
-        };
-        spawn.spawn("compact range", Box::pin(task));
-        let gone = || Error::internal("a range of a compaction was dropped before its end");
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        apart(&*spawn, async move { self.run(&layers, instead_of).await }).await
     }
 
     async fn run(
@@ -486,6 +479,25 @@ impl RangeWorker {
         sender.take_back(upload);
         Ok((state, made))
     }
+}
+
+/// Work on a range, as a task of its own: whoever waits for it may wait for something else first,
+/// also for the turn that it holds.
+///
+/// # Errors
+/// Those of `work`; Internal where it panics.
+pub(super) async fn apart<T: Send + 'static>(
+    spawn: &dyn Spawn,
+    work: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    let (answer, answered) = oneshot::channel();
+    let task = async move {
+        let worked = caught("compact range", work).await;
+        drop(answer.send(worked.flatten()));
+    };
+    spawn.spawn("compact range", Box::pin(task));
+    let gone = || Error::internal("a range of a compaction was dropped before its end");
+    answered.await.unwrap_or_else(|_| Err(gone()))
 }
 
 /// Names for a range that is claimed.

@@ -134,7 +134,7 @@ async fn start_due(host: &Arc<dyn Host>) -> Result<bool> {
         match starter.start(&mut wishes, &plan).await? {
             Started::Nothing => {}
             // The tree is another one: what else is due is asked anew.
-            Started::Committed => return Ok(true),
+            Started::Committed | Started::Restored => return Ok(true),
             Started::Job(job, worker) => {
                 spawn(host, &turn, (epoch, job, worker));
                 any = true;

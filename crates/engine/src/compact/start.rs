@@ -7,7 +7,7 @@ use super::deleted::with_deleted;
 use super::event::CompactorEvent;
 use super::host::Host;
 use super::range::names_ahead;
-use siltstone_base::{AttemptId, Epoch, Error, JobId, Result, UnixMillis};
+use siltstone_base::{AttemptId, Epoch, Error, ErrorKind, JobId, Result, UnixMillis};
 use siltstone_manifest::compaction::filter_bits;
 use siltstone_manifest::compaction::{
     Change, Claim, Compactions, Facts, Job, JobFacts, Plan, Running, View, Work, manual,
@@ -58,6 +58,8 @@ pub(super) enum Started {
     Committed,
     /// Its job is in the record, its ranges claimed by this worker.
     Job(JobId, AttemptId),
+    /// A restore has taken tables of it away: what is wanted is to be asked anew.
+    Restored,
 }
 
 /// Starts plans under one epoch.
@@ -83,6 +85,36 @@ impl<'h> Starter<'h> {
     /// # Errors
     /// Conflict for a plan that may not run; Fenced; Corruption; the store's.
     pub(super) async fn start(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
+        match self.begin(wishes, plan).await {
+            Err(error)
+                if error.kind() == ErrorKind::NotFound
+                    && !cfg!(mutation = "gone_plans_end_all") =>
+            {
+                let newest = self.host.manifests().probe(true).await?;
+                let restored = newest.restored_at() > wishes.state.id;
+                if restored { Ok(Started::Restored) } else { Err(error) }
+            }
+            started => started,
+        }
+    }
+
+    /// Starts what is most urgent of what is wanted, as of now.
+    ///
+    /// # Errors
+    /// As [`Starter::start`]; Invalid for options of the scheduler that do not fit.
+    pub(super) async fn first_of(&self, wanted: &CompactionRequest) -> Result<Started> {
+        loop {
+            let record = self.host.compactor().chain.newest(self.host.manifests()).await?;
+            let mut wishes = Wishes::of(self.host, wanted, Some(&record))?;
+            let Some(plan) = wishes.plans.first().cloned() else { return Ok(Started::Nothing) };
+            match self.start(&mut wishes, &plan).await? {
+                Started::Restored => {}
+                started => return Ok(started),
+            }
+        }
+    }
+
+    async fn begin(&self, wishes: &mut Wishes, plan: &Plan) -> Result<Started> {
         let (host, epoch) = (self.host, self.epoch);
         let env = host.env();
         let state = &wishes.state;

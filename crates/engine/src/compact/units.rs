@@ -6,7 +6,7 @@ use super::event::CompactorEvent;
 use super::host::Host;
 use super::job::{self, JobWork, commit_done};
 use super::process::CompactorProcess;
-use super::start::{Started, Starter, Wishes};
+use super::start::{Started, Starter};
 use super::unit::{CompactionUnit, UnitResult};
 use super::{CompactionRequest, leftovers, schedule};
 use crate::io::supervise::caught;
@@ -138,11 +138,8 @@ async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>
         compactor.ends(id, &worked);
         worked?;
     }
-    let record = compactor.chain.newest(manifests).await?;
-    let mut wishes = Wishes::of(&**host, &CompactionRequest::Major, Some(&record))?;
-    let Some(plan) = wishes.plans.first().cloned() else { return Ok(None) };
     let starter = Starter::for_units(&**host, epoch, unit_bytes);
-    let Started::Job(id, worker) = starter.start(&mut wishes, &plan).await? else {
+    let Started::Job(id, worker) = starter.first_of(&CompactionRequest::Major).await? else {
         return Ok(None);
     };
     compactor.begins(id, worker);

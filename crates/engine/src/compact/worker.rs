@@ -5,7 +5,7 @@ use super::cut;
 use super::event::{CompactorEvent, RangeMerged};
 use super::host::Host;
 use super::process::Process;
-use super::range::{Layers, RangeEnding, RangeWorker};
+use super::range::{Layers, RangeEnding, RangeWorker, apart};
 use super::schedule::Trial;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -70,7 +70,7 @@ async fn direct(
             here.insert(place);
             let (owned, layers) = (Arc::clone(process), Arc::new(layers));
             let work = merge(owned, (place, instead_of), layers, Arc::clone(stop));
-            working.push(work.map(move |ended| (place, ended)).boxed());
+            working.push(merged_apart(process, work).map(move |ended| (place, ended)).boxed());
         }
         let pause = process.next_pause(any);
         let Some((place, ended)) = next(process, working, pause).await else { continue };
@@ -89,6 +89,19 @@ async fn direct(
         }
     }
     Ok(())
+}
+
+/// A range that asks whether its job has ended has the turn of the record, which this process
+/// waits for when it looks for other work: it must go on meanwhile.
+fn merged_apart(
+    process: &Arc<Process>,
+    work: impl Future<Output = Result<RangeEnding>> + Send + 'static,
+) -> BoxFuture<'static, Result<RangeEnding>> {
+    if cfg!(mutation = "worker_waits_for_itself") {
+        return work.boxed();
+    }
+    let spawn = Arc::clone(&process.env.spawn);
+    async move { apart(&*spawn, work).await }.boxed()
 }
 
 /// What there is to take: open ranges, then those whose worker stalled.
