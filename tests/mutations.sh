@@ -70,6 +70,14 @@ own_options_decide         regress  peer_49
 leases_ignored             regress  bug_07_a_readers
 restore_keeps_log          ending   every_crash_of_a_restore
 checkpoint_unfenced        ending   a_fenced_handle_makes_no
+restore_keeps_histories    feed     a_history_comes_back
+undone_is_held             feed     what_is_undone_is_not_acknowledged
+left_out_for_good          feed     whatever_is_restored
+inside_is_outside          feed     whatever_is_restored
+gone_is_expired            feed     what_is_undone_before_it_is_told
+gone_inputs_end_all        regress  a_compactor_goes_on
+gone_plans_end_all         regress  a_compactor_goes_on
+worker_waits_for_itself    regress  a_worker_goes_on
 holds_ignored              sim      jobs_come_in_whole
 fed_let_go_early           sim      jobs_come_in_whole
 source_unheld              clones   a_clone_has_what

@@ -125,6 +125,7 @@ impl Feeding {
                     name: self.name(me),
                     generation: me,
                     from: if kept { HoldFrom::Kept } else { HoldFrom::Walked(at) },
+                    timeline: None,
                     expires_at: None,
                     most_bytes: None,
                     checkpoint: None,
@@ -141,7 +142,8 @@ impl Feeding {
             },
             Consuming::Read(place) if place.wal.get() > LAST => {
                 let (name, generation) = (self.name(me), me);
-                let advance = AdvanceHold { name, generation, to: place, expires_at: None };
+                let (timeline, expires_at) = (None, None);
+                let advance = AdvanceHold { name, generation, to: place, timeline, expires_at };
                 let edit = Edit::Hold(HoldEdit::Advance(advance));
                 on(Consuming::Say(place, Commit::new(edit, room.newest(), self.rules)))
             }

@@ -157,6 +157,8 @@ fn every_rule_is_among_those_that_are_dropped() {
     // Found out by the edit's own tests (`edit/tests/restore.rs`): it takes a plan that stands on
     // what no table shows.
     dropped.push(Rule::RestoreVoidsPlans);
+    // Likewise, and by random histories of restores (`tests/feed/restored.rs`).
+    dropped.extend([Rule::RestoreTakesHistory, Rule::HoldInHistory]);
     // Found out in `crates/manifest/tests/exports.rs`, where exporters and a collector meet.
     dropped.extend([
         Rule::HonourExportJob,

@@ -15,6 +15,7 @@ mod elsewhere;
 mod history;
 mod places;
 mod replaced;
+mod restored;
 
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::ingest::{IngestJob, IngestRequest, JOB_LIFETIME};
@@ -125,6 +126,16 @@ pub(crate) async fn job_over(
     keys: std::ops::Range<u32>,
     replaced: Option<ReplacedRange>,
 ) -> Result<IngestRequest> {
+    job_with(env, keys, b"bulk", replaced).await
+}
+
+/// The same, of this value.
+pub(crate) async fn job_with(
+    env: &Env,
+    keys: std::ops::Range<u32>,
+    value: &[u8],
+    replaced: Option<ReplacedRange>,
+) -> Result<IngestRequest> {
     let job = IngestJob::begin(env, JOB_LIFETIME, None, LIMIT).await?;
     let job = match replaced {
         Some(range) => job.replacing(range),
@@ -141,7 +152,7 @@ pub(crate) async fn job_over(
         },
     );
     for n in keys {
-        if writer.push(Kind::Put, &key(n), b"bulk", None)? == Pushed::Full {
+        if writer.push(Kind::Put, &key(n), value, None)? == Pushed::Full {
             writer.relieve().await?;
         }
     }

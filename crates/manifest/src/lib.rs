@@ -61,5 +61,5 @@ pub use state::{
     Ancestor, Checkpoint, CheckpointOwner, FedIngest, FedSource, FinishedJob, HISTORY_BEGINS, Hold,
     IngestApp, IngestOutcome, KeptFence, L0Entry, Lease, LeasedVersion, Manifest, Mirror,
     MirrorHead, PendingIngest, RESERVED_RUNS, RememberedIngest, Settings, SortedRun, Timeline,
-    WalStore, WriterRecord,
+    Undone, WalStore, WriterRecord, follow_each_other,
 };

@@ -221,6 +221,9 @@ rules! {
     RestoreGoesOn,
     /// S1: the replay point moves past the fence. Without it undone rows return.
     RestoreCutsLog,
+    /// S1: the histories of a restored state are those of the checkpoint. With those that stood
+    /// before, what a restore undid counts as undone after its history was restored itself.
+    RestoreTakesHistory,
     /// S2: a job that was planned before a restore is void. Without it one that dropped tombstones
     /// at a bottom that the restore filled again is committed, and deleted rows return.
     RestoreVoidsPlans,
@@ -306,6 +309,9 @@ rules! {
     /// W5: only the newest consumer of a name moves its hold. Without it one that slept frees what
     /// the live one needs.
     HoldByGeneration,
+    /// W6: a hold moves, stays and begins only in the history that the state is of. Without it what
+    /// a restore undid is acknowledged after it, and the next consumer goes on behind.
+    HoldInHistory,
 }
 
 /// A set of rules in force.

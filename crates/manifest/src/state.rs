@@ -22,12 +22,15 @@
 pub(crate) mod behind;
 pub(crate) mod clone;
 mod fed;
+mod history;
 mod ingest;
 pub(crate) mod mirror;
 mod shared;
 
 pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::{FedIngest, FedSource};
+pub(crate) use history::goes_on;
+pub use history::{Undone, follow_each_other};
 pub use ingest::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, PendingIngest,
     RememberedIngest,

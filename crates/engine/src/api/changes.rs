@@ -8,7 +8,7 @@ pub use start::{ChangesOptions, Consumer, Since, changes, consumers, forget_cons
 
 use crate::feed::originals::{Originals, Until};
 use crate::feed::rows::Changed;
-use crate::feed::token::{ChangeToken, history_of, undoes};
+use crate::feed::token::ChangeToken;
 use crate::feed::walk::FeedWalk;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
@@ -18,7 +18,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use siltstone_base::batch::BatchOps;
 use siltstone_base::{Entry, Error, ErrorKind, ObjectName, Result, Seq, UnixMillis, WalId};
-use siltstone_manifest::{AdvanceHold, Checkpoint, Edit, HoldEdit, LogPlace, Manifest, Timeline};
+use siltstone_manifest::{
+    AdvanceHold, Checkpoint, Edit, HoldEdit, LogPlace, Manifest, follow_each_other,
+};
 use siltstone_sst::wal::{WalIngest, WalObject, WalRecord};
 use start::Held;
 use std::collections::VecDeque;
@@ -34,8 +36,8 @@ pub struct Changes {
     until: Option<ChangeToken>,
     /// Whether what stands at the place is known to follow it: a commit that others lie before.
     met: bool,
-    /// The timelines of the newest state that is known.
-    timelines: Vec<Timeline>,
+    /// The newest state that is known.
+    state: Arc<Manifest>,
     /// Records of the object that is read, each with the id behind it; and when that was committed.
     records: VecDeque<(WalRecord, WalId)>,
     time: UnixMillis,
@@ -108,7 +110,7 @@ impl Changes {
     }
 
     async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
-        let mut rows = Changed::default();
+        let (mut rows, mut looked) = (Changed::default(), false);
         while rows.len() < most_rows && rows.bytes() < most_bytes && !self.has_ended() {
             if self.records.is_empty() && !self.next_object(!rows.is_empty()).await? {
                 break;
@@ -117,11 +119,18 @@ impl Changes {
             if let Err(error) = self.step(most_rows, most_bytes, &mut rows).await {
                 (self.place, self.originals) = (place, None);
                 rows.truncate(read);
-                if rows.is_empty() {
+                if !rows.is_empty() {
+                    // What was read before it is passed on; the error comes again.
+                    break;
+                }
+                // What is gone was perhaps undone since it was read: a newer state says so.
+                let gone = error.kind() == ErrorKind::Expired;
+                if looked || !gone || cfg!(mutation = "gone_is_expired") {
                     return Err(error);
                 }
-                // What was read before it is passed on; the error comes again.
-                break;
+                looked = true;
+                self.go_back(place);
+                self.unfinished = Some(place);
             }
         }
         if rows.is_empty() && self.until.is_some() && !self.has_ended() {
@@ -134,7 +143,12 @@ impl Changes {
     }
 
     fn has_ended(&self) -> bool {
-        self.until.is_some_and(|until| self.place.order() >= until.order())
+        self.until.is_some_and(|until| {
+            // Nothing of the history lies between.
+            let next =
+                || follow_each_other(&self.state.timelines, self.place.seq, until.seq.next());
+            self.place.order() >= until.order() || (!until.is_inside() && next())
+        })
     }
 
     /// Makes the records of the next object those that are read; whether there is one. `as_is`:
@@ -154,8 +168,14 @@ impl Changes {
             let (place, until) = (self.place, self.until);
             let check = move |state: &Manifest| check_state(state, &place, until.as_ref());
             let found = self.walk.fill(&check).await?;
-            if let Some(state) = self.walk.known() {
-                self.timelines.clone_from(&state.timelines);
+            let known = self.walk.known().cloned();
+            let before = known.map(|state| std::mem::replace(&mut self.state, state));
+            let left_out = |state: Arc<Manifest>| state.timelines != self.state.timelines;
+            if before.is_some_and(left_out) && !cfg!(mutation = "left_out_for_good") {
+                // What was left out may be part of the history again.
+                self.go_back(place);
+                self.unfinished = Some(place);
+                continue;
             }
             if !found {
                 return Ok(false);
@@ -187,15 +207,23 @@ impl Changes {
                 ));
             }
         };
-        let undone = self.timelines.iter().any(|one| undoes(one, last));
+        let undone = self.state.timelines.iter().any(|one| one.lacks(last));
         if last <= self.place.seq || undone {
             self.records.pop_front();
-            self.place.wal = self.place.wal.max(behind);
+            if !undone || cfg!(mutation = "left_out_for_good") {
+                // What is left out may come back by another restore: the place stays before it.
+                self.place.wal = self.place.wal.max(behind);
+            }
             return Ok(());
         }
         self.check_follows(first, behind)?;
         match record {
             WalRecord::Ingest(ingest) => {
+                if !self.place.is_inside() {
+                    // The place in it is of that number, whatever was left out before.
+                    self.place.seq = first.minus(1);
+                    self.place.timeline = self.state.history_behind(self.place.seq);
+                }
                 let until = Until { rows, bytes, place: self.until_inside(&ingest) };
                 self.read_ingest(&ingest, until, out).await?;
                 if self.originals.is_some() {
@@ -206,7 +234,7 @@ impl Changes {
             _ => {}
         }
         self.records.pop_front();
-        let timeline = history_of(&self.timelines, last);
+        let timeline = self.state.history_behind(last);
         self.place =
             ChangeToken { timeline, seq: last, wal: behind, table: 0, row: 0, ..self.place };
         Ok(())
@@ -240,8 +268,7 @@ impl Changes {
     /// Numbers go on where the place is, but for what a restore left out.
     fn check_follows(&mut self, first: Seq, behind: WalId) -> Result<()> {
         let seq = self.place.seq;
-        let left_out = |one: &Timeline| one.cut <= seq && seq < first && first <= one.begins;
-        let follows = first <= seq.next() || self.timelines.iter().any(left_out);
+        let follows = follow_each_other(&self.state.timelines, seq, first);
         if follows || (!self.met && seq.is_none()) {
             self.met = true;
             return Ok(());
@@ -280,6 +307,9 @@ impl Changes {
                     "only a consumer holds the log: name one when the feed is begun",
                 ));
             };
+            if token.seq >= held.seen.seq {
+                held.timeline = token.timeline;
+            }
             held.seen =
                 LogPlace { seq: token.seq.max(held.seen.seq), wal: token.wal.max(held.seen.wal) };
             self.advance().await
@@ -304,6 +334,7 @@ impl Changes {
             name: held.consumer.name.clone(),
             generation: held.generation,
             to: held.seen,
+            timeline: held.timeline,
             expires_at,
         };
         let base = held.base.clone();
@@ -328,15 +359,8 @@ fn check_state(state: &Manifest, place: &ChangeToken, until: Option<&ChangeToken
         if token.database != state.database {
             return Err(start::of_another_database(token, state.database));
         }
-        if let Some(restored) = token.undone_by(state) {
-            return Err(Error::new(
-                ErrorKind::Expired,
-                "the database was restored to before this place of the feed, and what was read \
-                 beyond the cut is undone: take that back, and begin anew, from a snapshot or at \
-                 the newest place",
-            )
-            .with("last sequence number that remains", restored.cut)
-            .with("restored at", restored.manifest_id));
+        if let Some(undone) = token.undone_in(state) {
+            return Err(undone.into());
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum::crc32c;
 use siltstone_base::{DatabaseId, Error, Result, Seq, TimelineId, WalId};
-use siltstone_manifest::{LogPlace, Manifest, Timeline};
+use siltstone_manifest::{LogPlace, Manifest, Undone};
 use std::fmt;
 use std::str::FromStr;
 
@@ -33,7 +33,7 @@ pub struct ChangeToken {
 impl ChangeToken {
     /// A place between two batches, as `state` has it.
     pub(crate) fn of(state: &Manifest, place: LogPlace) -> ChangeToken {
-        let timeline = history_of(&state.timelines, place.seq);
+        let timeline = state.history_behind(place.seq);
         let LogPlace { seq, wal } = place;
         ChangeToken { database: state.database, timeline, seq, wal, table: 0, row: 0 }
     }
@@ -49,23 +49,18 @@ impl ChangeToken {
         (self.seq, self.table, self.row)
     }
 
-    /// Whether what it has passed on is still so: the restore that undid it.
-    pub(crate) fn undone_by<'a>(&self, state: &'a Manifest) -> Option<&'a Timeline> {
-        let known = |one: &Timeline| Some(one.id) == self.timeline;
-        let later = state.timelines.iter().rposition(known).map_or(0, |at| at + 1);
-        state.timelines.iter().skip(later).find(|one| undoes(one, self.seq))
+    /// Whether some of an ingest was passed on, and not all.
+    pub(crate) fn is_inside(&self) -> bool {
+        (self.table, self.row) != (0, 0)
     }
-}
 
-/// Whether a history that begins with `timeline` lacks this number.
-pub(crate) fn undoes(timeline: &Timeline, seq: Seq) -> bool {
-    timeline.cut < seq && seq < timeline.begins
-}
-
-/// The history that goes on behind `seq`.
-pub(crate) fn history_of(timelines: &[Timeline], seq: Seq) -> Option<TimelineId> {
-    let begun = |one: &&Timeline| one.begins <= seq.next();
-    timelines.iter().rev().find(begun).map(|one| one.id)
+    /// Whether what it has passed on is not so any more. Inside an ingest rows of the next number
+    /// were.
+    pub(crate) fn undone_in(&self, state: &Manifest) -> Option<Undone> {
+        let inside = self.is_inside() && !cfg!(mutation = "inside_is_outside");
+        let undone = |seq| state.undone(self.timeline, seq);
+        undone(self.seq).or_else(|| inside.then(|| undone(self.seq.next())).flatten())
+    }
 }
 
 impl fmt::Display for ChangeToken {
@@ -122,6 +117,7 @@ fn parse(text: &str) -> Option<ChangeToken> {
 mod tests {
     use super::*;
     use siltstone_base::{ManifestId, UnixMillis};
+    use siltstone_manifest::Timeline;
 
     fn token() -> ChangeToken {
         let timeline = Some(TimelineId(5));
@@ -144,33 +140,27 @@ mod tests {
     }
 
     /// W6: what lies between a cut and where the next history begins is undone, for those of an
-    /// older one.
+    /// older one; inside an ingest the number behind the place counts.
     #[test]
     fn a_restore_undoes_what_lies_beyond_its_cut() {
-        let timeline = |id, cut, begins| Timeline {
-            id: TimelineId(id),
-            cut: Seq(cut),
-            begins: Seq(begins),
+        let mut state = Manifest::new_database(DatabaseId(9), Default::default());
+        state.timelines = vec![Timeline {
+            id: TimelineId(5),
+            cut: Seq(10),
+            begins: Seq(21),
             manifest_id: ManifestId(7),
             began_at: UnixMillis(1),
+        }];
+        let undone = |seq, row| {
+            let token = ChangeToken { timeline: None, seq: Seq(seq), table: 0, row, ..token() };
+            token.undone_in(&state).and_then(|one| one.remains)
         };
-        let mut state = Manifest::new_database(DatabaseId(9), Default::default());
-        state.timelines = vec![timeline(5, 10, 21), timeline(6, 60, 101)];
-        let undone = |timeline: Option<u128>, seq| {
-            let timeline = timeline.map(TimelineId);
-            let token = ChangeToken { timeline, seq: Seq(seq), ..token() };
-            token.undone_by(&state).map(|one| one.id.get())
+        assert_eq!([undone(9, 1), undone(10, 0), undone(21, 0)], [None; 3]);
+        assert_eq!([undone(10, 1), undone(11, 0), undone(20, 1)], [Some(Seq(10)); 3]);
+        let history = |seq| {
+            let place = LogPlace { seq: Seq(seq), wal: WalId(8) };
+            ChangeToken::of(&state, place).timeline
         };
-        assert_eq!(
-            [undone(None, 10), undone(None, 11), undone(None, 20)],
-            [None, Some(5), Some(5)]
-        );
-        assert_eq!([undone(Some(5), 20), undone(Some(5), 61)], [None, Some(6)]);
-        assert_eq!([undone(Some(6), 100), undone(Some(5), 100)], [None, Some(6)]);
-        let history = |seq| history_of(&state.timelines, Seq(seq)).map(|id| id.get());
-        assert_eq!(
-            [history(10), history(20), history(60), history(100)],
-            [None, Some(5), Some(5), Some(6)]
-        );
+        assert_eq!([history(10), history(20)], [None, Some(TimelineId(5))]);
     }
 }

@@ -22,7 +22,9 @@
     mutation = "leases_ignored",
     mutation = "holds_ignored",
     mutation = "fed_let_go_early",
-    mutation = "restore_keeps_log"
+    mutation = "restore_keeps_log",
+    mutation = "restore_keeps_histories",
+    mutation = "undone_is_held"
 ))]
 use siltstone_manifest::Rule;
 use siltstone_manifest::Rules;
@@ -76,6 +78,10 @@ pub(crate) fn in_force() -> Rules {
     // force nothing that was undone returns from it, as the explorer shows.
     #[cfg(mutation = "restore_keeps_log")]
     return Rules::ALL.without(Rule::RestoreGoesOn).without(Rule::RestoreCutsLog);
+    #[cfg(mutation = "restore_keeps_histories")]
+    return Rules::ALL.without(Rule::RestoreTakesHistory);
+    #[cfg(mutation = "undone_is_held")]
+    return Rules::ALL.without(Rule::HoldInHistory);
     #[allow(unreachable_code, reason = "a planted mistake returned before")]
     Rules::ALL
 }

@@ -16,6 +16,8 @@ pub(super) struct NewHistory<'a> {
     pub(super) began_at: UnixMillis,
     /// Rows of the log as tables, the oldest layer first; their names are reserved.
     pub(super) layers: &'a [Vec<SstDescriptor>],
+    /// The histories that it goes on from, the oldest first.
+    pub(super) from: Vec<Timeline>,
     /// The last sequence number that is kept.
     pub(super) cut: Seq,
     /// What counts as flushed from now on.
@@ -39,14 +41,16 @@ impl NewHistory<'_> {
             go_past(next, self.fences);
         }
         end_writer(next);
-        end_undone(next, self.cut, rules);
-        next.timelines.push(Timeline {
+        let mut timelines = self.from.clone();
+        timelines.push(Timeline {
             id: self.id,
             cut: self.cut,
             begins: next.flushed_seq.next(),
             manifest_id: next.id,
             began_at: self.began_at,
         });
+        let left = std::mem::replace(&mut next.timelines, timelines);
+        end_undone(next, &left, self.cut, rules);
         Ok(())
     }
 }

@@ -10,8 +10,8 @@ use super::{Conflict, NewCheckpoint, Refusal};
 use crate::features::FEED;
 use crate::naming::is_name;
 use crate::rules::{Rule, Rules};
-use crate::state::{FedIngest, FedSource, Hold, Manifest};
-use siltstone_base::{JobId, Seq, SstId, UnixMillis, WalId};
+use crate::state::{FedIngest, FedSource, Hold, Manifest, Timeline, Undone, goes_on};
+use siltstone_base::{JobId, Seq, SstId, TimelineId, UnixMillis, WalId};
 use std::fmt;
 
 /// Consumers that there may be at once: some 100 bytes each in every manifest.
@@ -44,6 +44,8 @@ pub struct TakeHold {
     pub generation: u64,
     /// Where it begins.
     pub from: HoldFrom,
+    /// The history of a place that is given; `None`: the first.
+    pub timeline: Option<TimelineId>,
     /// When it may be revoked; `None`: never.
     pub expires_at: Option<UnixMillis>,
     /// Bytes of log beyond which it may be revoked; `None`: no bound.
@@ -81,6 +83,8 @@ pub struct AdvanceHold {
     pub generation: u64,
     /// What it has seen.
     pub to: LogPlace,
+    /// In which history; `None`: the first.
+    pub timeline: Option<TimelineId>,
     /// When it may be revoked from now on; `None`: never.
     pub expires_at: Option<UnixMillis>,
 }
@@ -103,6 +107,8 @@ pub enum HoldConflict {
     Gone,
     /// A newer consumer of that name has begun.
     Overtaken,
+    /// A restore has undone what lies before the place.
+    Undone(Undone),
     /// What lies behind the place may be gone.
     Passed {
         /// The first place that is certain.
@@ -242,6 +248,7 @@ impl TakeHold {
                 wal: place.wal.max(state.replay_from),
             }),
             HoldFrom::At(place) => {
+                check_history(state, self.timeline, place.seq, rules)?;
                 let own = LogPlace { seq: state.flushed_seq, wal: state.replay_from };
                 let mut others = state.holds.iter().map(Hold::place);
                 if is_behind(place, own) || others.any(|other| is_behind(place, other)) {
@@ -264,6 +271,7 @@ impl AdvanceHold {
 
     fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         let by_generation = rules.has(Rule::HoldByGeneration);
+        let undone = check_history(next, self.timeline, self.to.seq, rules);
         let mut holds = next.holds.iter_mut();
         let Some(hold) = holds.find(|one| one.name == self.name) else {
             return Err(HoldConflict::Gone.into());
@@ -271,6 +279,7 @@ impl AdvanceHold {
         if hold.generation != self.generation && by_generation {
             return Err(HoldConflict::Overtaken.into());
         }
+        undone?;
         hold.seq = hold.seq.max(self.to.seq);
         hold.wal_from = hold.wal_from.max(self.to.wal);
         hold.expires_at = match (hold.expires_at, self.expires_at) {
@@ -308,11 +317,29 @@ pub(super) fn revoke(next: &mut Manifest, now: UnixMillis, rules: Rules) {
     }
 }
 
-/// Consumers that have seen more than a restore leaves end with it (rule W6): what they have passed
-/// on is undone, and a number alone does not say so once others have it.
-pub(super) fn end_undone(next: &mut Manifest, cut: Seq, rules: Rules) {
-    next.holds.retain(|hold| hold.seq <= cut);
+/// Consumers that have seen more than a restore leaves, of the history `left`, end with it (rule
+/// W6): what they have passed on is undone, and a number alone does not say so once others have it.
+pub(super) fn end_undone(next: &mut Manifest, left: &[Timeline], cut: Seq, rules: Rules) {
+    let by_history = rules.has(Rule::HoldInHistory);
+    let Manifest { holds, timelines, .. } = next;
+    holds.retain(|hold| match by_history {
+        true => goes_on(left, timelines, hold.seq),
+        false => hold.seq <= cut,
+    });
     let_go(next, None, rules);
+}
+
+/// Whether all up to `seq` of that history is so in `state`.
+fn check_history(
+    state: &Manifest,
+    timeline: Option<TimelineId>,
+    seq: Seq,
+    rules: Rules,
+) -> Result<(), HoldConflict> {
+    match state.undone(timeline, seq) {
+        Some(undone) if rules.has(Rule::HoldInHistory) => Err(HoldConflict::Undone(undone)),
+        _ => Ok(()),
+    }
 }
 
 /// Lets go of the ingests that every hold has passed. Without the rule: that the one which moved
@@ -345,6 +372,7 @@ impl fmt::Display for HoldConflict {
                 "another consumer has begun under the same name and goes on from here; this one \
                  is over",
             ),
+            HoldConflict::Undone(_) => f.write_str("a restore has undone what was read"),
             HoldConflict::Passed { .. } => f.write_str(
                 "what came after that place is not kept for certain any more; begin at the oldest \
                  place that is, or from a snapshot",

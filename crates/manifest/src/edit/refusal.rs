@@ -327,6 +327,7 @@ fn of_hold(conflict: HoldConflict) -> Error {
     match conflict {
         HoldConflict::Overtaken => error(ErrorKind::Fenced),
         HoldConflict::Gone => error(ErrorKind::Expired),
+        HoldConflict::Undone(undone) => undone.into(),
         HoldConflict::Passed { oldest } => {
             error(ErrorKind::Expired).with("oldest sequence number", oldest.seq.next())
         }

@@ -54,6 +54,7 @@ impl KeepPrefix {
         let begun = NewHistory {
             id: self.timeline,
             began_at: self.began_at,
+            from: next.timelines.clone(),
             layers: &self.layers,
             cut: kept,
             flushed: if passes { kept.max(self.reached) } else { kept },

@@ -54,9 +54,15 @@ impl Restore {
         next.ingest_apps.clone_from(&version.ingest_apps);
         next.tables_since = next.id;
         let reached = next.flushed_seq.max(self.reached).max(self.cut);
+        // What the state goes on from is the checkpoint's history, not what stood here (S1).
+        let from = match rules.has(Rule::RestoreTakesHistory) {
+            true => version.timelines.clone(),
+            false => next.timelines.clone(),
+        };
         let begun = NewHistory {
             id: self.timeline,
             began_at: self.began_at,
+            from,
             layers: &self.layers,
             cut: self.cut,
             flushed: if rules.has(Rule::RestoreGoesOn) { reached } else { self.cut },

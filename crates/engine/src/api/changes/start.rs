@@ -13,7 +13,7 @@ use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{CheckpointId, DatabaseId, Error, Result, Seq, UnixMillis};
+use siltstone_base::{CheckpointId, DatabaseId, Error, Result, Seq, TimelineId, UnixMillis};
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{
     Checkpoint, CheckpointName, Edit, Hold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Manifest,
@@ -77,6 +77,8 @@ pub(super) struct Held {
     pub(super) generation: u64,
     /// What was acknowledged.
     pub(super) seen: LogPlace,
+    /// In which history.
+    pub(super) timeline: Option<TimelineId>,
     /// When its life was counted from last.
     pub(super) since: UnixMillis,
     /// A state that has it.
@@ -140,7 +142,7 @@ pub fn changes(env: &Env, how: ChangesOptions, limit: Duration) -> BoxFuture<'_,
             place: token,
             until,
             met: false,
-            timelines: state.timelines.clone(),
+            state,
             records: VecDeque::new(),
             time: UnixMillis(0),
             originals: None,
@@ -258,8 +260,7 @@ async fn place_of(objects: &Objects, since: &Since) -> Result<(Arc<Manifest>, Ch
         Since::Checkpoint(name) => {
             let state = newest_state(&objects.env, objects.limit).await?.1;
             check_lives(&state)?;
-            let place = behind_checkpoint(objects, &state, name).await?;
-            let token = ChangeToken::of(&state, place);
+            let token = behind_checkpoint(objects, &state, name).await?;
             Ok((state, token))
         }
     }
@@ -273,12 +274,12 @@ async fn walked(objects: &Objects) -> Result<(Arc<Manifest>, LogPlace)> {
     Ok((state, place))
 }
 
-/// The place behind what a checkpoint holds.
+/// The place behind what a checkpoint holds, in the history that it is of.
 async fn behind_checkpoint(
     objects: &Objects,
     state: &Manifest,
     name: &CheckpointName,
-) -> Result<LogPlace> {
+) -> Result<ChangeToken> {
     let found = name.find(state)?;
     let pinned = objects.manifest(found.manifest_id).await?;
     let pinned = pinned.ok_or_else(|| siltstone_manifest::naming::gone(found.id))?;
@@ -288,7 +289,7 @@ async fn behind_checkpoint(
         place.wal = found.wal_id_last_seen.next();
         place.seq = log.iter().map(|object| object.last_seq).fold(place.seq, Seq::max);
     }
-    Ok(place)
+    Ok(ChangeToken::of(&pinned, place))
 }
 
 /// A generation above that of `before`, and nobody else's: the lower half is random.
@@ -327,7 +328,12 @@ async fn hold(
     };
     let id = checkpoint.as_ref().map(|new| new.id);
     let (name, most_bytes) = (consumer.name.clone(), consumer.most_bytes);
-    let take = TakeHold { name, generation, from, expires_at, most_bytes, checkpoint };
+    let timeline = match (&token, from) {
+        (Some(token), _) => token.timeline,
+        (None, HoldFrom::At(place)) => base.history_behind(place.seq),
+        (None, _) => None,
+    };
+    let take = TakeHold { name, generation, from, timeline, expires_at, most_bytes, checkpoint };
     let state = commit_alone(objects, Edit::Hold(HoldEdit::Take(Box::new(take))), base).await?;
     let own = state.hold(&consumer.name).filter(|hold| hold.generation == generation);
     let own = own.ok_or_else(|| {
@@ -337,7 +343,8 @@ async fn hold(
     let place = own.place();
     // What of an ingest was passed on is known to the token alone.
     let token = token.unwrap_or_else(|| ChangeToken::of(&state, place));
-    let held = Held { consumer, generation, seen: place, since: now, base: Arc::clone(&state) };
+    let (timeline, base) = (token.timeline, Arc::clone(&state));
+    let held = Held { consumer, generation, seen: place, timeline, since: now, base };
     Ok((state, token, Some((held, checkpoint))))
 }
 
@@ -362,8 +369,8 @@ async fn begins(
             Ok((seen, HoldFrom::At(place), None))
         }
         Since::Checkpoint(checkpoint) => {
-            let place = behind_checkpoint(objects, &seen, checkpoint).await?;
-            Ok((seen, HoldFrom::At(place), None))
+            let token = behind_checkpoint(objects, &seen, checkpoint).await?;
+            Ok((seen, HoldFrom::At(token.place()), Some(token)))
         }
     }
 }

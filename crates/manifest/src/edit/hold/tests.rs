@@ -15,6 +15,7 @@ fn taking(name: &str, generation: u64, from: HoldFrom) -> TakeHold {
         name: name.to_owned(),
         generation,
         from,
+        timeline: None,
         expires_at: Some(UnixMillis(100)),
         most_bytes: Some(1 << 20),
         checkpoint: None,
@@ -37,7 +38,8 @@ fn refused(base: &Manifest, edit: HoldEdit) -> HoldConflict {
 
 fn advance(name: &str, generation: u64, to: LogPlace) -> HoldEdit {
     let expires_at = Some(UnixMillis(200));
-    HoldEdit::Advance(AdvanceHold { name: name.to_owned(), generation, to, expires_at })
+    let (name, timeline) = (name.to_owned(), None);
+    HoldEdit::Advance(AdvanceHold { name, generation, to, timeline, expires_at })
 }
 
 fn advanced(base: &Manifest, name: &str, generation: u64, to: LogPlace) -> Manifest {
@@ -92,6 +94,34 @@ fn the_newest_of_a_name_goes_on_where_it_stood() {
     let held = advanced(&newer, "a", 6, place(65, 6));
     assert_eq!(held.hold("a").map(Hold::place), Some(place(70, 7)));
     assert_eq!(held.hold("a").and_then(|one| one.expires_at), Some(UnixMillis(200)));
+}
+
+/// W6: what a restore has undone is neither acknowledged nor a place to begin.
+#[test]
+fn a_hold_moves_and_begins_in_the_history_of_its_state() {
+    let held = take(&manifest(), "a", 1, HoldFrom::At(place(60, 6)));
+    let began = Timeline {
+        id: TimelineId(7),
+        cut: Seq(65),
+        begins: Seq(91),
+        manifest_id: held.id,
+        began_at: UnixMillis(1),
+    };
+    let restored = Manifest { timelines: vec![began], flushed_seq: Seq(90), ..held };
+    let undone = Undone { remains: Some(Seq(65)), at: restored.id };
+    let beyond = advance("a", 1, place(70, 7));
+    assert_eq!(refused(&restored, beyond.clone()), HoldConflict::Undone(undone));
+    assert_eq!(advanced(&restored, "a", 1, place(65, 7)).hold("a").unwrap().seq, Seq(65));
+    let at = |seq, timeline| {
+        let new = taking("b", 1, HoldFrom::At(place(seq, 7)));
+        HoldEdit::Take(Box::new(TakeHold { timeline, ..new }))
+    };
+    assert_eq!(refused(&restored, at(90, None)), HoldConflict::Undone(undone));
+    assert!(Edit::Hold(at(90, Some(TimelineId(7)))).apply(&restored).is_ok());
+    let left = HoldConflict::Undone(Undone { remains: None, at: restored.id });
+    assert_eq!(refused(&restored, at(95, Some(TimelineId(8)))), left);
+    let without = Rules::ALL.without(Rule::HoldInHistory);
+    assert!(Edit::Hold(beyond).apply_with(&restored, without).is_ok());
 }
 
 #[test]

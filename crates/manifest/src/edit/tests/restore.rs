@@ -1,7 +1,7 @@
 //! A checkpoint becomes the current state again: what goes back, and what never does.
 
 use super::*;
-use crate::state::{Checkpoint, KeptFence, L0Entry};
+use crate::state::{Checkpoint, Hold, KeptFence, L0Entry, Timeline};
 use siltstone_base::{ManifestId, TimelineId};
 use std::sync::Arc;
 
@@ -86,6 +86,54 @@ fn the_log_before_the_fence_is_cut_off() {
     let without = apply(restore(), Rules::ALL.without(Rule::RestoreCutsLog)).unwrap();
     assert_eq!(without.replay_from, manifest().replay_from);
     assert!(apply(restore(), Rules::ALL).unwrap().replay_from > WalId(8));
+}
+
+fn timeline(id: u128, cut: u64, begins: u64, manifest: u64) -> Timeline {
+    let (cut, begins, manifest_id) = (Seq(cut), Seq(begins), ManifestId(manifest));
+    Timeline { id: TimelineId(id), cut, begins, manifest_id, began_at: UnixMillis(1) }
+}
+
+/// S1: what the state goes on from is what the checkpoint went on from; with the histories that
+/// stood before, rows that are back would count as undone.
+#[test]
+fn a_restored_state_has_the_checkpoints_histories() {
+    let (before, beside) = (timeline(3, 20, 31, 2), timeline(4, 10, 71, 4));
+    let version = Arc::new(Manifest { timelines: vec![before], ..version() });
+    let base = Manifest { timelines: vec![beside], ..manifest() };
+    let edit = Edit::Restore(Restore { version, ..restore() });
+    let ids = |state: &Manifest| -> Vec<u128> {
+        state.timelines.iter().map(|one| one.id.get()).collect()
+    };
+    let next = edit.apply(&base).unwrap();
+    assert_eq!((ids(&next), broken(&next)), (vec![3, 5], None));
+    assert_eq!(next.undone(None, Seq(20)), None);
+    assert!(
+        next.undone(None, Seq(21)).is_some() && next.undone(Some(TimelineId(4)), Seq(75)).is_some()
+    );
+    let without = Rules::ALL.without(Rule::RestoreTakesHistory);
+    assert_eq!(ids(&edit.apply_with(&base, without).unwrap()), [4, 5]);
+}
+
+/// W6: a hold of another history ends, though its number is below the cut.
+#[test]
+fn a_hold_beside_the_cut_ends() {
+    let hold = |name: &str, seq| Hold {
+        name: name.to_owned(),
+        generation: 1,
+        wal_from: WalId(5),
+        seq: Seq(seq),
+        expires_at: None,
+        most_bytes: None,
+    };
+    let beside = timeline(4, 10, 41, 4);
+    let holds = vec![hold("shared", 9), hold("beside", 44), hold("beyond", 60)];
+    let base = Manifest { timelines: vec![beside], holds, ..manifest() };
+    let names = |rules| {
+        let next = Edit::Restore(restore()).apply_with(&base, rules).unwrap();
+        next.holds.iter().map(|one| one.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(Rules::ALL), ["shared"]);
+    assert_eq!(names(Rules::ALL.without(Rule::HoldInHistory)), ["shared", "beside"]);
 }
 
 /// S2: the plan stood on a last run that the restore filled again.

@@ -574,6 +574,7 @@ fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
             name: "slow".to_owned(),
             generation: 1,
             from: HoldFrom::At(LogPlace { seq: Seq::NONE, wal: from }),
+            timeline: None,
             expires_at: None,
             most_bytes: Some(0),
             checkpoint: None,
@@ -587,7 +588,8 @@ fn a_hold_that_keeps_too_much_is_revoked_by_a_commit() {
         if moves {
             let to = LogPlace { seq: base.flushed_seq, wal: base.replay_from.next() };
             let (name, generation) = ("slow".to_owned(), 1);
-            let advance = AdvanceHold { name, generation, to, expires_at: None };
+            let (timeline, expires_at) = (None, None);
+            let advance = AdvanceHold { name, generation, to, timeline, expires_at };
             world.store.commit(Edit::Hold(HoldEdit::Advance(advance))).unwrap();
         }
         let report = world.finish(&mut collect);
