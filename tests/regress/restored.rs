@@ -2,7 +2,7 @@
 //! leaves nothing of them.
 
 use crate::compactor::{Runner, eager, filled, rows};
-use crate::place::Place;
+use crate::place::{Place, open};
 use siltstone::{CheckpointOptions, Options, admin};
 use siltstone_base::CheckpointId;
 use siltstone_tests::gc;
@@ -18,6 +18,17 @@ fn grown(place: &Place) -> CheckpointId {
         admin::create_checkpoint(&env, &CheckpointOptions::default(), DEADLINE).await
     });
     filled(place);
+    // Range deletes of tables are read to plan.
+    let (process, env) = place.process();
+    let deleted = place.run(process, async move {
+        let db = open(env).await?;
+        for key in ["key10", "key20"] {
+            db.delete_range(key.as_bytes(), b"key30")?;
+            db.flush_memtable().await?;
+        }
+        db.close().await
+    });
+    deleted.expect("a healthy store");
     kept.expect("a healthy store").id
 }
 

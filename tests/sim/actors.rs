@@ -48,14 +48,17 @@ pub(crate) async fn reader(
                 && let Some(refreshed) = world.patiently(&mut rng, reader.refresh()).await
                 && let Err(error) = world.tolerate(process, refreshed)
             {
-                match world.may_open_anew(process, &error) {
+                match world.may_open_anew(process, &error) || world.is_of_a_restore(&error) {
                     true => break,
                     false => return Err(error),
                 }
             }
             // The scan holds its view; the number is read around it.
             let before = reader.seq();
-            let scan = reader.scan(ScanRange::all())?;
+            let scan = match reader.scan(ScanRange::all()) {
+                Err(error) if world.is_of_a_restore(&error) => break,
+                scan => scan?,
+            };
             let after = reader.seq();
             let moment = now.look(&world.sim, &env);
             match world.patiently(&mut rng, rows_of(scan)).await {
@@ -64,6 +67,7 @@ pub(crate) async fn reader(
                 Some(Ok(_)) => {}
                 Some(Err(error)) if world.excuses(process, &error) => {}
                 Some(Err(error)) if error.kind() == ErrorKind::Expired && !lasts => {}
+                Some(Err(error)) if world.is_of_a_restore(&error) => {}
                 Some(Err(error)) => return Err(error),
             }
             if before < last {

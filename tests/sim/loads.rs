@@ -1,9 +1,9 @@
 //! Ingest jobs beside everything else (RFC 0035): other processes stage, ask, ask again, give up
 //! and die, while writers take over from one another and compactors, collectors without grace and
 //! readers work on one store that fails. Consumers of the feed read on (RFC 0041), and checkpoints
-//! are made, and cloned.
+//! are made, cloned, and restored.
 //!
-//! What anybody saw is judged in the end, by the history that the log tells: every object of it
+//! What anybody saw is judged in the end, by the histories that the log and the manifests tell: every object of it
 //! that was ever created says which batches and which jobs an epoch put where. Actions have dice of
 //! their own: one of them switched off shifts no other.
 
@@ -12,6 +12,7 @@ mod drivers;
 mod history;
 mod keepers;
 mod owners;
+mod restorers;
 
 use crate::edges::Edges;
 use crate::world::{World, opening, rows_of, start};
@@ -20,6 +21,7 @@ use history::{Books, Judged, judge};
 use parking_lot::Mutex;
 use siltstone::ingest::{IngestRequest, status};
 use siltstone::{Database, Env, Error, JobId, Options, Reader, ReaderOptions, ScanRange};
+use siltstone_manifest::Manifest;
 use siltstone_tests::faults::{Bucket, Fault, FaultPlan, Places};
 use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
 use siltstone_tests::{gc, reachable};
@@ -60,10 +62,14 @@ pub(crate) enum Action {
     Checkpoint,
     /// What a checkpoint holds is cloned, read, and ended.
     Clone,
+    /// A batch goes past the memtable.
+    Large,
+    /// A checkpoint becomes the current state again.
+    Restore,
 }
 
 impl Action {
-    const ALL: [Action; 12] = [
+    const ALL: [Action; 14] = [
         Action::Replace,
         Action::Abort,
         Action::Repeat,
@@ -76,6 +82,8 @@ impl Action {
         Action::Forget,
         Action::Checkpoint,
         Action::Clone,
+        Action::Large,
+        Action::Restore,
     ];
 }
 
@@ -138,6 +146,7 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     if compactors::take_part(seed) {
         compactors::writing(&mut options, &mut rng);
     }
+    options.writes.skip_memtable_bytes = Some(owners::LARGE_BYTES);
     let world = World::new((*sim).clone(), Arc::clone(&bucket), options, (Edges::none(), true));
     let books = Mutex::new(Books::default());
     let loads = Arc::new(Loads { world, books, handed: Mutex::default(), places, off });
@@ -153,6 +162,7 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
         (0..2).map(|_| spawn_driver(&sim, &loads, &mut dice[0])).collect();
     let mut feeding = consuming(&sim, &loads, &mut rng);
     spawn_keeper(&sim, &loads, rng.split());
+    spawn_restorer(&sim, &loads, rng.split());
     let mut paused = Vec::new();
     let mut writer = spawn_writer(&sim, &loads, &mut dice[1]);
     for _ in 0..2 + rng.below(4) {
@@ -232,6 +242,12 @@ fn spawn_keeper(sim: &Sim, loads: &Arc<Loads>, rng: Rng) {
     let process = sim.process("keeper", 0);
     let keeper = keepers::keeper(Arc::clone(loads), process, rng);
     start(&loads.world, process, "keeper", keeper);
+}
+
+fn spawn_restorer(sim: &Sim, loads: &Arc<Loads>, rng: Rng) {
+    let process = sim.process("restorer", 0);
+    let restorer = restorers::restorer(Arc::clone(loads), process, rng);
+    start(&loads.world, process, "restorer", restorer);
 }
 
 fn spawn_driver(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {
@@ -320,7 +336,18 @@ fn sweep(sim: &Sim, bucket: &Arc<Bucket>, loads: &Arc<Loads>) {
         }
     }
     if let Some(garbage) = left {
-        loads.world.oracle.violation(format!("never collected: {garbage:?}"));
+        let env = sim.env(process, bucket.store(process));
+        let newest = sim.block_on(process, async move { gc::newest(&env).await });
+        let kept = newest.ok().and_then(Result::ok).flatten().map(|state| {
+            let Manifest { checkpoints, leases, holds, fed, .. } = &*state;
+            let Manifest { pending_ingests, remembered_ingests, ingest_horizon, .. } = &*state;
+            format!(
+                "{checkpoints:?}, {leases:?}, {holds:?}, {fed:?}, {pending_ingests:?}, \
+                 {remembered_ingests:?}, {ingest_horizon:?}"
+            )
+        });
+        let text = format!("never collected: {garbage:?}, of what keeps {kept:?}");
+        loads.world.oracle.violation(text);
     }
 }
 
@@ -329,7 +356,8 @@ fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcom
     let mut violations = loads.world.oracle.settle();
     let readers = loads.world.oracle.take_seen();
     let seen = (books.looks.len() + readers.len()) as u64;
-    let Judged { adopted, told, wrong } = judge(&books, &bucket.log(), &readers);
+    let Judged { adopted, told, wrong } =
+        judge(&books, (&bucket.log(), &bucket.manifests()), &readers);
     let replaces = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.replaces);
     let replaced = adopted.iter().filter(replaces).count() as u64;
     books.did.extend((replaced > 0).then_some((Action::Replace, replaced)));

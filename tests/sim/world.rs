@@ -33,6 +33,8 @@ pub(crate) struct World {
     pub(crate) collected: AtomicU64,
     pub(crate) compacted: AtomicU64,
     pub(crate) taken_back: AtomicU64,
+    /// Somebody has tried to restore it: whoever reads along may be told.
+    pub(crate) restoring: AtomicBool,
 }
 
 impl World {
@@ -59,6 +61,7 @@ impl World {
             collected: AtomicU64::new(0),
             compacted: AtomicU64::new(0),
             taken_back: AtomicU64::new(0),
+            restoring: AtomicBool::new(false),
         })
     }
 
@@ -69,6 +72,11 @@ impl World {
 
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether `error` tells of a restore, where there may have been one.
+    pub(crate) fn is_of_a_restore(&self, error: &Error) -> bool {
+        error.kind() == ErrorKind::Expired && self.restoring.load(Ordering::Relaxed)
     }
 
     pub(crate) fn key(n: u64) -> Vec<u8> {

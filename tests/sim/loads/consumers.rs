@@ -2,7 +2,7 @@
 //! acknowledged, are killed, and are forgotten. What they were told is judged in the end, by the
 //! history that won.
 
-use super::history::{Step, What};
+use super::history::{History, What};
 use super::{Action, LIMIT, Loads};
 use crate::world::World;
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
@@ -43,15 +43,42 @@ pub(crate) struct Told {
 #[derive(Default)]
 pub(crate) struct Feed {
     told: Vec<Told>,
-    /// Somebody has tried to forget it: it may begin behind a gap.
+    /// Somebody has tried to forget it, or a restore may have ended its hold: it may begin behind a
+    /// gap.
     forgotten: bool,
+}
+
+/// How a life begins.
+struct Begun {
+    /// Behind this.
+    seq: Seq,
+    /// By a hold that somebody of its name had before; `None`: it has ended meanwhile, perhaps.
+    kept: Option<bool>,
+    /// A restore may have undone what it was told.
+    undone: bool,
 }
 
 impl Feed {
     /// A life begins behind `seq`. Whether it is told again what an earlier one was; an error where
     /// something lies between.
-    fn begins(&mut self, seq: Seq) -> std::result::Result<bool, String> {
+    fn begins(&mut self, begun: &Begun) -> std::result::Result<bool, String> {
+        let seq = begun.seq;
+        self.forgotten |= begun.undone;
         match self.told.last_mut() {
+            // It goes on from there with what it was told before, and takes back the rest.
+            Some(told)
+                if begun.undone
+                    && begun.kept == Some(true)
+                    && (told.from..=told.upto).contains(&seq) =>
+            {
+                let rows: Vec<Row> =
+                    told.rows.iter().filter(|row| row.seq <= seq).cloned().collect();
+                let again = rows.len() < told.rows.len();
+                let (from, at) = (told.from, rows.len());
+                self.told.push(Told { from, rows, upto: seq, at });
+                return Ok(again);
+            }
+            Some(_) if begun.undone => {}
             Some(told) if (told.from..=told.upto).contains(&seq) => {
                 told.at = told.rows.iter().filter(|row| row.seq <= seq).count();
                 return Ok(told.at < told.rows.len());
@@ -101,12 +128,17 @@ pub(super) async fn consumer(
             Ok(()) => {}
             // There is no database yet; a hold was forgotten; a killed one's commit landed late.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Expired && name == WORKER => {}
+            Err(error) if error.kind() == ErrorKind::Expired && is_told(&loads, name) => {}
             Err(error) if world.excuses(process, &error) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Whether a consumer may be told that it can not go on.
+fn is_told(loads: &Loads, name: &str) -> bool {
+    name == WORKER || loads.books.lock().restoring
 }
 
 async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> {
@@ -115,7 +147,18 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
     let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
     let how = ChangesOptions { since: Since::Kept, consumer: Some(consumer), until: None };
     let feed = changes::changes(env, how, LIMIT).await?;
-    let begun = loads.books.lock().feeds.entry(name).or_default().begins(feed.token().seq);
+    let undone = loads.books.lock().restoring;
+    let kept = match undone {
+        true => {
+            let holds = changes::consumers(env, LIMIT).await?;
+            let own = holds.iter().find(|hold| hold.name == name);
+            // The first of a name counts from one.
+            own.map(|hold| hold.generation >> 32 > 1)
+        }
+        false => None,
+    };
+    let begun = Begun { seq: feed.token().seq, kept, undone };
+    let begun = loads.books.lock().feeds.entry(name).or_default().begins(&begun);
     match begun {
         Ok(true) => loads.did(Action::KillConsumer),
         Ok(false) => {}
@@ -189,25 +232,45 @@ pub(super) async fn forgetter(loads: Arc<Loads>, process: ProcessId, mut rng: Rn
 /// With a healthy store: each is told the rest, and then let go.
 pub(super) async fn in_the_end(loads: &Loads, env: &Env) -> std::result::Result<(), Error> {
     for name in [WITNESS, WORKER] {
-        let mut feed = begin(loads, env, name).await?;
-        while read(loads, &mut feed, name, 5).await? {}
-        feed.acknowledge(None).await?;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match to_the_end(loads, env, name).await {
+                // It had not heard yet of a restore, and begins anew.
+                Err(error)
+                    if error.kind() == ErrorKind::Expired && tries < 3 && is_told(loads, name) => {}
+                ended => break ended?,
+            }
+        }
         changes::forget_consumer(env, name, LIMIT).await?;
     }
     Ok(())
 }
 
-/// Holds what was told against the history that won; what is wrong, and how many rows were told.
+async fn to_the_end(loads: &Loads, env: &Env, name: &'static str) -> Result<()> {
+    let mut feed = begin(loads, env, name).await?;
+    while read(loads, &mut feed, name, 5).await? {}
+    feed.acknowledge(None).await
+}
+
+/// Holds what was told against the histories that were, of which one must fit all of it; what is
+/// wrong, and how many rows were told.
 pub(super) fn judge(
     feeds: &BTreeMap<&'static str, Feed>,
-    history: &[Step],
+    lines: &[&History],
     content: impl Fn(JobId) -> Vec<u8>,
 ) -> (Vec<String>, u64) {
     let (mut wrong, mut rows) = (Vec::new(), 0);
     for (name, feed) in feeds {
         for told in &feed.told {
             rows += told.rows.len() as u64;
-            if let Err(why) = told.fits(history, &content) {
+            let unfit = lines.iter().filter_map(|line| {
+                let why = told.fits(line, &content).err()?;
+                Some(format!("of the line {line}: {why}"))
+            });
+            let unfit: Vec<String> = unfit.collect();
+            if unfit.len() == lines.len() {
+                let why = unfit.join("; ");
                 wrong.push(format!("{name}, told {} to {}: {why}", told.from, told.upto));
             }
         }
@@ -218,11 +281,11 @@ pub(super) fn judge(
 impl Told {
     fn fits(
         &self,
-        history: &[Step],
+        history: &History,
         content: &impl Fn(JobId) -> Vec<u8>,
     ) -> std::result::Result<(), String> {
         let mut rest = self.rows.as_slice();
-        for step in history.iter().filter(|step| step.landed && step.last > self.from) {
+        for step in history.steps.iter().filter(|step| step.landed && step.last > self.from) {
             let (first, last) = (step.first, step.last);
             if first <= self.from {
                 return Err(format!("it begins inside of {first} to {last}"));
@@ -234,8 +297,9 @@ impl Told {
                 What::Batch(_) if !whole && rows.is_empty() => {}
                 What::Batch(bytes) => check_batch(first, bytes, rows)?,
                 // Inside of an ingest a telling may end.
-                What::Job(_) if !whole => {}
-                What::Job(job) => check_job(*job, &content(*job), rows)?,
+                What::Job(_) | What::Large(_) if !whole => {}
+                What::Job(job) => check_job(&job.to_string(), &content(*job), rows)?,
+                What::Large(bytes) => check_job(&format!("the batch at {first}"), bytes, rows)?,
             }
             rest = behind;
         }
@@ -264,7 +328,7 @@ fn check_batch(first: Seq, bytes: &[u8], rows: &[Row]) -> std::result::Result<()
 }
 
 /// Tables hold a job's rows by key, and its layers their order: what counts is what it comes to.
-fn check_job(job: JobId, content: &[u8], rows: &[Row]) -> std::result::Result<(), String> {
+fn check_job(job: &str, content: &[u8], rows: &[Row]) -> std::result::Result<(), String> {
     let ops = BatchOps::new(content).map(|op| op.expect("a sound batch"));
     let expected = outcomes(ops.map(|op| (op.kind, op.key.to_vec(), op.value.to_vec())));
     let told = outcomes(rows.iter().map(|row| (row.kind, row.key.clone(), row.value.clone())));

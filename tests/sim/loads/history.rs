@@ -1,4 +1,10 @@
-//! What was seen and promised, and the history that it is held against.
+//! What was seen and promised, and the histories that it is held against: one line after another,
+//! each begun by a restore.
+//!
+//! ```text
+//! first   1 … 40 … 60 … 100               what came behind 60 is on this line alone
+//! second           └─ cut 60 ── 101 …     it goes on behind the gap, to 100
+//! ```
 
 use super::Action;
 use super::consumers::{self, Feed};
@@ -6,10 +12,12 @@ use crate::oracle::{Moment, Rows, all_rows};
 use bytes::Bytes;
 use siltstone::ingest::IngestJob;
 use siltstone::{JobId, Seq, Standing, UnixMillis};
-use siltstone_base::WalId;
+use siltstone_base::{ManifestId, TimelineId, WalId};
+use siltstone_manifest::Manifest;
 use siltstone_sst::wal::{WalBrings, WalRecord, decode};
 use siltstone_tests::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// All times: what has an end in these histories ended long ago, or never does.
 const NOW: UnixMillis = UnixMillis(2);
@@ -20,6 +28,10 @@ struct Reign {
     /// What it showed first.
     from: Option<Seq>,
     accepted: Vec<(Seq, Vec<u8>)>,
+    /// Large batches.
+    large: Vec<(Seq, Vec<u8>)>,
+    /// One that is on its way: whether it was accepted nobody has heard.
+    under_way: Option<Vec<u8>>,
     acknowledged: Seq,
 }
 
@@ -46,6 +58,8 @@ pub(crate) struct Books {
     pub(super) looks: Vec<(u64, Seq, Rows)>,
     /// What consumers were told, by name.
     pub(super) feeds: BTreeMap<&'static str, Feed>,
+    /// Somebody has tried to restore it.
+    pub(super) restoring: bool,
     wrong: Vec<String>,
 }
 
@@ -57,6 +71,17 @@ impl Books {
 
     pub(super) fn accepted(&mut self, epoch: u64, first: Seq, batch: &[u8]) {
         self.reigns.entry(epoch).or_default().accepted.push((first, batch.to_vec()));
+    }
+
+    /// A large batch is on its way, or was given up: then nothing was written.
+    pub(super) fn sends(&mut self, epoch: u64, batch: Option<&[u8]>) {
+        self.reigns.entry(epoch).or_default().under_way = batch.map(<[u8]>::to_vec);
+    }
+
+    /// It was accepted, at one number.
+    pub(super) fn accepted_large(&mut self, epoch: u64, at: Seq) {
+        let reign = self.reigns.entry(epoch).or_default();
+        reign.large.extend(reign.under_way.take().map(|batch| (at, batch)));
     }
 
     pub(super) fn acknowledged(&mut self, epoch: u64, seq: Seq) {
@@ -112,15 +137,86 @@ pub(super) struct Step {
 #[derive(Clone)]
 pub(super) enum What {
     Batch(Vec<u8>),
+    /// All of it at one number.
+    Large(Vec<u8>),
     Job(JobId),
 }
 
-type History = Vec<Step>;
+/// What came one after the other.
+#[derive(Clone, Default)]
+pub(super) struct History {
+    pub(super) steps: Vec<Step>,
+    /// Restores: the last number before each, and the first behind it.
+    gaps: Vec<(Seq, Seq)>,
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.gaps.iter().try_for_each(|(cut, begins)| write!(f, "to {cut}, {begins} "))?;
+        write!(f, "to {}", self.end())
+    }
+}
+
+impl History {
+    fn end(&self) -> Seq {
+        let behind = self.gaps.last().map_or(Seq::NONE, |(_, begins)| begins.minus(1));
+        self.steps.last().map_or(Seq::NONE, |step| step.last).max(behind)
+    }
+
+    /// Whether somebody who follows may stand at `seq`.
+    fn shows(&self, seq: Seq) -> bool {
+        let inside = |(cut, begins): &(Seq, Seq)| *cut < seq && seq.next() < *begins;
+        seq <= self.end() && !self.gaps.iter().any(inside)
+    }
+
+    /// What of it landed, up to `cut`.
+    fn upto(&self, cut: Seq) -> History {
+        let counts = |step: &&Step| step.landed && step.last <= cut;
+        let steps = self.steps.iter().filter(counts).cloned().collect();
+        History { steps, gaps: self.gaps.clone() }
+    }
+}
+
+/// A restore that was committed.
+struct Restored {
+    line: TimelineId,
+    from: Option<TimelineId>,
+    cut: Seq,
+    begins: Seq,
+}
+
+/// Those that the manifests tell of, by the epoch of whoever restored: of each number the first
+/// that ever was counts.
+fn restores(manifests: &[(ManifestId, Bytes)]) -> BTreeMap<u64, Restored> {
+    let (mut all, mut known) = (BTreeMap::new(), BTreeSet::new());
+    for (id, bytes) in manifests {
+        if !known.insert(*id) {
+            continue;
+        }
+        let (_, state) = Manifest::decode(bytes).expect("a sound manifest");
+        let Some((last, before)) = state.timelines.split_last() else { continue };
+        if last.manifest_id == *id {
+            let from = before.last().map(|one| one.id);
+            let (line, cut, begins) = (last.id, last.cut, last.begins);
+            all.insert(state.writer_epoch.get(), Restored { line, from, cut, begins });
+        }
+    }
+    all
+}
+
+/// A line of history, as far as it came.
+#[derive(Clone, Default)]
+pub(super) struct Line {
+    pub(super) history: History,
+    /// What was acknowledged of it.
+    promised: Seq,
+}
 
 /// What an epoch put into the log, whether it counts or not.
 #[derive(Default)]
 struct Logged {
     batches: BTreeSet<Seq>,
+    large: BTreeSet<Seq>,
     jobs: BTreeMap<JobId, (Seq, Seq, Bytes)>,
 }
 
@@ -135,7 +231,7 @@ fn logged(log: &[(WalId, Bytes)], wrong: &mut Vec<String>) -> BTreeMap<u64, Logg
                 WalRecord::Ingest(one) => {
                     let (first, last) = (one.first_seq, one.last_seq());
                     let WalBrings::Job { job, digest } = one.brings else {
-                        wrong.push("nobody writes large batches here".to_owned());
+                        epoch.large.insert(first);
                         continue;
                     };
                     let place = (first, last, digest);
@@ -151,48 +247,90 @@ fn logged(log: &[(WalId, Bytes)], wrong: &mut Vec<String>) -> BTreeMap<u64, Logg
     all
 }
 
-/// The history of every epoch, the own part up to what is known.
-fn histories(
-    books: &Books,
-    logged: &BTreeMap<u64, Logged>,
-    wrong: &mut Vec<String>,
-) -> BTreeMap<u64, History> {
-    let nothing = (Reign::default(), Logged::default());
-    let epochs: BTreeSet<u64> = books.reigns.keys().chain(logged.keys()).copied().collect();
-    let mut all: BTreeMap<u64, History> = BTreeMap::new();
-    let mut promised = Seq::NONE;
-    for epoch in epochs {
-        let reign = books.reigns.get(&epoch).unwrap_or(&nothing.0);
-        let own = own_steps(reign, logged.get(&epoch).unwrap_or(&nothing.1));
-        let before = own.first().map(|step| step.first.minus(1));
-        let Some(cut) = reign.from.into_iter().chain(before).min() else { continue };
-        let parent = all.values().next_back().map(Vec::as_slice).unwrap_or_default();
-        let counts = |step: &&Step| step.landed && step.last <= cut;
-        let mut history: History = parent.iter().filter(counts).cloned().collect();
-        if parent.iter().any(|step| step.first <= cut && cut < step.last) {
-            wrong.push(format!("epoch {epoch} recovered up to {cut}, in the middle of a step"));
+/// All that is known of histories.
+#[derive(Default)]
+struct Histories {
+    /// By epoch, the own part up to what is known.
+    of_epochs: BTreeMap<u64, History>,
+    /// By the restore that began it.
+    lines: BTreeMap<Option<TimelineId>, Line>,
+    /// The one that is written to.
+    current: Option<TimelineId>,
+    wrong: Vec<String>,
+}
+
+impl Histories {
+    fn of(
+        books: &Books,
+        logged: &BTreeMap<u64, Logged>,
+        restores: &BTreeMap<u64, Restored>,
+    ) -> Histories {
+        let nothing = (Reign::default(), Logged::default());
+        let mut all = Histories::default();
+        let epochs: BTreeSet<u64> =
+            books.reigns.keys().chain(logged.keys()).chain(restores.keys()).copied().collect();
+        for epoch in epochs {
+            match restores.get(&epoch) {
+                Some(restored) => all.goes_back(epoch, restored),
+                None => {
+                    let reign = books.reigns.get(&epoch).unwrap_or(&nothing.0);
+                    all.reigns(epoch, reign, logged.get(&epoch).unwrap_or(&nothing.1));
+                }
+            }
         }
-        let recovered = end_of(&history);
-        if recovered < promised {
-            wrong.push(format!("epoch {epoch} recovered {recovered}, and {promised} was promised"));
+        all
+    }
+
+    /// A restore begins a line.
+    fn goes_back(&mut self, epoch: u64, restored: &Restored) {
+        let from = self.lines.get(&restored.from).cloned().unwrap_or_default();
+        let cut = restored.cut;
+        let mut history = from.history.upto(cut);
+        if history.end() < from.promised.min(cut) {
+            let (kept, promised) = (history.end(), from.promised);
+            self.wrong.push(format!("a restore to {cut} kept {kept}; {promised} was promised"));
+        }
+        history.gaps.push((cut, restored.begins));
+        self.current = Some(restored.line);
+        let line = Line { history: history.clone(), promised: from.promised.min(cut) };
+        self.lines.insert(self.current, line);
+        self.of_epochs.insert(epoch, history);
+    }
+
+    /// A writer goes on with the line of this moment.
+    fn reigns(&mut self, epoch: u64, reign: &Reign, logged: &Logged) {
+        let own = own_steps(reign, logged, &mut self.wrong);
+        let before = own.first().map(|step| step.first.minus(1));
+        let Some(cut) = reign.from.into_iter().chain(before).min() else { return };
+        let line = self.lines.entry(self.current).or_default();
+        let mut history = line.history.upto(cut);
+        if line.history.steps.iter().any(|step| step.first <= cut && cut < step.last) {
+            let text = format!("epoch {epoch} recovered up to {cut}, in the middle of a step");
+            self.wrong.push(text);
+        }
+        let (recovered, promised) = (history.end(), line.promised);
+        if recovered.min(cut) < promised {
+            let text = format!("epoch {epoch} recovered {recovered}, and {promised} was promised");
+            self.wrong.push(text);
         }
         for step in own {
             // What follows a job that the log never had is nobody's.
-            if step.first == end_of(&history).next() {
-                history.push(step);
+            if step.first == history.end().next() {
+                history.steps.push(step);
             }
         }
-        if reign.acknowledged > end_of(&history) {
-            let (said, end) = (reign.acknowledged, end_of(&history));
-            wrong.push(format!("epoch {epoch} acknowledged {said}, and its log ends at {end}"));
+        if reign.acknowledged > history.end() {
+            let (said, end) = (reign.acknowledged, history.end());
+            self.wrong
+                .push(format!("epoch {epoch} acknowledged {said}, and its log ends at {end}"));
         }
-        promised = promised.max(reign.acknowledged);
-        all.insert(epoch, history);
+        line.promised = promised.max(reign.acknowledged);
+        line.history = history.clone();
+        self.of_epochs.insert(epoch, history);
     }
-    all
 }
 
-fn own_steps(reign: &Reign, logged: &Logged) -> History {
+fn own_steps(reign: &Reign, logged: &Logged, wrong: &mut Vec<String>) -> Vec<Step> {
     let batch = |(first, bytes): &(Seq, Vec<u8>)| Step {
         first: *first,
         last: first.plus(siltstone_base::BatchOps::new(bytes).count() as u64).minus(1),
@@ -205,21 +343,33 @@ fn own_steps(reign: &Reign, logged: &Logged) -> History {
         landed: true,
         what: What::Job(*job),
     };
-    let mut own: History = reign.accepted.iter().map(batch).collect();
+    let large = |(at, bytes): &(Seq, Vec<u8>)| Step {
+        first: *at,
+        last: *at,
+        landed: logged.large.contains(at),
+        what: What::Large(bytes.clone()),
+    };
+    let mut own: Vec<Step> = reign.accepted.iter().map(batch).collect();
     own.extend(logged.jobs.iter().map(job));
+    own.extend(reign.large.iter().map(large));
+    // Whoever was killed may have had one accepted.
+    let mut unheard = reign.under_way.iter();
+    for at in logged.large.iter().filter(|at| !reign.large.iter().any(|(known, _)| known == *at)) {
+        match unheard.next() {
+            Some(bytes) => own.push(large(&(*at, bytes.clone()))),
+            None => wrong.push(format!("the log has a large batch at {at} that nobody wrote")),
+        }
+    }
     own.sort_by_key(|step| step.first);
     own
 }
 
-fn end_of(history: &[Step]) -> Seq {
-    history.last().map_or(Seq::NONE, |step| step.last)
-}
-
-fn model_of(history: &[Step], jobs: &BTreeMap<JobId, Job>) -> Model {
+fn model_of(history: &History, jobs: &BTreeMap<JobId, Job>) -> Model {
     let mut model = Model::default();
-    for step in history {
+    for step in &history.steps {
         match &step.what {
             What::Batch(bytes) => drop(model.apply(step.first, bytes).expect("a batch")),
+            What::Large(bytes) => drop(model.apply_at(step.last, bytes).expect("a batch")),
             What::Job(job) => {
                 let content = jobs.get(job).map(|job| job.content.as_slice());
                 model.apply_at(step.last, content.unwrap_or_default()).expect("a batch");
@@ -239,48 +389,67 @@ pub(super) struct Judged {
     pub(super) wrong: Vec<String>,
 }
 
-/// Holds everything against the history.
+/// Holds everything against the history, by every object of the log and every manifest that ever
+/// was.
 pub(super) fn judge(
     books: &Books,
-    log: &[(WalId, Bytes)],
+    (log, manifests): (&[(WalId, Bytes)], &[(ManifestId, Bytes)]),
     readers: &[(Seq, Moment, Rows)],
 ) -> Judged {
     let mut wrong = books.wrong.clone();
     let logged = logged(log, &mut wrong);
-    let all = histories(books, &logged, &mut wrong);
-    let models: BTreeMap<u64, Model> =
-        all.iter().map(|(epoch, history)| (*epoch, model_of(history, &books.jobs))).collect();
+    let restores = restores(manifests);
+    let all = Histories::of(books, &logged, &restores);
+    wrong.extend(all.wrong.iter().cloned());
     for (epoch, seq, rows) in &books.looks {
-        let (Some(history), Some(model)) = (all.get(epoch), models.get(epoch)) else { continue };
-        if *seq <= end_of(history) && all_rows(model, *seq, NOW) != *rows {
+        let Some(history) = all.of_epochs.get(epoch) else { continue };
+        let model = model_of(history, &books.jobs);
+        if *seq <= history.end() && all_rows(&model, *seq, NOW) != *rows {
             wrong.push(format!("epoch {epoch} showed something else at {seq}"));
         }
     }
-    let Some((history, model)) = all.values().zip(models.values()).next_back() else {
+    let Some(history) = all.of_epochs.values().next_back() else {
         return Judged { wrong, ..Judged::default() };
     };
+    let lines: Vec<&History> = all.lines.values().map(|line| &line.history).collect();
+    let models: Vec<Model> = lines.iter().map(|line| model_of(line, &books.jobs)).collect();
     for (seq, _, rows) in readers {
-        if *seq > end_of(history) || all_rows(model, *seq, NOW) != *rows {
-            wrong.push(format!("a reader's view at {seq} is not that of the history that won"));
+        let mut both = lines.iter().zip(&models);
+        if !both.any(|(line, model)| line.shows(*seq) && all_rows(model, *seq, NOW) == *rows) {
+            wrong.push(format!("a reader's view at {seq} is not that of a history that was"));
         }
     }
     let content = |job| books.jobs.get(&job).map(|known| known.content.clone());
     let content = |job| content(job).unwrap_or_default();
-    let (unfit, told) = consumers::judge(&books.feeds, history, content);
+    let (unfit, told) = consumers::judge(&books.feeds, &lines, content);
     wrong.extend(unfit);
+    let adopted = judge_jobs(&books.jobs, history, &mut wrong);
+    Judged { adopted, told, wrong }
+}
+
+/// Each job is in the history once where it was said to be; of what a restore undid nothing is, and
+/// nothing of it comes again.
+fn judge_jobs(
+    jobs: &BTreeMap<JobId, Job>,
+    history: &History,
+    wrong: &mut Vec<String>,
+) -> Vec<JobId> {
+    let restored = !history.gaps.is_empty();
+    let lacks = |seq: Seq| history.gaps.iter().any(|(cut, begins)| *cut < seq && seq < *begins);
     let mut places: BTreeMap<JobId, Vec<Seq>> = BTreeMap::new();
-    for step in history {
+    for step in &history.steps {
         if let What::Job(job) = step.what {
             places.entry(job).or_default().push(step.last);
         }
     }
-    for (job, known) in &books.jobs {
+    for (job, known) in jobs {
         let at = places.get(job).map(Vec::as_slice).unwrap_or_default();
         let fits = match (known.adopted, known.ended) {
+            (Some(seq), _) if lacks(seq) => at.is_empty(),
             (Some(seq), false) => at == [seq],
             (None, true) => at.is_empty(),
             (Some(_), true) => false,
-            (None, false) => at.len() <= 1 && (!known.requested || at.len() == 1),
+            (None, false) => at.len() <= 1 && (!known.requested || at.len() == 1 || restored),
         };
         if !fits {
             let (adopted, ended, asked) = (known.adopted, known.ended, known.requested);
@@ -290,5 +459,5 @@ pub(super) fn judge(
             ));
         }
     }
-    Judged { adopted: places.into_keys().collect(), told, wrong }
+    places.into_keys().collect()
 }

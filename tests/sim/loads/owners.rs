@@ -1,11 +1,14 @@
 //! Writers: they write, flush, compact, look, and take in what they are handed.
 
 use super::{Action, Loads};
-use crate::world::{is_over, opening, rows_of};
-use siltstone::{Accept, Database, Env, ErrorKind, Options, Result, ScanRange, Snapshot};
+use crate::world::{World, is_over, opening, rows_of};
+use siltstone::{Accept, Batch, Database, Env, ErrorKind, Options, Result, ScanRange, Snapshot};
 use siltstone_tests::sim::{ProcessId, Rng};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// From so many bytes on a batch skips the memtable: more than those of others have.
+pub(super) const LARGE_BYTES: usize = 400;
 
 /// Opens and works, again and again, until told to stop or fenced.
 pub(super) async fn owner(loads: Arc<Loads>, process: ProcessId, mut rng: Rng) -> Result<()> {
@@ -47,7 +50,8 @@ async fn work(
     let mut held: Vec<Snapshot> = Vec::new();
     while !world.stopped() && !rng.chance(10) {
         match rng.below(100) {
-            0..45 => write(loads, env, db, rng).await?,
+            0..41 => write(loads, env, db, rng).await?,
+            41..45 => write_large(loads, process, db, rng).await?,
             45..55 => flush(loads, process, db, rng.chance(500)).await?,
             55..60 => {
                 // Whatever it ends with: another compactor may be in charge.
@@ -84,6 +88,44 @@ async fn write(loads: &Loads, env: &Env, db: &Database, rng: &mut Rng) -> Result
             // It is not written then.
             drop(relief.await);
         }
+    }
+    Ok(())
+}
+
+/// A batch of rows alone, large enough.
+async fn write_large(
+    loads: &Loads,
+    process: ProcessId,
+    db: &Database,
+    rng: &mut Rng,
+) -> Result<()> {
+    if !loads.acts(Action::Large, rng, 800) {
+        return Ok(());
+    }
+    let (mut batch, epoch) = (Batch::new(), db.stats().epoch);
+    while batch.as_bytes().len() < LARGE_BYTES {
+        let key = World::key(rng.next_u64());
+        match rng.chance(200) {
+            true => batch.delete(&key)?,
+            false => {
+                batch.put(&key, format!("large/{epoch}/{}", rng.next_u64()).as_bytes(), None)?
+            }
+        }
+    }
+    let Some(large) = db.write_large(&batch)? else {
+        loads.world.oracle.violation("a large batch is not taken for one".to_owned());
+        return Ok(());
+    };
+    loads.books.lock().sends(epoch, Some(batch.as_bytes()));
+    let accepted = large.await;
+    let mut books = loads.books.lock();
+    match &accepted {
+        Ok(commit) => books.accepted_large(epoch, commit.seq()),
+        Err(_) => books.sends(epoch, None),
+    }
+    drop(books);
+    if loads.world.tolerate(process, accepted.map(drop))? {
+        loads.did(Action::Large);
     }
     Ok(())
 }

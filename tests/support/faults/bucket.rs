@@ -10,7 +10,7 @@ use crate::sim::{ProcessId, Rng, SimHandle};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone::store::{Listed, PutAnswer, Store, lies_under};
-use siltstone_base::{Error, ErrorKind, ObjectName, UnixMillis, WalId};
+use siltstone_base::{Error, ErrorKind, ManifestId, ObjectName, UnixMillis, WalId};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ struct State {
     objects: BTreeMap<ObjectName, Object>,
     /// Every object of the log that was ever created, in that order.
     log: Vec<(WalId, Bytes)>,
+    /// Likewise the manifests.
+    manifests: Vec<(ManifestId, Bytes)>,
     rng: Rng,
     /// For [`Fault::EDGES`].
     edges: Rng,
@@ -100,6 +102,7 @@ impl Bucket {
         let state = State {
             objects: BTreeMap::new(),
             log: Vec::new(),
+            manifests: Vec::new(),
             rng: sim.split_rng(),
             plan,
             counts: BTreeMap::new(),
@@ -206,6 +209,12 @@ impl Bucket {
     #[must_use]
     pub fn log(&self) -> Vec<(WalId, Bytes)> {
         self.state.lock().log.clone()
+    }
+
+    /// Every manifest that was ever created, collected since or not, in that order.
+    #[must_use]
+    pub fn manifests(&self) -> Vec<(ManifestId, Bytes)> {
+        self.state.lock().manifests.clone()
     }
 
     /// Puts an object there from outside, over what was.
@@ -347,8 +356,10 @@ impl Bucket {
         match state.objects.entry(name) {
             Entry::Occupied(_) => PutAnswer::Exists,
             Entry::Vacant(free) => {
-                if let ObjectName::Wal(id) = name {
-                    state.log.push((id, bytes.clone()));
+                match name {
+                    ObjectName::Wal(id) => state.log.push((id, bytes.clone())),
+                    ObjectName::Manifest(id) => state.manifests.push((id, bytes.clone())),
+                    _ => {}
                 }
                 free.insert(Object { bytes, created, modified });
                 PutAnswer::Created
