@@ -23,7 +23,7 @@ fn grown(place: &Place) -> CheckpointId {
     let deleted = place.run(process, async move {
         let db = open(env).await?;
         for key in ["key10", "key20"] {
-            db.delete_range(key.as_bytes(), b"key30")?;
+            drop(db.delete_range(key.as_bytes(), b"key30")?);
             db.flush_memtable().await?;
         }
         db.close().await

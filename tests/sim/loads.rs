@@ -321,7 +321,8 @@ fn sweep(sim: &Sim, bucket: &Arc<Bucket>, loads: &Arc<Loads>) {
     let env = sim.env(process, bucket.store(process));
     let mut left = None;
     sim.run_for(LIFETIME).expect("time goes on");
-    for _ in 0..30 {
+    // The pin of a clone that was refused stands for an hour.
+    for _ in 0..75 {
         sim.run_for(Duration::from_secs(60)).expect("time goes on");
         let env = env.clone();
         let round = sim.block_on(process, async move { gc::round(&env).await });

@@ -46,6 +46,8 @@ pub(crate) struct Feed {
     /// Somebody has tried to forget it, or a restore may have ended its hold: it may begin behind a
     /// gap.
     forgotten: bool,
+    /// A life has begun, or not, of which nothing more was heard: its hold is another one, perhaps.
+    unheard: bool,
 }
 
 /// How a life begins.
@@ -63,6 +65,7 @@ impl Feed {
     /// something lies between.
     fn begins(&mut self, begun: &Begun) -> std::result::Result<bool, String> {
         let seq = begun.seq;
+        self.unheard = false;
         self.forgotten |= begun.undone;
         match self.told.last_mut() {
             // It goes on from there with what it was told before, and takes back the rest.
@@ -146,6 +149,11 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
     let lifetime = Some(Duration::from_secs(24 * 3600));
     let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
     let how = ChangesOptions { since: Since::Kept, consumer: Some(consumer), until: None };
+    let unheard = {
+        let mut books = loads.books.lock();
+        let feed = books.feeds.entry(name).or_default();
+        std::mem::replace(&mut feed.unheard, true)
+    };
     let feed = changes::changes(env, how, LIMIT).await?;
     let undone = loads.books.lock().restoring;
     let kept = match undone {
@@ -153,7 +161,7 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
             let holds = changes::consumers(env, LIMIT).await?;
             let own = holds.iter().find(|hold| hold.name == name);
             // The first of a name counts from one.
-            own.map(|hold| hold.generation >> 32 > 1)
+            own.filter(|_| !unheard).map(|hold| hold.generation >> 32 > 1)
         }
         false => None,
     };
@@ -271,7 +279,9 @@ pub(super) fn judge(
             let unfit: Vec<String> = unfit.collect();
             if unfit.len() == lines.len() {
                 let why = unfit.join("; ");
-                wrong.push(format!("{name}, told {} to {}: {why}", told.from, told.upto));
+                let rows: Vec<u64> = told.rows.iter().map(|row| row.seq.get()).collect();
+                let (from, upto) = (told.from, told.upto);
+                wrong.push(format!("{name}, told {from} to {upto}, {rows:?}: {why}"));
             }
         }
     }
