@@ -1,9 +1,9 @@
 //! Compactors beside a restore that takes the inputs of their jobs away, and a collector that
 //! leaves nothing of them.
 
-use crate::compactor::{Runner, eager, filled, rows};
-use crate::place::{Place, open};
-use siltstone::{CheckpointOptions, Options, admin};
+use crate::compactor::{Runner, eager, filled, rows, small};
+use crate::place::Place;
+use siltstone::{CheckpointOptions, Database, OpenOptions, Options, admin};
 use siltstone_base::CheckpointId;
 use siltstone_tests::gc;
 use std::time::Duration;
@@ -21,7 +21,8 @@ fn grown(place: &Place) -> CheckpointId {
     // Range deletes of tables are read to plan.
     let (process, env) = place.process();
     let deleted = place.run(process, async move {
-        let db = open(env).await?;
+        let how = OpenOptions { options: small(), ..OpenOptions::default() };
+        let db = Database::open(env, how).await?;
         for key in ["key10", "key20"] {
             drop(db.delete_range(key.as_bytes(), b"key30")?);
             db.flush_memtable().await?;

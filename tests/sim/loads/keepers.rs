@@ -51,6 +51,22 @@ async fn keep(loads: &Arc<Loads>, process: ProcessId, env: &Env, rng: &mut Rng) 
     let place = format!("clone{}", rng.next_u64());
     let bucket = loads.places.bucket(&world.sim, &place, FaultPlan::none());
     let there = Env { store: bucket.store(process), ..env.clone() };
+    let cloned = clone(loads, process, (env, &there), &name, (seq, rows), rng).await;
+    // Whatever came of it: a clone that stays keeps what it names.
+    let ended = again(loads, process, || end(&there)).await;
+    cloned.and(ended)
+}
+
+/// A clone of the checkpoint shows what that shows.
+async fn clone(
+    loads: &Arc<Loads>,
+    process: ProcessId,
+    (env, there): (&Env, &Env),
+    name: &CheckpointName,
+    (seq, rows): (Seq, Rows),
+    rng: &mut Rng,
+) -> Result<()> {
+    let world = &loads.world;
     let parent = |env: &Env| CloneParent {
         env: env.clone(),
         checkpoint: Some(name.clone()),
@@ -58,25 +74,24 @@ async fn keep(loads: &Arc<Loads>, process: ProcessId, env: &Env, rng: &mut Rng) 
         end: None,
     };
     let made = again(loads, process, || async {
-        admin::clone(&there, &[parent(env)], &world.options).await
+        admin::clone(there, &[parent(env)], &world.options).await
     });
     match made.await {
         // The checkpoint holds a job by the log alone.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
-            again(loads, process, || delete(env, &name)).await?;
-            return again(loads, process, || end(&there)).await;
+            return again(loads, process, || delete(env, name)).await;
         }
-        made => made?,
+        made => drop(made?),
     }
     // The clone's own pin holds what it reads.
-    again(loads, process, || delete(env, &name)).await?;
+    again(loads, process, || delete(env, name)).await?;
     world.sim.sleep(Duration::from_millis(rng.below(3000))).await;
-    let (_, shown) = again(loads, process, || read(&there, &world.options, None)).await?;
+    let (_, shown) = again(loads, process, || read(there, &world.options, None)).await?;
     if shown != rows {
         world.oracle.violation(format!("a clone of {seq} shows {shown:?} in place of {rows:?}"));
     }
     loads.did(Action::Clone);
-    again(loads, process, || end(&there)).await
+    Ok(())
 }
 
 /// Once more where the store is to blame; until all stop, and then once.
