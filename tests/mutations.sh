@@ -72,8 +72,11 @@ restore_keeps_log          ending   every_crash_of_a_restore
 checkpoint_unfenced        ending   a_fenced_handle_makes_no
 restore_keeps_histories    feed     a_history_comes_back
 undone_is_held             feed     what_is_undone_is_not_acknowledged
+restore_keeps_histories    sim      jobs_come_in_whole
+undone_is_held             sim      jobs_come_in_whole
 left_out_for_good          feed     whatever_is_restored
 inside_is_outside          feed     whatever_is_restored
+hold_ends_unseen           feed     a_consumer_whose_log_is_gone
 gone_is_expired            feed     what_is_undone_before_it_is_told
 gone_inputs_end_all        regress  a_compactor_goes_on
 gone_plans_end_all         regress  a_compactor_goes_on

@@ -84,6 +84,36 @@ fn what_is_undone_is_not_acknowledged() {
     });
 }
 
+/// A restore ends a hold amid a long log, of which the rest is collected then: its consumer is told
+/// why.
+#[test]
+fn a_consumer_whose_log_is_gone_is_told_of_the_restore() {
+    Place::of(12).run("one", |env| async move {
+        let db = open(&env).await?;
+        puts(&db, 0..1, b"kept").await?;
+        let back = kept(&env).await?;
+        let mut feed = begin(&env, Since::Newest, Some("one")).await?;
+        // An object each, and more of them than a feed reads ahead.
+        for n in 0..400 {
+            put(&db, n % 10, b"undone").await?;
+            db.flush().await?;
+        }
+        db.flush_memtable().await?;
+        let first = feed.read(1, 1 << 20).await?;
+        assert_eq!(first.map(|rows| rows.len()), Some(1));
+        feed.acknowledge(None).await?;
+        db.close().await?;
+        let db = restored(&env, back).await?;
+        puts(&db, 6..7, b"new").await?;
+        for _ in 0..3 {
+            round(&env).await?;
+        }
+        let told = rest(&mut feed, 10).await.expect_err("undone").to_string();
+        assert!(told.contains("restored"), "{told}");
+        db.close().await
+    });
+}
+
 /// A range to the newest place ends there, though nothing was written since the restore.
 #[test]
 fn a_range_over_a_cut_has_an_end() {

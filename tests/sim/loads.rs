@@ -1,11 +1,12 @@
 //! Ingest jobs beside everything else (RFC 0035): other processes stage, ask, ask again, give up
 //! and die, while writers take over from one another and compactors, collectors without grace and
-//! readers work on one store that fails. Consumers of the feed read on (RFC 0041), and checkpoints
-//! are made, cloned, and restored.
+//! readers work on one store that fails. Writers send large batches past the memtable (RFC 0044),
+//! consumers of the feed read on (RFC 0041), and checkpoints are made, cloned, and restored.
 //!
-//! What anybody saw is judged in the end, by the histories that the log and the manifests tell: every object of it
-//! that was ever created says which batches and which jobs an epoch put where. Actions have dice of
-//! their own: one of them switched off shifts no other.
+//! What anybody saw is judged in the end, by the histories that the log and the manifests tell:
+//! every object of it that was ever created says which batches and which jobs an epoch put where,
+//! and manifests say where a restore began a line. Actions have dice of their own: one of them
+//! switched off shifts no other.
 
 mod consumers;
 mod drivers;

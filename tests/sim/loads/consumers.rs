@@ -131,7 +131,7 @@ pub(super) async fn consumer(
             Ok(()) => {}
             // There is no database yet; a hold was forgotten; a killed one's commit landed late.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Expired && is_told(&loads, name) => {}
+            Err(error) if is_told(&loads, name, &error) => {}
             Err(error) if world.excuses(process, &error) => {}
             Err(error) => return Err(error),
         }
@@ -139,9 +139,10 @@ pub(super) async fn consumer(
     Ok(())
 }
 
-/// Whether a consumer may be told that it can not go on.
-fn is_told(loads: &Loads, name: &str) -> bool {
-    name == WORKER || loads.books.lock().restoring
+/// Whether a consumer may be told that it can not go on: forgotten, or by a restore, which is said.
+fn is_told(loads: &Loads, name: &str, error: &Error) -> bool {
+    let of_a_restore = || loads.books.lock().restoring && error.to_string().contains("restore");
+    error.kind() == ErrorKind::Expired && (name == WORKER || of_a_restore())
 }
 
 async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> {
@@ -245,8 +246,7 @@ pub(super) async fn in_the_end(loads: &Loads, env: &Env) -> std::result::Result<
             tries += 1;
             match to_the_end(loads, env, name).await {
                 // It had not heard yet of a restore, and begins anew.
-                Err(error)
-                    if error.kind() == ErrorKind::Expired && tries < 3 && is_told(loads, name) => {}
+                Err(error) if tries < 3 && is_told(loads, name, &error) => {}
                 ended => break ended?,
             }
         }

@@ -19,7 +19,7 @@ pub(super) async fn restorer(loads: Arc<Loads>, process: ProcessId, mut rng: Rng
     let env = world.sim.env(process, world.bucket.store(process));
     let mut kept = Vec::new();
     while !world.stopped() {
-        world.sim.sleep(Duration::from_millis(rng.below(2500))).await;
+        world.sim.sleep(Duration::from_millis(rng.below(1500))).await;
         let mut dice = rng.split();
         let ended = match dice.below(100) {
             0..70 => keep(&env, &mut kept, &mut dice).await,

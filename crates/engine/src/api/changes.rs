@@ -154,6 +154,7 @@ impl Changes {
     /// Makes the records of the next object those that are read; whether there is one. `as_is`:
     /// without a look for what is new.
     async fn next_object(&mut self, as_is: bool) -> Result<bool> {
+        let mut looked = cfg!(mutation = "hold_ends_unseen");
         loop {
             if let Some(object) = self.walk.pop() {
                 self.open(&object)?;
@@ -167,7 +168,15 @@ impl Changes {
             }
             let (place, until) = (self.place, self.until);
             let check = move |state: &Manifest| check_state(state, &place, until.as_ref());
-            let found = self.walk.fill(&check).await?;
+            let found = match self.walk.fill(&check).await {
+                // What is not kept any more is perhaps undone, and its hold ended by that: the walk
+                // begins with the newest state now.
+                Err(error) if error.kind() == ErrorKind::Expired && !looked => {
+                    looked = true;
+                    continue;
+                }
+                filled => filled?,
+            };
             let known = self.walk.known().cloned();
             let before = known.map(|state| std::mem::replace(&mut self.state, state));
             let left_out = |state: Arc<Manifest>| state.timelines != self.state.timelines;
