@@ -358,8 +358,7 @@ fn told(sim: &Sim, loads: &Loads, bucket: &Bucket, rows: oracle::Rows) -> Outcom
     let mut violations = loads.world.oracle.settle();
     let readers = loads.world.oracle.take_seen();
     let seen = (books.looks.len() + readers.len()) as u64;
-    let Judged { adopted, told, wrong } =
-        judge(&books, (&bucket.log(), &bucket.manifests()), &readers);
+    let Judged { adopted, told, wrong } = judge(&books, bucket, &readers);
     let replaces = |job: &&JobId| books.jobs.get(job).is_some_and(|known| known.replaces);
     let replaced = adopted.iter().filter(replaces).count() as u64;
     books.did.extend((replaced > 0).then_some((Action::Replace, replaced)));

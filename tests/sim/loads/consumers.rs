@@ -131,7 +131,7 @@ pub(super) async fn consumer(
             Ok(()) => {}
             // There is no database yet; a hold was forgotten; a killed one's commit landed late.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if is_told(&loads, name, &error) => {}
+            Err(error) if is_told(&loads, &env, name, &error).await => {}
             Err(error) if world.excuses(process, &error) => {}
             Err(error) => return Err(error),
         }
@@ -139,10 +139,17 @@ pub(super) async fn consumer(
     Ok(())
 }
 
-/// Whether a consumer may be told that it can not go on: forgotten, or by a restore, which is said.
-fn is_told(loads: &Loads, name: &str, error: &Error) -> bool {
-    let of_a_restore = || loads.books.lock().restoring && error.to_string().contains("restore");
-    error.kind() == ErrorKind::Expired && (name == WORKER || of_a_restore())
+/// Whether a consumer may be told that it can not go on: forgotten; by a restore, which is said; or
+/// by one that has ended its hold, and was undone itself before it looked.
+async fn is_told(loads: &Loads, env: &Env, name: &str, error: &Error) -> bool {
+    if error.kind() != ErrorKind::Expired || name == WORKER {
+        return error.kind() == ErrorKind::Expired;
+    }
+    if !loads.books.lock().restoring || error.to_string().contains("restore") {
+        return loads.books.lock().restoring;
+    }
+    let holds = changes::consumers(env, LIMIT).await;
+    holds.is_ok_and(|holds| holds.iter().all(|hold| hold.name != name))
 }
 
 async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> {
@@ -246,7 +253,7 @@ pub(super) async fn in_the_end(loads: &Loads, env: &Env) -> std::result::Result<
             tries += 1;
             match to_the_end(loads, env, name).await {
                 // It had not heard yet of a restore, and begins anew.
-                Err(error) if tries < 3 && is_told(loads, name, &error) => {}
+                Err(error) if tries < 3 && is_told(loads, env, name, &error).await => {}
                 ended => break ended?,
             }
         }

@@ -15,6 +15,7 @@ use siltstone::{JobId, Seq, Standing, UnixMillis};
 use siltstone_base::{ManifestId, TimelineId, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_sst::wal::{WalBrings, WalRecord, decode};
+use siltstone_tests::faults::Bucket;
 use siltstone_tests::model::Model;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -369,7 +370,7 @@ fn model_of(history: &History, jobs: &BTreeMap<JobId, Job>) -> Model {
     for step in &history.steps {
         match &step.what {
             What::Batch(bytes) => drop(model.apply(step.first, bytes).expect("a batch")),
-            What::Large(bytes) => drop(model.apply_at(step.last, bytes).expect("a batch")),
+            What::Large(bytes) => model.apply_at(step.last, bytes).expect("a batch"),
             What::Job(job) => {
                 let content = jobs.get(job).map(|job| job.content.as_slice());
                 model.apply_at(step.last, content.unwrap_or_default()).expect("a batch");
@@ -391,14 +392,10 @@ pub(super) struct Judged {
 
 /// Holds everything against the history, by every object of the log and every manifest that ever
 /// was.
-pub(super) fn judge(
-    books: &Books,
-    (log, manifests): (&[(WalId, Bytes)], &[(ManifestId, Bytes)]),
-    readers: &[(Seq, Moment, Rows)],
-) -> Judged {
+pub(super) fn judge(books: &Books, store: &Bucket, readers: &[(Seq, Moment, Rows)]) -> Judged {
     let mut wrong = books.wrong.clone();
-    let logged = logged(log, &mut wrong);
-    let restores = restores(manifests);
+    let logged = logged(&store.log(), &mut wrong);
+    let restores = restores(&store.manifests());
     let all = Histories::of(books, &logged, &restores);
     wrong.extend(all.wrong.iter().cloned());
     for (epoch, seq, rows) in &books.looks {
