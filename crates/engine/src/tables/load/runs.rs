@@ -2,7 +2,7 @@
 
 use super::heap::{Heap, HeapPart, SortedPart, both, cut};
 use super::making::{Filled, Target};
-use super::{Lacks, Maker, equal_keys, numbered};
+use super::{Lacks, Maker, WAITING, equal_keys, numbered};
 use crate::io::env::Effects;
 use crate::io::store::Upload;
 use crate::io::store::local::scratch::ScratchFolder;
@@ -46,7 +46,8 @@ pub(super) async fn spill(
     (folder, number): (Arc<ScratchFolder>, usize),
 ) -> Result<Spilled> {
     let bytes = heap.bytes() as u64;
-    let cut = cut(&maker, heap, maker.env.spawn.cores()).await?;
+    // More than there are cores: some are written while others are sorted.
+    let cut = cut(&maker, heap, maker.env.spawn.cores() + WAITING).await?;
     let duplicates = maker.how.duplicates;
     let runs = cut.parts.into_iter().enumerate().map(|(at, part)| {
         let path = folder.path().join(format!("{number}-{at}.sst"));
