@@ -178,6 +178,51 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     });
 }
 
+/// A store that fails amid a long log takes no row away that was read before it failed.
+#[test]
+fn what_was_read_before_a_trouble_is_passed_on() {
+    const ROWS: u64 = 200;
+    let mut troubled = 0;
+    for after in (50..2500).step_by(50) {
+        let place = Place::of(13);
+        place.run("writer", |env| async move {
+            let db = open(&env).await?;
+            // An object each, and more of them than a feed reads at once.
+            for n in 0..ROWS as u32 {
+                put(&db, n % 10, b"row").await?;
+                db.flush().await?;
+            }
+            db.close().await
+        });
+        let (breaker, env) = place.process("breaker");
+        let bucket = Arc::clone(&place.bucket);
+        place.sim.spawn(breaker, "breaker", async move {
+            env.clock.sleep(Duration::from_millis(after)).await;
+            bucket.break_for(LIMIT * 2);
+        });
+        let (seqs, troubles) = place.run("consumer", |env| async move {
+            let (mut seqs, mut troubles) = (Vec::new(), 0);
+            let mut feed = loop {
+                match begin(&env, Since::Oldest, None).await {
+                    Err(error) if error.kind().is_transient() => {}
+                    begun => break begun?,
+                }
+            };
+            loop {
+                match feed.read(1000, 1 << 20).await {
+                    Ok(Some(changed)) => seqs.extend(changed.seqs.iter().map(|seq| seq.get())),
+                    Ok(None) => return Ok((seqs, troubles)),
+                    Err(error) if error.kind().is_transient() => troubles += 1,
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+        troubled += troubles;
+        assert_eq!(seqs, (1..=ROWS).collect::<Vec<_>>(), "after {after} ms");
+    }
+    assert!(troubled > 3, "{troubled} troubles");
+}
+
 /// W6: what a restore undid is told to those who have seen it; others are not told of it at all.
 #[test]
 fn a_restore_is_jumped_or_told() {

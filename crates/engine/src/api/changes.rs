@@ -88,7 +88,7 @@ impl Changes {
     ) -> BoxFuture<'_, Result<Option<Changed>>> {
         async move {
             let (most_rows, most_bytes) = (most_rows.max(1), most_bytes.max(1));
-            if let Some(place) = self.unfinished {
+            if let Some(place) = self.unfinished.take() {
                 self.go_back(place);
             }
             self.refresh().await?;
@@ -106,21 +106,27 @@ impl Changes {
         self.walk = FeedWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
         self.records.clear();
         self.originals = None;
-        self.unfinished = None;
     }
 
     async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
         let (mut rows, mut looked) = (Changed::default(), false);
         while rows.len() < most_rows && rows.bytes() < most_bytes && !self.has_ended() {
-            if self.records.is_empty() && !self.next_object(!rows.is_empty()).await? {
-                break;
+            if self.records.is_empty() {
+                match self.next_object(!rows.is_empty()).await {
+                    Ok(true) => {}
+                    // What was read before it is passed on; the error comes again.
+                    Err(_) if !rows.is_empty() && !cfg!(mutation = "trouble_takes_rows") => break,
+                    ended => {
+                        ended?;
+                        break;
+                    }
+                }
             }
             let (place, read) = (self.place, rows.len());
             if let Err(error) = self.step(most_rows, most_bytes, &mut rows).await {
                 (self.place, self.originals) = (place, None);
                 rows.truncate(read);
                 if !rows.is_empty() {
-                    // What was read before it is passed on; the error comes again.
                     break;
                 }
                 // What is gone was perhaps undone since it was read: a newer state says so.
@@ -130,7 +136,6 @@ impl Changes {
                 }
                 looked = true;
                 self.go_back(place);
-                self.unfinished = Some(place);
             }
         }
         if rows.is_empty() && self.until.is_some() && !self.has_ended() {
@@ -183,7 +188,6 @@ impl Changes {
             if before.is_some_and(left_out) && !cfg!(mutation = "left_out_for_good") {
                 // What was left out may be part of the history again.
                 self.go_back(place);
-                self.unfinished = Some(place);
                 continue;
             }
             if !found {
