@@ -77,6 +77,7 @@ undone_is_held             sim      jobs_come_in_whole
 left_out_for_good          feed     whatever_is_restored
 inside_is_outside          feed     whatever_is_restored
 trouble_takes_rows         feed     what_was_read_before_a_trouble
+dropped_is_passed_on       feed     a_read_that_is_dropped
 hold_ends_unseen           feed     a_consumer_whose_log_is_gone
 gone_is_expired            feed     what_is_undone_before_it_is_told
 gone_inputs_end_all        regress  a_compactor_goes_on

@@ -178,6 +178,36 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
     });
 }
 
+/// A read that is dropped has passed nothing on: its token is where it began, and is what is
+/// acknowledged.
+#[test]
+fn a_read_that_is_dropped_has_passed_nothing_on() {
+    let mut dropped = 0;
+    for after in (50..2000).step_by(50) {
+        dropped += Place::of(14).run("one", move |env| async move {
+            let db = open(&env).await?;
+            let mut feed = begin(&env, Since::Newest, Some("one")).await?;
+            for n in 0..200 {
+                put(&db, n % 10, b"row").await?;
+                db.flush().await?;
+            }
+            let began = feed.token();
+            let patience = env.clock.sleep(Duration::from_millis(after));
+            let ended = futures::future::select(feed.read(1000, 1 << 20), patience).await;
+            if matches!(ended, futures::future::Either::Left(_)) {
+                return Ok(0);
+            }
+            drop(ended);
+            assert_eq!(feed.token(), began, "after {after} ms");
+            feed.acknowledge(None).await?;
+            let mut next = begin(&env, Since::Kept, Some("one")).await?;
+            assert_eq!(rest(&mut next, 50).await?.len(), 200, "after {after} ms");
+            db.close().await.map(|()| 1)
+        });
+    }
+    assert!(dropped > 10, "{dropped} reads were dropped");
+}
+
 /// A store that fails amid a long log takes no row away that was read before it failed.
 #[test]
 fn what_was_read_before_a_trouble_is_passed_on() {

@@ -58,7 +58,10 @@ impl Changes {
     /// Where it stands: reading on from here gives what comes next.
     #[must_use]
     pub fn token(&self) -> ChangeToken {
-        self.place
+        match cfg!(mutation = "dropped_is_passed_on") {
+            true => self.place,
+            false => self.unfinished.unwrap_or(self.place),
+        }
     }
 
     /// The checkpoint that it goes on from, of one that began with a snapshot.
@@ -308,11 +311,11 @@ impl Changes {
     /// let go; Fenced where a newer one of its name has begun; those of a commit.
     pub fn acknowledge(&mut self, token: Option<ChangeToken>) -> BoxFuture<'_, Result<()>> {
         async move {
-            let token = token.unwrap_or(self.place);
+            let token = token.unwrap_or(self.token());
             if token.database != self.place.database {
                 return Err(start::of_another_database(&token, self.place.database));
             }
-            if token.order() > self.place.order() {
+            if token.order() > self.token().order() {
                 return Err(Error::invalid("what was not read yet can not be acknowledged"));
             }
             let Some(held) = &mut self.held else {
