@@ -43,6 +43,7 @@ claim_conflict_is_final    regress  peer_16
 destination_lost           regress  peer_17
 leftovers_stay             regress  peer_17
 finished_jobs_forgotten    regress  peer_19_a_finished
+release_unseen             compactors a_compaction_by_hand
 taken_claim_counts         regress  peer_19_what
 taken_claim_is_mine        regress  peer_19_what
 listing_after_reading      regress  peer_24

@@ -408,6 +408,34 @@ fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
     world.check(&rows.unwrap().unwrap());
 }
 
+/// One in a process of its own takes over from the writer's and ends, and the writer hears nothing of
+/// either: a compaction by hand goes on, whether there is something new or not.
+#[test]
+fn a_compaction_by_hand_after_another_one_goes_on() {
+    for rounds in [6..6, 6..8] {
+        let world = World::new();
+        let (writer, env) = world.process("writer", 0);
+        let db = world.sim.block_on(writer, async move {
+            let db = open(&env).await?;
+            write(&db, 0..3).await?;
+            assert!(db.compact().await?);
+            write(&db, 3..6).await?;
+            Ok::<_, siltstone::Error>(db)
+        });
+        let db = db.unwrap().unwrap();
+        let (other, outside) = world.process("other", 1);
+        assert!(world.sim.block_on(other, compact_once(outside)).unwrap().unwrap());
+        let rows = world.sim.block_on(writer, async move {
+            write(&db, rounds).await?;
+            db.compact().await?;
+            let rows = rest(db.scan(ScanRange::all())?).await?;
+            db.close().await?;
+            Ok::<_, siltstone::Error>(rows)
+        });
+        world.check(&rows.unwrap().unwrap());
+    }
+}
+
 #[test]
 fn whoever_has_nothing_to_do_asks_seldom() {
     let world = World::new();

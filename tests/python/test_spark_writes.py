@@ -334,9 +334,9 @@ def test_a_load_that_fails_leaves_nothing(spark, live) -> None:
         kv.bulk_load(frame, url, key="key", layout="runs", db=db)
     assert len(dict(db.scan())) == 2
     (job,) = (path.name for path in Path(url, "ingest").iterdir())
-    # It was given up: its folder says so, and goes once its deadline is over.
+    # It was given up: its folder goes with a round of the collector.
     assert Path(url, "ingest", job, "manifest").exists()
-    assert ingest.status(url, job).state == "open"
+    assert ingest.status(url, job).state == "aborted"
 
 
 # --- format("siltstone") --------------------------------------------------------------------------

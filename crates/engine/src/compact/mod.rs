@@ -308,7 +308,22 @@ pub(crate) async fn compact(host: Arc<dyn Host>, wanted: CompactionRequest) -> R
     })
 }
 
+/// As [`once_by_hand`]; again where another compactor had taken over and has given the epoch up
+/// since, of which nobody here had heard.
 async fn by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<bool> {
+    match once_by_hand(host, wanted).await {
+        Err(error) if error.kind() == ErrorKind::Fenced && host.writer().is_some() => {
+            let newest = host.manifests().probe(true).await?;
+            match newest.compactor_is_released() && !cfg!(mutation = "release_unseen") {
+                true => once_by_hand(host, wanted).await,
+                false => Err(error),
+            }
+        }
+        ended => ended,
+    }
+}
+
+async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Result<bool> {
     let compactor = host.compactor();
     // What is under way might stand in the plan's way: it ends first, and nothing new begins.
     let alone = Arc::clone(&compactor.turn).write_owned().await;
