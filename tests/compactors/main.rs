@@ -408,8 +408,8 @@ fn of_two_compactors_the_newer_stays_and_the_writer_goes_on() {
     world.check(&rows.unwrap().unwrap());
 }
 
-/// One in a process of its own takes over from the writer's and ends, and the writer hears nothing of
-/// either: a compaction by hand goes on, whether there is something new or not.
+/// One in a process of its own takes over from the writer's and ends, and the writer hears nothing
+/// of either: a compaction by hand goes on, whether there is something new or not.
 #[test]
 fn a_compaction_by_hand_after_another_one_goes_on() {
     for rounds in [6..6, 6..8] {
