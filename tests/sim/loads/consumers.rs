@@ -98,11 +98,25 @@ impl Feed {
         Ok(false)
     }
 
-    /// The life that began last is told `rows`, and stands behind `upto` then.
-    fn hears(&mut self, rows: Vec<Row>, upto: Seq) -> std::result::Result<(), String> {
-        let Some(told) = self.told.last_mut() else { return Ok(()) };
+    /// The life that began last is told `rows`, and stands behind `upto` then. With `restoring` a
+    /// restore may have undone what it was to be told again: it goes on with what it had been told
+    /// before that, and all of it must fit one line.
+    fn hears(
+        &mut self,
+        rows: Vec<Row>,
+        upto: Seq,
+        restoring: bool,
+    ) -> std::result::Result<(), String> {
         for row in rows {
+            let Some(told) = self.told.last_mut() else { return Ok(()) };
             match told.rows.get(told.at) {
+                Some(known) if *known != row && restoring => {
+                    let (from, at) = (told.from, told.at + 1);
+                    let mut rows = told.rows.get(..told.at).unwrap_or_default().to_vec();
+                    rows.push(row);
+                    self.told.push(Told { from, rows, upto, at });
+                    continue;
+                }
                 Some(known) if *known != row => {
                     return Err(format!("it was told {known:?}, and then {row:?}"));
                 }
@@ -111,7 +125,9 @@ impl Feed {
             }
             told.at += 1;
         }
-        told.upto = told.upto.max(upto);
+        if let Some(told) = self.told.last_mut() {
+            told.upto = told.upto.max(upto);
+        }
         Ok(())
     }
 }
@@ -207,7 +223,8 @@ async fn read(loads: &Loads, feed: &mut Changes, name: &'static str, most: usize
     // It may have gone on over what has no rows.
     let (rows, upto) = (changed.as_ref().map(rows_of).unwrap_or_default(), feed.token().seq);
     let mut books = loads.books.lock();
-    let heard = books.feeds.entry(name).or_default().hears(rows, upto);
+    let restoring = books.restoring;
+    let heard = books.feeds.entry(name).or_default().hears(rows, upto, restoring);
     if let Err(wrong) = heard {
         loads.world.oracle.violation(format!("{name}: {wrong}"));
     }
