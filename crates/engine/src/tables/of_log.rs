@@ -9,7 +9,7 @@
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
 use crate::options::Options;
-use crate::wal::replay::{ingest_of, insert_rows};
+use crate::wal::replay::{ingest_of, insert_rows, last_ingest};
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName,
@@ -18,7 +18,7 @@ use siltstone_base::{
 use siltstone_manifest::span::Span;
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
-use siltstone_sst::wal::{WalObject, WalRecord};
+use siltstone_sst::wal::WalObject;
 use std::sync::Arc;
 
 /// Where tables go, and how they are built.
@@ -101,10 +101,7 @@ pub(crate) fn spans_of_log(
 /// Corruption.
 pub(crate) fn holds_ingest(objects: &[WalObject], flushed: Seq) -> Result<bool> {
     for object in objects {
-        // It is what an object ends with, where there is one.
-        if let Some(WalRecord::Ingest(ingest)) = object.records().last().transpose()?
-            && ingest.last_seq() > flushed
-        {
+        if last_ingest(object, flushed)?.is_some() {
             return Ok(true);
         }
     }

@@ -12,13 +12,18 @@ use siltstone_sst::wal::{WalBrings, WalIngest, WalObject, WalRecord};
 /// What `body` ends with, where that is an ingest above `flushed`: it goes on where the batches
 /// before it ended, at `before` (rule N13).
 pub(crate) fn ingest_of(body: &WalObject, flushed: Seq, before: Seq) -> Result<Option<WalIngest>> {
-    match body.records().last().transpose()? {
-        Some(WalRecord::Ingest(ingest)) if ingest.last_seq() > flushed => {
-            if ingest.first_seq == before.next() {
-                return Ok(Some(ingest));
-            }
+    match last_ingest(body, flushed)? {
+        Some(ingest) if ingest.first_seq != before.next() => {
             Err(does_not_follow(body.id, before, ingest.first_seq))
         }
+        found => Ok(found),
+    }
+}
+
+/// What `body` ends with, where that is an ingest above `flushed`.
+pub(crate) fn last_ingest(body: &WalObject, flushed: Seq) -> Result<Option<WalIngest>> {
+    match body.records().last().transpose()? {
+        Some(WalRecord::Ingest(ingest)) if ingest.last_seq() > flushed => Ok(Some(ingest)),
         _ => Ok(None),
     }
 }

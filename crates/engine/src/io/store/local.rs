@@ -15,6 +15,7 @@ mod folder;
 #[cfg(test)]
 mod gone;
 pub(super) mod lone_file;
+mod lone_reader;
 mod map;
 mod mark;
 mod parts;

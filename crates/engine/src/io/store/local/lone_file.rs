@@ -9,21 +9,21 @@
 use super::errors::explain;
 use super::files::{Files, OpenFolder, SystemFiles};
 use super::folder::read_at;
+use super::lone_reader::LoneReader;
 use super::staging::{self, StagedFile};
 use crate::io::env::Effects;
 use crate::io::store::profile::Profile;
-use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone_object, too_short};
+use crate::io::store::{Listed, PutAnswer, Store, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use siltstone_base::{Error, ErrorKind, ObjectName, Result};
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The store of one file, which every name means.
@@ -33,10 +33,8 @@ pub(in crate::io::store) struct LoneFile {
 }
 
 struct LoneShared {
-    path: PathBuf,
+    reader: LoneReader,
     files: Arc<dyn Files>,
-    /// Opened for reading, once.
-    open: Mutex<Option<Arc<(File, u64)>>>,
 }
 
 impl LoneFile {
@@ -46,68 +44,39 @@ impl LoneFile {
                 .with("path", path.display())
                 .caused_by(error)
         })?;
-        let (files, open) = (Arc::new(SystemFiles), Mutex::default());
-        Ok(LoneFile { shared: Arc::new(LoneShared { path: absolute, files, open }), effects })
+        // By its path: whoever may read a file need not be allowed to read the folder.
+        let open = |path: &Path| File::open(path);
+        let read = |file: &File, range: &Range<u64>| read_at(file, range).map(Bytes::from);
+        let reader = LoneReader::new(absolute, open, read);
+        Ok(LoneFile {
+            shared: Arc::new(LoneShared { reader, files: Arc::new(SystemFiles) }),
+            effects,
+        })
     }
 }
 
 impl fmt::Debug for LoneFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file://{}", self.shared.path.display())
+        write!(f, "file://{}", self.shared.reader.path.display())
     }
 }
 
 impl LoneShared {
     /// The folder that the file is in.
     fn folder(&self) -> io::Result<Arc<OpenFolder>> {
-        let folder = self.path.parent().unwrap_or(&self.path);
+        let folder = self.reader.path.parent().unwrap_or(&self.reader.path);
         Ok(Arc::new(self.files.open_root(folder)?))
     }
 
     /// The file's own name; empty for a path that has none, which names no file.
     fn name(&self) -> &OsStr {
-        self.path.file_name().unwrap_or_default()
-    }
-
-    /// The open file and its length; `None` when there is none.
-    fn open(&self) -> Result<Option<Arc<(File, u64)>>> {
-        let mut open = self.open.lock();
-        if let Some(open) = &*open {
-            return Ok(Some(Arc::clone(open)));
-        }
-        // By its path: whoever may read a file need not be allowed to read the folder.
-        let opened = File::open(&self.path).and_then(|file| {
-            let bytes = file.metadata()?.len();
-            Ok((file, bytes))
-        });
-        match opened {
-            Ok(opened) => Ok(Some(Arc::clone(open.insert(Arc::new(opened))))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(explain(error, &self.path)),
-        }
-    }
-
-    fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
-        check_range(range.as_ref())?;
-        let Some(open) = self.open()? else { return Ok(None) };
-        let (file, bytes) = &*open;
-        let range = range.unwrap_or(0..*bytes);
-        if range.end > *bytes {
-            return Err(too_short(name, &range, *bytes));
-        }
-        match read_at(file, &range) {
-            Ok(read) => Ok(Some(Bytes::from(read))),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(too_short(name, &range, *bytes))
-            }
-            Err(error) => Err(explain(error, &self.path)),
-        }
+        self.reader.path.file_name().unwrap_or_default()
     }
 
     fn stage(&self, unique: &str) -> Result<StagedFile> {
-        if self.name().is_empty() || self.path.is_dir() {
+        if self.name().is_empty() || self.reader.path.is_dir() {
             return Err(Error::invalid("the path names a folder, not a file")
-                .with("path", self.path.display()));
+                .with("path", self.reader.path.display()));
         }
         let staged = format!(".{}.{unique}", self.name().to_string_lossy());
         let begun =
@@ -115,9 +84,9 @@ impl LoneShared {
         begun.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::NotFound, "the folder of the file does not exist")
-                    .with("path", self.path.display())
+                    .with("path", self.reader.path.display())
             }
-            _ => explain(error, &self.path.with_file_name(staged)),
+            _ => explain(error, &self.reader.path.with_file_name(staged)),
         })
     }
 
@@ -129,13 +98,13 @@ impl LoneShared {
             self.files.sync_folder(&folder)
         };
         let completed: io::Result<()> = { steps }();
-        completed.map_err(|error| explain(error, &self.path))
+        completed.map_err(|error| explain(error, &self.reader.path))
     }
 
     fn delete(&self) -> Result<()> {
         match self.folder().and_then(|folder| self.files.unlink(&folder, self.name())) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(explain(error, &self.path))
+                Err(explain(error, &self.reader.path))
             }
             _ => Ok(()),
         }
@@ -149,7 +118,7 @@ impl Store for LoneFile {
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
         let shared = Arc::clone(&self.shared);
-        async move { self.effects.blocking("read", move || shared.read(name, range)).await? }
+        async move { self.effects.blocking("read", move || shared.reader.read(name, range)).await? }
             .boxed()
     }
 
@@ -158,7 +127,7 @@ impl Store for LoneFile {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Option<Result<Option<Bytes>>> {
-        Some(self.shared.read(name, range))
+        Some(self.shared.reader.read(name, range))
     }
 
     fn profile(&self) -> Profile {
@@ -187,16 +156,7 @@ impl Store for LoneFile {
 
     fn list(&self, _: &'static str, _: Option<ObjectName>) -> BoxFuture<'_, Result<Vec<Listed>>> {
         let (shared, now) = (Arc::clone(&self.shared), self.effects.clock.now());
-        let look = move || -> Result<Vec<Listed>> {
-            let open = shared.open()?;
-            let line = |open: Arc<(File, u64)>| Listed {
-                name: lone_object::NAME,
-                bytes: open.1,
-                // Nobody collects lone files, so nobody asks for their age.
-                modified: now,
-            };
-            Ok(open.map(line).into_iter().collect())
-        };
+        let look = move || shared.reader.listed(now);
         async move { self.effects.blocking("look", look).await? }.boxed()
     }
 

@@ -12,13 +12,13 @@
 //! are whole blocks.
 
 use super::errors::explain;
+use super::lone_reader::LoneReader;
 use crate::io::env::Effects;
 use crate::io::store::profile::Profile;
-use crate::io::store::{Listed, PutAnswer, Store, Upload, check_range, lone_object, too_short};
+use crate::io::store::{Listed, PutAnswer, Store, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use siltstone_base::{Error, ObjectName, Result};
@@ -37,27 +37,21 @@ const BUFFER_BYTES: usize = 1 << 20;
 
 /// The store of one such file, which every name means.
 pub(in crate::io::store) struct ScratchFile {
-    shared: Arc<ScratchShared>,
+    reader: Arc<LoneReader>,
     effects: Effects,
-}
-
-struct ScratchShared {
-    path: PathBuf,
-    /// Opened for reading, once, with its length.
-    open: Mutex<Option<Arc<(File, u64)>>>,
 }
 
 impl ScratchFile {
     /// The file at `path`, in a folder that nobody else writes to.
     pub(in crate::io::store) fn new(path: &Path, effects: Effects) -> ScratchFile {
-        let shared = ScratchShared { path: path.to_owned(), open: Mutex::default() };
-        ScratchFile { shared: Arc::new(shared), effects }
+        let open = |path: &Path| open(path, OpenOptions::new().read(true));
+        ScratchFile { reader: Arc::new(LoneReader::new(path.to_owned(), open, read_at)), effects }
     }
 }
 
 impl fmt::Debug for ScratchFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file://{}", self.shared.path.display())
+        write!(f, "file://{}", self.reader.path.display())
     }
 }
 
@@ -131,50 +125,14 @@ fn read_at(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
     Ok(Bytes::from(buffer).slice(start + skipped..start + wanted))
 }
 
-impl ScratchShared {
-    /// The open file and its length; `None` when there is none.
-    fn opened(&self) -> Result<Option<Arc<(File, u64)>>> {
-        let mut held = self.open.lock();
-        if let Some(held) = &*held {
-            return Ok(Some(Arc::clone(held)));
-        }
-        let opened = open(&self.path, OpenOptions::new().read(true)).and_then(|file| {
-            let bytes = file.metadata()?.len();
-            Ok((file, bytes))
-        });
-        match opened {
-            Ok(opened) => Ok(Some(Arc::clone(held.insert(Arc::new(opened))))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(explain(error, &self.path)),
-        }
-    }
-
-    fn read(&self, name: ObjectName, range: Option<Range<u64>>) -> Result<Option<Bytes>> {
-        check_range(range.as_ref())?;
-        let Some(opened) = self.opened()? else { return Ok(None) };
-        let (file, bytes) = &*opened;
-        let range = range.unwrap_or(0..*bytes);
-        if range.end > *bytes {
-            return Err(too_short(name, &range, *bytes));
-        }
-        match read_at(file, &range) {
-            Ok(read) => Ok(Some(read)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(too_short(name, &range, *bytes))
-            }
-            Err(error) => Err(explain(error, &self.path)),
-        }
-    }
-}
-
 impl Store for ScratchFile {
     fn get(
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> BoxFuture<'_, Result<Option<Bytes>>> {
-        let shared = Arc::clone(&self.shared);
-        async move { self.effects.blocking("read", move || shared.read(name, range)).await? }
+        let reader = Arc::clone(&self.reader);
+        async move { self.effects.blocking("read", move || reader.read(name, range)).await? }
             .boxed()
     }
 
@@ -183,7 +141,7 @@ impl Store for ScratchFile {
         name: ObjectName,
         range: Option<Range<u64>>,
     ) -> Option<Result<Option<Bytes>>> {
-        Some(self.shared.read(name, range))
+        Some(self.reader.read(name, range))
     }
 
     fn profile(&self) -> Profile {
@@ -196,9 +154,9 @@ impl Store for ScratchFile {
     }
 
     fn upload(&self, _: ObjectName) -> BoxFuture<'_, Result<Box<dyn Upload>>> {
-        let (shared, effects) = (Arc::clone(&self.shared), self.effects.clone());
+        let (reader, effects) = (Arc::clone(&self.reader), self.effects.clone());
         async move {
-            let begin = move || ScratchWriter::begin(&shared.path);
+            let begin = move || ScratchWriter::begin(&reader.path);
             let writer = Some(effects.blocking("begin", begin).await??);
             let upload: Box<dyn Upload> = Box::new(ScratchUpload { effects, writer });
             Ok(upload)
@@ -207,24 +165,16 @@ impl Store for ScratchFile {
     }
 
     fn list(&self, _: &'static str, _: Option<ObjectName>) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        let (shared, now) = (Arc::clone(&self.shared), self.effects.clock.now());
-        let look = move || -> Result<Vec<Listed>> {
-            let line = |opened: Arc<(File, u64)>| Listed {
-                name: lone_object::NAME,
-                bytes: opened.1,
-                // Nobody collects such files, so nobody asks for their age.
-                modified: now,
-            };
-            Ok(shared.opened()?.map(line).into_iter().collect())
-        };
+        let (reader, now) = (Arc::clone(&self.reader), self.effects.clock.now());
+        let look = move || reader.listed(now);
         async move { self.effects.blocking("look", look).await? }.boxed()
     }
 
     fn delete(&self, _: ObjectName) -> BoxFuture<'_, Result<()>> {
-        let shared = Arc::clone(&self.shared);
-        let delete = move || match std::fs::remove_file(&shared.path) {
+        let reader = Arc::clone(&self.reader);
+        let delete = move || match std::fs::remove_file(&reader.path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(explain(error, &shared.path))
+                Err(explain(error, &reader.path))
             }
             _ => Ok(()),
         };
