@@ -106,6 +106,19 @@ pub(crate) async fn compacting(env: Env) -> Result<bool> {
     CompactorProcess::open(env, how(small(), 0), |_| {}).await?.compact().await
 }
 
+/// A compaction of everything that sleeps before its operation `step`.
+pub(crate) fn sleeper(place: &Place, step: u64) -> (ProcessId, Ended) {
+    let (process, env) = place.process();
+    let ended = Ended::default();
+    let slot = Arc::clone(&ended);
+    place.sim.spawn(process, "sleeper", async move {
+        let compacted = compacting(env).await;
+        *slot.lock() = Some(compacted);
+    });
+    place.pause_at(process, step, || ended.lock().is_some());
+    (process, ended)
+}
+
 /// A compactor or, with `workers` none, a worker, until it is stopped.
 pub(crate) struct Runner {
     pub(crate) process: ProcessId,
@@ -197,14 +210,7 @@ fn bug_04_a_fenced_compactor_commits_nothing() {
         let place = Place::new(|plan| plan);
         // Nothing overlaps: all of it moves as it is, by a commit alone.
         place.flushes(&["a", "b", "c"]);
-        let (process, env) = place.process();
-        let ended = Ended::default();
-        let slot = Arc::clone(&ended);
-        place.sim.spawn(process, "sleeper", async move {
-            let compacted = compacting(env).await;
-            *slot.lock() = Some(compacted);
-        });
-        place.pause_at(process, step, || ended.lock().is_some());
+        let (process, ended) = sleeper(&place, step);
         // What it has sent lands.
         place.pass(1);
         // Between its claim and its commit.

@@ -1,29 +1,15 @@
 //! Jobs of compactors that were overtaken, and of trees that went away under them.
 
-use crate::compactor::{Ended, compacting, filled, how, killed_at, rows, small};
+use crate::compactor::{Ended, compacting, filled, how, killed_at, rows, sleeper, small};
 use crate::place::Place;
 use siltstone::{CheckpointOptions, CompactorProcess, ErrorKind, admin};
 use siltstone_base::SstId;
 use siltstone_manifest::compaction::Compactions;
 use siltstone_tests::gc;
-use siltstone_tests::sim::ProcessId;
 use std::sync::Arc;
 use std::time::Duration;
 
 const DEADLINE: Duration = Duration::from_secs(5);
-
-/// A compaction of everything that sleeps before its operation `step`.
-fn sleeper(place: &Place, step: u64) -> (ProcessId, Ended) {
-    let (process, env) = place.process();
-    let ended = Ended::default();
-    let slot = Arc::clone(&ended);
-    place.sim.spawn(process, "sleeper", async move {
-        let compacted = compacting(env).await;
-        *slot.lock() = Some(compacted);
-    });
-    place.pause_at(process, step, || ended.lock().is_some());
-    (process, ended)
-}
 
 /// How it ended: in order, or fenced. Whether it was fenced.
 fn was_fenced(ended: &Ended, case: &str) -> bool {
