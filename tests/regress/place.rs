@@ -30,7 +30,11 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(plan: impl FnOnce(FaultPlan) -> FaultPlan) -> Place {
-        let sim = Sim::new(11);
+        Place::of(11, plan)
+    }
+
+    pub(crate) fn of(seed: u64, plan: impl FnOnce(FaultPlan) -> FaultPlan) -> Place {
+        let sim = Sim::new(seed);
         let bucket = Bucket::new(&sim, plan(FaultPlan::none()));
         Place { sim, bucket }
     }
