@@ -1,5 +1,4 @@
-//! Parents whose log has an ingest in it that is in no version yet: waited for, or refused before
-//! anything is begun (RFC 0029).
+//! Parents whose log has an ingest in it that is in no version yet (rule N14, RFC 0029).
 
 use super::*;
 use siltstone::admin::CloneParent;
@@ -40,48 +39,53 @@ fn with_ingested() -> Pairs {
     parents_rows().into_iter().chain(ingested).collect()
 }
 
+/// Of what is there now, of a checkpoint, and of a range beside another database: nobody waits, and
+/// the parent's writer installs it, or never does.
 #[test]
-fn an_ingest_on_its_way_into_a_version_is_waited_for() {
+fn an_ingest_on_its_way_into_a_version_comes_along() {
     run("ingest on its way", async |places| {
         let (parent, db) = with_ingest(&places).await;
-        let env = places.env("clone");
-        let installs = async {
-            tokio::time::sleep(Duration::from_millis(600)).await;
-            assert!(gc::newest(&env).await.unwrap().is_none(), "nothing is begun before");
-            db.flush_memtable().await.unwrap();
-        };
-        let (cloned, ()) = tokio::join!(clone(&env, &parent), installs);
-        cloned.unwrap();
-        assert_eq!(read(&env).await.unwrap(), with_ingested());
-        // The pins of the tries before went with them.
-        assert_eq!(manifest(&parent).await.checkpoints.iter().filter(is_pin).count(), 1);
+        let made = admin::create_checkpoint(&parent, &CheckpointOptions::default(), LIMIT).await;
+        let at = CloneParent { checkpoint: Some(made.unwrap().id.into()), ..of(&parent) };
+        let (first, second) = (places.env("clone"), places.env("another"));
+        admin::clone(&first, &[at], &options()).await.unwrap();
+        clone(&second, &parent).await.unwrap();
+        let other = places.env("beside");
+        let beside = open(&other).await.unwrap();
+        fill(&beside, 200..210, 3).await;
+        beside.close().await.unwrap();
+        let third = places.env("union");
+        let part = CloneParent { end: Some(key(105)), ..of(&parent) };
+        admin::clone(&third, &[part, of(&other)], &options()).await.unwrap();
+        db.flush_memtable().await.unwrap();
         db.close().await.unwrap();
+        rewrite(&parent).await;
+        for env in [&first, &second, &parent] {
+            assert_eq!(read(env).await.unwrap(), with_ingested());
+            rewrite(env).await;
+            assert_eq!(read(env).await.unwrap(), with_ingested());
+        }
+        let mut expected = with_ingested();
+        expected.retain(|(found, _)| *found < key(105));
+        expected.extend((200..210).map(|n| (key(n), value(3))));
+        assert_eq!(read(&third).await.unwrap(), expected);
     });
 }
 
-fn is_pin(checkpoint: &&siltstone_manifest::Checkpoint) -> bool {
-    matches!(checkpoint.owner, siltstone_manifest::CheckpointOwner::Clone(_))
-}
-
-/// Neither a checkpoint changes, nor the log of a database that nobody writes to.
+/// Keys of an ingest meet another parent's: told before anything is begun.
 #[test]
-fn an_ingest_that_nobody_installs_is_refused_and_nothing_is_begun() {
-    run("ingest that stays", async |places| {
+fn an_ingest_that_meets_another_parent_is_refused() {
+    run("ingest in the way", async |places| {
         let (parent, db) = with_ingest(&places).await;
+        let other = places.env("beside");
+        let beside = open(&other).await.unwrap();
+        fill(&beside, 105..106, 3).await;
+        beside.close().await.unwrap();
         let env = places.env("clone");
-        let made = admin::create_checkpoint(&parent, &CheckpointOptions::default(), LIMIT).await;
-        let at = CloneParent { checkpoint: Some(made.unwrap().id.into()), ..of(&parent) };
-        let short = Options { deadline: Duration::from_secs(1), ..options() };
-        for asked in [at, of(&parent)] {
-            let refused = admin::clone(&env, &[asked], &short).await.unwrap_err();
-            assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-            assert!(gc::newest(&env).await.unwrap().is_none(), "nothing is begun");
-            assert_eq!(manifest(&parent).await.checkpoints.iter().filter(is_pin).count(), 0);
-        }
-        std::mem::forget(db);
-        let db = open(&parent).await.unwrap();
-        clone(&env, &parent).await.unwrap();
-        assert_eq!(read(&env).await.unwrap(), with_ingested());
+        let parents = [of(&parent), of(&other)];
+        let refused = admin::clone(&env, &parents, &options()).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
+        assert!(gc::newest(&env).await.unwrap().is_none(), "nothing is begun");
         db.close().await.unwrap();
     });
 }

@@ -1,10 +1,14 @@
 //! An ingest job (RFC 0035, rules N8 to N13): every interleaving of two drivers that close and ask
 //! for one job, an abort, two writers that adopt, install and replay, a compactor, and a collector
-//! whose clock has passed the job's deadline; with creates that land late.
+//! whose clock has passed the job's deadline; with creates that land late. And a checkpoint that is
+//! made, and becomes the current state again.
+
+mod carrying;
 
 use crate::chain::{self, Chain};
 use crate::search::Model;
 use bytes::Bytes;
+use carrying::Restoring;
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, DatabaseId, Epoch, JobId, ManifestId, ObjectName, PutOutcome, Seq, SstDescriptor,
@@ -35,13 +39,14 @@ const MERGED: SstId = SstId(15);
 const DELETES: SstId = SstId(13);
 
 /// Rules that this model is for.
-pub(crate) const DROPPED: [Rule; 6] = [
+pub(crate) const DROPPED: [Rule; 7] = [
     Rule::RememberIngests,
     Rule::RequestAboveHorizon,
     Rule::WithdrawUnrequested,
     Rule::AdoptOnce,
     Rule::HonourPending,
     Rule::HorizonFirst,
+    Rule::TakeIngestsOver,
 ];
 
 /// What is explored.
@@ -51,6 +56,10 @@ pub(crate) struct Ingesting {
     writers: usize,
     aborts: bool,
     compactor: bool,
+    /// Somebody makes a checkpoint, and somebody goes back to it. The job is asked for already.
+    restores: bool,
+    /// And somebody lets go of it.
+    lets_go: bool,
     rounds: u8,
     late: u8,
     /// N8: an abort that created its object looks at the manifest before it says so.
@@ -67,7 +76,16 @@ enum Actor {
     Abort(Aborting),
     Writer(Writing),
     Compactor,
-    Collector { rounds: u8, doing: Collecting },
+    /// Who makes a checkpoint has walked to here.
+    Keeper(WalId),
+    Restorer(Restoring),
+    Remover,
+    /// Who makes a checkpoint has not begun.
+    Keeps,
+    Collector {
+        rounds: u8,
+        doing: Collecting,
+    },
     Gone,
 }
 
@@ -504,8 +522,12 @@ impl Ingesting {
                 _ => Collecting::Listed(listed),
             },
             Collecting::Listed(listed) => {
-                let newest = Some(room.newest());
-                let found = Evidence { listed, newest, cutoff: NOW, ..Evidence::default() };
+                let newest = room.newest();
+                let pinned = newest.checkpoints.iter();
+                let pinned = pinned.filter_map(|one| room.manifests.get(&one.manifest_id).cloned());
+                let pinned = pinned.collect();
+                let newest = Some(newest);
+                let found = Evidence { listed, newest, pinned, cutoff: NOW, ..Evidence::default() };
                 Collecting::Delete(dead(&found, self.rules).deletes)
             }
             Collecting::Delete(mut names) => match names.pop() {
@@ -525,6 +547,10 @@ impl Ingesting {
             Actor::Abort(aborting) => self.abort(room, aborting),
             Actor::Writer(writing) => self.write(room, writing),
             Actor::Compactor => self.compact(room),
+            Actor::Keeps => Actor::Keeper(room.walked(room.newest().replay_from).0),
+            Actor::Keeper(walked) => self.keep(room, walked),
+            Actor::Restorer(restoring) => self.go_back(room, restoring),
+            Actor::Remover => self.let_go(room),
             Actor::Collector { rounds, doing } => self.collect(room, rounds, doing),
             Actor::Gone => Actor::Gone,
         }
@@ -566,6 +592,7 @@ fn under_way(actor: &Actor) -> Option<Late> {
         Actor::Driver(Driving::Request(commit))
         | Actor::Abort(Aborting::Withdraw(commit))
         | Actor::Writer(Writing::Install(_, commit))
+        | Actor::Restorer(Restoring::Commit(commit, _))
         | Actor::Collector { doing: Collecting::Horizon(_, commit), .. } => commit,
         _ => return None,
     };
@@ -581,6 +608,12 @@ impl Model for Ingesting {
 
     fn initial(&self) -> Room {
         let mut room = self.begun();
+        if self.restores {
+            let mut driver = Actor::Driver(Driving::Close(AttemptId(20)));
+            while !matches!(driver, Actor::Gone) {
+                driver = self.step(&mut room, driver);
+            }
+        }
         let mut actors = Vec::new();
         for driver in 0..self.drivers {
             actors.push(Actor::Driver(Driving::Close(AttemptId(20 + driver as u128))));
@@ -608,6 +641,12 @@ impl Model for Ingesting {
         }
         if self.compactor {
             actors.push(Actor::Compactor);
+        }
+        if self.restores {
+            actors.extend([Actor::Keeps, Actor::Restorer(Restoring::Look)]);
+        }
+        if self.lets_go {
+            actors.push(Actor::Remover);
         }
         if self.rounds > 0 {
             actors.push(Actor::Collector { rounds: self.rounds, doing: Collecting::Nothing });
@@ -672,7 +711,8 @@ impl Model for Ingesting {
                 "P5: what was there is gone, and what replaces it is not there".to_owned(),
             );
         }
-        let has = |state: &Arc<Manifest>| names(state, STAGED);
+        // As it was, or merged: what a restore brings back was there.
+        let has = |state: &Arc<Manifest>| names(state, STAGED) || names(state, MERGED);
         let chain: Vec<bool> = state.manifests.values().map(has).collect();
         if chain.windows(2).filter(|pair| matches!(pair, [false, true])).count() > 1 {
             return Some("N10, N12: a job is part of the database twice".to_owned());
@@ -692,6 +732,12 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Writer(Writing::Run(_)) => "writer",
         Actor::Writer(Writing::Install(..)) => "writer installs",
         Actor::Compactor => "compactor",
+        Actor::Keeps => "somebody walks the log",
+        Actor::Keeper(_) => "somebody makes a checkpoint",
+        Actor::Remover => "the checkpoint is let go of",
+        Actor::Restorer(Restoring::Look) => "restorer looks",
+        Actor::Restorer(Restoring::Open(..)) => "restorer opens",
+        Actor::Restorer(Restoring::Commit(..)) => "restorer commits",
         Actor::Collector { doing: Collecting::Nothing, .. } => "collector lists",
         Actor::Collector { doing: Collecting::Horizon(..), .. } => "collector moves the horizon",
         Actor::Collector { doing: Collecting::Listed(_), .. } => "collector judges",
@@ -709,12 +755,15 @@ mod tests {
         let (drivers, writers, late, rounds) = (1, 1, 0, 1);
         let (aborts, compactor, looks) = (false, false, true);
         let (replaces, together) = (false, true);
+        let (restores, lets_go) = (false, false);
         Ingesting {
             rules,
             drivers,
             writers,
             aborts,
             compactor,
+            restores,
+            lets_go,
             rounds,
             late,
             looks,
@@ -726,12 +775,18 @@ mod tests {
     #[test]
     fn a_job_is_taken_in_once_and_nothing_of_it_is_lost() {
         let base = || model(Rules::ALL);
+        let restored = || Ingesting { restores: true, drivers: 0, ..base() };
         let all = [
             ("repeated", Ingesting { drivers: 2, compactor: true, rounds: 2, ..base() }),
             ("two writers", Ingesting { writers: 2, late: 1, ..base() }),
             ("aborted", Ingesting { aborts: true, late: 1, compactor: true, ..base() }),
             ("late", Ingesting { drivers: 2, late: 2, compactor: true, ..base() }),
             ("replaces", Ingesting { replaces: true, drivers: 2, compactor: true, ..base() }),
+            ("restored", Ingesting { compactor: true, ..restored() }),
+            ("restored late", Ingesting { late: 1, rounds: 0, ..restored() }),
+            ("restored and repeated", Ingesting { drivers: 1, rounds: 0, ..restored() }),
+            ("restored beside two", Ingesting { writers: 2, rounds: 0, ..restored() }),
+            ("let go of", Ingesting { lets_go: true, ..restored() }),
             ("replaced by two", Ingesting { replaces: true, writers: 2, late: 1, ..base() }),
         ];
         for (name, model) in all {
@@ -755,6 +810,9 @@ mod tests {
                 Rule::RequestAboveHorizon => Ingesting { drivers: 2, compactor: true, ..base },
                 Rule::WithdrawUnrequested => Ingesting { aborts: true, rounds: 0, ..base },
                 Rule::AdoptOnce => Ingesting { rounds: 0, ..base },
+                Rule::TakeIngestsOver => {
+                    Ingesting { restores: true, drivers: 0, rounds: 0, ..base }
+                }
                 _ => base,
             };
             let found = search(&model, 2_000_000).violation;

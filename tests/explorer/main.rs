@@ -16,7 +16,7 @@
 //! | `remaking` | a world of its own: a database is destroyed, and another one made in its place |
 //! | `restoring` | likewise: a checkpoint becomes the current state again |
 //! | `repairing` | likewise: what bars opening is passed over |
-//! | `ingesting` | likewise: a job is asked for, adopted, installed and collected |
+//! | `ingesting` | likewise: a job is asked for, adopted, installed, collected, and restored |
 //! | `batching` | likewise: a large batch is uploaded, replayed by others and installed |
 //! | `feeding` | likewise: consumers of a change feed hold the log, and a collector frees it |
 

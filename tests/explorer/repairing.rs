@@ -12,7 +12,7 @@ use siltstone_manifest::protocol::{
     WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
-    Edit, KeepPrefix, KeptFence, Manifest, Rule, Rules, Settings, VoidManifests,
+    Edit, KeepPrefix, KeptFence, LogTables, Manifest, Rule, Rules, Settings, VoidManifests,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -279,7 +279,7 @@ impl Repairing {
         let reached = read.fold(cut, Seq::max).plus(NUMBERS * off.unreadable.len() as u64);
         Some(Edit::KeepPrefix(KeepPrefix {
             epoch: recovered.epoch,
-            layers: Vec::new(),
+            log: LogTables::default(),
             cut,
             reached,
             commit_time: UnixMillis(0),

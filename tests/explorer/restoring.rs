@@ -14,8 +14,8 @@ use siltstone_manifest::protocol::{
     OpenAction, OpenWriter, Recovered, WalListing, WalSeen, WriterOptions,
 };
 use siltstone_manifest::{
-    Edit, FinishCompaction, FlushL0, KeptFence, Manifest, NewCheckpoint, Restore, Rule, Rules,
-    Settings,
+    Edit, FinishCompaction, FlushL0, KeptFence, LogTables, Manifest, NewCheckpoint, Restore, Rule,
+    Rules, Settings,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -258,7 +258,7 @@ impl Restoring {
                             checkpoint: KEPT,
                             cut: version.flushed_seq,
                             version,
-                            layers: Vec::new(),
+                            log: LogTables::default(),
                             reached: met.unwrap_or_default(),
                             commit_time: UnixMillis(0),
                             fences: recovered.fences(),

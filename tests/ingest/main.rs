@@ -12,6 +12,7 @@
 )]
 
 mod behind;
+mod carried;
 mod crashes;
 mod gaps;
 mod large;

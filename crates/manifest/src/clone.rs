@@ -90,9 +90,9 @@ pub struct CloneSource<'a> {
     /// Number of the clone's entry of that database. Those of the ancestors that it names in `keys`
     /// ([`named_within`]) follow it, in their order.
     pub number: u32,
-    /// Tables of the clone that hold the rows of the log that the pin covers: each a layer, the
-    /// oldest first.
-    pub log: &'a [SstDescriptor],
+    /// What the log brings that the pin covers, as layers of the clone, the oldest first: tables of
+    /// the clone that hold its rows, and those of its ingests, which lie where the source's own do.
+    pub log: &'a [Vec<SstDescriptor>],
     /// The largest number of `state` and of those rows.
     pub last_seq: Seq,
     /// The latest commit time of both.
@@ -189,8 +189,8 @@ fn taken_over(
     number_of: impl Fn(SstLocation) -> Option<u32>,
 ) -> Result<Composition, Error> {
     let mut tables = project(source.state, keys).located(number_of)?;
-    for table in source.log {
-        tables = tables.topped(vec![table.clone()], source.last_seq);
+    for layer in source.log {
+        tables = tables.topped(layer.clone(), source.last_seq);
     }
     tables.flushed_seq = tables.flushed_seq.max(source.last_seq);
     tables.commit_time = tables.commit_time.max(source.commit_time);

@@ -51,9 +51,9 @@ pub use edit::{
     AdvanceHold, ClaimWriter, CloneEdit, Conflict, CoverVersions, Destroy, Edit, Evolve,
     FinishCompaction, FlushL0, GiveUpTable, GivenUpPart, HoldConflict, HoldEdit, HoldFrom,
     IngestConflict, IngestEdit, InstallBatch, InstallBehind, InstallIngest, KeepPrefix, LogPlace,
-    MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release, RequestIngest,
-    ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy, is_let_go,
-    replay_point, to_let_go,
+    LogTables, MirrorEdit, NewCheckpoint, NewHead, Overdrawn, PinEdit, Refusal, Release,
+    RequestIngest, ReserveBatch, Restore, TakeHold, UpdateCheckpoints, VoidManifests, bars_destroy,
+    is_let_go, replay_point, to_let_go,
 };
 pub use naming::CheckpointName;
 pub use rules::{Rule, Rules};

@@ -4,14 +4,15 @@
 //! is.
 
 use crate::edit::mirror::check_source;
-use crate::edit::{Conflict, NewHead, Refusal};
+use crate::edit::{Conflict, InstallIngest, NewHead, Refusal};
+use crate::ingest::apps_with;
 use crate::state::clone::Composed;
 use crate::state::{L0Entry, Manifest, Mirror, MirrorHead, SortedRun};
 use siltstone_base::sst::SstLocation;
 use siltstone_base::{
     AttemptId, DatabaseId, JobId, ManifestId, Seq, SstDescriptor, SstId, TimelineId, UnixMillis,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// Tables of rows of the log that a mirror gathers before they are written anew as one: each is a
 /// layer that look-ups ask.
@@ -58,21 +59,28 @@ pub struct ExportPlan {
     pub moves: Vec<(SstDescriptor, SstDescriptor)>,
     /// Objects that stay where they are.
     pub shared: usize,
-    /// Rows of the source's log above this are to be written; those up to it are in tables.
+    /// What the source's log has above this is to come; the rest is in tables.
     pub written: Seq,
     job: JobId,
     claim: AttemptId,
+    /// Tables of the source by their names in the target.
+    placed: HashMap<SstId, Option<JobId>>,
+    /// Whether ingests are part of the log: later exports begin with all of it anew.
+    has_ingests: bool,
     /// Tables of the log that stay, the oldest first.
     log: Vec<SstDescriptor>,
     l0: Vec<L0Entry>,
     runs: Vec<SortedRun>,
 }
 
-/// Rows of the source's log that were written into the folder.
+/// What the source's log came to.
 #[derive(Clone, Debug, Default)]
 pub struct LogWritten {
-    /// Their tables, the oldest first.
-    pub tables: Vec<SstDescriptor>,
+    /// Layers of the target, the oldest first: tables of rows that were written into the folder,
+    /// and those of ingests, [placed](ExportPlan::placed).
+    pub layers: Vec<Vec<SstDescriptor>>,
+    /// Its ingest jobs.
+    pub ingests: Vec<InstallIngest>,
     /// The last number of the source.
     pub last_seq: Seq,
     /// The latest commit time.
@@ -80,45 +88,72 @@ pub struct LogWritten {
 }
 
 impl ExportPlan {
-    /// Of the state `source`, whose log reaches to `last_seq`, into `target`, as the exporter's
-    /// claim left it; `None` where it is no mirror, or none whose folder is being filled.
+    /// Of the state `source`, whose log reaches to `last_seq` and brings the tables `brought`, into
+    /// `target`, as the exporter's claim left it; `None` where it is no mirror, or none whose folder
+    /// is being filled.
     #[must_use]
-    pub fn new(source: &Manifest, last_seq: Seq, target: &Manifest) -> Option<ExportPlan> {
+    pub fn new<'a>(
+        source: &Manifest,
+        (last_seq, brought): (Seq, impl Iterator<Item = &'a SstDescriptor>),
+        target: &Manifest,
+    ) -> Option<ExportPlan> {
         let mirror = target.mirror.as_ref()?;
         let job = mirror.job?;
         let there: HashMap<SstId, &SstDescriptor> =
             target.tables().map(|table| (table.id, table)).collect();
-        let mut met = HashSet::new();
-        let (mut moves, mut shared) = (Vec::new(), 0);
-        let mut placed = |table: &SstDescriptor| {
-            let same = there.get(&table.id).filter(|there| is_same_object(there, table));
-            let job = same.map_or(Some(job), |there| there.job);
-            let placed = SstDescriptor { location: SstLocation::Own, job, ..table.clone() };
-            if met.insert(table.id) {
-                match same {
-                    Some(_) => shared += 1,
-                    None => moves.push((table.whole(), placed.whole())),
-                }
-            }
-            placed
+        let mut plan = ExportPlan {
+            moves: Vec::new(),
+            shared: 0,
+            written: source.flushed_seq,
+            job,
+            claim: mirror.claim,
+            placed: HashMap::new(),
+            has_ingests: false,
+            log: Vec::new(),
+            l0: Vec::new(),
+            runs: Vec::new(),
         };
-        let l0 = source.l0.iter().map(|layer| L0Entry {
-            order: layer.order,
-            tables: layer.tables.iter().map(&mut placed).collect(),
-        });
-        let l0 = l0.collect();
-        let runs = source.runs.iter().map(|run| SortedRun {
-            id: run.id,
-            tables: run.tables.iter().map(&mut placed).collect(),
-        });
-        let runs = runs.collect();
-        let kept = mirror.head.as_ref().filter(|head| log_goes_on(source, last_seq, head));
-        let log = kept.map(|head| head.log.iter().filter_map(|id| there.get(id)));
-        let log: Vec<SstDescriptor> =
-            log.into_iter().flatten().map(|&table| table.clone()).collect();
-        let written = kept.map_or(source.flushed_seq, |head| head.last_seq);
-        shared += log.len();
-        Some(ExportPlan { moves, shared, written, job, claim: mirror.claim, log, l0, runs })
+        for table in brought {
+            plan.place(table, &there);
+            plan.has_ingests = true;
+        }
+        source.tables().for_each(|table| plan.place(table, &there));
+        plan.l0 = source.l0.clone();
+        let l0 = plan.l0.iter_mut().flat_map(|layer| &mut layer.tables);
+        plan.runs = source.runs.clone();
+        let runs = plan.runs.iter_mut().flat_map(|run| &mut run.tables);
+        for table in l0.chain(runs) {
+            *table = placed(table, &plan.placed);
+        }
+        let goes_on = |head: &&MirrorHead| log_goes_on(source, last_seq, head);
+        if let Some(head) = mirror.head.as_ref().filter(goes_on)
+            && !plan.has_ingests
+        {
+            let log = head.log.iter().filter_map(|id| there.get(id));
+            plan.log = log.map(|&table| table.clone()).collect();
+            plan.written = head.last_seq;
+            plan.shared += plan.log.len();
+        }
+        Some(plan)
+    }
+
+    /// Sees to it that a table of the source is there.
+    fn place(&mut self, table: &SstDescriptor, there: &HashMap<SstId, &SstDescriptor>) {
+        if self.placed.contains_key(&table.id) {
+            return;
+        }
+        let same = there.get(&table.id).filter(|there| is_same_object(there, table));
+        self.placed.insert(table.id, same.map_or(Some(self.job), |there| there.job));
+        match same {
+            Some(_) => self.shared += 1,
+            None => self.moves.push((table.whole(), placed(table, &self.placed).whole())),
+        }
+    }
+
+    /// A table of the source as the target names it.
+    #[must_use]
+    pub fn placed(&self, table: &SstDescriptor) -> SstDescriptor {
+        placed(table, &self.placed)
     }
 
     /// The folder that tables are staged in.
@@ -137,11 +172,16 @@ impl ExportPlan {
         began_at: UnixMillis,
     ) -> NewHead {
         let (mut l0, mut order) = (self.l0, source.last_l0_order);
-        let layers: Vec<SstDescriptor> = self.log.into_iter().chain(log.tables).collect();
-        let names = layers.iter().map(|table| table.id).collect();
-        for table in layers {
+        let before = self.log.into_iter().map(|table| vec![table]);
+        let layers: Vec<Vec<SstDescriptor>> = before.chain(log.layers).collect();
+        // Nobody goes on from a log with an ingest in it.
+        let names = match self.has_ingests {
+            true => Vec::new(),
+            false => layers.iter().flatten().map(|table| table.id).collect(),
+        };
+        for tables in layers {
             order = order.saturating_add(1);
-            l0.insert(0, L0Entry { order, tables: vec![table] });
+            l0.insert(0, L0Entry { order, tables });
         }
         let last_seq = source.flushed_seq.max(self.written).max(log.last_seq);
         NewHead {
@@ -165,13 +205,18 @@ impl ExportPlan {
                 flushed_seq: last_seq,
                 commit_time: source.commit_time.max(log.commit_time),
             },
-            apps: source.ingest_apps.clone(),
+            apps: apps_with(source, &log.ingests),
             features: source.features.clone(),
             behind: source.behind,
             timeline,
             began_at,
         }
     }
+}
+
+fn placed(table: &SstDescriptor, jobs: &HashMap<SstId, Option<JobId>>) -> SstDescriptor {
+    let job = jobs.get(&table.id).copied().flatten();
+    SstDescriptor { location: SstLocation::Own, job, ..table.clone() }
 }
 
 /// Whether the two name one object; a part of it may be in sight.
@@ -182,7 +227,10 @@ fn is_same_object(left: &SstDescriptor, right: &SstDescriptor) -> bool {
 /// Whether the rows of the log that `head` has still are those that follow the source's tables: the
 /// same history, nothing flushed since, and no older state.
 fn log_goes_on(source: &Manifest, last_seq: Seq, head: &MirrorHead) -> bool {
-    head.timeline == history_of(source)
+    // One without tables had an ingest among its rows, or none that lived.
+    let is_listed = !head.log.is_empty() || head.last_seq == head.flushed;
+    is_listed
+        && head.timeline == history_of(source)
         && head.flushed == source.flushed_seq
         && head.last_seq <= last_seq
         && head.log.len() < MOST_LOG_TABLES

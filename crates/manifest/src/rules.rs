@@ -224,6 +224,9 @@ rules! {
     /// S1: the histories of a restored state are those of the checkpoint. With those that stood
     /// before, what a restore undid counts as undone after its history was restored itself.
     RestoreTakesHistory,
+    /// N14: whoever takes a log over installs what its ingests bring. Without it a checkpoint that
+    /// was made between an ingest and its flush comes back without it.
+    TakeIngestsOver,
     /// S2: a job that was planned before a restore is void. Without it one that dropped tombstones
     /// at a bottom that the restore filled again is committed, and deleted rows return.
     RestoreVoidsPlans,

@@ -27,7 +27,7 @@ pub(super) async fn restorer(loads: Arc<Loads>, process: ProcessId, mut rng: Rng
         };
         match ended {
             Ok(()) => {}
-            // There is no database yet; what was kept is gone; a job is in its log alone.
+            // There is no database yet; what was kept is gone.
             Err(error) if passes(error.kind()) || world.excuses(process, &error) => {}
             Err(error) => return Err(error),
         }
@@ -36,7 +36,7 @@ pub(super) async fn restorer(loads: Arc<Loads>, process: ProcessId, mut rng: Rng
 }
 
 fn passes(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::Expired | ErrorKind::Unsupported)
+    matches!(kind, ErrorKind::NotFound | ErrorKind::Expired)
 }
 
 async fn keep(env: &Env, kept: &mut Vec<CheckpointId>, rng: &mut Rng) -> Result<()> {

@@ -5,7 +5,6 @@ use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
 use crate::wal::walk::walk;
-use crate::writer::flush;
 use crate::writer::state::Writer;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -94,9 +93,6 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
             None => {
                 include(writer, how.scope).await?;
                 new.wal_id_last_seen = Some(writer.log.last_committed());
-                // An ingest that stood in the log alone could be read, but neither cloned nor
-                // restored. One that comes from here on lies behind what was seen.
-                flush::ingests(writer).await?;
             }
         }
         let state = writer.manifests.try_commit(Edit::AddCheckpoint(new)).await?;

@@ -10,13 +10,14 @@ use crate::manifests::missing::no_database;
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, holds_ingest, spans_of_log, tables_of_log};
+use crate::tables::of_log::{TableTarget, TakenLog, spans_of_log, tables_of_log};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 pub use parent::CloneParent;
 use parent::{FoundParent, ParentRows};
+use siltstone_base::sst::SstLocation;
 use siltstone_base::{
-    DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstId, TimelineId,
+    DatabaseId, Error, ErrorKind, ManifestId, RequestId, Result, SstDescriptor, SstId, TimelineId,
 };
 use siltstone_bloom::key_hash;
 use siltstone_manifest::clone::{
@@ -25,13 +26,10 @@ use siltstone_manifest::clone::{
 };
 use siltstone_manifest::{Ancestor, CloneEdit, CloneStep, Edit, Manifest, PinEdit};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Rounds after which a maker gives up: each but the first few means that another maker of the same
 /// clone was quicker, or that pins ran out under this one.
 const MOST_ROUNDS: u32 = 64;
-/// How often a parent is looked at whose writer has an ingest to install.
-const LOOK: Duration = Duration::from_millis(250);
 
 /// Makes the database at `env` a clone of `parents`: one of its own, which begins with their tables
 /// and copies none. Several have disjoint ranges of keys, and lie side by side in it (RFC 0031). Of
@@ -105,13 +103,6 @@ struct Pinned {
     states: Vec<Arc<Manifest>>,
 }
 
-/// Whether all parents can be taken over as they are.
-enum Ready {
-    Now,
-    /// The log of one holds what its writer installs soon.
-    Later,
-}
-
 /// Makes one clone.
 struct CloneMaker<'a> {
     here: Objects,
@@ -173,29 +164,17 @@ impl CloneMaker<'_> {
     /// Also Invalid, where what is pinned can be no database: nothing may be begun then, or put in
     /// the place of what was.
     async fn pin(&self, clone: DatabaseId, first: u32) -> Result<Pinned> {
-        let clock = &self.here.env.clock;
-        let until = clock.monotonic() + self.options.deadline;
-        loop {
-            let mut pinned = Pinned::default();
-            let waits = clock.monotonic() < until;
-            let done = self.pin_all((clone, first), waits, &mut pinned).await;
-            if let Ok(Ready::Now) = done {
-                return Ok(pinned);
+        let mut pinned = Pinned::default();
+        match self.pin_all(clone, first, &mut pinned).await {
+            Ok(()) => Ok(pinned),
+            Err(error) => {
+                self.let_go(clone, &pinned.entries).await;
+                Err(error)
             }
-            self.let_go(clone, &pinned.entries).await;
-            done?;
-            clock.sleep(self.here.env.jittered(LOOK)).await;
         }
     }
 
-    /// As [`CloneMaker::pin`], once. With `waits` a parent whose writer has an ingest to install is
-    /// waited for: its newest state takes the ingest over soon.
-    async fn pin_all(
-        &self,
-        (clone, first): (DatabaseId, u32),
-        waits: bool,
-        pinned: &mut Pinned,
-    ) -> Result<Ready> {
+    async fn pin_all(&self, clone: DatabaseId, first: u32, pinned: &mut Pinned) -> Result<()> {
         let mut logs = Vec::with_capacity(self.parents.len());
         for parent in &self.parents {
             let newest = parent.pin(&self.here, clone, &mut pinned.entries, first).await?;
@@ -207,16 +186,11 @@ impl CloneMaker<'_> {
                 let there = self.objects_of(&ancestor.location)?;
                 parent::pin_ancestor(&there, clone, ancestor, &mut pinned.entries, first).await?;
             }
-            // One parent meets no other; nothing stands in its log but rows where nothing was asked
-            // for, and no name was reserved.
-            let plain = state.pending_ingests.is_empty() && state.left.is_empty();
+            // One parent meets no other.
             let log = match self.parents.len() {
-                1 if plain => Vec::new(),
-                _ => parent.log(&newest, &entry).await?.ok_or_else(gone)?,
+                1 => TakenLog::default(),
+                _ => parent.log(&newest, &state, &entry).await?.ok_or_else(gone)?,
             };
-            if waits && parent.is_followed() && holds_ingest(&log, state.flushed_seq)? {
-                return Ok(Ready::Later);
-            }
             logs.push(spans_of_log(&log, state.flushed_seq, self.options)?);
             pinned.states.push(state);
         }
@@ -227,8 +201,7 @@ impl CloneMaker<'_> {
             keys: &parent.keys,
             log,
         });
-        check_sources(&rows.collect::<Vec<_>>())?;
-        Ok(Ready::Now)
+        check_sources(&rows.collect::<Vec<_>>())
     }
 
     /// Step 3: the tables of what is pinned, and of the rows of the log that are pinned with it.
@@ -248,16 +221,19 @@ impl CloneMaker<'_> {
             let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
             let ParentRows { state, log } = rows;
             let log = tables_of_log(&log, state.flushed_seq, &target, &mut names).await?;
-            read.push((parent, entry.number, state, log));
+            // What an ingest brought lies where the parent's own tables do.
+            let place = SstLocation::Ancestor(entry.number);
+            let layers = log.layers(|table| SstDescriptor { location: place, ..table.clone() });
+            read.push((parent, entry.number, state, log, layers));
         }
         if !left.is_empty() {
             return Err(Error::internal(others).into());
         }
-        let sources = read.iter().map(|(parent, number, pinned, log)| CloneSource {
+        let sources = read.iter().map(|(parent, number, pinned, log, layers)| CloneSource {
             name: parent.name(),
             state: pinned,
             number: *number,
-            log: &log.tables,
+            log: layers,
             last_seq: log.last_seq,
             commit_time: log.commit_time,
             keys: (parent.keys.start.as_deref(), parent.keys.end.as_deref()),

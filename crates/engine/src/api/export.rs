@@ -18,7 +18,7 @@ use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::new_database;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, tables_of_log};
+use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
 use copy::Copier;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either, select};
@@ -189,7 +189,8 @@ impl<'a> Exporter<'a> {
         if is_of_now && head.is_some_and(|head| source.id < head.manifest) {
             return Err(Refusal::from(Conflict::ExportOvertaken).into());
         }
-        let plan = ExportPlan::new(source, pinned.last_seq, &state);
+        let log = (pinned.last_seq, pinned.log.brought());
+        let plan = ExportPlan::new(source, log, &state);
         let plan = plan.ok_or_else(|| Error::internal("an export has no folder"))?;
         let staged = match plan.job() == folder {
             true => HashMap::new(),
@@ -199,11 +200,16 @@ impl<'a> Exporter<'a> {
         let log = self.write_log(pinned, &plan, &state).await?;
         let copier = Copier::new(self.progress, &self.target, &self.source, source);
         let copied = copier.copy_all(&plan.moves, &staged).await?;
+        let written = || log.written().map(|table| table.object_bytes);
         let report = ExportReport {
-            tables_moved: (plan.moves.len() + log.tables.len()) as u64,
+            tables_moved: (plan.moves.len() + written().count()) as u64,
             tables_shared: plan.shared as u64,
-            bytes: copied + log.tables.iter().map(|table| table.object_bytes).sum::<u64>(),
+            bytes: copied + written().sum::<u64>(),
         };
+        let layers = log.layers(|table| plan.placed(table));
+        let (last_seq, commit_time) = (log.last_seq, log.commit_time);
+        let ingests = log.into_edit().ingests;
+        let log = LogWritten { layers, ingests, last_seq, commit_time };
         let env = &self.target.env;
         let head = plan.head(source, log, TimelineId(env.random_u128()), env.clock.now());
         let head = MirrorEdit::Head(Box::new(head));
@@ -272,20 +278,18 @@ impl<'a> Exporter<'a> {
         Ok(own.map(|object| (object.name, object.bytes)).collect())
     }
 
-    /// Rows of the source's log that no table of the mirror has, as tables in the folder.
+    /// What the source's log has that no table of the mirror has; rows as tables in the folder.
     async fn write_log(
         &self,
         pinned: &PinnedSource,
         plan: &ExportPlan,
         state: &Manifest,
-    ) -> Result<LogWritten> {
+    ) -> Result<TablesOfLog> {
         let env = &self.target.env;
         let (database, job) = (state.database, Some(plan.job()));
         let target = TableTarget { env, database, job, options: self.options };
         let mut names = std::iter::repeat_with(|| SstId(env.new_ulid()));
-        let written = tables_of_log(&pinned.log, plan.written, &target, &mut names).await?;
-        let (tables, commit_time) = (written.tables, written.commit_time);
-        Ok(LogWritten { tables, last_seq: written.last_seq, commit_time })
+        tables_of_log(&pinned.log, plan.written, &target, &mut names).await
     }
 }
 

@@ -1,14 +1,14 @@
 //! A checkpoint becomes the current state again (RFC 0030, rule S1): an opening that ends with one
 //! commit.
 
-use crate::follower::at_checkpoint::pinned_log;
+use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::gate;
 use crate::manifests::missing::{check_writable, no_database};
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
+use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::open::Opening;
 use futures::FutureExt;
@@ -44,10 +44,7 @@ pub fn restore<'a>(
         let checkpoint = which.find(&newest)?.clone();
         let pinned = objects.manifest(checkpoint.manifest_id).await?;
         let version = pinned.ok_or_else(|| gone(checkpoint.id))?;
-        let log = match checkpoint.pins_any_wal() {
-            true => pinned_log(&objects, &checkpoint, newest.database).await?,
-            false => Vec::new(),
-        };
+        let log = pinned_to_take(&objects, &checkpoint, &version).await?;
         let pinned = RestoreSource { checkpoint: checkpoint.id, version, log };
         pinned.restore(&objects, newest, options).await.map_err(|error| match error.kind() {
             ErrorKind::Timeout | ErrorKind::Unavailable => error.with("perhaps restored", which),
@@ -61,8 +58,8 @@ pub fn restore<'a>(
 struct RestoreSource {
     checkpoint: CheckpointId,
     version: Arc<Manifest>,
-    /// Its part of the log, in order.
-    log: Vec<WalObject>,
+    /// Its part of the log.
+    log: TakenLog,
 }
 
 impl RestoreSource {
@@ -76,7 +73,7 @@ impl RestoreSource {
         // A handle of this process that is fenced now keeps nobody from the place.
         let _presence = env.store.occupy(newest.database, true).await?;
         // The claim reserves them: what is uploaded under them nobody collects (rule R1).
-        let names = new_names(env, self.log.len());
+        let names = new_names(env, self.log.objects.len());
         let how = WriterOptions {
             claim: AttemptId(env.random_u128()),
             max_parallel_writes: 1,
@@ -86,13 +83,13 @@ impl RestoreSource {
         };
         let (recovered, bodies) = Opening::new(objects, newest, how).drive().await?;
         let (reached, commit_time) = reached(&recovered, &bodies);
-        let rows = self.rows(objects, &recovered, options, names).await?;
+        let log = self.tables(objects, &recovered, options, names).await?;
         let edit = Restore {
             epoch: recovered.epoch,
             checkpoint: self.checkpoint,
             version: Arc::clone(&self.version),
-            layers: rows.tables.into_iter().map(|table| vec![table]).collect(),
-            cut: rows.last_seq,
+            cut: log.last_seq,
+            log: log.into_edit(),
             reached,
             commit_time,
             fences: recovered.fences(),
@@ -102,8 +99,8 @@ impl RestoreSource {
         commit_alone(objects, Edit::Restore(edit), recovered.manifest).await.map(drop)
     }
 
-    /// Its rows of the log as tables, of which there are no more than objects.
-    async fn rows(
+    /// Its part of the log as tables. Those that are written are no more than objects.
+    async fn tables(
         &self,
         objects: &Objects,
         recovered: &Recovered,

@@ -14,6 +14,7 @@ use crate::options::Options;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::settings::check_settings;
 use crate::read::tree::{Levels, Tree};
+use crate::tables::of_log::TakenLog;
 use siltstone_base::{AttemptId, DatabaseId, Error, ErrorKind, ManifestId, Result, Seq};
 use siltstone_manifest::protocol::{PinnedAction, PinnedWalk, WalSeen};
 use siltstone_manifest::{Checkpoint, CheckpointName, Manifest};
@@ -146,11 +147,36 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     found.ok_or_else(|| no_manifest(id))
 }
 
+/// What `checkpoint` pins of the log, for whoever takes that over; `version` is the manifest that it
+/// names.
+///
+/// # Errors
+/// Expired when the checkpoint is gone; Corruption for a hole, and for an ingest of which something
+/// is missing; the store's.
+pub(crate) async fn pinned_to_take(
+    objects: &Objects,
+    checkpoint: &Checkpoint,
+    version: &Manifest,
+) -> Result<TakenLog> {
+    if !checkpoint.pins_any_wal() {
+        return Ok(TakenLog::default());
+    }
+    let log = pinned_log(objects, checkpoint, version.database).await?;
+    match TakenLog::read(objects, log, version.flushed_seq).await {
+        // What an ingest brings is kept as long as the checkpoint is present (rule N14).
+        Err(error) if error.kind() == ErrorKind::Corruption => {
+            let newest = look(objects, None).await?;
+            let there = newest.is_some_and(|newest| newest.checkpoint(checkpoint.id).is_some());
+            Err(if there { error } else { expired(checkpoint.id).caused_by(error) })
+        }
+        read => read,
+    }
+}
+
 /// The WAL objects of `checkpoint`, in order.
 ///
 /// # Errors
 /// Expired when the checkpoint is gone; Corruption for a hole; the store's.
-#[allow(dead_code, reason = "for whoever makes tables of it: a clone (RFC 0029), a restore")]
 pub(crate) async fn pinned_log(
     objects: &Objects,
     checkpoint: &Checkpoint,

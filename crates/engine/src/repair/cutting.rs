@@ -5,7 +5,7 @@ use super::report::RepairReport;
 use crate::manifests::client::commit_alone;
 use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::tables::of_log::{TableTarget, TablesOfLog, tables_of_log};
+use crate::tables::of_log::{TableTarget, TablesOfLog, TakenLog, tables_of_log};
 use crate::writer::flush::new_names;
 use crate::writer::open::Opening;
 use siltstone_base::{
@@ -65,15 +65,15 @@ pub(super) async fn cut(
         ));
     };
     let kept = recovered.replay.iter().filter_map(|(id, _)| bodies.remove(id)).collect();
-    let kept: Vec<WalObject> = kept;
     let state = &recovered.manifest;
+    let kept = TakenLog::read(objects, kept, state.flushed_seq).await?;
     let target = TableTarget { env, database: state.database, job: None, options };
-    let rows = tables_of_log(&kept, state.flushed_seq, &target, &mut names.into_iter()).await?;
-    let (reached, commit_time) = reached(&recovered, &rows, off, &bodies);
-    let cut = rows.last_seq;
+    let log = tables_of_log(&kept, state.flushed_seq, &target, &mut names.into_iter()).await?;
+    let (reached, commit_time) = reached(&recovered, &log, off, &bodies);
+    let cut = log.last_seq;
     let edit = Edit::KeepPrefix(KeepPrefix {
         epoch: recovered.epoch,
-        layers: rows.tables.into_iter().map(|table| vec![table]).collect(),
+        log: log.into_edit(),
         cut,
         reached,
         commit_time,
@@ -88,13 +88,13 @@ pub(super) async fn cut(
 /// A number above which none was given, and the latest commit time.
 fn reached(
     recovered: &Recovered,
-    rows: &TablesOfLog,
+    log: &TablesOfLog,
     off: &CutOff,
     bodies: &BTreeMap<WalId, WalObject>,
 ) -> (Seq, UnixMillis) {
     let read = off.readable.iter().filter_map(|id| bodies.get(id));
-    let seq = read.clone().map(|object| object.last_seq).fold(rows.last_seq, Seq::max);
-    let at = read.map(|object| object.sent.at).fold(rows.commit_time, UnixMillis::max);
+    let seq = read.clone().map(|object| object.last_seq).fold(log.last_seq, Seq::max);
+    let at = read.map(|object| object.sent.at).fold(log.commit_time, UnixMillis::max);
     let ids = off.last.get().saturating_sub(off.at.get()).saturating_add(1);
     let unknown = ids.saturating_sub(off.readable.len() as u64);
     let numbers = unknown.saturating_mul(NUMBERS_AN_OBJECT);

@@ -3,12 +3,12 @@
 use super::chain::{ManifestChain, Remedy};
 use super::report::Damage;
 use crate::manifests::objects::{Objects, seen};
-use crate::wal::replay::{ingest_of, insert_rows};
+use crate::wal::replay::{ingest_of, insert_rows, layers_of};
 use siltstone_base::{Epoch, ErrorKind, ObjectName, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Hole, WalListing};
 use siltstone_memtable::Memtable;
-use siltstone_sst::wal::{WalBody, WalObject};
+use siltstone_sst::wal::{WalBody, WalBrings, WalIngest, WalObject};
 
 /// The log of a database.
 pub(super) struct Log {
@@ -109,12 +109,35 @@ impl LogWalk<'_> {
         let last = rows.and_then(|last| Ok((last, ingest_of(&object, flushed, last)?)));
         match last {
             Ok((last, ingest)) => {
+                if let Some(damage) = self.damage_of(name, ingest.as_ref()).await? {
+                    return Ok(Step::Cut(damage));
+                }
                 self.log.seq = ingest.map_or(last, |ingest| ingest.last_seq());
                 self.log.objects += 1;
                 Ok(Step::On(at.next()))
             }
             Err(error) if error.kind() == ErrorKind::Corruption => {
                 Ok(Step::Cut(Damage::new(name, error)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is missing of an ingest that stands in the object `at`.
+    async fn damage_of(
+        &self,
+        at: ObjectName,
+        ingest: Option<&WalIngest>,
+    ) -> Result<Option<Damage>> {
+        let Some(ingest) = ingest else { return Ok(None) };
+        let name = match &ingest.brings {
+            WalBrings::Job { job, .. } => ObjectName::IngestManifest(*job),
+            WalBrings::Tables(_) => at,
+        };
+        match layers_of(self.objects, ingest).await {
+            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                Ok(Some(Damage::new(name, error)))
             }
             Err(error) => Err(error),
         }

@@ -1,24 +1,28 @@
-//! Rows of a pinned range of the log as tables (rules K2, S1): what a clone, or a restored state,
+//! A pinned range of the log as tables (rules K2, N14, S1): what a clone, or a restored state,
 //! begins with beside the tables that it names.
 //!
 //! ```text
-//! objects, in order ─► memtable ─► table, as soon as it is full ─► table … ─► descriptors
+//! objects, in order ─► memtable ─► table, as soon as it is full, or an ingest comes ─► table …
+//!                  └─► ingest ──► its tables, as they were staged ───────────────────────┘
 //! ```
 //! Numbers are kept: a row counts as having the one that it had in the log.
 
 use super::of_memtable::TableInProgress;
 use crate::io::env::Env;
+use crate::manifests::objects::Objects;
 use crate::options::Options;
-use crate::wal::replay::{ingest_of, insert_rows, last_ingest};
+use crate::wal::replay::{ingest_of, insert_rows, last_ingest, layers_of};
 use bytes::Bytes;
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Envelope, Error, JobId, ObjectId, ObjectKind, ObjectName,
-    Result, Seq, SstDescriptor, SstId, UnixMillis,
+    Result, Seq, SstDescriptor, SstId, UnixMillis, WalId,
 };
 use siltstone_manifest::span::Span;
+use siltstone_manifest::{InstallBatch, InstallIngest, LogTables};
 use siltstone_memtable::Memtable;
 use siltstone_sst::TableOptions;
-use siltstone_sst::wal::WalObject;
+use siltstone_sst::wal::{WalBrings, WalObject};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Where tables go, and how they are built.
@@ -33,84 +37,192 @@ pub(crate) struct TableTarget<'a> {
     pub(crate) options: &'a Options,
 }
 
-/// What rows of a log came to.
+/// A part of a log that is to be taken over.
+#[derive(Debug, Default)]
+pub(crate) struct TakenLog {
+    /// Neighbours, in order.
+    pub(crate) objects: Vec<WalObject>,
+    /// The layers of the ingest that an object ends with, the oldest first, each at its number.
+    brought: BTreeMap<WalId, Vec<Vec<SstDescriptor>>>,
+}
+
+impl TakenLog {
+    /// Reads what the ingests of `log` bring that are above `flushed`. Whoever keeps the log keeps
+    /// that too: they are asked for, or left, in the state that the log goes on from.
+    ///
+    /// # Errors
+    /// As [`layers_of`].
+    pub(crate) async fn read(
+        objects: &Objects,
+        log: Vec<WalObject>,
+        flushed: Seq,
+    ) -> Result<TakenLog> {
+        let mut brought = BTreeMap::new();
+        for object in &log {
+            if let Some(ingest) = last_ingest(object, flushed)? {
+                brought.insert(object.id, layers_of(objects, &ingest).await?);
+            }
+        }
+        Ok(TakenLog { objects: log, brought })
+    }
+
+    /// The last number in it, at least `flushed`.
+    pub(crate) fn last_seq(&self, flushed: Seq) -> Seq {
+        self.objects.iter().map(|object| object.last_seq).fold(flushed, Seq::max)
+    }
+
+    /// Tables that its ingests bring.
+    pub(crate) fn brought(&self) -> impl Iterator<Item = &SstDescriptor> {
+        self.brought.values().flatten().flatten()
+    }
+}
+
+/// A part of what a log came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogPart {
+    /// Rows, as a table that was written.
+    Rows(SstDescriptor),
+    /// An ingest.
+    Brought {
+        /// Which.
+        brings: WalBrings,
+        /// Its layers, the oldest first, each at its number; their tables lie where they were
+        /// staged.
+        layers: Vec<Vec<SstDescriptor>>,
+    },
+}
+
+/// What a log came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TablesOfLog {
-    /// Each a layer of L0 by itself, the oldest first; their numbers ascend.
-    pub(crate) tables: Vec<SstDescriptor>,
-    /// The largest number met: that of the tables before, where no row was above it.
+    /// The oldest first; their numbers ascend.
+    pub(crate) parts: Vec<LogPart>,
+    /// The largest number met: that of the tables before, where nothing was above it.
     pub(crate) last_seq: Seq,
     /// The latest commit time of the objects; 0 where there are none.
     pub(crate) commit_time: UnixMillis,
 }
 
-/// Writes the rows of `objects`, neighbours of one log in its order, into tables named by `names`
-/// in the order given. Rows up to `flushed` are in tables already and are left out; the others must
-/// follow it without a gap.
+impl TablesOfLog {
+    /// Tables that were written.
+    pub(crate) fn written(&self) -> impl Iterator<Item = &SstDescriptor> {
+        self.parts.iter().filter_map(|part| match part {
+            LogPart::Rows(table) => Some(table),
+            LogPart::Brought { .. } => None,
+        })
+    }
+
+    /// Each part as layers of L0, the oldest first; of tables that were brought what `of_brought`
+    /// makes of them.
+    pub(crate) fn layers(
+        &self,
+        of_brought: impl Fn(&SstDescriptor) -> SstDescriptor,
+    ) -> Vec<Vec<SstDescriptor>> {
+        let mut all = Vec::new();
+        for part in &self.parts {
+            match part {
+                LogPart::Rows(table) => all.push(vec![table.clone()]),
+                LogPart::Brought { layers, .. } => {
+                    all.extend(
+                        layers.iter().map(|tables| tables.iter().map(&of_brought).collect()),
+                    );
+                }
+            }
+        }
+        all
+    }
+
+    /// For an edit of the database whose log it was.
+    pub(crate) fn into_edit(self) -> LogTables {
+        let mut log = LogTables::default();
+        for part in self.parts {
+            let after = log.layers.len();
+            match part {
+                LogPart::Rows(table) => log.layers.push(vec![table]),
+                LogPart::Brought { brings: WalBrings::Job { job, digest }, layers } => {
+                    log.ingests.push(InstallIngest { after, job, digest, layers });
+                }
+                LogPart::Brought { brings: WalBrings::Tables(_), layers } => {
+                    log.batches.push(InstallBatch { after, tables: layers.concat() });
+                }
+            }
+        }
+        log
+    }
+}
+
+/// Writes the rows of `log` into tables named by `names` in the order given, and names what its
+/// ingests bring among them. What is at or below `flushed` is in tables already and left out; the
+/// rest must follow it without a gap.
 ///
 /// Nothing names the tables yet: a commit must, under names that its database reserved, or that
 /// nobody collects. Names are used up as they come, also those of a call that fails.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow; Unsupported for an ingest among the rows; Internal
-/// where names run out; the store's.
+/// Corruption where the numbers do not follow; Internal where names run out; the store's.
 pub(crate) async fn tables_of_log(
-    objects: &[WalObject],
+    log: &TakenLog,
     flushed: Seq,
     target: &TableTarget<'_>,
     names: &mut (dyn Iterator<Item = SstId> + Send),
 ) -> Result<TablesOfLog> {
-    let mut full = LogMemtables::new(objects, flushed, target.options);
-    let mut tables = Vec::new();
-    while let Some(memtable) = full.advance()? {
-        tables.push(write(&memtable, target, names).await?);
+    let mut read = LogParts::new(log, flushed, target.options);
+    let mut parts = Vec::new();
+    while let Some(part) = read.advance()? {
+        parts.push(match part {
+            ReadPart::Rows(memtable) => LogPart::Rows(write(&memtable, target, names).await?),
+            ReadPart::Brought(brings, layers) => {
+                LogPart::Brought { brings, layers: layers.to_vec() }
+            }
+        });
     }
-    Ok(TablesOfLog { tables, last_seq: full.last_seq, commit_time: full.commit_time })
+    Ok(TablesOfLog { parts, last_seq: read.last_seq, commit_time: read.commit_time })
 }
 
 /// What the tables of [`tables_of_log`] will span, at most: rows that have expired by then are left
 /// out of them.
 ///
 /// # Errors
-/// Corruption where the numbers do not follow; Unsupported for an ingest among the rows.
-pub(crate) fn spans_of_log(
-    objects: &[WalObject],
-    flushed: Seq,
-    options: &Options,
-) -> Result<Vec<Span>> {
-    let mut full = LogMemtables::new(objects, flushed, options);
+/// Corruption where the numbers do not follow.
+pub(crate) fn spans_of_log(log: &TakenLog, flushed: Seq, options: &Options) -> Result<Vec<Span>> {
+    let mut read = LogParts::new(log, flushed, options);
     let mut spans = Vec::new();
-    while let Some(memtable) = full.advance()? {
-        let deletes = memtable.range_deletes();
-        let mut spanned: Vec<Span> =
-            deletes.iter().map(|one| Span::between(one.start.clone(), one.last_key())).collect();
-        let mut rows = memtable.cursor().passing_once();
-        rows.seek_first()?;
-        if let (Some(first), Some(last)) = (rows.entry(), memtable.greatest_key()) {
-            let first = Bytes::copy_from_slice(first.key);
-            spanned.push(Span::between(first, last.into()));
+    while let Some(part) = read.advance()? {
+        match part {
+            ReadPart::Rows(memtable) => spans.extend(span_of(&memtable)?),
+            ReadPart::Brought(_, layers) => spans.extend(layers.iter().flatten().map(Span::of)),
         }
-        spans.extend(Span::hull(spanned));
     }
     Ok(spans)
 }
 
-/// Whether an ingest stands in the log that is in no version yet: nobody can take it over then.
-///
-/// # Errors
-/// Corruption.
-pub(crate) fn holds_ingest(objects: &[WalObject], flushed: Seq) -> Result<bool> {
-    for object in objects {
-        if last_ingest(object, flushed)?.is_some() {
-            return Ok(true);
-        }
+fn span_of(memtable: &Arc<Memtable>) -> Result<Option<Span>> {
+    let deletes = memtable.range_deletes();
+    let mut spanned: Vec<Span> =
+        deletes.iter().map(|one| Span::between(one.start.clone(), one.last_key())).collect();
+    let mut rows = memtable.cursor().passing_once();
+    rows.seek_first()?;
+    if let (Some(first), Some(last)) = (rows.entry(), memtable.greatest_key()) {
+        let first = Bytes::copy_from_slice(first.key);
+        spanned.push(Span::between(first, last.into()));
     }
-    Ok(false)
+    Ok(Span::hull(spanned))
 }
 
-/// Rows of a log in memtables of the size of a table.
-struct LogMemtables<'a> {
+/// A part of a log as it is read.
+enum ReadPart<'a> {
+    /// Rows, at least one.
+    Rows(Arc<Memtable>),
+    /// An ingest, and its layers.
+    Brought(WalBrings, &'a [Vec<SstDescriptor>]),
+}
+
+/// Reads a log in memtables of the size of a table, none of which spans an ingest (rule Q1).
+struct LogParts<'a> {
+    log: &'a TakenLog,
     objects: std::slice::Iter<'a, WalObject>,
+    /// What comes behind the rows that were read last.
+    next: Option<ReadPart<'a>>,
     flushed: Seq,
     most_bytes: usize,
     /// The largest number met.
@@ -119,10 +231,12 @@ struct LogMemtables<'a> {
     commit_time: UnixMillis,
 }
 
-impl<'a> LogMemtables<'a> {
-    fn new(objects: &'a [WalObject], flushed: Seq, options: &Options) -> LogMemtables<'a> {
-        LogMemtables {
-            objects: objects.iter(),
+impl<'a> LogParts<'a> {
+    fn new(log: &'a TakenLog, flushed: Seq, options: &Options) -> LogParts<'a> {
+        LogParts {
+            log,
+            objects: log.objects.iter(),
+            next: None,
             flushed,
             most_bytes: options.l0_sst_size_bytes,
             last_seq: flushed,
@@ -130,26 +244,34 @@ impl<'a> LogMemtables<'a> {
         }
     }
 
-    /// The next one; `None` where no rows are left.
-    fn advance(&mut self) -> Result<Option<Arc<Memtable>>> {
+    /// The next one; `None` where nothing is left.
+    fn advance(&mut self) -> Result<Option<ReadPart<'a>>> {
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
+        }
         let memtable = Arc::new(Memtable::new());
-        for object in self.objects.by_ref() {
+        while self.next.is_none()
+            && (memtable.first_seq().is_none() || memtable.bytes() < self.most_bytes)
+            && let Some(object) = self.objects.next()
+        {
             if let Some(last) = insert_rows(&memtable, object, self.flushed, self.last_seq)? {
                 self.last_seq = last;
             }
-            if ingest_of(object, self.flushed, self.last_seq)?.is_some() {
-                return Err(Error::unsupported(
-                    "the log that would be taken over holds an ingest that is in no version yet; \
-                     its writer puts it there soon: have a writer open, make a checkpoint by it, \
-                     and use that",
-                ));
+            if let Some(ingest) = ingest_of(object, self.flushed, self.last_seq)? {
+                self.last_seq = ingest.last_seq();
+                let layers = self.log.brought.get(&object.id);
+                let layers = layers.ok_or_else(|| {
+                    Error::internal("nobody read what an ingest of the log brings")
+                        .with("wal id", object.id)
+                })?;
+                self.next = Some(ReadPart::Brought(ingest.brings, layers));
             }
             self.commit_time = self.commit_time.max(object.sent.at);
-            if memtable.first_seq().is_some() && memtable.bytes() >= self.most_bytes {
-                break;
-            }
         }
-        Ok(memtable.first_seq().is_some().then_some(memtable))
+        match memtable.first_seq() {
+            Some(_) => Ok(Some(ReadPart::Rows(memtable))),
+            None => Ok(self.next.take()),
+        }
     }
 }
 

@@ -312,16 +312,6 @@ pub(crate) async fn everything(writer: &Arc<Writer>) -> Result<()> {
     flushed(writer, last).await
 }
 
-/// Waits until what is queued by now of ingests is in a version: it follows soon by itself, and is
-/// not kept waiting.
-pub(crate) async fn ingests(writer: &Arc<Writer>) -> Result<()> {
-    let newest = writer.tree().queued().first().map(|ingest| ingest.last);
-    match newest {
-        Some(last) => flushed(writer, last).await,
-        None => Ok(()),
-    }
-}
-
 /// Has everything up to `last`, which no memtable spans, flushed, and waits for that.
 async fn flushed(writer: &Arc<Writer>, last: Seq) -> Result<()> {
     writer.ask_flush(last);

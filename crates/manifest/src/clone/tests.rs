@@ -30,7 +30,8 @@ fn begun_with(entries: Vec<Ancestor>) -> Manifest {
 }
 
 fn composed(parent: &Manifest, number: u32) -> Composed {
-    let log = [table(SstId(70), b"a", b"b", 61, 65), table(SstId(71), b"a", b"c", 66, 70)];
+    let log =
+        [vec![table(SstId(70), b"a", b"b", 61, 65)], vec![table(SstId(71), b"a", b"c", 66, 70)]];
     let source = CloneSource {
         name: "parent",
         state: parent,

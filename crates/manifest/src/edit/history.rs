@@ -1,12 +1,12 @@
 //! A history that begins: what a restore and a cut of the log have in common. What was undone is in
 //! no log that anybody replays, and is held for nobody; numbers go on behind what was given.
 
-use super::Refusal;
 use super::hold::end_undone;
 use super::writer::{check_names, end_writer, go_past, keep_fences, push_layers};
+use super::{LogTables, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest, Timeline};
-use siltstone_base::{Seq, SstDescriptor, TimelineId, UnixMillis};
+use siltstone_base::{Seq, TimelineId, UnixMillis};
 
 /// Where a history begins, and with what.
 pub(super) struct NewHistory<'a> {
@@ -14,8 +14,9 @@ pub(super) struct NewHistory<'a> {
     pub(super) id: TimelineId,
     /// When it begins.
     pub(super) began_at: UnixMillis,
-    /// Rows of the log as tables, the oldest layer first; their names are reserved.
-    pub(super) layers: &'a [Vec<SstDescriptor>],
+    /// What the log brings. Names of tables of rows are reserved; what jobs and batches brought is
+    /// kept by their requests, and by their names (rules N9, N15).
+    pub(super) log: &'a LogTables,
     /// The histories that it goes on from, the oldest first.
     pub(super) from: Vec<Timeline>,
     /// The last sequence number that is kept.
@@ -31,8 +32,14 @@ pub(super) struct NewHistory<'a> {
 impl NewHistory<'_> {
     /// Ends whoever was the writer, and the history before.
     pub(super) fn begin(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
-        check_names(next, self.layers.iter().flatten().map(|table| table.id), rules)?;
-        push_layers(next, self.layers);
+        if self.log.last_brought() > Some(self.cut) {
+            return Err(Refusal::Invalid("what the log brings lies above the last number kept"));
+        }
+        check_names(next, self.log.names(), rules)?;
+        match rules.has(Rule::TakeIngestsOver) {
+            true => self.log.add_to(next, rules)?,
+            false => push_layers(next, &self.log.layers),
+        }
         next.flushed_seq = self.flushed;
         next.floor = next.flushed_seq;
         next.commit_time = next.commit_time.max(self.commit_time);

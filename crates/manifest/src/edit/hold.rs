@@ -295,16 +295,22 @@ impl AdvanceHold {
 /// An ingest that is installed while somebody holds the log keeps its originals until all have
 /// passed it (rule W4).
 pub(super) fn keep_ingest(next: &mut Manifest, job: JobId, seq: Seq, rules: Rules) {
-    if rules.has(Rule::FeedKeepsIngests) && next.holds.iter().any(|hold| hold.seq < seq) {
-        next.fed.push(FedIngest { seq, source: FedSource::Job(job) });
-    }
+    keep(next, [FedIngest { seq, source: FedSource::Job(job) }], rules);
 }
 
 /// Likewise the tables of a large batch.
 pub(super) fn keep_tables(next: &mut Manifest, names: &[SstId], seq: Seq, rules: Rules) {
-    if rules.has(Rule::FeedKeepsIngests) && next.holds.iter().any(|hold| hold.seq < seq) {
-        let kept = names.iter().map(|name| FedIngest { seq, source: FedSource::Table(*name) });
-        next.fed.extend(kept);
+    let kept = names.iter().map(|name| FedIngest { seq, source: FedSource::Table(*name) });
+    keep(next, kept, rules);
+}
+
+/// What a restore brings back may be kept already.
+fn keep(next: &mut Manifest, kept: impl IntoIterator<Item = FedIngest>, rules: Rules) {
+    for one in kept {
+        let behind = next.holds.iter().any(|hold| hold.seq < one.seq);
+        if rules.has(Rule::FeedKeepsIngests) && behind && !next.fed.contains(&one) {
+            next.fed.push(one);
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use super::hold::keep_ingest;
 use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::INGEST;
-use crate::ingest::{Standing, deadline, deepest_run, pending, run_behind, standing};
+use crate::ingest::{Standing, deadline, deepest_run, pending, record_app, run_behind, standing};
 use crate::rules::{Rule, Rules};
 use crate::state::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
@@ -301,7 +301,7 @@ fn remember(
 
 impl InstallIngest {
     /// The last of its numbers.
-    pub(super) fn last_seq(&self) -> Option<Seq> {
+    pub(crate) fn last_seq(&self) -> Option<Seq> {
         self.layers.last().and_then(|tables| tables.first()).and_then(|table| table.seq_override)
     }
 
@@ -349,15 +349,23 @@ impl InstallBehind {
     }
 }
 
+/// Whatever is remembered of these jobs is not so any more: they become part of a restored state,
+/// of which they were part before.
+pub(super) fn forget_ended(next: &mut Manifest, jobs: &[InstallIngest]) {
+    next.remembered_ingests.retain(|one| jobs.iter().all(|job| job.job != one.job));
+}
+
 /// What was asked for is part of the database.
 fn end_request(next: &mut Manifest, asked: PendingIngest, last: Seq, rules: Rules) {
     let job = asked.job;
     next.pending_ingests.retain(|one| one.job != job);
     match asked.app {
         Some((app, version)) => {
-            next.ingest_apps.retain(|one| one.app != app);
-            next.ingest_apps.push(IngestApp { app, version, job, seq: last });
+            record_app(&mut next.ingest_apps, IngestApp { app, version, job, seq: last });
         }
+        // There is room for all that wait; a restore may bring one that waited in another state.
+        // That one is named by the tables, and refused by its timeline.
+        None if next.remembered_ingests.len() >= MOST_REMEMBERED => {}
         None => remember(next, job, IngestOutcome::Adopted(last), None, rules),
     }
 }

@@ -6,14 +6,14 @@
 
 use super::history::{NewHistory, has_begun};
 use super::writer::{check_epoch, keep_fences};
-use super::{Refusal, check};
+use super::{LogTables, Refusal, check};
 use crate::rules::{Rule, Rules};
 use crate::state::{
     CheckpointOwner, KeptFence, Manifest, RELEASED, Timeline, WRITER_RECORDS, WriterRecord,
 };
 use siltstone_base::limits::MAX_PARALLEL_WRITES;
 use siltstone_base::{
-    AttemptId, CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, TimelineId, UnixMillis, WalId,
+    AttemptId, CheckpointId, Epoch, ManifestId, Seq, TimelineId, UnixMillis, WalId,
 };
 use std::collections::BTreeSet;
 
@@ -26,9 +26,8 @@ const MOST_BROUGHT: u32 = 1 << 16;
 pub struct KeepPrefix {
     /// Under which whoever was the writer has been fenced.
     pub epoch: Epoch,
-    /// The rows of the log before the cut as tables, the oldest layer first, each of disjoint
-    /// tables; their names are reserved.
-    pub layers: Vec<Vec<SstDescriptor>>,
+    /// What the log before the cut brings; names of tables of rows are reserved.
+    pub log: LogTables,
     /// The last sequence number that is kept.
     pub cut: Seq,
     /// No number above this was ever given: what is cut off has smaller ones.
@@ -46,7 +45,7 @@ pub struct KeepPrefix {
 impl KeepPrefix {
     pub(super) fn apply(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
         check_epoch(next, self.epoch)?;
-        if !self.layers.is_empty() {
+        if !self.log.is_empty() {
             next.tables_since = next.id;
         }
         let kept = next.flushed_seq.max(self.cut);
@@ -55,7 +54,7 @@ impl KeepPrefix {
             id: self.timeline,
             began_at: self.began_at,
             from: next.timelines.clone(),
-            layers: &self.layers,
+            log: &self.log,
             cut: kept,
             flushed: if passes { kept.max(self.reached) } else { kept },
             commit_time: self.commit_time,

@@ -4,11 +4,12 @@
 //! grow, so that no process takes what is undone for what is new, and no number is given twice.
 
 use super::history::{NewHistory, has_begun};
+use super::ingest::forget_ended;
 use super::writer::check_epoch;
-use super::{Conflict, Refusal};
+use super::{Conflict, LogTables, Refusal};
 use crate::rules::{Rule, Rules};
 use crate::state::{KeptFence, Manifest};
-use siltstone_base::{CheckpointId, Epoch, ManifestId, Seq, SstDescriptor, TimelineId, UnixMillis};
+use siltstone_base::{CheckpointId, Epoch, ManifestId, Seq, TimelineId, UnixMillis};
 use std::sync::Arc;
 
 /// Makes what a checkpoint pins the current state.
@@ -20,9 +21,8 @@ pub struct Restore {
     pub checkpoint: CheckpointId,
     /// The manifest that it names.
     pub version: Arc<Manifest>,
-    /// Its rows of the log as tables, the oldest layer first, each of disjoint tables; their names
-    /// are reserved.
-    pub layers: Vec<Vec<SstDescriptor>>,
+    /// What its part of the log brings; names of tables of rows are reserved.
+    pub log: LogTables,
     /// The last sequence number that it holds.
     pub cut: Seq,
     /// The largest sequence number of the log that was walked.
@@ -53,6 +53,10 @@ impl Restore {
         next.runs.clone_from(&version.runs);
         next.ingest_apps.clone_from(&version.ingest_apps);
         next.tables_since = next.id;
+        // What its log brings was asked for, or left, by the state that it names (rule N14).
+        next.pending_ingests.clone_from(&version.pending_ingests);
+        next.left.clone_from(&version.left);
+        forget_ended(next, &self.log.ingests);
         let reached = next.flushed_seq.max(self.reached).max(self.cut);
         // What the state goes on from is the checkpoint's history, not what stood here (S1).
         let from = match rules.has(Rule::RestoreTakesHistory) {
@@ -63,7 +67,7 @@ impl Restore {
             id: self.timeline,
             began_at: self.began_at,
             from,
-            layers: &self.layers,
+            log: &self.log,
             cut: self.cut,
             flushed: if rules.has(Rule::RestoreGoesOn) { reached } else { self.cut },
             commit_time: self.commit_time,

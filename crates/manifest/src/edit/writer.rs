@@ -2,7 +2,7 @@
 
 use super::checkpoint::{is_added, is_released, release};
 use super::{
-    Conflict, InstallBatch, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release,
+    Conflict, InstallBatch, InstallBehind, InstallIngest, NewCheckpoint, Refusal, Release, log,
 };
 use crate::rules::{Rule, Rules};
 use crate::state::{CheckpointOwner, KeptFence, L0Entry, Manifest, WRITER_RECORDS, WriterRecord};
@@ -170,7 +170,8 @@ impl FlushL0 {
         let used: Vec<SstId> = self.names().collect();
         next.reserved.retain(|name| !used.contains(name));
         next.reserved.extend(&self.reserve);
-        self.add_tables(next, rules)?;
+        // Each is placed on all that is below it.
+        log::add(next, (&self.layers, &self.ingests, &self.batches), rules)?;
         next.left.retain(|name| !self.let_go.contains(name));
         self.behind.as_ref().map_or(Ok(()), |behind| behind.apply(next, rules))?;
         next.replay_from = self.replay_from;
@@ -181,31 +182,6 @@ impl FlushL0 {
         keep_fences(next, &self.fences);
         release(next, &self.release, rules);
         pin(next, self.checkpoint.as_ref(), self.epoch, rules)
-    }
-
-    /// Layers, jobs and batches, the oldest first, so that each is placed on all that is below it.
-    fn add_tables(&self, next: &mut Manifest, rules: Rules) -> Result<(), Refusal> {
-        let mut ingests = self.ingests.iter().peekable();
-        let mut batches = self.batches.iter().peekable();
-        for at in 0..=self.layers.len() {
-            loop {
-                let before = batches.peek().and_then(|batch| batch.seq());
-                let is_next = |job: &&InstallIngest| {
-                    job.after <= at && before.is_none_or(|batch| job.last_seq() < Some(batch))
-                };
-                if let Some(job) = ingests.next_if(is_next) {
-                    job.apply(next, rules)?;
-                } else if let Some(batch) = batches.next_if(|batch| batch.after <= at) {
-                    batch.apply(next, rules)?;
-                } else {
-                    break;
-                }
-            }
-            push_layers(next, self.layers.get(at..=at).unwrap_or_default());
-        }
-        // Those that say they come after more layers than there are.
-        ingests.try_for_each(|job| job.apply(next, rules))?;
-        batches.try_for_each(|batch| batch.apply(next, rules))
     }
 
     pub(super) fn in_effect(&self, state: &Manifest, rules: Rules) -> bool {

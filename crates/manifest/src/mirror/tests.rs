@@ -4,7 +4,9 @@ use super::*;
 use crate::edit::{Edit, MirrorEdit};
 use crate::invariant::broken;
 use crate::rules::{Rule, Rules};
+use crate::state::PendingIngest;
 use crate::testing::{empty, manifest, table};
+use bytes::Bytes;
 use siltstone_base::Epoch;
 
 const SOURCE: DatabaseId = DatabaseId(77);
@@ -44,8 +46,13 @@ fn claimed(target: &Manifest, claim: u128, job: u128) -> Manifest {
 
 fn head_of(source: &Manifest, target: &Manifest, log: LogWritten) -> NewHead {
     let last = source.flushed_seq.max(log.last_seq);
-    let plan = ExportPlan::new(source, last, target).unwrap();
+    let plan = ExportPlan::new(source, rows_to(last), target).unwrap();
     plan.head(source, log, TimelineId(u128::from(target.id.get()) + 900), UnixMillis(7))
+}
+
+/// A log that reaches to `last`, and has no ingest in it.
+fn rows_to(last: Seq) -> (Seq, std::iter::Empty<&'static SstDescriptor>) {
+    (last, std::iter::empty())
 }
 
 fn committed(target: &Manifest, head: NewHead) -> Result<Manifest, Refusal> {
@@ -68,7 +75,7 @@ fn job_table(id: u128, job: u128, min: u64, max: u64) -> SstDescriptor {
 #[test]
 fn the_first_export_moves_everything_into_its_folder() {
     let (source, target) = (source(), first());
-    let plan = ExportPlan::new(&source, Seq(60), &target).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &target).unwrap();
     assert_eq!((moved(&plan), plan.shared), (vec![14, 13, 10, 11, 9], 0));
     let next = exported(&source, &target);
     assert_eq!(broken(&next), None);
@@ -89,7 +96,7 @@ fn a_later_one_moves_what_is_new() {
     source.id = ManifestId(6);
     source.l0.insert(0, L0Entry { order: 5, tables: vec![table(SstId(20), b"a", b"z", 61, 70)] });
     (source.last_l0_order, source.flushed_seq) = (5, Seq(70));
-    let plan = ExportPlan::new(&source, Seq(70), &before).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &before).unwrap();
     assert_eq!((moved(&plan), plan.shared), (vec![20], 5));
     let next = exported(&source, &before);
     let jobs: Vec<_> = next.tables().map(|table| table.job).collect();
@@ -113,7 +120,7 @@ fn what_is_in_sight_comes_with_each_part() {
     };
     let mut source = source();
     source.l0[0].tables = vec![part(None, Some(b"h")), part(Some(b"h"), None)];
-    let plan = ExportPlan::new(&source, Seq(60), &first()).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(60)), &first()).unwrap();
     assert_eq!(moved(&plan), vec![14, 13, 10, 11, 9]);
     let next = exported(&source, &first());
     let seen: Vec<_> = next.l0[0].tables.iter().map(|part| part.visible_end.clone()).collect();
@@ -127,7 +134,8 @@ fn what_is_in_sight_comes_with_each_part() {
 #[test]
 fn rows_of_the_log_move_once() {
     let rows = |id, job, min, max| LogWritten {
-        tables: vec![job_table(id, job, min, max)],
+        layers: vec![vec![job_table(id, job, min, max)]],
+        ingests: Vec::new(),
         last_seq: Seq(max),
         commit_time: UnixMillis(5),
     };
@@ -135,7 +143,7 @@ fn rows_of_the_log_move_once() {
     let one = committed(&first(), head_of(&source, &first(), rows(30, 1, 61, 65))).unwrap();
     assert_eq!((one.flushed_seq, one.l0[0].order), (Seq(65), 5));
     let two = claimed(&one, 2, 2);
-    let plan = ExportPlan::new(&source, Seq(70), &two).unwrap();
+    let plan = ExportPlan::new(&source, rows_to(Seq(70)), &two).unwrap();
     assert_eq!((plan.moves.len(), plan.shared, plan.written), (0, 6, Seq(65)));
     let two = committed(&two, head_of(&source, &two, rows(31, 2, 66, 70))).unwrap();
     let l0: Vec<u128> = two.l0.iter().map(|layer| layer.tables[0].id.get()).collect();
@@ -152,10 +160,55 @@ fn rows_of_the_log_move_once() {
             manifest_id: ManifestId(5),
             began_at: UnixMillis(1),
         }));
-        let plan = ExportPlan::new(&later, Seq(last), &three).unwrap();
+        let plan = ExportPlan::new(&later, rows_to(Seq(last)), &three).unwrap();
         assert_eq!(plan.written, Seq(flushed), "flushed {flushed}, to {last}, of {history}");
         assert!(plan.log.is_empty());
     }
+}
+
+/// N14: an ingest of the log goes into the mirror with its application, at its place among the rows;
+/// the next export writes what the log has anew.
+#[test]
+fn an_ingest_of_the_log_moves_with_its_application() {
+    let staged = |id, first: &[u8], last: &[u8]| SstDescriptor {
+        job: Some(JobId(9)),
+        seq_override: Some(Seq(62)),
+        ..table(SstId(id), first, last, 0, 0)
+    };
+    let layers = vec![vec![staged(20, b"a", b"b"), staged(21, b"c", b"d")]];
+    let asked = PendingIngest {
+        job: JobId(9),
+        requested_at: UnixMillis(1),
+        digest: Bytes::from_static(b"parts"),
+        app: Some(("daily".to_owned(), 7)),
+        timeline: None,
+    };
+    let source = Manifest { pending_ingests: vec![asked.clone()], ..source() };
+    let plan = ExportPlan::new(&source, (Seq(63), layers.iter().flatten()), &first()).unwrap();
+    assert_eq!(moved(&plan)[..2], [20, 21]);
+    let placed: Vec<SstDescriptor> = layers[0].iter().map(|one| plan.placed(one)).collect();
+    assert!(placed.iter().all(|one| one.job == Some(plan.job()) && one.seq_override.is_some()));
+    let ingest = InstallIngest { after: 1, job: JobId(9), digest: asked.digest, layers };
+    let log = LogWritten {
+        layers: vec![vec![job_table(30, 1, 61, 61)], placed, vec![job_table(31, 1, 63, 63)]],
+        ingests: vec![ingest.clone()],
+        last_seq: Seq(63),
+        commit_time: UnixMillis(5),
+    };
+    let one = committed(&first(), plan.head(&source, log, TimelineId(901), UnixMillis(7))).unwrap();
+    let newest: Vec<u128> =
+        one.l0.iter().take(3).flat_map(|one| &one.tables).map(|one| one.id.get()).collect();
+    assert_eq!((newest, broken(&one)), (vec![31, 20, 21, 30], None));
+    let app = one.ingest_apps.iter().find(|one| one.app == "daily").unwrap();
+    assert_eq!((app.version, app.job, app.seq), (7, JobId(9), Seq(62)));
+    let two = claimed(&one, 2, 2);
+    let brought = ingest.layers.iter().flatten();
+    let plan = ExportPlan::new(&source, (Seq(64), brought), &two).unwrap();
+    assert_eq!((plan.moves.len(), plan.written, plan.log.len()), (0, Seq(60), 0));
+    // Installed meanwhile, and nothing came after it.
+    let installed = Manifest { pending_ingests: Vec::new(), ..source };
+    let plan = ExportPlan::new(&installed, rows_to(Seq(64)), &two).unwrap();
+    assert_eq!((plan.written, plan.log.len()), (Seq(60), 0));
 }
 
 /// X3: numbers never fall, and whoever follows the mirror is told that it went back.
@@ -205,7 +258,7 @@ fn what_left_the_head_is_not_shared() {
     let gone = Conflict::TableGone { table: SstId(14) };
     assert_eq!(edit.apply(&two), Err(gone.into()));
     assert!(edit.apply_with(&two, Rules::ALL.without(Rule::ExportSharesHead)).is_ok());
-    let plan = ExportPlan::new(&source(), Seq(60), &two).unwrap();
+    let plan = ExportPlan::new(&source(), rows_to(Seq(60)), &two).unwrap();
     assert_eq!(moved(&plan), vec![14, 13], "moved anew, into another folder");
     assert!(plan.moves.iter().all(|(_, to)| to.job == Some(JobId::of_an_export(3))));
 }

@@ -1,11 +1,12 @@
 //! A parent of a clone that is being made: its pins, and what they pin.
 
 use super::{counted, owned};
-use crate::follower::at_checkpoint::pinned_log;
+use crate::follower::at_checkpoint::pinned_to_take;
 use crate::io::env::Env;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use crate::tables::of_log::TakenLog;
 use crate::wal::walk::walk;
 use siltstone_base::{CheckpointId, DatabaseId, Error, ErrorKind, Result, UnixMillis};
 use siltstone_manifest::clone::named_within;
@@ -13,7 +14,6 @@ use siltstone_manifest::compose::VisibleRange;
 use siltstone_manifest::{
     Ancestor, CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint,
 };
-use siltstone_sst::wal::WalObject;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ pub(super) struct FoundParent<'a> {
 /// What a pin of a parent pins.
 pub(super) struct ParentRows {
     pub(super) state: Arc<Manifest>,
-    /// Its part of the log, in order.
-    pub(super) log: Vec<WalObject>,
+    /// Its part of the log.
+    pub(super) log: TakenLog,
 }
 
 impl<'a> FoundParent<'a> {
@@ -76,11 +76,6 @@ impl<'a> FoundParent<'a> {
     /// What it is called in refusals.
     pub(super) fn name(&self) -> &str {
         &self.location
-    }
-
-    /// Whether what is durable now is asked for, and not a checkpoint: later that is another state.
-    pub(super) fn is_followed(&self) -> bool {
-        self.asked.checkpoint.is_none()
     }
 
     /// What was asked of it: which database, where, which state, which keys.
@@ -144,14 +139,16 @@ impl<'a> FoundParent<'a> {
         }
     }
 
-    /// The part of the log that the pin of `entry` covers; `None` where it is gone.
+    /// The part of the log that the pin of `entry` covers, whose state is `state`; `None` where it
+    /// is gone.
     pub(super) async fn log(
         &self,
         newest: &Manifest,
+        state: &Manifest,
         entry: &Ancestor,
-    ) -> Result<Option<Vec<WalObject>>> {
+    ) -> Result<Option<TakenLog>> {
         let Some(pin) = newest.checkpoint(entry.checkpoint) else { return Ok(None) };
-        match pinned_log(&self.there, pin, newest.database).await {
+        match pinned_to_take(&self.there, pin, state).await {
             Ok(log) => Ok(Some(log)),
             Err(error) if error.kind() == ErrorKind::Expired => Ok(None),
             Err(error) => Err(error),
@@ -162,7 +159,7 @@ impl<'a> FoundParent<'a> {
     pub(super) async fn rows(&self, entry: &Ancestor) -> Result<Option<ParentRows>> {
         let newest = owned(&self.there, entry).await?;
         let Some(state) = self.pinned(&newest, entry).await? else { return Ok(None) };
-        let log = self.log(&newest, entry).await?;
+        let log = self.log(&newest, &state, entry).await?;
         Ok(log.map(|log| ParentRows { state, log }))
     }
 }

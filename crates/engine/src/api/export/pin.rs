@@ -1,15 +1,15 @@
 //! The source of an export: pinned by a checkpoint that is renewed for as long as it is read (rule
 //! X1).
 
-use crate::follower::at_checkpoint::pinned_log;
+use crate::follower::at_checkpoint::pinned_to_take;
 use crate::manifests::client::{commit_alone, look};
 use crate::manifests::missing::no_database;
 use crate::manifests::objects::Objects;
+use crate::tables::of_log::TakenLog;
 use crate::wal::walk::walk;
 use siltstone_base::{CheckpointId, Error, ErrorKind, Result, Seq, UnixMillis};
 use siltstone_manifest::naming::gone;
 use siltstone_manifest::{CheckpointName, CheckpointOwner, Edit, Manifest, NewCheckpoint};
-use siltstone_sst::wal::WalObject;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ const AGAIN: Duration = Duration::from_secs(10);
 pub(super) struct PinnedSource {
     objects: Objects,
     id: CheckpointId,
-    /// The state that is pinned, of whose log the rows are `log`.
+    /// The state that is pinned, whose log is `log`.
     pub(super) state: Arc<Manifest>,
-    pub(super) log: Vec<WalObject>,
+    pub(super) log: TakenLog,
     /// The last number of both.
     pub(super) last_seq: Seq,
 }
@@ -69,11 +69,8 @@ impl PinnedSource {
                 pinned.ok_or_else(|| gone(id))?
             }
         };
-        let log = match checkpoint.pins_any_wal() {
-            true => pinned_log(objects, checkpoint, committed.database).await?,
-            false => Vec::new(),
-        };
-        let last_seq = log.iter().map(|object| object.last_seq).fold(state.flushed_seq, Seq::max);
+        let log = pinned_to_take(objects, checkpoint, &state).await?;
+        let last_seq = log.last_seq(state.flushed_seq);
         Ok(PinnedSource { objects: objects.clone(), id, state, log, last_seq })
     }
 

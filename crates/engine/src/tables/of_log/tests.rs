@@ -53,7 +53,8 @@ fn run(objects: &[WalObject], flushed: u64, most_bytes: usize) -> Result<(Env, T
     let options = Options { l0_sst_size_bytes: most_bytes, ..Options::default() };
     let target = TableTarget { env: &env, database: DATABASE, job: None, options: &options };
     let mut names = names(40);
-    let work = tables_of_log(objects, Seq(flushed), &target, &mut names);
+    let log = TakenLog { objects: objects.to_vec(), ..TakenLog::default() };
+    let work = tables_of_log(&log, Seq(flushed), &target, &mut names);
     let done = runtime.block_on(work)?;
     Ok((env, done))
 }
@@ -70,7 +71,7 @@ fn rows_above_the_tables_become_a_table_with_their_numbers() {
     ];
     let (env, done) = run(&objects, 10, 1 << 20).unwrap();
     assert_eq!((done.last_seq, done.commit_time), (Seq(13), UnixMillis(1_005)));
-    let [table] = done.tables.as_slice() else { panic!("{done:?}") };
+    let [LogPart::Rows(table)] = done.parts.as_slice() else { panic!("{done:?}") };
     assert_eq!((table.id, table.min_seq, table.max_seq), (SstId(40), Seq(11), Seq(13)));
     assert_eq!(rows(&env, table), vec![row("a", 13, "3"), row("c", 11, "1")]);
 }
@@ -79,10 +80,10 @@ fn rows_above_the_tables_become_a_table_with_their_numbers() {
 fn a_full_table_is_written_before_more_is_read() {
     let objects: Vec<_> = (0..3).map(|n| object(n + 1, n + 1, &[("k", "v")])).collect();
     let (env, done) = run(&objects, 0, 1).unwrap();
-    let found: Vec<_> = done.tables.iter().map(|table| rows(&env, table)).collect();
+    let found: Vec<_> = done.written().map(|table| rows(&env, table)).collect();
     let each: Vec<_> = (1..4).map(|seq| vec![row("k", seq, "v")]).collect();
     assert_eq!(found, each);
-    assert_eq!(done.tables.iter().map(|table| table.id.get()).collect::<Vec<_>>(), [40, 41, 42]);
+    assert_eq!(done.written().map(|table| table.id.get()).collect::<Vec<_>>(), [40, 41, 42]);
 }
 
 /// Objects whose rows are in tables already end nothing, and what follows them is not left out.
@@ -93,9 +94,10 @@ fn spans_are_told_before_there_are_tables() {
     objects.push(object(4, 4, &[("c", "1"), ("f", "2"), ("e", "3")]));
     for most_bytes in [1, 1 << 20] {
         let options = Options { l0_sst_size_bytes: most_bytes, ..Options::default() };
-        let spans = spans_of_log(&objects, Seq(1), &options).unwrap();
+        let log = TakenLog { objects: objects.clone(), ..TakenLog::default() };
+        let spans = spans_of_log(&log, Seq(1), &options).unwrap();
         let (_, done) = run(&objects, 1, most_bytes).unwrap();
-        assert_eq!(spans, done.tables.iter().map(Span::of).collect::<Vec<_>>());
+        assert_eq!(spans, done.written().map(Span::of).collect::<Vec<_>>());
         assert_eq!(spans.len(), if most_bytes == 1 { 3 } else { 1 });
     }
 }
@@ -105,7 +107,7 @@ fn no_row_no_table() {
     let (_, done) = run(&[], 10, 1).unwrap();
     assert_eq!(done, TablesOfLog { last_seq: Seq(10), ..TablesOfLog::default() });
     let (_, done) = run(&[object(1, 5, &[("a", "1")])], 10, 1).unwrap();
-    assert_eq!((done.tables.len(), done.last_seq), (0, Seq(10)));
+    assert_eq!((done.parts.len(), done.last_seq), (0, Seq(10)));
 }
 
 #[test]

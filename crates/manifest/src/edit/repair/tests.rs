@@ -6,7 +6,10 @@ use siltstone_base::{DatabaseId, SstId, WalId};
 fn prefix() -> KeepPrefix {
     KeepPrefix {
         epoch: Epoch(2),
-        layers: vec![vec![table(SstId(50), b"a", b"m", 61, 65)]],
+        log: LogTables {
+            layers: vec![vec![table(SstId(50), b"a", b"m", 61, 65)]],
+            ..LogTables::default()
+        },
         cut: Seq(65),
         reached: Seq(90),
         commit_time: UnixMillis(700),

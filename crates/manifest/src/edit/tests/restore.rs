@@ -1,8 +1,12 @@
 //! A checkpoint becomes the current state again: what goes back, and what never does.
 
 use super::*;
-use crate::state::{Checkpoint, Hold, KeptFence, L0Entry, Timeline};
-use siltstone_base::{ManifestId, TimelineId};
+use crate::state::{
+    Checkpoint, FedIngest, FedSource, Hold, IngestOutcome, KeptFence, L0Entry, PendingIngest,
+    RememberedIngest, Timeline,
+};
+use bytes::Bytes;
+use siltstone_base::{JobId, ManifestId, TimelineId};
 use std::sync::Arc;
 
 /// What checkpoint 1 of `manifest()` pins: manifest 3, before its last flush.
@@ -17,7 +21,10 @@ fn restore() -> Restore {
         epoch: Epoch(2),
         checkpoint: CheckpointId(1),
         version: Arc::new(version()),
-        layers: vec![vec![table(SstId(50), b"a", b"m", 51, 55)]],
+        log: LogTables {
+            layers: vec![vec![table(SstId(50), b"a", b"m", 51, 55)]],
+            ..LogTables::default()
+        },
         cut: Seq(55),
         reached: Seq(90),
         commit_time: UnixMillis(700),
@@ -164,4 +171,113 @@ fn the_owners_checkpoints_stay_but_for_a_writers() {
     assert_eq!(next.checkpoints, manifest().checkpoints);
     let named: Vec<L0Entry> = next.l0;
     assert_eq!(named.len(), 2);
+}
+
+const JOB: JobId = JobId(9);
+const DIGEST: Bytes = Bytes::from_static(b"parts");
+
+/// [`version`], whose log goes on with a row, the job, a row and a large batch: 51 to 54.
+fn with_ingests(app: Option<(String, u64)>) -> Restore {
+    let asked = PendingIngest {
+        job: JOB,
+        requested_at: UnixMillis(1),
+        digest: DIGEST,
+        app,
+        timeline: None,
+    };
+    let version = Manifest { pending_ingests: vec![asked], left: vec![SstId(90)], ..version() };
+    let at = |id, seq, job| SstDescriptor {
+        job,
+        seq_override: Some(Seq(seq)),
+        ..table(SstId(id), b"a", b"z", 0, 0)
+    };
+    let row = |id, seq| vec![table(SstId(id), b"a", b"m", seq, seq)];
+    let log = LogTables {
+        layers: vec![row(50, 51), row(51, 53)],
+        ingests: vec![InstallIngest {
+            after: 1,
+            job: JOB,
+            digest: DIGEST,
+            layers: vec![vec![at(20, 52, Some(JOB))]],
+        }],
+        batches: vec![InstallBatch { after: 2, tables: vec![at(90, 54, None)] }],
+    };
+    Restore { version: Arc::new(version), log, cut: Seq(54), ..restore() }
+}
+
+fn ended(state: &Manifest) -> Vec<(JobId, IngestOutcome)> {
+    state.remembered_ingests.iter().map(|one| (one.job, one.outcome)).collect()
+}
+
+/// N14: what was in the log alone becomes part of the state, once, and at its place.
+#[test]
+fn ingests_of_the_log_come_back_at_their_numbers() {
+    let next = apply(with_ingests(None), Rules::ALL).unwrap();
+    let names: Vec<u128> = next.l0.iter().map(|entry| entry.tables[0].id.get()).collect();
+    assert_eq!(names, vec![90, 51, 20, 50, 13]);
+    assert!(next.pending_ingests.is_empty() && next.left.is_empty());
+    assert_eq!(ended(&next), [(JOB, IngestOutcome::Adopted(Seq(52)))]);
+    assert_eq!(broken(&next), None);
+    // Installed meanwhile, or taken back after a restore to what was before it.
+    for outcome in [IngestOutcome::Adopted(Seq(52)), IngestOutcome::Withdrawn] {
+        let known = RememberedIngest { job: JOB, outcome, reason: None };
+        let base = Manifest { remembered_ingests: vec![known], ..manifest() };
+        let next = Edit::Restore(with_ingests(None)).apply(&base).unwrap();
+        assert_eq!(ended(&next), [(JOB, IngestOutcome::Adopted(Seq(52)))]);
+    }
+}
+
+/// N11, N14: a new job of the same version would bring the rows a second time.
+#[test]
+fn an_ingest_that_comes_back_brings_its_application() {
+    let next = apply(with_ingests(Some(("stream".to_owned(), 8))), Rules::ALL).unwrap();
+    let apps: Vec<_> = next.ingest_apps.iter().map(|one| (one.version, one.job)).collect();
+    assert_eq!((apps, ended(&next)), (vec![(8, JOB)], vec![]));
+}
+
+/// N9: nothing keeps what nobody asked for.
+#[test]
+fn what_the_checkpoint_does_not_keep_does_not_come_back() {
+    let of = |change: fn(&mut Manifest)| {
+        let mut edit = with_ingests(None);
+        change(Arc::make_mut(&mut edit.version));
+        apply(edit, Rules::ALL)
+    };
+    for refused in
+        [of(|version| version.pending_ingests.clear()), of(|version| version.left.clear())]
+    {
+        assert!(matches!(refused, Err(Refusal::Invalid(_))), "{refused:?}");
+    }
+    let beyond = Restore { cut: Seq(53), ..with_ingests(None) };
+    assert!(matches!(apply(beyond, Rules::ALL), Err(Refusal::Invalid(_))));
+}
+
+/// W4: a consumer that has not seen the ingest reads it from the originals, kept once.
+#[test]
+fn what_consumers_have_not_seen_of_an_ingest_stays() {
+    let hold = Hold {
+        name: "behind".to_owned(),
+        generation: 1,
+        wal_from: WalId(5),
+        seq: Seq(45),
+        expires_at: None,
+        most_bytes: None,
+    };
+    let fed = FedIngest { seq: Seq(52), source: FedSource::Job(JOB) };
+    for known in [vec![], vec![fed.clone()]] {
+        let base = Manifest { holds: vec![hold.clone()], fed: known, ..manifest() };
+        let next = Edit::Restore(with_ingests(None)).apply(&base).unwrap();
+        let batch = FedIngest { seq: Seq(54), source: FedSource::Table(SstId(90)) };
+        assert_eq!(next.fed, [fed.clone(), batch]);
+    }
+}
+
+/// N10: as many are remembered as may be; what has no room is named by the tables.
+#[test]
+fn where_many_are_remembered_it_is_not() {
+    let known =
+        |job| RememberedIngest { job: JobId(job), outcome: IngestOutcome::Withdrawn, reason: None };
+    let base = Manifest { remembered_ingests: (1000..5096).map(known).collect(), ..manifest() };
+    let next = Edit::Restore(with_ingests(None)).apply(&base).unwrap();
+    assert_eq!((next.remembered_ingests.len(), broken(&next)), (4096, None));
 }
