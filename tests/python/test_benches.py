@@ -164,6 +164,16 @@ def test_an_ingest_into_a_live_database_is_measured() -> None:
     assert found["read_ratio"] > 0
 
 
+def test_large_batches_are_measured() -> None:
+    pytest.importorskip("numpy")
+    few = ["--batches", "2", "--rows", "20000", "--rounds", "1", "--json"]
+    through, past = json.loads(printed("large_batches.py", *few))
+    assert (through["large_batches"], past["large_batches"]) == (0, 2)
+    # Nothing in a folder in memory.
+    assert through["written_per_byte"] >= past["written_per_byte"]
+    assert past["put_ms_median"] > 0
+
+
 def test_what_layers_cost_is_measured() -> None:
     pytest.importorskip("rocksdict")
     rows, many, one, ratio, seek = printed("layers.py", "--rows", "4000").splitlines()
