@@ -56,6 +56,7 @@ class WriteValues(TypedDict, total=False):
     """What `Writes` takes."""
 
     skip_memtable_bytes: Bytes | None
+    ingest_poll_interval: Seconds | None
     transaction_window_bytes: Bytes
 
 

@@ -3,7 +3,7 @@
 use crate::{Pairs, World, all, expected, fill, open, options, some, total};
 use parking_lot::Mutex;
 use siltstone::store::counting::count;
-use siltstone::{Error, Gc, Options, Reader, ReaderOptions, Readers, ScanRange};
+use siltstone::{Error, Gc, Options, Reader, ReaderOptions, Readers, ScanRange, Writes};
 use siltstone_tests::faults::FaultPlan;
 use siltstone_tests::reachable::Difference;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
                 min_age: Duration::ZERO,
                 ..Gc::default()
             },
+            writes: nobody_asks(),
             ..options()
         };
         let db = open(&env, eager).await?;
@@ -69,13 +70,43 @@ fn paused_scans_give_their_snapshots_and_an_idle_database_is_left_alone() {
     world.check();
 }
 
-/// With the defaults, after a burst of work: at most one request in ten seconds.
+/// No look for ingest jobs: what is asked then is asked for another reason.
+fn nobody_asks() -> Writes {
+    Writes { ingest_poll_interval: None, ..Writes::default() }
+}
+
+/// At rest nothing is asked but for ingest jobs of others, once in ten seconds.
+#[test]
+fn at_rest_a_writer_looks_for_jobs_alone() {
+    let world = World::new(1, FaultPlan::none());
+    world.run("writer", |env| async move {
+        let (env, requests) = count(env);
+        let defaults = Options { l0_sst_size_bytes: 4096, ..Options::default() };
+        let db = open(&env, defaults).await?;
+        fill(&db, 1).await?;
+        db.compact().await?;
+        env.clock.sleep(Duration::from_secs(1200)).await;
+        for _ in 0..3 {
+            let before = total(&requests);
+            env.clock.sleep(Duration::from_secs(600)).await;
+            let asked = total(&requests) - before;
+            println!("requests in ten minutes of rest: {asked}");
+            // One look in 64 is a listing, of two requests.
+            assert!((50..=62).contains(&asked), "{asked}");
+        }
+        db.close().await
+    });
+}
+
+/// With the defaults, but for looks for jobs, after a burst of work: at most one request in ten
+/// seconds.
 #[test]
 fn the_last_rounds_before_rest_are_within_the_bound() {
     let world = World::new(1, FaultPlan::none());
     world.run("writer", |env| async move {
         let (env, requests) = count(env);
-        let defaults = Options { l0_sst_size_bytes: 4096, ..Options::default() };
+        let defaults =
+            Options { l0_sst_size_bytes: 4096, writes: nobody_asks(), ..Options::default() };
         let db = open(&env, defaults).await?;
         fill(&db, 1).await?;
         fill(&db, 2).await?;

@@ -38,6 +38,37 @@ fn a_request_is_left_for_the_writer_elsewhere() {
     assert_eq!(rows.unwrap().unwrap().len(), 6);
 }
 
+/// N9: a writer that serves reads, and never heard of a job, finds the first one.
+#[test]
+fn the_first_request_is_found_by_a_writer_that_does_nothing() {
+    for (interval, found) in [(Some(10), true), (Some(2), true), (None, false)] {
+        let place = Place::new();
+        let (writer, env) = place.process("writer");
+        let db = place.sim.block_on(writer, async move {
+            let ingest_poll_interval = interval.map(Duration::from_secs);
+            let writes = Writes { ingest_poll_interval, ..options().writes };
+            let db = open(&env, Options { writes, ..options() }).await?;
+            put(&db, 1, b"own").await?;
+            db.flush_memtable().await?;
+            env.clock.sleep(Duration::from_secs(100)).await;
+            Ok::<_, siltstone::Error>(db)
+        });
+        let db = db.unwrap().unwrap();
+        let took = place.run("elsewhere", |env| async move {
+            let request = job_of(&env, rows(0..5, b"bulk")).await?;
+            let began = env.clock.monotonic();
+            let stood = request.submit(&env, true, LIMIT).await;
+            let took = env.clock.monotonic() - began;
+            Ok(matches!(stood, Ok(Standing::Adopted(_))).then_some(took))
+        });
+        assert_eq!(took.is_some(), found, "{interval:?}");
+        if let (Some(took), Some(interval)) = (took, interval) {
+            assert!(took <= Duration::from_secs(interval + 2), "{took:?}");
+        }
+        place.sim.block_on(writer, async move { db.close().await }).unwrap().unwrap();
+    }
+}
+
 /// Nobody lives: the next writer takes in what waits.
 #[test]
 fn the_next_writer_takes_in_what_waits() {

@@ -20,7 +20,9 @@ mod writer;
 
 use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
-use siltstone::{Accept, Batch, Database, Env, Error, Fill, OpenOptions, Options, Rows, Scan};
+use siltstone::{
+    Accept, Batch, Database, Env, Error, Fill, OpenOptions, Options, Rows, Scan, Writes,
+};
 use siltstone_base::{CheckpointId, ObjectName, SstId, WalId, name::prefix};
 use siltstone_manifest::{CheckpointOwner, Edit, Manifest, NewCheckpoint};
 use siltstone_tests::latency::{Latencies, slow};
@@ -41,8 +43,9 @@ fn options() -> Options {
         block_cache_bytes: 0,
         metadata_cache_bytes: 0,
         manifest_poll_interval: Some(POLL),
-        // The tests compact and collect when they will.
+        // The tests compact and collect when they will, and nobody asks for ingest jobs.
         embedded_gc: false,
+        writes: Writes { ingest_poll_interval: None, ..Writes::default() },
         ..Options::default()
     }
 }

@@ -253,7 +253,9 @@ fn pending_bytes_stop_writes_where_they_have_a_limit() {
 #[test]
 fn a_wait_that_is_dropped_leaves_nothing_behind() {
     tell(async |world| {
-        let db = world.open(alone()).await;
+        let mut options = alone();
+        options.writes.ingest_poll_interval = None;
+        let db = world.open(options).await;
         let (_, room) = until_stopped(&world, &db, 0).await;
         drop(room);
         world.env.clock.sleep(Duration::from_secs(3)).await;

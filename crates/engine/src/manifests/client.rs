@@ -216,6 +216,18 @@ impl ManifestClient {
         Ok(newest)
     }
 
+    /// Looks for a newer state in passing: one read; with `thorough` a listing, which finds one that
+    /// no read of the next number can (rule M4). What it finds is learned, and nothing depends on it:
+    /// whether the database is still there is asked by whoever writes.
+    pub(crate) async fn glance(&self, thorough: bool) {
+        let (known, rules) = (Some(self.newest_known()), rules::in_force());
+        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
+        let newest = run_look(&self.objects, machine).await.ok().flatten();
+        if let Some(newest) = newest.filter(|newest| newest.database == self.database) {
+            self.learn(&newest);
+        }
+    }
+
     /// Commits `edit`. Goes on through troubles of the store until the outcome is settled or the
     /// handle has ended: an outcome left open could land under a later commit.
     ///

@@ -182,6 +182,7 @@ impl OptionInfo {
                     | "gc.max_garbage_bytes"
                     | "manifest_poll_interval"
                     | "readers.max_staleness"
+                    | "writes.ingest_poll_interval"
                     | "writes.skip_memtable_bytes"
             )
     }
@@ -308,6 +309,9 @@ impl Options {
                 self.writes.skip_memtable_bytes =
                     (value != OptionValue::Nothing).then_some(number as usize);
             }
+            "writes.ingest_poll_interval" => {
+                self.writes.ingest_poll_interval = (value != OptionValue::Nothing).then(duration);
+            }
             "writes.transaction_window_bytes" => {
                 self.writes.transaction_window_bytes = number as usize;
             }
@@ -363,6 +367,9 @@ impl Options {
             "max_batch_bytes" => int(self.max_batch_bytes),
             "writes.skip_memtable_bytes" => {
                 self.writes.skip_memtable_bytes.map_or(OptionValue::Nothing, int)
+            }
+            "writes.ingest_poll_interval" => {
+                self.writes.ingest_poll_interval.map_or(OptionValue::Nothing, seconds)
             }
             "writes.transaction_window_bytes" => int(self.writes.transaction_window_bytes),
             "block_bytes" => int(self.block_bytes),

@@ -157,6 +157,15 @@ pub(super) const TABLE: &[OptionInfo] = &[
          those of transactions, go through the memtable. None: all do.",
     ),
     info(
+        "writes.ingest_poll_interval",
+        OptionKind::Duration,
+        0.001,
+        86_400.0,
+        "How often a writer that does nothing else looks for ingest jobs that other processes ask \
+         for, with one request; one that writes finds them within a second. None: never, so they \
+         wait for its next write.",
+    ),
+    info(
         "writes.transaction_window_bytes",
         OptionKind::Bytes,
         262_144.0,

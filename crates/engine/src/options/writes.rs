@@ -1,16 +1,26 @@
-//! The group of options that large batches and transactions alone need.
+//! The group of options that large batches, ingest jobs and transactions alone need.
 
-/// What becomes of large batches, and what is remembered for transactions.
+use std::time::Duration;
+
+/// What becomes of large batches, when ingest jobs are found, and what is remembered for
+/// transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Writes {
     /// Bytes from which on a batch is made a table before it is accepted; `None`: never.
     pub skip_memtable_bytes: Option<usize>,
+    /// How often a writer that does nothing else looks for ingest jobs that others ask for; `None`:
+    /// never.
+    pub ingest_poll_interval: Option<Duration>,
     /// Memory for what was committed while transactions are open.
     pub transaction_window_bytes: usize,
 }
 
 impl Default for Writes {
     fn default() -> Writes {
-        Writes { skip_memtable_bytes: None, transaction_window_bytes: 64 << 20 }
+        Writes {
+            skip_memtable_bytes: None,
+            ingest_poll_interval: Some(Duration::from_secs(10)),
+            transaction_window_bytes: 64 << 20,
+        }
     }
 }

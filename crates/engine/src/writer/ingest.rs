@@ -4,12 +4,10 @@
 use super::commit::{Commit, Tail};
 use super::state::Writer;
 use super::transaction::footprint::Touched;
-use crate::manifests::poll::LIST_EVERY;
 use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
-use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing, to_adopt};
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{Conflict, Refusal};
@@ -20,9 +18,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a writer looks for requests that is told of no manifest otherwise, once its database
-/// has had a job.
-const POLL: Duration = Duration::from_secs(10);
+/// One look in so many is a listing: a manifest stays for the grace of the collector, so a number
+/// that is asked for this often is missed only by a process that was stopped for longer.
+const LIST_EVERY: u32 = 64;
 /// Pause before a job is tried again that met what may pass.
 const RETRY: Duration = Duration::from_secs(1);
 /// Ingests that are queued at a time: each is a layer or more that every look-up goes through, and
@@ -54,16 +52,15 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             }
             continue;
         }
-        if !newest.features.names(INGEST) {
+        let Some(interval) = writer.options.writes.ingest_poll_interval else {
             nudged.await;
             continue;
-        }
-        let pause = writer.env.clock.sleep(POLL);
+        };
+        let pause = writer.env.clock.sleep(interval);
         if let Either::Right(_) = select(nudged, pause).await {
             looks = looks.wrapping_add(1);
-            // What it finds is told by the manifest client; what it meets may pass, or the next
-            // write meets it.
-            drop(writer.manifests.probe(looks.is_multiple_of(LIST_EVERY)).await);
+            // What it finds the manifest client tells this task.
+            writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
         }
     }
 }
