@@ -38,7 +38,6 @@ empty_range                regress  bug_14
 create_trusts_ambiguous    regress  bug_15
 listing_remembered         regress  bug_16
 listing_trusted            regress  bug_22
-freed_is_gone              regress  what_was_freed
 old_base_committed         regress  peer_14
 claim_conflict_is_final    regress  peer_16
 destination_lost           regress  peer_17

@@ -30,11 +30,7 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn new(plan: impl FnOnce(FaultPlan) -> FaultPlan) -> Place {
-        Place::of(11, plan)
-    }
-
-    pub(crate) fn of(seed: u64, plan: impl FnOnce(FaultPlan) -> FaultPlan) -> Place {
-        let sim = Sim::new(seed);
+        let sim = Sim::new(11);
         let bucket = Bucket::new(&sim, plan(FaultPlan::none()));
         Place { sim, bucket }
     }

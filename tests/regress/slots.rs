@@ -2,16 +2,14 @@
 
 use crate::place::{Place, keys, keys_of, open, put, reader};
 use parking_lot::Mutex;
-use siltstone::{CheckpointOptions, Reader, Result, ScanRange, admin};
-use siltstone_tests::faults::{Fault, FaultPlan};
+use siltstone::{Reader, Result, ScanRange};
+use siltstone_tests::faults::FaultPlan;
 use siltstone_tests::{compact, gc};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// More store operations than an opening reader makes.
 const STEPS: u64 = 40;
-
-const LIMIT: Duration = Duration::from_secs(10);
 
 /// Others commit, and every manifest but the newest is freed.
 fn others_go_on(place: &Place) {
@@ -109,42 +107,6 @@ fn bug_22_a_stale_listing_is_read_on_from() {
     let found = place.run(process, keys_of(reader.scan(ScanRange::all()).expect("open")));
     assert_eq!(found.expect("a healthy store"), ["a", "b"]);
     assert_eq!(place.recovered(), ["a", "b"]);
-}
-
-/// A listing that comes in pages is of several moments: what a commit stands on is no part of the
-/// run that it shows, and was freed before it was asked for. That is no database that is gone.
-#[test]
-fn what_was_freed_since_a_listing_is_not_gone() {
-    let mut opened = 0;
-    for seed in 1..=60 {
-        let place = Place::of(seed, |plan| {
-            let mut plan = plan.with(Fault::ListInPages, 1000);
-            plan.latency = (Duration::from_millis(1), Duration::from_millis(20));
-            plan
-        });
-        place.flushes(&["a"]);
-        for _ in 0..2 {
-            let (process, env) = place.process();
-            place.sim.spawn(process, "keeper", async move {
-                let how = CheckpointOptions::default();
-                while env.clock.monotonic() < Duration::from_secs(60) {
-                    let Ok(made) = admin::create_checkpoint(&env, &how, LIMIT).await else {
-                        continue;
-                    };
-                    drop(admin::delete_checkpoint(&env, &made.id.into(), LIMIT).await);
-                    drop(gc::round(&env).await);
-                }
-            });
-        }
-        for _ in 0..8 {
-            let (process, env) = place.process();
-            match place.run(process, open(env)) {
-                Ok(_) => opened += 1,
-                Err(error) => panic!("seed {seed}: {error}"),
-            }
-        }
-    }
-    assert!(opened > 100);
 }
 
 /// A peer's 14 and 15: a commit that met others' commits keeps what they say. Here a writer that

@@ -103,13 +103,8 @@ impl Objects {
                 (Some(end), Some(_)) if end > boundary => false,
                 (Some(_), Some(_)) => !self.is_boundary_still(boundary).await?,
                 // An older run, of what was destroyed here: what comes before the one asked for
-                // says whether that is part of a newer one, unless it was freed meanwhile, behind a
-                // higher boundary.
-                (Some(_), None) => {
-                    self.get(ObjectName::Manifest(after.minus(1))).await?.is_some()
-                        || (!cfg!(mutation = "freed_is_gone")
-                            && self.manifests_listed().await?.1 != boundary)
-                }
+                // says whether that is part of a newer one.
+                (Some(_), None) => self.get(ObjectName::Manifest(after.minus(1))).await?.is_some(),
             };
             if let Some(end) = end.filter(|_| !stale) {
                 break (ids, boundary, end);
