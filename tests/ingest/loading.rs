@@ -7,6 +7,7 @@ use siltstone::gc::{self, GcOptions};
 use siltstone::tables::{LoadOptions, RowBatch};
 use siltstone::{Error, LoadReport};
 use siltstone_tests::gc::AT_ONCE;
+use std::path::Path;
 
 /// Rows as a list.
 struct Listed(Pairs);
@@ -97,6 +98,101 @@ fn a_load_is_what_a_map_would_hold() {
             });
         }
     }
+}
+
+/// Names of the files in a load's folder of `scratch`.
+fn spilled(scratch: &Path) -> Vec<String> {
+    let folders = std::fs::read_dir(scratch).unwrap();
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// What came last needs no file where there is memory for it. It is merged with what is in files,
+/// and of keys that are here and there the last row counts. Files go once they are merged.
+#[test]
+fn rows_in_files_and_rows_in_memory_are_one() {
+    for seed in 1..=12 {
+        let place = Place::of(seed);
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().to_owned();
+        place.run("all", move |env| async move {
+            let db = open(&env, options()).await?;
+            let mut rows = shuffled(seed, 1200 + 100 * seed as usize, 500);
+            // The last rows are the first ones again: they are in files and in memory.
+            let again = rows.iter().take(60).map(|(key, _)| (key.clone(), b"again".to_vec()));
+            rows.extend(again.collect::<Pairs>());
+            let expected = last_of(&rows);
+            let memory_bytes = 24_000 + 2_000 * seed as usize;
+            let how = how(false, Duplicates::KeepLast);
+            let how = LoadOptions { memory_bytes, scratch: folder.clone(), ..how };
+            let mut load = db.begin_load(how).await?;
+            for batch in rows.chunks(20 + 7 * seed as usize) {
+                load.loader()?.push(Arc::new(Listed(batch.to_vec()))).await?;
+            }
+            // All but four heaps, of which those that are being written may have files by now.
+            assert!(spilled(&folder).len() > 4, "{:?}", spilled(&folder));
+            let report = load.finish().await?;
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "seed {seed}");
+            assert_eq!(report.rows, expected.len() as u64, "seed {seed}");
+            let found = all_of(db.scan(everything())?).await?;
+            assert_eq!(found, expected.into_iter().collect::<Pairs>(), "seed {seed}");
+            db.close().await
+        });
+    }
+}
+
+/// Equal keys are refused wherever their rows are: in two files, in a file and in memory, in two
+/// heaps that are in memory, in one. The folder is empty again then.
+#[test]
+fn equal_keys_are_refused_in_files_and_in_memory() {
+    // Rows of 47 bytes of memory: a heap is 10 of them, and those from 30 on are in memory, in two
+    // heaps.
+    for (first, second) in [(0, 1), (0, 15), (3, 44), (25, 35), (31, 32), (35, 42), (43, 44)] {
+        let place = Place::new();
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path().to_owned();
+        place.run("all", move |env| async move {
+            let db = open(&env, options()).await?;
+            // No order: 37 shares no divisor with 100.
+            let key = |at: usize| format!("row/{:03}", at * 37 % 100).into_bytes();
+            let mut rows: Pairs = (0..45).map(|at| (key(at), b"12345678".to_vec())).collect();
+            rows[second].0 = key(first);
+            let how = how(false, Duplicates::Refuse);
+            let how = LoadOptions { memory_bytes: 6 * 470, scratch: folder.clone(), ..how };
+            let error = load(&db, &rows, how, 1).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+            let (text, key) = (error.to_string(), String::from_utf8(key(first)).unwrap());
+            let told =
+                [format!("key: {key}"), format!("row: {first},"), format!("and row: {second}")];
+            assert!(told.iter().all(|told| text.contains(told.as_str())), "{text}");
+            // What was under way ends by itself.
+            env.clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "{first} {second}");
+            db.close().await
+        });
+    }
+}
+
+/// A load that is dropped with rows in files leaves none.
+#[test]
+fn files_of_a_dropped_load_go() {
+    let place = Place::new();
+    let scratch = tempfile::tempdir().unwrap();
+    let folder = scratch.path().to_owned();
+    place.run("all", move |env| async move {
+        let db = open(&env, options()).await?;
+        let how = how(false, Duplicates::KeepLast);
+        let how = LoadOptions { memory_bytes: 24_000, scratch: folder.clone(), ..how };
+        let mut load = db.begin_load(how).await?;
+        for batch in shuffled(5, 1500, 700).chunks(50) {
+            load.loader()?.push(Arc::new(Listed(batch.to_vec()))).await?;
+        }
+        assert!(!spilled(&folder).is_empty());
+        drop(load);
+        env.clock.sleep(Duration::from_secs(1)).await;
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        db.close().await
+    });
 }
 
 /// What a load of these rows is told.

@@ -312,8 +312,8 @@ def test_the_command_sorts_in_files_what_is_more_than_its_memory(tmp_path, monke
     siltstone.open(tmp_path / "db").close()
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    # A third of the memory is a heap: these rows come to two.
-    rows, value = 40_000, b"v" * 1000
+    # Two thirds of the memory are for rows: these are more.
+    rows, value = 60_000, b"v" * 1000
     keys = [b"%08x" % (n * 0x9E3779B1 % 2**32) for n in range(rows)]
     parquet.write_table(pa.table({"key": keys, "value": [value] * rows}), tmp_path / "rows.parquet")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))

@@ -1,8 +1,8 @@
 //! The inner loop: entries of the inputs, as far as they are kept, into tables. Synchronous; it
 //! comes out for blocks that are not there, and with bytes to send.
 
+use crate::io::buffers::Buffers;
 use crate::io::store::Upload;
-use crate::readahead::buffers::Buffers;
 use crate::readahead::inputs::InputCursor;
 use bytes::Bytes;
 use siltstone_base::limits::MAX_KEY_BYTES;

@@ -50,9 +50,9 @@ pub use process::{CompactorOptions, CompactorProcess};
 pub use unit::{CompactionUnit, UnitResult};
 pub use units::CompactionPlan;
 
+use crate::io::buffers::Buffers;
 use crate::io::supervise::caught;
 use crate::manifests::client::ManifestClient;
-use crate::readahead::buffers::Buffers;
 use crate::readahead::inputs;
 use compaction_log::CompactionLog;
 use host::Host;

@@ -4,10 +4,10 @@
 //! A store that answers at once is read by the cursors themselves, a little at a time. From others
 //! two waves a table are on their way or at hand: one is used up while the next one comes.
 
-use super::buffers::Buffers;
 pub(crate) use super::prefetch::PrefetchBytes;
 use super::prefetch::{TablePrefetch, Wave};
 use crate::cache::fetch::ReadContext;
+use crate::io::buffers::Buffers;
 use crate::io::store::profile::Profile;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;

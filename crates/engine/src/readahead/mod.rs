@@ -1,5 +1,4 @@
 //! Tables that are read forward, once, and far enough ahead: what merges read from (RFC 0019).
 
-pub(crate) mod buffers;
 pub(crate) mod inputs;
 pub(crate) mod prefetch;

@@ -1,8 +1,8 @@
 //! What was read of a table and not reached yet: stored bytes of neighbouring blocks, each decoded
 //! when a merge comes to it, so that it is still in the core's cache when its entries are read.
 
-use super::buffers::Buffers;
 use crate::cache::fetch::{CacheFill, ReadContext};
+use crate::io::buffers::Buffers;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use siltstone_base::{BlockAddr, Error, ObjectName, Result, SstDescriptor};

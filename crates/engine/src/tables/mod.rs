@@ -10,6 +10,7 @@ pub(crate) mod of_log;
 pub(crate) mod of_memtable;
 mod replaced;
 mod sorter;
+mod spare;
 mod staged;
 mod table;
 mod view;

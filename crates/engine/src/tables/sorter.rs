@@ -9,6 +9,7 @@
 //! meets, of equal keys, the row that came last first, and both positions are known.
 
 use super::table::TableFile;
+use crate::io::buffers::Buffers;
 use crate::io::env::Effects;
 use crate::io::store::local::scratch::ScratchFolder;
 use crate::io::store::lone_object::LoneObject;
@@ -34,6 +35,9 @@ const RUN_BLOCK_BYTES: usize = 64 << 10;
 const LEAST_AHEAD_BYTES: u64 = 128 << 10;
 /// What one run reads ahead at most.
 const MOST_AHEAD_BYTES: u64 = 4 << 20;
+
+/// Pieces of memory for reads of runs that are kept.
+const READ_BUFFERS: usize = 4;
 
 /// How a run is laid out: it is read once, from end to end, so that a filter would be of no use.
 pub(super) fn run_options() -> TableOptions {
@@ -146,12 +150,15 @@ pub(super) struct Sorter {
     scratch_parent: PathBuf,
     scratch: Option<ScratchFolder>,
     runs: Vec<TableFile>,
+    /// What runs are read into.
+    buffers: Buffers,
 }
 
 impl Sorter {
     pub(super) fn new(effects: Effects, memory_bytes: usize, scratch_parent: PathBuf) -> Sorter {
         let (chunk, scratch, runs) = (Chunk::default(), None, Vec::new());
-        Sorter { effects, chunk, memory_bytes, scratch_parent, scratch, runs }
+        let buffers = LoneObject::scratch_buffers(READ_BUFFERS);
+        Sorter { effects, chunk, memory_bytes, scratch_parent, scratch, runs, buffers }
     }
 
     /// Adds a row; `true` when [`Sorter::spill`] is due.
@@ -176,7 +183,7 @@ impl Sorter {
             None => self.scratch.insert(ScratchFolder::create(&self.scratch_parent, random())?),
         };
         let path = folder.path().join(format!("{}.sst", self.runs.len()));
-        let object = LoneObject::scratch_file(&path, &self.effects);
+        let object = LoneObject::scratch_file(&path, &self.effects, &self.buffers);
         let envelope =
             Envelope::new(ObjectKind::Table, DatabaseId::NONE, ObjectId(id), AttemptId(random()));
         let mut builder = TableBuilder::new(run_options(), envelope);

@@ -2,6 +2,7 @@
 //! folder, of any process, without a look at the database.
 
 use super::sorter::Sorter;
+use super::spare::Spare;
 use super::writer::{Duplicates, Pushed};
 use crate::io::env::{Effects, Env};
 use crate::io::store::Upload;
@@ -119,6 +120,7 @@ impl PartWriter {
             let mut sorted = sorter.finish().await?;
             let (mut tables, mut open): (Vec<SstDescriptor>, Option<OpenPart>) = (Vec::new(), None);
             let mut last: Option<(Vec<u8>, Seq)> = None;
+            let spare = Spare::new(SLICE_BYTES);
             while sorted.advance().await? {
                 let Some(entry) = sorted.entry() else {
                     return Err(Error::internal("a sort stands on no row"));
@@ -136,7 +138,9 @@ impl PartWriter {
                 }
                 let part = match &mut open {
                     Some(open) => open,
-                    None => open.insert(OpenPart::begin(&env, (job, database), &how).await?),
+                    None => {
+                        open.insert(OpenPart::begin(&env, (job, database), &how, &spare).await?)
+                    }
                 };
                 last = Some((entry.key.to_vec(), entry.seq));
                 if let Some(chunk) = part.add(&entry)? {
@@ -176,6 +180,8 @@ pub(super) struct OpenPart {
     pub(super) upload: Box<dyn Upload>,
     /// Bytes of its rows.
     pub(super) bytes: u64,
+    /// Where its memory is from.
+    pub(super) spare: Spare,
 }
 
 impl OpenPart {
@@ -184,25 +190,26 @@ impl OpenPart {
         env: &Env,
         (job, database): (JobId, DatabaseId),
         how: &PartOptions,
+        spare: &Spare,
     ) -> Result<OpenPart> {
         let (name, attempt) = (SstId(env.new_ulid()), AttemptId(env.random_u128()));
         let object = ObjectId(name.get());
         let envelope = Envelope::new(ObjectKind::Table, database, object, attempt);
         let open = env.store.upload(ObjectName::IngestSst(job, name));
         let upload = env.deadline(how.options.deadline, "begin upload", open).await?;
-        let builder = TableBuilder::new(how.options.table_options(), envelope);
-        Ok(OpenPart { builder, upload, bytes: 0 })
+        let builder = spare.builder(how.options.table_options(), envelope);
+        Ok(OpenPart { builder, upload, bytes: 0, spare: spare.clone() })
     }
 
     /// A row, at sequence number 0: the whole table counts at that which its ingest says (rule P4).
     pub(super) fn add(&mut self, entry: &Entry<'_>) -> Result<Option<bytes::Bytes>> {
         self.builder.add(&Entry { seq: Seq::NONE, ..*entry })?;
         self.bytes += (entry.key.len() + entry.value.len()) as u64;
-        Ok(self.builder.take_chunk(SLICE_BYTES))
+        Ok(self.spare.chunk(&mut self.builder))
     }
 
     async fn finish(mut self, job: JobId) -> Result<SstDescriptor> {
-        let (rest, descriptor) = self.builder.finish()?;
+        let (rest, descriptor) = self.spare.finish(self.builder)?;
         self.upload.write(rest).await?;
         self.upload.finish().await?;
         Ok(SstDescriptor { job: Some(job), ..descriptor })

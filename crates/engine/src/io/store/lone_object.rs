@@ -5,9 +5,10 @@
 //! one line. So everything that reads tables of a database reads a lone one with the same code.
 
 use super::local::lone_file::LoneFile;
-use super::local::scratch_file::ScratchFile;
+use super::local::scratch_file::{self, ScratchFile};
 use super::memory::MemoryStore;
 use super::{Listed, PutAnswer, Store, Upload};
+use crate::io::buffers::Buffers;
 use crate::io::env::Effects;
 use crate::io::store::profile::Profile;
 use bytes::Bytes;
@@ -40,9 +41,15 @@ impl LoneObject {
     }
 
     /// A file that need not outlive this process, in a folder that nobody else writes to: never
-    /// synced, and around the cache of pages where that can be.
-    pub(crate) fn scratch_file(path: &Path, effects: &Effects) -> LoneObject {
-        LoneObject { store: Arc::new(ScratchFile::new(path, effects.clone())) }
+    /// synced, and around the cache of pages where that can be; read into such buffers
+    /// ([`LoneObject::scratch_buffers`]).
+    pub(crate) fn scratch_file(path: &Path, effects: &Effects, buffers: &Buffers) -> LoneObject {
+        LoneObject { store: Arc::new(ScratchFile::new(path, effects.clone(), buffers.clone())) }
+    }
+
+    /// Memory for what is read of scratch files side by side, of which so many pieces are kept.
+    pub(crate) fn scratch_buffers(most: usize) -> Buffers {
+        scratch_file::read_buffers(most)
     }
 
     /// The object of this name in the memory of this process, the same one for everybody in it.

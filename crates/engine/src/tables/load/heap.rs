@@ -46,16 +46,27 @@ impl Heap {
         let many = u32::try_from(self.batches.len()).and(u32::try_from(batch.rows()));
         many.map_err(|_| Error::invalid("a batch has too many rows; bring smaller ones"))?;
         self.rows += batch.rows();
-        // Its place stands in two lists while they are cut.
-        self.bytes += batch.bytes() + 2 * batch.rows() * size_of::<Place>();
+        self.bytes += Heap::bytes_of(&*batch);
         if batch.rows() > 0 {
             self.batches.push((batch, first));
         }
         Ok(())
     }
 
+    /// Bytes of memory that a batch takes in a heap.
+    pub(super) fn bytes_of(batch: &dyn RowBatch) -> usize {
+        // The place of a row stands in two lists while they are cut.
+        batch.bytes() + 2 * batch.rows() * size_of::<Place>()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.batches.is_empty()
+    }
+
+    /// The rows of both; those of `later` came later.
+    pub(super) fn followed_by(mut self, mut later: Heap) -> Heap {
+        self.batches.append(&mut later.batches);
+        Heap { rows: self.rows + later.rows, bytes: self.bytes + later.bytes, ..self }
     }
 
     /// Bytes of memory in use, about.
@@ -246,9 +257,10 @@ fn row_at<'a>(batches: &'a Batches, place: &Place) -> Option<NumberedRow<'a>> {
 impl SortedPart {
     /// Reads a little of each of the next rows. They lie anywhere in memory: asked for side by side
     /// they come while one would be waited for.
-    fn touch(&self) {
-        let end = self.places.len().min(self.next + TOUCHED_ROWS);
-        let places = self.places.get(self.next..end).unwrap_or_default();
+    /// Answers where they end.
+    pub(super) fn touch(&self, from: usize) -> usize {
+        let end = self.places.len().min(from + TOUCHED_ROWS);
+        let places = self.places.get(from..end).unwrap_or_default();
         let mut rows: [(&[u8], &[u8]); TOUCHED_ROWS] = [(&[], &[]); TOUCHED_ROWS];
         for (row, place) in rows.iter_mut().zip(places) {
             if let Some((key, value, _)) = row_at(&self.batches, place) {
@@ -260,6 +272,25 @@ impl SortedPart {
             seen ^ byte(key.first()) ^ byte(value.first()) ^ byte(value.last())
         });
         std::hint::black_box(seen);
+        end
+    }
+
+    /// How many there are, those that do not count included.
+    pub(super) fn rows(&self) -> usize {
+        self.places.len()
+    }
+
+    /// A row of them.
+    #[inline]
+    pub(super) fn row(&self, at: usize) -> Option<NumberedRow<'_>> {
+        row_at(&self.batches, self.places.get(at)?)
+    }
+
+    /// The first row whose key is `key` or after it.
+    pub(super) fn lower_bound(&self, key: &[u8]) -> usize {
+        self.places.partition_point(|place| {
+            row_at(&self.batches, place).is_some_and(|(of_row, ..)| of_row < key)
+        })
     }
 
     /// To the next row that counts, and what it is.
@@ -268,8 +299,7 @@ impl SortedPart {
     /// Invalid for equal keys that are refused.
     pub(super) fn next(&mut self) -> Result<Option<NumberedRow<'_>>> {
         if self.next >= self.touched {
-            self.touch();
-            self.touched = self.next + TOUCHED_ROWS;
+            self.touched = self.touch(self.next);
         }
         let SortedPart { batches, places, next, duplicates, .. } = self;
         let Some(place) = places.get(*next) else { return Ok(None) };

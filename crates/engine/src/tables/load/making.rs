@@ -105,7 +105,7 @@ pub(super) async fn make_tables(
     }
     let mut tables = Vec::new();
     loop {
-        let mut part = OpenPart::begin(&maker.env, maker.of, &maker.how).await?;
+        let mut part = OpenPart::begin(&maker.env, maker.of, &maker.how, &maker.spare).await?;
         if passes {
             part.upload.passes_by();
         }
@@ -153,8 +153,8 @@ async fn make_table(
 
 /// Ends a table: filter and index are made where that holds up nobody, too.
 async fn finish(env: &Env, target: Target, maker: &Maker) -> Result<SstDescriptor> {
-    let OpenPart { builder, mut upload, .. } = target.part;
-    let (rest, table) = env.blocking("load", move || builder.finish()).await??;
+    let OpenPart { builder, mut upload, spare, .. } = target.part;
+    let (rest, table) = env.blocking("load", move || spare.finish(builder)).await??;
     upload.write(rest).await?;
     upload.finish().await?;
     Ok(SstDescriptor { job: Some(maker.of.0), ..table })

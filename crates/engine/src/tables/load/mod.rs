@@ -6,27 +6,32 @@
 //! any order  batches ─► heap ─► cut by keys ─► sort ─► tables, side by side       all in memory
 //!                       heap ─► cut by keys ─► sort ─► runs in files ┐
 //!                       …                                            ├─► merged by ranges of keys,
-//!                       heap ─► cut by keys ─► sort ─► runs in files ┘   side by side ─► tables
+//!                       the last heaps ─► cut by keys ─► sort ───────┘   side by side ─► tables
 //! ```
 
 mod heap;
+mod kept;
 mod making;
 mod piece;
 mod runs;
 
+use super::spare::Spare;
 use super::staged::PartOptions;
 use super::writer::Duplicates;
+use crate::io::buffers::Buffers;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::io::store::local::scratch::ScratchFolder;
+use crate::io::store::lone_object::LoneObject;
 use crate::io::supervise::caught;
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use heap::Heap;
 use making::{Making, make_tables};
+use parking_lot::Mutex;
 use piece::Piece;
-use runs::Spilled;
+use runs::SortedHeap;
 use siltstone_base::{DatabaseId, Error, JobId, Result, Seq, SstDescriptor};
 use std::collections::VecDeque;
 use std::fmt;
@@ -37,12 +42,32 @@ use std::time::Duration;
 
 /// Least memory of a load: what tables under construction take on two cores.
 pub const LEAST_LOAD_BYTES: usize = 64 << 20;
-/// What a load takes at a time is a third of its memory: one heap is filled while another one is
-/// sorted, and the rest is for tables under construction.
+/// A third of a load's memory is for tables under construction and what merges read ahead, or for
+/// what writes runs; the rest is for rows.
 const SHARES: usize = 3;
+/// A heap is full with so small a share of the memory: four are the two thirds for rows. One is
+/// filled, two are on their way into files, so that one is sorted while the other is written, and
+/// one waits. What waits when the last row has come, and what was filled, needs no file.
+const HEAP_SHARES: usize = 6;
+/// Heaps beside the one that is filled.
+const HEAPS_BESIDE: usize = 3;
+/// Heaps that are moved into files at a time.
+const SPILLS: usize = 2;
+/// Bytes of a table that are handed at once to a store that takes a while.
+const CHUNK_BYTES: usize = 4 << 20;
+/// Pieces of memory that were read into which are kept for the next reads.
+const WAVES: usize = 32;
 /// Tables that are made at a time beyond one a core: one waits for its rows, as a rule, and one for
 /// the store.
 const WAITING: usize = 2;
+/// Ranges of runs that are merged at a time, for each core: two wait for the disk while one is
+/// worked at.
+const MERGES_A_CORE: usize = 3;
+/// What each of them should read ahead of a run: less of it costs the disk more than another range
+/// that is merged meanwhile would gain.
+const AHEAD_BYTES: usize = 256 << 10;
+/// What a table in the making has of each key beside its bytes: a hash of 8 bytes, and its filter.
+const KEY_BYTES: usize = 12;
 /// A table of fewer bytes is not made for the sake of another core: it would cost each look-up more
 /// than it spares the load.
 const LEAST_PART_BYTES: u64 = 8 << 20;
@@ -93,6 +118,13 @@ pub(super) struct Maker {
     how: Arc<PartOptions>,
     stop: Arc<AtomicBool>,
     progress: Arc<Progress>,
+    /// Memory for tables, and for runs.
+    spare: Spare,
+    spare_runs: Spare,
+    /// Memory for what is read of runs.
+    waves: Buffers,
+    /// What ends when files of runs are removed.
+    removals: Arc<Mutex<Vec<oneshot::Receiver<()>>>>,
 }
 
 impl Maker {
@@ -143,8 +175,12 @@ pub struct Loader {
     tables: Vec<SstDescriptor>,
     /// Rows in any order.
     heap: Heap,
-    spilling: Option<Working<Spilled>>,
-    spilled: Vec<Spilled>,
+    /// Heaps that are full, the oldest first.
+    full: VecDeque<Heap>,
+    spilling: VecDeque<Working<SortedHeap>>,
+    /// How many were begun.
+    spills: usize,
+    sorted: Vec<SortedHeap>,
     folder: Option<Arc<ScratchFolder>>,
     phases: LoadPhases,
     began: Duration,
@@ -164,9 +200,15 @@ impl Loader {
         let side_by_side = room.clamp(1, env.spawn.cores() + WAITING);
         let began = env.clock.monotonic();
         let (how, stop) = (Arc::new(how), Arc::new(AtomicBool::new(false)));
-        let progress = Arc::default();
+        let profile = env.store.profile();
+        // What a store takes at once goes to it while it is in the core's cache.
+        let at_once = profile.answers_at_once.then_some(profile.chunk_bytes);
+        let spare = Spare::new(at_once.unwrap_or(CHUNK_BYTES));
+        let spare_runs = Spare::new(runs::CHUNK_BYTES);
+        let waves = LoneObject::scratch_buffers(WAVES);
+        let (progress, removals) = (Arc::default(), Arc::default());
         Loader {
-            maker: Maker { env, of, how, stop, progress },
+            maker: Maker { env, of, how, stop, progress, spare, spare_runs, waves, removals },
             load,
             side_by_side,
             rows: 0,
@@ -175,8 +217,10 @@ impl Loader {
             making: VecDeque::new(),
             tables: Vec::new(),
             heap: Heap::default(),
-            spilling: None,
-            spilled: Vec::new(),
+            full: VecDeque::new(),
+            spilling: VecDeque::new(),
+            spills: 0,
+            sorted: Vec::new(),
             folder: None,
             phases: LoadPhases::default(),
             began,
@@ -209,9 +253,13 @@ impl Loader {
             let (_, known) = self.maker.progress.so_far();
             self.maker.progress.expect(known + 2 * bytes);
             let rows = batch.rows() as u64;
-            match self.load.sorted {
-                true => self.push_in_order(&batch).await?,
-                false => self.push_any(batch).await?,
+            let pushed = match self.load.sorted {
+                true => self.push_in_order(&batch).await,
+                false => self.push_any(batch).await,
+            };
+            if let Err(error) = pushed {
+                self.give_up().await;
+                return Err(error);
             }
             (self.rows, self.bytes) = (self.rows + rows, self.bytes + bytes);
             self.maker.progress.add(bytes);
@@ -257,36 +305,55 @@ impl Loader {
     }
 
     async fn push_any(&mut self, batch: Arc<dyn RowBatch>) -> Result<()> {
-        self.heap.push(batch, self.rows)?;
-        if self.heap.bytes() < self.load.memory_bytes / SHARES {
-            return Ok(());
+        let bytes = self.heap.bytes() + Heap::bytes_of(&*batch);
+        if !self.heap.is_empty() && bytes > self.load.memory_bytes / HEAP_SHARES {
+            self.end_heap().await?;
         }
-        self.await_spill().await?;
-        self.spill()
+        self.heap.push(batch, self.rows)
+    }
+
+    /// Begins another heap, once there is room for it.
+    async fn end_heap(&mut self) -> Result<()> {
+        self.full.push_back(std::mem::take(&mut self.heap));
+        while self.full.len() + self.spilling.len() > HEAPS_BESIDE {
+            self.spill()?;
+            self.await_spill().await?;
+            // More is to come, as a rule: what waits for it need not.
+            self.spill()?;
+        }
+        Ok(())
     }
 
     async fn await_spill(&mut self) -> Result<()> {
-        if let Some(spilling) = self.spilling.take() {
-            self.spilled.push(spilling.end().await?);
+        if let Some(spilling) = self.spilling.pop_front() {
+            self.sorted.push(spilling.end().await?);
         }
         Ok(())
     }
 
-    /// Begins to move the heap into files.
+    /// Begins to move heaps into files, the oldest first; the youngest waits.
     fn spill(&mut self) -> Result<()> {
-        let folder = match &self.folder {
-            Some(folder) => folder,
-            None => {
-                let unique = self.maker.env.random_u128();
-                let folder = ScratchFolder::create(&self.load.scratch, unique)?;
-                self.folder.insert(Arc::new(folder))
-            }
-        };
-        let number = self.spilled.len();
-        let heap = std::mem::take(&mut self.heap);
-        let spill = runs::spill(self.maker.clone(), heap, (Arc::clone(folder), number));
-        self.spilling = Some(self.maker.spawn(spill));
+        while self.spilling.len() < SPILLS && self.full.len() > HEAPS_BESIDE - SPILLS {
+            let folder = match &self.folder {
+                Some(folder) => folder,
+                None => {
+                    let unique = self.maker.env.random_u128();
+                    let folder = ScratchFolder::create(&self.load.scratch, unique)?;
+                    self.folder.insert(Arc::new(folder))
+                }
+            };
+            let Some(heap) = self.full.pop_front() else { return Ok(()) };
+            let spill = runs::spill(self.maker.clone(), heap, (Arc::clone(folder), self.spills));
+            self.spilling.push_back(self.maker.spawn(spill));
+            self.spills += 1;
+        }
         Ok(())
+    }
+
+    /// The rows that are in no file.
+    fn heaps(&mut self) -> impl Iterator<Item = Heap> + use<> {
+        let heaps = std::mem::take(&mut self.full).into_iter();
+        heaps.chain([std::mem::take(&mut self.heap)]).filter(|heap| !heap.is_empty())
     }
 
     /// The tables, whole and durable, in key order; none without rows.
@@ -295,16 +362,50 @@ impl Loader {
     /// As [`Loader::push`]; Invalid for equal keys that are refused, naming the key and both rows.
     pub(crate) async fn finish(mut self) -> Result<(Vec<SstDescriptor>, LoadPhases)> {
         self.check_whole()?;
+        let made = self.make_rest().await;
+        if made.is_err() {
+            self.give_up().await;
+        }
+        made.map(|()| (std::mem::take(&mut self.tables), self.phases))
+    }
+
+    /// Waits for what is under way, which comes to nothing: its files are gone then.
+    async fn give_up(&mut self) {
+        self.maker.stop.store(true, Ordering::Relaxed);
+        // What failed first is what the caller must know.
+        while let Some(spilling) = self.spilling.pop_front() {
+            drop(spilling.end().await);
+        }
+        while let Some(making) = self.making.pop_front() {
+            drop(making.end().await);
+        }
+        self.sorted.clear();
+        self.await_removals().await;
+    }
+
+    /// Until the files of all runs that were let go of are removed.
+    async fn await_removals(&self) {
+        let removals = std::mem::take(&mut *self.maker.removals.lock());
+        for removal in removals {
+            // It ends without a word.
+            let _ = removal.await;
+        }
+    }
+
+    /// Makes tables of what is left.
+    async fn make_rest(&mut self) -> Result<()> {
         self.phases.read = self.maker.env.clock.monotonic().saturating_sub(self.began);
         let read = self.maker.env.clock.monotonic();
         if self.load.sorted {
             self.make_piece().await?;
-        } else if self.spilling.is_none() && self.spilled.is_empty() {
+        } else if self.spills == 0 {
             self.make_heap().await?;
         } else {
-            self.await_spill().await?;
-            if !self.heap.is_empty() {
-                self.spill()?;
+            for heap in self.heaps() {
+                let kept = runs::keep(self.maker.clone(), heap);
+                self.spilling.push_back(self.maker.spawn(kept));
+            }
+            while !self.spilling.is_empty() {
                 self.await_spill().await?;
             }
             self.make_runs().await?;
@@ -312,16 +413,14 @@ impl Loader {
         while !self.making.is_empty() {
             self.await_table().await?;
         }
+        self.await_removals().await;
         self.phases.build = self.maker.env.clock.monotonic().saturating_sub(read);
-        Ok((std::mem::take(&mut self.tables), self.phases))
+        Ok(())
     }
 
     /// Makes tables of a heap that fits into memory.
     async fn make_heap(&mut self) -> Result<()> {
-        let heap = std::mem::take(&mut self.heap);
-        if heap.is_empty() {
-            return Ok(());
-        }
+        let Some(heap) = self.heaps().reduce(Heap::followed_by) else { return Ok(()) };
         let bytes = heap.bytes() as u64;
         let tables = bytes / self.maker.how.table_bytes + 1;
         // Every core has work until the end, where there is so much.
@@ -348,19 +447,30 @@ impl Loader {
 
     /// Merges the runs, by ranges of keys.
     async fn make_runs(&mut self) -> Result<()> {
-        let spilled = std::mem::take(&mut self.spilled);
-        let ranges = runs::ranges(&spilled, self.maker.how.table_bytes);
-        let ahead = self.load.memory_bytes / SHARES / self.side_by_side;
-        let runs = Arc::new(spilled);
+        let mut sorted = std::mem::take(&mut self.sorted);
+        let ranges = runs::ranges(&sorted, self.maker.how.table_bytes);
+        let (merges, ahead) = self.merges(sorted.len());
         for range in ranges {
-            while self.making.len() >= self.side_by_side {
+            sorted.iter_mut().for_each(|one| one.pass(range.0.as_deref()));
+            while self.making.len() >= merges {
                 self.await_table().await?;
             }
-            let merging = runs::RunRange::new(&runs, range, (self.load.duplicates, ahead));
+            let merging = runs::RunRange::new(&sorted, range, (self.load.duplicates, ahead));
             let rows = Making::Runs(Box::new(merging));
             self.making.push_back(self.maker.spawn(make_tables(self.maker.clone(), rows, true)));
         }
         Ok(())
+    }
+
+    /// How many ranges are merged at a time, and how many bytes each reads ahead of all its runs.
+    fn merges(&self, runs: usize) -> (usize, usize) {
+        let row_bytes = (self.bytes / self.rows.max(1)).max(1);
+        let rows = usize::try_from(self.maker.how.table_bytes / row_bytes).unwrap_or(usize::MAX);
+        let table = rows.saturating_mul(KEY_BYTES) + 2 * self.maker.spare.chunk_bytes;
+        let third = self.load.memory_bytes / SHARES;
+        let most = MERGES_A_CORE * self.maker.env.spawn.cores();
+        let merges = (third / (table + runs * AHEAD_BYTES)).clamp(1, most);
+        (merges, (third / merges).saturating_sub(table))
     }
 
     fn check_whole(&self) -> Result<()> {

@@ -1,9 +1,11 @@
-//! What is more than memory holds: sorted runs in files, merged by ranges of keys, side by side.
+//! What is more than memory holds: sorted runs, most of them in files, merged by ranges of keys,
+//! side by side.
 
-use super::heap::{Heap, HeapPart, SortedPart, both, cut};
+use super::heap::{CutHeap, Heap, HeapPart, SortedPart, both, cut};
+use super::kept::{KeptCursor, KeptRun, forward_only};
 use super::making::{Filled, Target};
 use super::{Lacks, Maker, WAITING, equal_keys, numbered};
-use crate::io::env::Effects;
+use crate::io::env::{Effects, Spawn};
 use crate::io::store::Upload;
 use crate::io::store::local::scratch::ScratchFolder;
 use crate::io::store::lone_object::LoneObject;
@@ -14,29 +16,89 @@ use crate::tables::table::TableFile;
 use crate::tables::writer::Duplicates;
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::channel::oneshot;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use siltstone_base::{
     AttemptId, Cursor, DatabaseId, Entry, Envelope, Error, Kind, ObjectId, ObjectKind, Result, Seq,
     Step,
 };
 use siltstone_merge::{Direction, Merge};
-use siltstone_sst::TableBuilder;
+use siltstone_sst::{TableBuilder, TableOptions};
 use std::sync::Arc;
 
-/// Bytes that are built between two chances to stop.
-const SLICE_BYTES: usize = 4 << 20;
+/// Block target of a run. One of each run is read at a time: those of sixty stay in a core's cache.
+const BLOCK_BYTES: usize = 16 << 10;
+/// Bytes of a run that are moved to its file at once: they are in the core's cache still.
+pub(super) const CHUNK_BYTES: usize = 256 << 10;
+/// Runs of a heap, for each that is sorted or written at a time: what has been merged is removed
+/// while the rest is, and the last one of each heap is left then.
+const PARTS: usize = 2;
 /// What one run reads ahead, at least and at most.
-const AHEAD_BYTES: (u64, u64) = (64 << 10, 4 << 20);
+const AHEAD_BYTES: (u64, u64) = (64 << 10, 1 << 20);
 
-/// A heap in files.
-pub(super) struct Spilled {
-    runs: Vec<TableFile>,
+/// A heap as runs.
+pub(super) struct SortedHeap {
+    /// Those that are still to be merged.
+    runs: Vec<Arc<Run>>,
     samples: Vec<Vec<u8>>,
     /// Bytes that a sample stands for.
     sample_bytes: u64,
     common: (Vec<u8>, usize),
-    /// Goes when all has been read.
-    _folder: Arc<ScratchFolder>,
+}
+
+/// A range of keys of a heap, in order.
+enum Run {
+    File(FileRun),
+    Kept(KeptRun),
+}
+
+/// A run in a file, which is removed with it.
+struct FileRun {
+    /// `None` only while it is dropped.
+    table: Option<TableFile>,
+    name: String,
+    folder: Arc<ScratchFolder>,
+    spawn: Arc<dyn Spawn>,
+    /// Dropped once the file is gone.
+    removed: Option<oneshot::Sender<()>>,
+}
+
+impl Drop for FileRun {
+    /// A file system may take a third as long to free a file as to write it: while others are
+    /// merged.
+    fn drop(&mut self) {
+        let (table, removed) = (self.table.take(), self.removed.take());
+        // Where the folder goes meanwhile, the file goes with it.
+        let (folder, name) = (Arc::downgrade(&self.folder), std::mem::take(&mut self.name));
+        let remove = move || {
+            drop(table);
+            if let Some(folder) = folder.upgrade() {
+                folder.remove(&name);
+            }
+            drop(removed);
+        };
+        self.spawn.spawn_blocking("remove", Box::new(remove));
+    }
+}
+
+impl Run {
+    /// Whether it has a key of the range, as far as its ends tell.
+    fn meets(&self, (from, until): &KeyRange) -> bool {
+        let (first, last) = self.ends();
+        from.as_ref().is_none_or(|from| last >= from.as_slice())
+            && until.as_ref().is_none_or(|until| first < until.as_slice())
+    }
+
+    /// The first key and the last.
+    fn ends(&self) -> (&[u8], &[u8]) {
+        match self {
+            Run::File(file) => file.table.as_ref().map_or((&[], &[]), |table| {
+                let table = table.table().descriptor();
+                (table.first_key.as_ref(), table.last_key.as_ref())
+            }),
+            Run::Kept(kept) => kept.ends(),
+        }
+    }
 }
 
 /// Moves a heap that is not empty into files, one for each range of keys.
@@ -44,45 +106,75 @@ pub(super) async fn spill(
     maker: Maker,
     heap: Heap,
     (folder, number): (Arc<ScratchFolder>, usize),
-) -> Result<Spilled> {
-    let bytes = heap.bytes() as u64;
-    // More than there are cores: some are written while others are sorted.
-    let cut = cut(&maker, heap, maker.env.spawn.cores() + WAITING).await?;
-    let duplicates = maker.how.duplicates;
-    let runs = cut.parts.into_iter().enumerate().map(|(at, part)| {
-        let path = folder.path().join(format!("{number}-{at}.sst"));
-        let maker = maker.clone();
+) -> Result<SortedHeap> {
+    let runs = move |maker: Maker, at: usize, part: HeapPart| {
+        let (name, folder) = (format!("{number}-{at}.sst"), Arc::clone(&folder));
+        let path = folder.path().join(&name);
         async move {
             let Maker { env, .. } = &maker;
             let (clock, random) = (Arc::clone(&env.clock), Arc::clone(&env.random));
             let effects = Effects { clock, random, spawn: Arc::clone(&env.spawn) };
-            let object = LoneObject::scratch_file(&path, &effects);
-            write_run(&maker, part, duplicates, object.upload().await?).await?;
+            let object = LoneObject::scratch_file(&path, &effects, &maker.waves);
+            write_run(&maker, part, object.upload().await?).await?;
             let options = Options { block_cache_bytes: 0, ..Options::default() };
-            TableFile::open(effects, &object, &options).await
+            let spawn = Arc::clone(&effects.spawn);
+            let table = Some(TableFile::open(effects, &object, &options).await?);
+            let (removed, gone) = oneshot::channel();
+            maker.removals.lock().push(gone);
+            let removed = Some(removed);
+            Ok(Run::File(FileRun { table, name, folder, spawn, removed }))
         }
-    });
-    let runs = try_join_all(runs).await?;
-    let sample_bytes = bytes / cut.samples.len().max(1) as u64 + 1;
-    let (samples, common) = (cut.samples, cut.common);
-    Ok(Spilled { runs, samples, sample_bytes, common, _folder: folder })
+    };
+    sorted(&maker, heap, runs).await
 }
 
-async fn write_run(
+/// Sorts a heap that is not empty, for as long as there is room for it.
+pub(super) async fn keep(maker: Maker, heap: Heap) -> Result<SortedHeap> {
+    let runs = |maker: Maker, _, part: HeapPart| async move {
+        let sorting = move || part.sorted(maker.how.duplicates);
+        let part = maker.env.blocking("sort", sorting).await?;
+        Ok(Run::Kept(KeptRun::of(part)))
+    };
+    sorted(&maker, heap, runs).await
+}
+
+impl SortedHeap {
+    /// Lets go of runs that end before `from`.
+    pub(super) fn pass(&mut self, from: Option<&[u8]>) {
+        self.runs.retain(|run| from.is_none_or(|from| run.ends().1 >= from));
+    }
+}
+
+/// The ranges of a heap, each as what `run` makes of it.
+async fn sorted<F: Future<Output = Result<Run>>>(
     maker: &Maker,
-    part: HeapPart,
-    duplicates: Duplicates,
-    mut upload: Box<dyn Upload>,
-) -> Result<()> {
+    heap: Heap,
+    run: impl Fn(Maker, usize, HeapPart) -> F,
+) -> Result<SortedHeap> {
+    let bytes = heap.bytes() as u64;
+    // More than there are cores: some are written while others are sorted.
+    let side_by_side = maker.env.spawn.cores() + WAITING;
+    let cut = cut(maker, heap, PARTS * side_by_side).await?;
+    let CutHeap { parts, samples, common } = cut;
+    let sample_bytes = bytes / samples.len().max(1) as u64 + 1;
+    let runs = parts.into_iter().enumerate().map(|(at, part)| run(maker.clone(), at, part));
+    let runs = stream::iter(runs).buffered(side_by_side).map_ok(Arc::new).try_collect().await?;
+    Ok(SortedHeap { runs, samples, sample_bytes, common })
+}
+
+async fn write_run(maker: &Maker, part: HeapPart, mut upload: Box<dyn Upload>) -> Result<()> {
+    let duplicates = maker.how.duplicates;
     let (id, attempt) = (maker.env.new_ulid(), maker.env.random_u128());
     let envelope =
         Envelope::new(ObjectKind::Table, DatabaseId::NONE, ObjectId(id), AttemptId(attempt));
-    let mut builder = TableBuilder::new(run_options(), envelope);
+    let options = TableOptions { block_bytes: BLOCK_BYTES, ..run_options() };
+    let mut builder = maker.spare_runs.builder(options, envelope);
     let mut rows = maker.env.blocking("sort", move || part.sorted(duplicates)).await?;
     loop {
         maker.check()?;
+        let of = maker.clone();
         let work = move || {
-            let chunk = fill_run(&mut rows, &mut builder, &mut *upload);
+            let chunk = fill_run(&of, &mut rows, (&mut builder, &mut *upload));
             (rows, builder, upload, chunk)
         };
         let chunk;
@@ -92,21 +184,22 @@ async fn write_run(
             None => break,
         }
     }
-    let (rest, _) = builder.finish()?;
+    let (rest, _) = maker.spare_runs.finish(builder)?;
     upload.write(rest).await?;
     upload.finish().await
 }
 
 /// Goes on until there is a chunk to be sent; `None` at the end.
 fn fill_run(
+    maker: &Maker,
     rows: &mut SortedPart,
-    builder: &mut TableBuilder,
-    upload: &mut dyn Upload,
+    (builder, upload): (&mut TableBuilder, &mut dyn Upload),
 ) -> Result<Option<Bytes>> {
     while let Some((key, value, number)) = rows.next()? {
         let seq = numbered(number);
         builder.add(&Entry { key, seq, kind: Kind::Put, expires_at: None, value })?;
-        let Some(chunk) = builder.take_chunk(SLICE_BYTES) else { continue };
+        let Some(chunk) = maker.spare_runs.chunk(builder) else { continue };
+        maker.check()?;
         match upload.write_now(&chunk) {
             Some(written) => written?,
             None => return Ok(Some(chunk)),
@@ -119,8 +212,8 @@ fn fill_run(
 pub(super) type KeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 /// Ranges of about a table each, in order.
-pub(super) fn ranges(spilled: &[Spilled], table_bytes: u64) -> Vec<KeyRange> {
-    let weighed = spilled.iter().flat_map(|one| {
+pub(super) fn ranges(sorted: &[SortedHeap], table_bytes: u64) -> Vec<KeyRange> {
+    let weighed = sorted.iter().flat_map(|one| {
         one.samples.iter().map(move |sample| (sample.as_slice(), one.sample_bytes))
     });
     let mut weighed: Vec<(&[u8], u64)> = weighed.collect();
@@ -138,9 +231,67 @@ pub(super) fn ranges(spilled: &[Spilled], table_bytes: u64) -> Vec<KeyRange> {
     ranges
 }
 
+/// A cursor over a run.
+enum RunCursor {
+    File(InputCursor),
+    Kept(KeptCursor),
+}
+
+impl Cursor for RunCursor {
+    fn seek_first(&mut self) -> Result<Step> {
+        match self {
+            RunCursor::File(cursor) => cursor.seek_first(),
+            RunCursor::Kept(cursor) => cursor.seek_first(),
+        }
+    }
+
+    fn seek(&mut self, key: &[u8], seq: Seq) -> Result<Step> {
+        match self {
+            RunCursor::File(cursor) => cursor.seek(key, seq),
+            RunCursor::Kept(cursor) => cursor.seek(key, seq),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> Result<Step> {
+        match self {
+            RunCursor::File(cursor) => cursor.next(),
+            RunCursor::Kept(cursor) => cursor.next(),
+        }
+    }
+
+    #[inline(always)]
+    fn entry(&self) -> Option<Entry<'_>> {
+        match self {
+            RunCursor::File(cursor) => cursor.entry(),
+            RunCursor::Kept(cursor) => cursor.entry(),
+        }
+    }
+
+    #[inline(always)]
+    fn user_key(&self) -> Option<&[u8]> {
+        match self {
+            RunCursor::File(cursor) => cursor.user_key(),
+            RunCursor::Kept(cursor) => cursor.user_key(),
+        }
+    }
+
+    fn seek_last(&mut self) -> Result<Step> {
+        forward_only()
+    }
+
+    fn seek_before(&mut self, _: &[u8], _: Seq) -> Result<Step> {
+        forward_only()
+    }
+
+    fn prev(&mut self) -> Result<Step> {
+        forward_only()
+    }
+}
+
 /// A range of all runs.
 pub(super) struct RunRange {
-    merge: Merge<InputCursor>,
+    merge: Merge<RunCursor>,
     inputs: Inputs,
     range: KeyRange,
     duplicates: Duplicates,
@@ -150,39 +301,37 @@ pub(super) struct RunRange {
     waits: bool,
     /// The number of the last row that went into a table.
     last: Seq,
-    /// Kept until all has been read.
-    _runs: Arc<Vec<Spilled>>,
+    /// Kept until the range has been read: after the cursors that read them.
+    _runs: Vec<Arc<Run>>,
 }
 
 impl RunRange {
     pub(super) fn new(
-        spilled: &Arc<Vec<Spilled>>,
+        sorted: &[SortedHeap],
         range: KeyRange,
         (duplicates, ahead_bytes): (Duplicates, usize),
     ) -> RunRange {
-        let met: Vec<&TableFile> = spilled
-            .iter()
-            .flat_map(|one| &one.runs)
-            .filter(|run| {
-                let table = run.table().descriptor();
-                range.0.as_ref().is_none_or(|from| table.last_key >= from.as_slice())
-                    && range.1.as_ref().is_none_or(|until| table.first_key < until.as_slice())
-            })
-            .collect();
-        // Two waves of each are in memory.
-        let ahead = ahead_bytes as u64 / (2 * met.len().max(1) as u64);
+        let runs = sorted.iter().flat_map(|one| &one.runs);
+        let met: Vec<Arc<Run>> = runs.filter(|run| run.meets(&range)).cloned().collect();
+        let ahead = ahead_bytes as u64 / met.len().max(1) as u64;
         let bytes = ahead.clamp(AHEAD_BYTES.0, AHEAD_BYTES.1);
         let mut inputs = Inputs::new(PrefetchBytes { first_bytes: bytes, most_bytes: bytes });
-        let cursors = met.into_iter().filter_map(|run| {
-            let end = range.1.as_ref().and_then(|end| run.table().find_block(end, Seq::MAX));
-            inputs.add_table(run.table(), run.context(), end.map(|block| block + 1))
+        let cursors = met.iter().filter_map(|run| match &**run {
+            Run::File(run) => {
+                let run = run.table.as_ref()?;
+                let end = range.1.as_ref().and_then(|end| run.table().find_block(end, Seq::MAX));
+                let cursor =
+                    inputs.add_table(run.table(), run.context(), end.map(|block| block + 1));
+                cursor.map(RunCursor::File)
+            }
+            Run::Kept(run) => Some(RunCursor::Kept(run.cursor())),
         });
         let cursors = cursors.collect();
-        let common = spilled.iter().map(|one| one.common.clone()).reduce(both);
+        let common = sorted.iter().map(|one| one.common.clone()).reduce(both);
         let shared = common.map_or(0, |common| common.1);
         let merge = Merge::new(cursors, Direction::Forward).sharing(shared);
-        let (placed, waits, last, runs) = (false, false, Seq::NONE, Arc::clone(spilled));
-        RunRange { merge, inputs, range, duplicates, placed, waits, last, _runs: runs }
+        let (placed, waits, last) = (false, false, Seq::NONE);
+        RunRange { merge, inputs, range, duplicates, placed, waits, last, _runs: met }
     }
 
     /// Fetches what it lacks.

@@ -47,7 +47,7 @@ impl LoneFile {
         // By its path: whoever may read a file need not be allowed to read the folder.
         let open = |path: &Path| File::open(path);
         let read = |file: &File, range: &Range<u64>| read_at(file, range).map(Bytes::from);
-        let reader = LoneReader::new(absolute, open, read);
+        let reader = LoneReader::new(absolute, open, Box::new(read));
         Ok(LoneFile {
             shared: Arc::new(LoneShared { reader, files: Arc::new(SystemFiles) }),
             effects,

@@ -11,11 +11,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How a range that lies in the file is read.
+pub(super) type ReadPiece = Box<dyn Fn(&File, &Range<u64>) -> io::Result<Bytes> + Send + Sync>;
+
 /// The file at a path, and the ways to open it and to read of it.
 pub(super) struct LoneReader {
     pub(super) path: PathBuf,
     open_at: fn(&Path) -> io::Result<File>,
-    read_at: fn(&File, &Range<u64>) -> io::Result<Bytes>,
+    read_at: ReadPiece,
     /// Opened, with its length.
     open: Mutex<Option<Arc<(File, u64)>>>,
 }
@@ -24,7 +27,7 @@ impl LoneReader {
     pub(super) fn new(
         path: PathBuf,
         open_at: fn(&Path) -> io::Result<File>,
-        read_at: fn(&File, &Range<u64>) -> io::Result<Bytes>,
+        read_at: ReadPiece,
     ) -> LoneReader {
         LoneReader { path, open_at, read_at, open: Mutex::default() }
     }

@@ -26,6 +26,12 @@ impl ScratchFolder {
         Ok(ScratchFolder { path })
     }
 
+    /// Removes a file of it, of which nobody has need any more. Where that fails it goes with the
+    /// folder.
+    pub(crate) fn remove(&self, name: &str) {
+        let _ = std::fs::remove_file(self.path.join(name));
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

@@ -13,6 +13,7 @@
 
 use super::errors::explain;
 use super::lone_reader::LoneReader;
+use crate::io::buffers::Buffers;
 use crate::io::env::Effects;
 use crate::io::store::profile::Profile;
 use crate::io::store::{Listed, PutAnswer, Store, Upload};
@@ -34,6 +35,9 @@ use std::sync::Arc;
 const BLOCK_BYTES: usize = 4096;
 /// What is written at a time.
 const BUFFER_BYTES: usize = 1 << 20;
+/// What is read at a time, at most: the disk itself is waited for, and not the cache of pages. With
+/// the blocks around it, it takes 1 MiB.
+const READ_BYTES: u64 = (1 << 20) - 3 * BLOCK_BYTES as u64;
 
 /// The store of one such file, which every name means.
 pub(in crate::io::store) struct ScratchFile {
@@ -42,10 +46,11 @@ pub(in crate::io::store) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// The file at `path`, in a folder that nobody else writes to.
-    pub(in crate::io::store) fn new(path: &Path, effects: Effects) -> ScratchFile {
+    /// The file at `path`, in a folder that nobody else writes to. It is read into `buffers`.
+    pub(in crate::io::store) fn new(path: &Path, effects: Effects, buffers: Buffers) -> Self {
         let open = |path: &Path| open(path, OpenOptions::new().read(true));
-        ScratchFile { reader: Arc::new(LoneReader::new(path.to_owned(), open, read_at)), effects }
+        let read = Box::new(move |file: &File, range: &Range<u64>| read_at(file, range, &buffers));
+        ScratchFile { reader: Arc::new(LoneReader::new(path.to_owned(), open, read)), effects }
     }
 }
 
@@ -104,13 +109,22 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start / block * block..range.end.next_multiple_of(block)
 }
 
+/// Memory for what is read of several such files side by side, of which `most` pieces are kept for
+/// the next reads: what was in use need not be cleared.
+pub(in crate::io::store) fn read_buffers(most: usize) -> Buffers {
+    Buffers::keeping(most, READ_BYTES as usize + 3 * BLOCK_BYTES)
+}
+
 /// Exactly the bytes of `range`, which lies in the file.
-fn read_at(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
+fn read_at(file: &File, range: &Range<u64>, buffers: &Buffers) -> io::Result<Bytes> {
     let blocks = blocks_of(range);
     let bytes = usize::try_from(blocks.end - blocks.start);
     let bytes = bytes.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
     let wanted = bytes - (blocks.end - range.end) as usize;
-    let mut buffer = vec![0; bytes + BLOCK_BYTES];
+    let mut buffer = buffers.take();
+    if buffer.len() < bytes + BLOCK_BYTES {
+        buffer.resize(bytes + BLOCK_BYTES, 0);
+    }
     let start = aligned(&buffer);
     let mut held = 0;
     while held < wanted {
@@ -122,7 +136,7 @@ fn read_at(file: &File, range: &Range<u64>) -> io::Result<Bytes> {
         held += read;
     }
     let skipped = (range.start - blocks.start) as usize;
-    Ok(Bytes::from(buffer).slice(start + skipped..start + wanted))
+    Ok(buffers.lend(buffer).slice(start + skipped..start + wanted))
 }
 
 impl Store for ScratchFile {
@@ -145,7 +159,7 @@ impl Store for ScratchFile {
     }
 
     fn profile(&self) -> Profile {
-        Profile::FOLDER
+        Profile { input_bytes: READ_BYTES, ..Profile::FOLDER }
     }
 
     fn put_if_absent(&self, _: ObjectName, _: Bytes) -> BoxFuture<'_, PutAnswer> {
@@ -316,6 +330,7 @@ mod tests {
     #[test]
     fn what_was_written_is_read_wherever_it_begins() {
         let folders = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
+        let buffers = read_buffers(1);
         for folder in folders.iter().filter(|folder| folder.is_dir()) {
             let folder = tempfile::tempdir_in(folder).unwrap();
             for length in [0, 1, 4095, 4096, 4097, BUFFER_BYTES, BUFFER_BYTES + 5, 3_000_001] {
@@ -331,11 +346,12 @@ mod tests {
                 {
                     for end in [start, start + 1, start + 4096, start + 100_000, length] {
                         let range = start..end.clamp(start, length);
-                        let read = read_at(&file, &(range.start as u64..range.end as u64)).unwrap();
+                        let read = range.start as u64..range.end as u64;
+                        let read = read_at(&file, &read, &buffers).unwrap();
                         assert_eq!(read, &bytes[range], "{length}");
                     }
                 }
-                let beyond = read_at(&file, &(0..length as u64 + 1)).unwrap_err();
+                let beyond = read_at(&file, &(0..length as u64 + 1), &buffers).unwrap_err();
                 assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
             }
         }

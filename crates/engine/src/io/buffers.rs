@@ -1,8 +1,8 @@
 //! Memory that goes round: buffers that whoever read or sent them gives back by dropping them.
 //!
-//! A compaction moves its bytes through a few buffers of the same size. Taken from the allocator
-//! each time they come as fresh pages, of which the system clears every one, and which a guest of a
-//! hypervisor may have to ask it for: as much time as the merge itself takes.
+//! Compactions and loads move their bytes through a few buffers of the same size. Taken from the
+//! allocator each time they come as fresh pages, of which the system clears every one, and which a
+//! guest of a hypervisor may have to ask it for: as much time as the merge itself takes.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

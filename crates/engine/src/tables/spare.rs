@@ -1,0 +1,60 @@
+//! Memory that goes from one table in the making to the next: fresh pages cost about as much as the
+//! rows that fill them.
+
+use crate::io::buffers::Buffers;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use siltstone_base::{Envelope, Result, SstDescriptor};
+use siltstone_sst::{FinishedTable, TableBuilder, TableOptions, TableScratch};
+use std::sync::Arc;
+
+/// Most tables whose memory is kept.
+const TABLES: usize = 16;
+/// A chunk ends with a block, for which there is room beside it: what grows is copied.
+const LAST_BLOCK_BYTES: usize = 128 << 10;
+
+/// What is in use by no table. A clone is the same set.
+#[derive(Clone)]
+pub(super) struct Spare {
+    /// Bytes of a table that are handed to the store at once.
+    pub(super) chunk_bytes: usize,
+    chunks: Buffers,
+    scratch: Arc<Mutex<Vec<TableScratch>>>,
+}
+
+impl Spare {
+    /// None yet, for chunks of so many bytes.
+    pub(super) fn new(chunk_bytes: usize) -> Spare {
+        let chunks = Buffers::keeping(TABLES, 2 * (chunk_bytes + LAST_BLOCK_BYTES));
+        Spare { chunk_bytes, chunks, scratch: Arc::default() }
+    }
+
+    /// A builder for the next table.
+    pub(super) fn builder(&self, options: TableOptions, envelope: Envelope) -> TableBuilder {
+        let scratch = self.scratch.lock().pop().unwrap_or_default();
+        TableBuilder::reusing(scratch, options, envelope).writing_into(self.buffer())
+    }
+
+    fn buffer(&self) -> Vec<u8> {
+        self.chunks.take_empty(self.chunk_bytes + LAST_BLOCK_BYTES)
+    }
+
+    /// A chunk, if there is one.
+    pub(super) fn chunk(&self, builder: &mut TableBuilder) -> Option<Bytes> {
+        let chunk = builder.take_chunk_for(self.chunk_bytes, |_| self.buffer())?;
+        Some(self.chunks.lend(chunk))
+    }
+
+    /// Ends a table.
+    ///
+    /// # Errors
+    /// As [`TableBuilder::finish`].
+    pub(super) fn finish(&self, builder: TableBuilder) -> Result<(Bytes, SstDescriptor)> {
+        let FinishedTable { rest, table, scratch } = builder.finish_for_next()?;
+        let mut kept = self.scratch.lock();
+        if kept.len() < TABLES {
+            kept.push(scratch);
+        }
+        Ok((Bytes::from(rest), table))
+    }
+}
