@@ -1,0 +1,551 @@
+"""Kills everybody who has to do with ingest jobs at random moments, all of them at work on one
+database: builders of parts, submitters, the writer, a compactor, a collector without grace and a
+reader. Run as a program, by ``test_kill_jobs.py`` and ``make soak``.
+
+    kills_of_jobs_for_tests.py FOLDER KILLS SEED
+
+After every `A_DATABASE` kills all are killed together, a writer takes in what is pending, and all
+that anybody was told or saw is judged (`jobs_judged_for_tests.py`): no job and no put is lost, none
+is there twice or in part. Then the deadlines pass, and a collection without grace leaves nothing
+that nobody names.
+
+Jobs, parts and requests travel as pickles in files (`jobs_on_desk_for_tests.py`); who finds one may
+build, commit, ask or abort, whatever others did with it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import jobs_judged_for_tests as judged
+import jobs_on_desk_for_tests as desks
+import kills_for_tests as single
+import siltstone
+from jobs_judged_for_tests import Look, Plan
+from jobs_on_desk_for_tests import Board, Desk, Tray
+from siltstone import admin, ingest
+
+A_DATABASE = 100
+# Jobs of submitters that nobody has asked for yet: they begin others while there are fewer.
+OPEN = 6
+APPS = ("a", "b")
+# For so long the last writer may take in what is pending.
+PATIENCE = 300.0
+# Loads, and the command, give their jobs a day.
+LONG_SECONDS = 3600.0
+# Nobody compacts beside the last writer, and there is always room.
+LAST = {**single.WRITER, **single.ALONE, "l0_max_ssts": 2000}
+# Readers without a lease, and with one that does not outlive them for long.
+READER = (
+    {"reader_checkpoint": False},
+    {"manifest_poll_interval": 0.05, "readers.checkpoint_lifetime": 2},
+)
+# Whoever asks and is answered by one of these was told nothing: too late, given up, not yet.
+NOTHING = (siltstone.Conflict, siltstone.Expired, siltstone.Timeout)
+
+
+class Hand:
+    """One process at work: what it draws, and what it was told, in a file of its own that is there
+    when it is killed."""
+
+    def __init__(self, desk: Desk, serial: int, seed: int) -> None:
+        self.desk, self.draw = desk, random.Random(seed)
+        self.fresh = itertools.count(serial * 1000)
+        flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
+        self.notes = os.open(desk.folder / f"notes.{serial}", flags)
+
+    def note(self, **told: object) -> None:
+        os.write(self.notes, json.dumps(told).encode() + b"\n")
+
+    def recent(self, jobs: Iterable[int]) -> int | None:
+        """One of them, of the last ones more often than not."""
+        known = sorted(jobs)
+        few = known[-8:] if self.draw.random() < 0.8 else known
+        return self.draw.choice(few) if few else None
+
+    def plans(
+        self, number: int, txn: tuple[str, int] | None = None, *, alone: bool = False
+    ) -> Plan:
+        """What a new job brings; `alone`, of a single part."""
+        draw = self.draw
+        zoned = txn is None and not alone and draw.random() < 0.2
+        zone = draw.randrange(judged.ZONES) if zoned else None
+        cells = range(judged.CELLS) if zone is None else judged.cells_of(zone)
+        count = 1 if alone else draw.choice([1, 2, 2, 3])
+        parts = (draw.sample(cells, draw.randrange(1, 6)) for _ in range(count))
+        plan = Plan(number, tuple(tuple(sorted(part)) for part in parts), zone, txn)
+        self.note(plan=plan.to_plain())
+        return plan
+
+    def asks(self, number: int) -> None:
+        """Is about to ask: what was acknowledged lies below the job."""
+        self.note(asks=number, behind=self.desk.board.acknowledged)
+
+    def was_told(self, how: str, number: int, stands: ingest.IngestStatus) -> None:
+        until = self.desk.board.begun
+        self.note(how=how, job=number, state=stands.state, seq=stands.seq, until=until)
+
+    def saw(self, rows: dict[bytes, bytes], least: int) -> None:
+        self.note(look=judged.look_of(rows, least).to_plain())
+
+    # --- Jobs -------------------------------------------------------------------------------------
+
+    def begin(self, tray: Tray) -> None:
+        number, draw = next(self.fresh), self.draw
+        txn = None
+        if draw.random() < 0.3:
+            app = draw.choice(APPS)
+            version = max(tray.versions.get(app, 0) + draw.choice([-1, 0, 0, 1, 1]), 1)
+            txn = (app, version)
+        plan = self.plans(number, txn)
+        # Some are too late when they are asked for, or closed.
+        lifetime = draw.uniform(0.05, 1) if draw.random() < 0.15 else draw.uniform(1.5, 4.5)
+        late = draw.random() < 0.5
+        job = ingest.Job(
+            self.desk.path,
+            txn=None if late else txn,
+            lifetime=lifetime,
+            replace=None if plan.zone is None else judged.bounds(plan.zone),
+        )
+        if late:
+            job = job.for_txn(txn)
+        app, version = txn or ("-", 0)
+        name = f"job.{number}.{len(plan.parts)}.{app}.{version}"
+        self.desk.leave(name, (job, plan))
+
+    def close(self, tray: Tray, number: int) -> None:
+        """With whichever attempts of its parts; somebody may have closed it with others."""
+        job, plan = self.desk.take(tray.jobs[number])
+        count = range(len(plan.parts))
+        parts = [self.desk.take(self.draw.choice(tray.parts[number, part])) for part in count]
+        try:
+            request = job.commit(parts)
+        except siltstone.Conflict:
+            return
+        rows = sum(len(plan.rows(part, 0)) for part in count)
+        assert request.rows == rows, f"{request}: not {rows} rows"
+        self.desk.leave(f"request.{number}.{next(self.fresh)}", request)
+        if self.draw.random() < 0.6:
+            self.submit(number, request)
+
+    def submit(self, number: int, request: ingest.IngestRequest) -> None:
+        draw = self.draw
+        take_over = draw.random() < 0.04
+        how = {"wait": draw.random() < 0.6, "timeout": draw.choice([0.1, 0.5, 5])}
+        if how["wait"]:
+            self.note(opens=number)
+        self.asks(number)
+        try:
+            stands = ingest.submit(request, take_over=take_over, **how)
+        except (*NOTHING, siltstone.Fenced):
+            return
+        self.was_told("submit", number, stands)
+
+    def abort(self, name: str, number: int) -> None:
+        job, _ = self.desk.take(name)
+        self.was_told("abort", number, job.abort())
+        self.desk.leave(f"aborted.{number}", None)
+
+    def load(self, db: siltstone.Database) -> None:
+        plan = self.plans(next(self.fresh), alone=True)
+        self.asks(plan.number)
+        try:
+            done = db.load(table(plan.rows(0, next(self.fresh)), self.draw))
+        except siltstone.Timeout:
+            return
+        self.was_told("submit", plan.number, ingest.IngestStatus("adopted", done.seq))
+
+    def take_in(self, db: siltstone.Database, number: int, request: ingest.IngestRequest) -> None:
+        """By the writer itself."""
+        self.asks(number)
+        try:
+            commit = db.ingest(request)
+        except NOTHING:
+            return
+        commit.wait()
+        self.was_told("submit", number, ingest.IngestStatus("adopted", commit.seq))
+
+
+def table(rows: dict[bytes, bytes], draw: random.Random) -> pa.Table:
+    """In no order."""
+    names = draw.sample(list(rows), len(rows))
+    kind = pa.binary()
+    values = [rows[name] for name in names]
+    return pa.table({"key": pa.array(names, kind), "value": pa.array(values, kind)})
+
+
+# --- Roles: each works until it is killed ---------------------------------------------------------
+
+
+def build(hand: Hand) -> None:
+    while True:
+        tray = hand.desk.tray()
+        lacking = [job for job in tray.jobs if tray.lacks(job)]
+        again = hand.draw.random() < 0.25
+        number = hand.recent(tray.jobs if again else lacking)
+        if number is None:
+            time.sleep(0.01)
+            continue
+        job, plan = hand.desk.take(tray.jobs[number])
+        wanted = range(len(plan.parts)) if again else tray.lacks(number)
+        part, attempt = hand.draw.choice(list(wanted)), next(hand.fresh)
+        staged = stage(hand, job, part, plan.rows(part, attempt))
+        hand.desk.leave(f"part.{number}.{part}.{attempt}", staged)
+
+
+def stage(hand: Hand, job: ingest.Job, part: int, rows: dict[bytes, bytes]) -> ingest.Part:
+    draw = hand.draw
+    if draw.random() < 0.3:
+        return job.load(part, table(rows, draw))
+    # Every few rows make a table.
+    with job.writer(part, table_bytes=draw.choice([1, 100, 400, 1 << 20])) as writer:
+        for key in draw.sample(list(rows), len(rows)):
+            writer.add(key, rows[key])
+            if draw.random() < 0.05:
+                time.sleep(0.001)
+    return writer.finish()
+
+
+def submit(hand: Hand) -> None:
+    if hand.draw.random() < 1 / 8:
+        submit_by_command(hand)
+    while True:
+        tray, draw = hand.desk.tray(), hand.draw
+        lot = draw.random()
+        unasked = tray.jobs.keys() - tray.requests.keys() - tray.aborted
+        # Some are closed again, whatever became of them.
+        closed = tray.jobs if lot < 0.13 else unasked
+        built = [job for job in closed if not tray.lacks(job)]
+        number: int | None
+        if len(unasked) < OPEN or lot < 0.05:
+            hand.begin(tray)
+        elif lot < 0.08 and (number := hand.recent(tray.jobs)) is not None:
+            hand.abort(tray.jobs[number], number)
+        elif lot < 0.6 and (number := hand.recent(built)) is not None:
+            hand.close(tray, number)
+        elif lot < 0.7 and (number := hand.recent(tray.requests)) is not None:
+            job, _ = hand.desk.take(tray.jobs[number])
+            hand.was_told("status", number, ingest.status(hand.desk.path, job))
+        elif (number := hand.recent(tray.requests)) is not None:
+            hand.submit(number, hand.desk.take(draw.choice(tray.requests[number])))
+        else:
+            time.sleep(0.01)
+
+
+def submit_by_command(hand: Hand) -> None:
+    plan = hand.plans(next(hand.fresh), alone=True)
+    file = hand.desk.folder / f"rows-{plan.number}.parquet"
+    pq.write_table(table(plan.rows(0, next(hand.fresh)), hand.draw), file)
+    hand.note(opens=plan.number)
+    hand.asks(plan.number)
+    command = [sys.executable, "-m", "siltstone.cli", "--path", str(hand.desk.path), "ingest"]
+    named = ["--take-over"] if hand.draw.random() < 0.1 else []
+    os.execv(command[0], [*command, *named, "--json", str(file)])
+
+
+def write(hand: Hand, place: int) -> None:
+    """The n-th batch sets the cells that are its own, and says its number."""
+    desk, draw, board = hand.desk, hand.draw, hand.desk.board
+    both = {"embedded_compactor": draw.random() < 0.2, "embedded_gc": draw.random() < 0.5}
+    window = draw.randrange(1, 64)
+    how = {"flush_interval": draw.choice([0, 0.001, 0.02]), "max_parallel_writes": window}
+    options = {**single.WRITER, **both, **how, **single.pace(draw)}
+    known = board.acknowledged
+    db = siltstone.open(desk.path, take_over=True, options=options)
+    last = int(db.get(b"batch", b"put 0").split()[1])
+    assert last >= known, f"recovered {last} of {known}"
+    waiting = []
+    for number in range(last + 1, desks.BATCHES):
+        board.begins(place, number)
+        with db.batch() as batch:
+            for key in (b"batch", *map(judged.key_of, judged.cells_put(number))):
+                batch.put(key, b"put %d " % number + b"." * draw.randrange(300))
+        waiting.append((number, batch.commit))
+        if len(waiting) > window:
+            acknowledged, commit = waiting.pop(0)
+            commit.wait()
+            board.acknowledges(place, acknowledged, commit.seq)
+        lot = draw.random()
+        if lot < 0.01:
+            ingests_too(hand, db)
+        elif lot < 0.02:
+            with db.snapshot() as held:
+                rows = dict(held.scan())
+            # What it shows counts once it is durable.
+            db.flush()
+            hand.saw(rows, known)
+        elif lot < 0.1:
+            time.sleep(0.002)
+
+
+def ingests_too(hand: Hand, db: siltstone.Database) -> None:
+    if hand.draw.random() < 0.1:
+        hand.load(db)
+        return
+    tray = hand.desk.tray()
+    number = hand.recent(tray.requests)
+    if number is not None:
+        hand.take_in(db, number, hand.desk.take(hand.draw.choice(tray.requests[number])))
+
+
+def read(hand: Hand) -> None:
+    """With a lease or without one: then what is read may go at any moment."""
+    leases = hand.draw.random() < 0.5
+    while True:
+        least = hand.desk.board.acknowledged
+        try:
+            with siltstone.open_reader(hand.desk.path, options=READER[leases]) as reader:
+                for _ in range(hand.draw.randrange(1, 20)):
+                    hand.saw(dict(reader.scan()), least)
+                    time.sleep(hand.draw.expovariate(1 / 0.02))
+                    least = hand.desk.board.acknowledged
+                    reader.refresh()
+        except siltstone.Expired:
+            continue
+        except siltstone.Corruption as error:
+            # What a job of the log brings is not looked for anew, as tables are.
+            if leases or "what it brings is gone" not in str(error):
+                raise
+
+
+def compact(hand: Hand) -> None:
+    options = {**single.SMALL, **single.pace(hand.draw)}
+    if hand.draw.random() < 1 / 40:
+        command = [sys.executable, "-m", "siltstone.cli", "--path", str(hand.desk.path)]
+        named = [
+            part for name, value in options.items() for part in ("--option", f"{name}={value}")
+        ]
+        os.execv(command[0], [*command, "run-compactor", *named])
+    admin.run_compactor(hand.desk.path, options=options)
+
+
+def run(role: str, desk: Desk, serial: int, seed: int, place: int) -> None:
+    """What a process of this role does until it is killed."""
+    hand = Hand(desk, serial, seed)
+    if role == "writer":
+        write(hand, place)
+    elif role == "collector":
+        single.run(role, desk.path, seed, None)
+    else:
+        {"builder": build, "submitter": submit, "reader": read, "compactor": compact}[role](hand)
+
+
+# --- What is left ---------------------------------------------------------------------------------
+
+
+def settled(path: Path) -> Look:
+    """What a last writer shows that took in all that was pending."""
+    until = time.monotonic() + PATIENCE
+    with siltstone.open(path, take_over=True, options=LAST) as db:
+        db.flush(memtable=True)
+        while admin.manifest(path)["pending_ingests"]:
+            assert time.monotonic() < until, "what is pending is not taken in"
+            time.sleep(0.01)
+            db.flush(memtable=True)
+        return judged.look_of(dict(db.scan()))
+
+
+def deadline_of(job: str) -> float:
+    """Of its id, a ULID, in seconds."""
+    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+    millis = 0
+    for digit in job[:10]:
+        millis = 32 * millis + digits.index(digit)
+    return millis / 1000
+
+
+def check(desk: Desk, writers: int, seed: int, counts: Any) -> None:
+    """The whole database, when everybody is dead."""
+    path, draw = desk.path, random.Random(seed)
+    plans, told, opens = desks.read_notes(desk)
+    last = settled(path)
+    told.looks.append(last)
+    case = judged.Judge(plans, told)
+    wrong = case.judged()
+    assert not wrong, "\n".join(wrong[:20])
+    jobs = [desk.take(name) for name in desk.tray().jobs.values()]
+    open_jobs = [job for job, plan in jobs if plan.number not in case.there]
+    give_up(path, [job for job in open_jobs if draw.random() < 0.5])
+    # Of jobs, and of leases of readers that were killed.
+    ends = [job.deadline.timestamp() for job, _ in jobs]
+    ends += [lease["expires_at_ms"] / 1000 for lease in admin.manifest(path)["leases"]]
+    time.sleep(max(max(ends, default=0) - time.time(), 0) + 0.002)
+    admin.compact(path, options=single.SMALL)
+    for _ in range(3):
+        report = admin.gc(path, min_age=0)
+        assert report.trouble is None
+    counts[:5] = [len(plans), len(case.there), len(told.aborted), len(told.looks), last.batch]
+    counts[5] = check_objects(path, writers + opens + 1, report)
+    with siltstone.open_reader(path) as reader:
+        assert judged.look_of(dict(reader.scan())) == last
+
+
+def give_up(path: Path, jobs: list[ingest.Job]) -> None:
+    """Whatever is given up goes with the next round, before its deadline."""
+    jobs = [job for job in jobs if ingest.status(path, job).state in ("open", "aborted")]
+    assert {job.abort().state for job in jobs} <= {"aborted", "forgotten"}
+    assert admin.gc(path, min_age=0).trouble is None
+    left = [job.id for job in jobs if any(path.glob(f"ingest/{job.id}/*"))]
+    assert not left, f"given up, and not collected: {left}"
+
+
+def check_objects(path: Path, writers: int, collected: admin.GcReport) -> int:
+    """Nothing is missing, and nothing is left but what loads of a day have staged that were killed:
+    how many those are."""
+    report = admin.verify(path)
+    assert report.ok, report.problems
+    state, there = admin.manifest(path), single.objects(path)
+    layers = [*state["l0"], *state["runs"]]
+    tables = {table["name"] for layer in layers for table in layer["tables"]}
+    needed = (single.reachable(path, state) - single.tables(state)) | tables
+    assert needed <= there, f"missing: {sorted(needed - there)}"
+    fences = {f"wal/{number:020}.sst" for number in range(1, state["replay_from"])} & there
+    # One stays for every writer that did not close.
+    assert len(fences) <= writers, f"{len(fences)} fences of {writers} writers"
+    left = there - fences - needed
+    staged = {name: re.fullmatch(r"ingest/(\w{26})/.+", name) for name in left}
+    long = {name for name, job in staged.items() if job and waits(path, job[1])}
+    assert left == long, f"left over: {sorted(left - long)}"
+    assert {orphan.object for orphan in report.orphans} <= long | fences
+    kept = [one.objects for one in collected.stays if one.why == "an ingest job may still bring it"]
+    assert sum(kept) == len(long), f"{kept} objects wait for a day, not {sorted(long)}"
+    return len({Path(name).parent for name in long})
+
+
+def waits(path: Path, job: str) -> bool:
+    """Whether it may be asked for for a long time yet, and nobody has."""
+    long = deadline_of(job) > time.time() + LONG_SECONDS
+    return long and ingest.status(path, job).state == "open"
+
+
+class Database(single.Database):
+    """One database and its processes, until so many kills are done."""
+
+    ROLES = ("writer", *2 * ("builder", "submitter"), "compactor", "collector", "reader")
+    # Another one may be there already.
+    BY_OTHERS = ("writer", "compactor")
+
+    def __init__(self, path: Path, kills: int, draw: random.Random) -> None:
+        super().__init__(path, kills, draw)
+        self.desk = Desk(path, Board(4 * kills + 200))
+        self.serials: dict[int, int] = {}
+        self.serial = self.writers = 0
+        self.counts: list[int] = []
+
+    def start(self, role: str) -> None:
+        self.serial += 1
+        seed = self.draw.randrange(1 << 32)
+        arguments = (role, self.desk, self.serial, seed, self.writers)
+        self.writers += role == "writer"
+        child = single.fork(run, *arguments, logs=self.logs)
+        self.living[child], self.serials[child] = role, self.serial
+
+    def ended(self, child: int, status: int) -> None:
+        """Takes a process out, and puts one in its place unless another is there already."""
+        role, log = self.living.pop(child), self.logs / str(child)
+        if os.WIFSIGNALED(status):
+            self.killed[role] += 1
+        else:
+            told = log.read_text()
+            fenced = os.waitstatus_to_exitcode(status) == 2 or "Fenced" in told
+            if role == "submitter" and not fenced:
+                self.command_ended(self.serials[child] * 1000, status, told)
+            else:
+                assert fenced, f"{role} ended with {status}: {told}"
+                assert role in (*self.BY_OTHERS, "submitter"), f"a {role} was fenced: {told}"
+            self.fenced += fenced
+        log.unlink(missing_ok=True)
+        wanted = 0 if self.over else self.ROLES.count(role)
+        if list(self.living.values()).count(role) < wanted:
+            self.start(role)
+
+    def command_ended(self, number: int, status: int, told: str) -> None:
+        """It came through, and said so."""
+        assert status == 0, f"a submitter ended with {status}: {told}"
+        # Warnings may stand before it: it is the writer for a moment where nobody else is.
+        said = json.loads(told.splitlines()[-1])
+        stands = ingest.IngestStatus(said["state"], said.get("seq"), said.get("reason"))
+        self.hand.was_told("submit", number, stands)
+
+    def run(self) -> None:
+        self.logs.mkdir(parents=True)
+        self.desk.folder.mkdir()
+        self.hand = Hand(self.desk, 0, 0)
+        self.alone(made, self.path)
+        draw = self.draw
+        for role in self.ROLES:
+            self.start(role)
+        while sum(self.killed.values()) + len(self.living) < self.kills:
+            self.rest(draw.expovariate(1 / 0.06))
+            child = draw.choice(list(self.living))
+            if draw.random() < 0.2:
+                # The next one is there before this one is gone, which may end it.
+                self.start(self.living[child])
+                self.rest(draw.random() * 0.05)
+            if child in self.living:
+                self.kill(child)
+        self.rest(draw.random() * 0.1)
+        self.over = True
+        for child in list(self.living):
+            self.kill(child)
+        found = single.Slots(6)
+        seed = draw.randrange(1 << 32)
+        self.alone(check, self.desk, self.writers, seed, found.numbers)
+        self.counts = list(found.numbers)
+
+
+def made(path: Path) -> None:
+    siltstone.open(path, options={**single.WRITER, **single.ALONE}).close()
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    # Whoever ends this one ends its children too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    draw = random.Random(seed)
+    killed, counts, began = dict.fromkeys(Database.ROLES, 0), [0] * 6, time.monotonic()
+    fenced = number = 0
+    while (left := kills - sum(killed.values())) > 0:
+        number += 1
+        database = Database(folder / f"{number:04}", max(min(left, A_DATABASE), 24), draw)
+        try:
+            database.run()
+        except BaseException:
+            for child in database.living:
+                os.kill(child, signal.SIGKILL)
+            print(f"seed {seed}, {database.path}, {database.killed}", flush=True)
+            raise
+        for role, times in database.killed.items():
+            killed[role] += times
+        counts = [sum(both) for both in zip(counts, database.counts, strict=True)]
+        fenced += database.fenced
+        told = ", ".join(f"{role}s: {times}" for role, times in killed.items())
+        jobs, adopted, aborted, looks, batches, long = counts
+        print(
+            f"{sum(killed.values())} kills ({told}); {jobs} jobs, {adopted} of them there,"
+            f" {aborted} aborted, {long} by loads that were killed; {batches} batches,"
+            f" {looks} looks,"
+            f" {fenced} fenced; {time.monotonic() - began:.0f} s",
+            flush=True,
+        )
+        for place in (database.path, database.logs, database.desk.folder):
+            shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,375 @@
+"""Everybody who has to do with ingest jobs killed at random moments, all of them at work on one
+database; and the judge of it, by histories that it must accept and others that it must not.
+
+``SILTSTONE_KILLS`` says how often (100 by default).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jobs_judged_for_tests as judged
+from jobs_judged_for_tests import Look, Plan, Told, look_of
+
+KILLS = int(os.environ.get("SILTSTONE_KILLS", "100"))
+PROGRAM = Path(__file__).parent / "kills_of_jobs_for_tests.py"
+ROLES = {"writer", "builder", "submitter", "compactor", "collector", "reader"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_kills_of_every_role_leave_each_job_there_once_or_not_at_all(tmp_path: Path) -> None:
+    """In a process of its own, which opens nothing and so can be forked as often as it likes."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    command = [sys.executable, str(PROGRAM), str(tmp_path), str(KILLS), str(seed)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as child:
+        told = []
+        for line in child.stdout:
+            told.append(line)
+            print(line, end="", flush=True)
+    assert child.returncode == 0, "".join(told)
+    killed = dict(re.findall(r"(\w+)s: (\d+)", told[-1]))
+    assert sum(map(int, killed.values())) >= KILLS
+    assert set(killed) == ROLES
+    assert "0" not in killed.values()
+
+
+class Story:
+    """What happened, one after the other, and what was seen and told of it."""
+
+    def __init__(self, *plans: Plan) -> None:
+        self.plans = {plan.number: plan for plan in plans}
+        self.rows: dict[bytes, bytes] = {}
+        self.batch = 0
+        self.told = Told(asked=dict.fromkeys(self.plans, 0))
+
+    def puts(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.batch += 1
+            for key in (b"batch", *map(judged.key_of, judged.cells_put(self.batch))):
+                self.rows[key] = b"put %d ..." % self.batch
+
+    def adopts(self, number: int, clears: bool = True) -> None:
+        plan = self.plans[number]
+        if plan.zone is not None and clears:
+            start, end = judged.bounds(plan.zone)
+            self.rows = {key: row for key, row in self.rows.items() if not start <= key < end}
+        for part in range(len(plan.parts)):
+            self.rows |= plan.rows(part, 1000 + part)
+
+    def looks(self) -> Look:
+        look = look_of(self.rows)
+        self.told.looks.append(look)
+        return look
+
+    def says(self, number: int, state: str, seq: int | None = None, how: str = "submit") -> None:
+        self.told.add(how, number, state, seq, self.batch)
+
+    def wrong(self) -> list[str]:
+        self.looks()
+        return judged.Judge(self.plans, self.told).judged()
+
+
+def any_plan(draw: random.Random, number: int) -> Plan:
+    zone = draw.choice([None, None, *range(judged.ZONES)])
+    cells = range(judged.CELLS) if zone is None else judged.cells_of(zone)
+    parts = tuple(tuple(sorted(draw.sample(cells, 4))) for _ in range(draw.randrange(1, 4)))
+    return Plan(number, parts, zone)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_can_be_is_accepted(seed: int) -> None:
+    draw = random.Random(seed)
+    story = Story(*(any_plan(draw, number) for number in range(1, 30)))
+    seq, seqs = 0, []
+    for number in story.plans:
+        story.told.asked[number] = draw.randrange(story.batch + 1)
+        if draw.random() < 0.2:
+            story.says(number, "aborted", how="abort")
+            continue
+        story.adopts(number)
+        seq += 1
+        if draw.random() < 0.5:
+            story.says(number, "adopted", seq)
+        elif draw.random() < 0.5:
+            story.says(number, draw.choice(["pending", "forgotten"]))
+        if draw.random() < 0.5:
+            story.looks()
+        for _ in range(draw.choice([0, 0, 1, 5, 60])):
+            story.puts()
+            seq += 3
+            if draw.random() < 0.5:
+                seqs.append((seq, story.batch))
+                story.told.acknowledged = story.batch
+            if draw.random() < 0.1:
+                story.looks()
+    story.told.seqs = seqs
+    draw.shuffle(story.told.looks)
+    assert story.wrong() == []
+
+
+ONE, OTHER = Plan(1, ((1, 3), (5, 7))), Plan(2, ((3, 9),))
+ZONED, AGAIN = Plan(3, ((0, 1),), zone=0), Plan(4, ((4,),), zone=0)
+FIRST, SAME, LATER = (Plan(n, ((13,),), txn=("a", v)) for n, v in ((5, 7), (6, 7), (7, 8)))
+
+
+def lost(story: Story) -> None:
+    story.puts(9)
+    story.says(1, "pending")
+
+
+def seen_and_lost(story: Story) -> None:
+    story.adopts(1)
+    story.looks()
+    story.rows.clear()
+
+
+def lost_below_another(story: Story) -> None:
+    """It may be hidden by who replaced its zone, but not be above that."""
+    story.adopts(4)
+    story.puts(24)
+    story.told.seqs = [(72, 24)]
+    story.says(4, "adopted", 1)
+    story.told.asked[3] = 24
+    story.says(3, "adopted", 73)
+
+
+def twice_with_a_look(story: Story) -> None:
+    story.adopts(1)
+    story.puts(17)
+    story.looks()
+    story.puts(400)
+    story.looks()
+    story.adopts(1)
+
+
+def twice_with_an_answer(story: Story) -> None:
+    story.puts(16)
+    story.adopts(1)
+    story.says(1, "adopted", 60)
+    story.puts(400)
+    story.adopts(1)
+
+
+def twice_above_another(story: Story) -> None:
+    for number in (1, 2, 1):
+        story.adopts(number)
+        story.looks()
+
+
+def twice_in_a_zone(story: Story) -> None:
+    for number in (3, 4, 3):
+        story.adopts(number)
+        story.puts()
+        story.looks()
+
+
+def at_two_places(story: Story) -> None:
+    story.adopts(1)
+    story.says(1, "adopted", 5)
+    story.says(1, "adopted", 6, how="status")
+
+
+def against_the_numbers(story: Story) -> None:
+    for number, seq in ((1, 8), (2, 7)):
+        story.adopts(number)
+        story.says(number, "adopted", seq)
+
+
+def against_a_number_of_a_put(story: Story) -> None:
+    story.adopts(1)
+    story.puts(16)
+    story.told.seqs = [(48, 16)]
+    story.says(1, "adopted", 49)
+
+
+def half(story: Story) -> None:
+    story.adopts(1)
+    del story.rows[b"own/2/1/1"]
+
+
+def half_of_another_task(story: Story) -> None:
+    story.adopts(1)
+    story.rows[b"own/2/1/1"] = b"job 1 1 1234 2 ..."
+
+
+def half_of_a_part(story: Story) -> None:
+    story.adopts(1)
+    del story.rows[judged.key_of(5)]
+
+
+def only_cells(story: Story) -> None:
+    story.rows |= {judged.key_of(1): b"job 1 0 1000 2 ..."}
+
+
+def the_wrong_part(story: Story) -> None:
+    story.plans[1] = Plan(1, ((1, 3), (3,)))
+    story.adopts(1)
+    story.rows |= {judged.key_of(3): b"job 1 0 1000 2 ..."}
+
+
+def two_orders(story: Story) -> None:
+    story.adopts(1)
+    story.looks()
+    story.rows.clear()
+    story.adopts(2)
+    story.looks()
+    story.adopts(1)
+
+
+def nobody_asked(story: Story) -> None:
+    del story.told.asked[1]
+    story.adopts(1)
+
+
+def asked_for_later(story: Story) -> None:
+    story.puts(16)
+    story.adopts(1)
+    story.puts(400)
+    story.told.asked[1] = 399
+
+
+def aborted(story: Story) -> None:
+    story.says(1, "aborted", how="abort")
+    story.adopts(1)
+
+
+def refused(story: Story) -> None:
+    story.says(1, "refused")
+
+
+def version_twice(story: Story) -> None:
+    story.adopts(5)
+    story.adopts(6)
+
+
+def version_lost(story: Story) -> None:
+    story.says(5, "pending")
+
+
+def versions_in_no_order(story: Story) -> None:
+    story.adopts(7)
+    story.looks()
+    story.adopts(5)
+
+
+def put_lost(story: Story) -> None:
+    story.puts(9)
+    story.told.acknowledged = 10
+
+
+def put_lost_to_a_reader(story: Story) -> None:
+    story.puts(9)
+    story.told.looks.append(look_of(story.rows, least=10))
+    story.puts(9)
+
+
+def put_lost_below(story: Story) -> None:
+    story.puts(24)
+    before = story.rows[judged.key_of(0)]
+    story.puts(24)
+    story.rows[judged.key_of(0)] = before
+
+
+def put_gone(story: Story) -> None:
+    story.puts(24)
+    del story.rows[judged.key_of(2)]
+
+
+def not_cleared(story: Story) -> None:
+    story.puts(24)
+    story.adopts(3, clears=False)
+
+
+def cleared_later(story: Story) -> None:
+    """A put behind what replaced its zone is gone with it."""
+    story.puts(3)
+    story.says(3, "adopted", 10)
+    story.puts(24)
+    story.adopts(3)
+
+
+def neither(story: Story) -> None:
+    """What was there is gone, and what replaces it is not there."""
+    story.puts(24)
+    story.adopts(3)
+    story.rows = {key: row for key, row in story.rows.items() if b"job" not in row}
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lost,
+        seen_and_lost,
+        lost_below_another,
+        twice_with_a_look,
+        twice_with_an_answer,
+        twice_above_another,
+        twice_in_a_zone,
+        at_two_places,
+        against_the_numbers,
+        against_a_number_of_a_put,
+        half,
+        half_of_another_task,
+        half_of_a_part,
+        only_cells,
+        the_wrong_part,
+        two_orders,
+        nobody_asked,
+        asked_for_later,
+        aborted,
+        refused,
+        version_twice,
+        version_lost,
+        versions_in_no_order,
+        put_lost,
+        put_lost_to_a_reader,
+        put_lost_below,
+        put_gone,
+        not_cleared,
+        cleared_later,
+        neither,
+    ],
+)
+def test_what_cannot_be_is_found(happens: Callable[[Story], None]) -> None:
+    story = Story(ONE, OTHER, ZONED, AGAIN, FIRST, SAME, LATER)
+    happens(story)
+    assert story.wrong()
+
+
+def test_a_version_is_whose_job_brought_it() -> None:
+    story = Story(FIRST, SAME, LATER)
+    story.says(6, "adopted", 1)
+    story.adopts(5)
+    story.says(5, "adopted", 1)
+    story.adopts(7)
+    assert story.wrong() == []
+
+
+def test_looks_and_plans_travel_as_plain_values() -> None:
+    story = Story(ONE, ZONED, FIRST)
+    story.puts(3)
+    for plan in story.plans.values():
+        story.adopts(plan.number)
+        assert Plan.of_plain(plan.to_plain()) == plan
+    look = story.looks()
+    assert Look.of_plain(look.to_plain()) == look
+    assert look.jobs == {1, 3, 5}
+
+
+def test_the_last_put_of_a_cell_is_the_last_that_puts_it() -> None:
+    last = dict.fromkeys(range(judged.CELLS), 0)
+    for batch in range(1, 1200):
+        last |= dict.fromkeys(judged.cells_put(batch), batch)
+        assert all(judged.last_put(cell, batch) == last[cell] for cell in last)
+    assert all(last.values())
