@@ -1,9 +1,7 @@
 //! Jobs of other processes into an open writer: what everybody reads, before the install and after.
 
 use super::*;
-use siltstone::{
-    CheckpointOptions, CheckpointScope, ErrorKind, ReadAt, Reader, ReaderOptions, admin,
-};
+use siltstone::{CheckpointOptions, CheckpointScope, ReadAt, Reader, ReaderOptions, admin};
 
 /// Two tasks of other processes stage parts; the writer takes them in between its own puts, and
 /// neither its reads nor its log wait for a flush.
