@@ -16,12 +16,11 @@ use crate::codec::decode::limits;
 use crate::codec::encode::{Builder, table as encode_table};
 use crate::codec::unknown::{KnownFields, any};
 use crate::codec::{FRAME_BYTES, TABLE_BYTES_AT_MOST, decode, seal, unseal};
-use crate::edit::InstallIngest;
 use crate::features::Carried;
 use crate::invariant::is_before;
 use crate::rules::{Rule, Rules};
 use crate::span::Span;
-use crate::state::{IngestApp, IngestOutcome, Manifest, PendingIngest, SortedRun};
+use crate::state::{IngestOutcome, Manifest, PendingIngest, SortedRun};
 use bytes::Bytes;
 use flatbuffers::WIPOffset;
 use siltstone_base::bytes_io::Reader;
@@ -310,26 +309,6 @@ pub fn standing(state: &Manifest, job: JobId) -> Standing {
 #[must_use]
 pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {
     state.pending_ingests.iter().find(|one| one.job == job)
-}
-
-/// What applications have brought once `jobs`, which `state` shows as pending, are installed, the
-/// oldest first (rule N11).
-#[must_use]
-pub fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestApp> {
-    let mut apps = state.ingest_apps.clone();
-    for job in jobs {
-        let asked = pending(state, job.job).and_then(|asked| asked.app.clone());
-        if let (Some((app, version)), Some(seq)) = (asked, job.last_seq()) {
-            record_app(&mut apps, IngestApp { app, version, job: job.job, seq });
-        }
-    }
-    apps
-}
-
-/// An application has one record: of its last version.
-pub(crate) fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
-    apps.retain(|one| one.app != last.app);
-    apps.push(last);
 }
 
 /// The next job that a writer adopts whose queue holds `queued` already: replayed, or its own (rule

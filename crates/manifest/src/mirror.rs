@@ -3,9 +3,9 @@
 //! target, [`ExportPlan`] says which tables move, which are there already, and what the new head
 //! is.
 
+use crate::edit::ingest::apps_with;
 use crate::edit::mirror::check_source;
 use crate::edit::{Conflict, InstallIngest, NewHead, Refusal};
-use crate::ingest::apps_with;
 use crate::state::clone::Composed;
 use crate::state::{L0Entry, Manifest, Mirror, MirrorHead, SortedRun};
 use siltstone_base::sst::SstLocation;
@@ -89,8 +89,8 @@ pub struct LogWritten {
 
 impl ExportPlan {
     /// Of the state `source`, whose log reaches to `last_seq` and brings the tables `brought`, into
-    /// `target`, as the exporter's claim left it; `None` where it is no mirror, or none whose folder
-    /// is being filled.
+    /// `target`, as the exporter's claim left it; `None` where it is no mirror, or none whose
+    /// folder is being filled.
     #[must_use]
     pub fn new<'a>(
         source: &Manifest,

@@ -147,8 +147,8 @@ async fn kept(objects: &Objects, id: ManifestId) -> Result<Arc<Manifest>> {
     found.ok_or_else(|| no_manifest(id))
 }
 
-/// What `checkpoint` pins of the log, for whoever takes that over; `version` is the manifest that it
-/// names.
+/// What `checkpoint` pins of the log, for whoever takes that over; `version` is the manifest that
+/// it names.
 ///
 /// # Errors
 /// Expired when the checkpoint is gone; Corruption for a hole, and for an ingest of which something

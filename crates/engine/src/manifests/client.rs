@@ -216,9 +216,9 @@ impl ManifestClient {
         Ok(newest)
     }
 
-    /// Looks for a newer state in passing: one read; with `thorough` a listing, which finds one that
-    /// no read of the next number can (rule M4). What it finds is learned, and nothing depends on it:
-    /// whether the database is still there is asked by whoever writes.
+    /// Looks for a newer state in passing: one read; with `thorough` a listing, which finds one
+    /// that no read of the next number can (rule M4). What it finds is learned, and nothing depends
+    /// on it: whether the database is still there is asked by whoever writes.
     pub(crate) async fn glance(&self, thorough: bool) {
         let (known, rules) = (Some(self.newest_known()), rules::in_force());
         let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };

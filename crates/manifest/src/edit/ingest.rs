@@ -6,7 +6,7 @@ use super::hold::keep_ingest;
 use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
 use crate::features::INGEST;
-use crate::ingest::{Standing, deadline, deepest_run, pending, record_app, run_behind, standing};
+use crate::ingest::{Standing, deadline, deepest_run, pending, run_behind, standing};
 use crate::rules::{Rule, Rules};
 use crate::state::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
@@ -301,7 +301,7 @@ fn remember(
 
 impl InstallIngest {
     /// The last of its numbers.
-    pub(crate) fn last_seq(&self) -> Option<Seq> {
+    pub(super) fn last_seq(&self) -> Option<Seq> {
         self.layers.last().and_then(|tables| tables.first()).and_then(|table| table.seq_override)
     }
 
@@ -347,6 +347,25 @@ impl InstallBehind {
     pub(super) fn in_effect(&self, state: &Manifest) -> bool {
         pending(state, self.job).is_none()
     }
+}
+
+/// What applications have brought once `jobs`, which `state` shows as pending, are installed, the
+/// oldest first (rule N11).
+pub(crate) fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestApp> {
+    let mut apps = state.ingest_apps.clone();
+    for job in jobs {
+        let asked = pending(state, job.job).and_then(|asked| asked.app.clone());
+        if let (Some((app, version)), Some(seq)) = (asked, job.last_seq()) {
+            record_app(&mut apps, IngestApp { app, version, job: job.job, seq });
+        }
+    }
+    apps
+}
+
+/// An application has one record: of its last version.
+fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
+    apps.retain(|one| one.app != last.app);
+    apps.push(last);
 }
 
 /// Whatever is remembered of these jobs is not so any more: they become part of a restored state,

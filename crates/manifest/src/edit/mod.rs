@@ -28,7 +28,7 @@ mod destroy;
 mod give_up;
 mod history;
 mod hold;
-mod ingest;
+pub(crate) mod ingest;
 mod leases;
 mod log;
 pub(crate) mod mirror;

@@ -166,7 +166,8 @@ fn rows_of_the_log_move_once() {
     }
 }
 
-/// N14: an ingest of the log goes into the mirror with its application, at its place among the rows;
+/// N14: an ingest of the log goes into the mirror with its application, at its place among the
+/// rows;
 /// the next export writes what the log has anew.
 #[test]
 fn an_ingest_of_the_log_moves_with_its_application() {
