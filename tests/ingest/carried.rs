@@ -374,7 +374,7 @@ fn a_log_is_cut_behind_an_ingest() {
     let world = World::new(8, Since::Killed);
     let last = damage(&world, |object| object.last_seq);
     world.run(move |env, _| async move {
-        let refused = open(&env, options()).await.err().expect("damaged");
+        let refused = open(&env, options()).await.expect_err("damaged");
         assert_eq!(refused.kind(), ErrorKind::Corruption);
         let done = repair(&env, RepairOptions::default(), &options()).await?;
         assert!(done.done && done.seq_kept.get() + 1 == last, "{done:?}");
@@ -406,7 +406,7 @@ fn a_log_is_cut_before_an_ingest_whose_object_is_damaged() {
     let name = ObjectName::IngestManifest(world.request.job.id);
     world.place.bucket.remove(name);
     world.run(move |env, _| async move {
-        let refused = open(&env, options()).await.err().expect("damaged");
+        let refused = open(&env, options()).await.expect_err("damaged");
         assert_eq!(refused.kind(), ErrorKind::Corruption);
         let told =
             repair(&env, RepairOptions { dry_run: true, take_over: false }, &options()).await?;

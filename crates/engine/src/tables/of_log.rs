@@ -78,6 +78,7 @@ impl TakenLog {
 }
 
 /// A part of what a log came to.
+#[expect(clippy::large_enum_variant, reason = "there are a few of them, for one commit")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogPart {
     /// Rows, as a table that was written.

@@ -264,11 +264,11 @@ fn what_consumers_have_not_seen_of_an_ingest_stays() {
         most_bytes: None,
     };
     let fed = FedIngest { seq: Seq(52), source: FedSource::Job(JOB) };
-    for known in [vec![], vec![fed.clone()]] {
+    for known in [vec![], vec![fed]] {
         let base = Manifest { holds: vec![hold.clone()], fed: known, ..manifest() };
         let next = Edit::Restore(with_ingests(None)).apply(&base).unwrap();
         let batch = FedIngest { seq: Seq(54), source: FedSource::Table(SstId(90)) };
-        assert_eq!(next.fed, [fed.clone(), batch]);
+        assert_eq!(next.fed, [fed, batch]);
     }
 }
 
