@@ -489,7 +489,8 @@ class Database(single.Database):
         draw = self.draw
         for role in self.ROLES:
             self.start(role)
-        while sum(self.killed.values()) + len(self.living) < self.kills:
+        # Some may end by themselves before they are killed.
+        while sum(self.killed.values()) + len(self.living) < self.kills + 2:
             self.rest(draw.expovariate(1 / 0.06))
             child = draw.choice(list(self.living))
             if draw.random() < 0.2:
