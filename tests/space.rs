@@ -422,7 +422,10 @@ fn a_bound_on_bytes_asks_nothing_of_an_idle_store() {
     let (process, counted) = (world.sim.process("writer", 0), Arc::clone(&world.bucket));
     let env = weighed(world.sim.env(process, world.bucket.store(process)), &world.weight);
     let work = async move {
-        let db = open(&env, scaled()).await?;
+        let mut options = scaled();
+        // Nobody asks for ingest jobs, which it would look for.
+        options.writes.ingest_poll_interval = None;
+        let db = open(&env, options).await?;
         for round in 0..4 {
             overwrite(&db, &env, round, 1000).await?;
         }

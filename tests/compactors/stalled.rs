@@ -321,7 +321,10 @@ fn without_an_embedded_compactor_nothing_is_taken_back_and_writers_are_told() {
 #[test]
 fn a_stopped_compactor_that_is_not_needed_asks_for_nothing() {
     let world = World::new();
-    let load = world.load(embedded());
+    let mut options = embedded();
+    // Nobody asks for ingest jobs, which it would look for.
+    options.writes.ingest_poll_interval = None;
+    let load = world.load(options);
     world.until(Duration::from_secs(20), "it compacts", || load.stats().compactions > 0);
     let outside = world.takes_over(embedded());
     world.run_millis(2000);
