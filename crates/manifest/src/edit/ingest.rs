@@ -154,7 +154,7 @@ impl IngestEdit {
                 if next.pending_ingests.iter().any(is_it) {
                     return Err(IngestConflict::AppPending.into());
                 }
-                next.ingest_apps.retain(|one| one.app != *app);
+                forget_app(next, app, rules)?;
             }
         }
         Ok(())
@@ -366,6 +366,22 @@ pub(crate) fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestA
 fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
     apps.retain(|one| one.app != last.app);
     apps.push(last);
+}
+
+/// Any version may come from now on. The job that brought the last one stays known until its
+/// deadline: its record was all that told that it is part of the database (rule N10).
+fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusal> {
+    let Some(at) = next.ingest_apps.iter().position(|one| one.app == app) else { return Ok(()) };
+    let IngestApp { job, seq, .. } = next.ingest_apps.remove(at);
+    if deadline(job) < next.ingest_horizon {
+        return Ok(());
+    }
+    next.remembered_ingests.retain(|one| one.job != job);
+    if is_full(next) {
+        return Err(IngestConflict::Full.into());
+    }
+    remember(next, job, IngestOutcome::Adopted(seq), None, rules);
+    Ok(())
 }
 
 /// Whatever is remembered of these jobs is not so any more: they become part of a restored state,

@@ -268,3 +268,24 @@ fn a_database_that_was_not_made_for_it_has_nothing_behind() {
     let edit = Edit::FlushL0(FlushL0 { behind, ..FlushL0::nothing(base.writer_epoch, &base) });
     assert!(matches!(edit.apply(&base), Err(Refusal::Invalid(_))));
 }
+
+/// N10, N11: the record was all that was known of the job. Forgotten with it, the same request is
+/// taken in a second time, and names of tables stand twice: no writer can flush from then on.
+#[test]
+fn a_job_outlives_the_record_of_its_application() {
+    let job = JobId((500 << 80) + 1);
+    let request = Edit::Ingest(IngestEdit::Request(of_app(job, 7)));
+    let base = request.apply(&manifest()).unwrap();
+    let tables = vec![staged(job, 80, b"a", b"b", 61)];
+    let installed = installing(&base, vec![install(job, 0, tables)], 61).apply(&base).unwrap();
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    let forgotten = forget.apply(&installed).unwrap();
+    assert!(forget.in_effect(&forgotten) && broken(&forgotten).is_none());
+    assert_eq!(standing(&forgotten, job), Standing::Adopted(Seq(61)));
+    let again = request.apply(&forgotten).unwrap();
+    assert!(!again.pending_ingests.iter().any(|one| one.job == job), "{again:?}");
+    // Another job may bring any version.
+    let other = JobId((500 << 80) + 2);
+    let lower = Edit::Ingest(IngestEdit::Request(of_app(other, 1))).apply(&forgotten).unwrap();
+    assert!(lower.pending_ingests.iter().any(|one| one.job == other));
+}
