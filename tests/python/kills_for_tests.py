@@ -275,6 +275,9 @@ class Database:
     """One database and its processes, until so many kills are done."""
 
     ROLES = ("writer", "coordinator", "worker", "worker", "collector")
+    # Seconds between two kills, on average; and kills beyond those that are asked for.
+    PAUSE = 0.03
+    SPARE = 0
 
     def __init__(self, path: Path, kills: int, draw: random.Random) -> None:
         self.path, self.kills, self.draw = path, kills, draw
@@ -332,11 +335,16 @@ class Database:
     def run(self) -> None:
         self.logs.mkdir(parents=True)
         self.alone(fill, self.path, self.draw.random() < 0.7)
+        self.strike()
+        self.check()
+
+    def strike(self) -> None:
+        """Everybody is at work, is killed at random moments, and in the end all at once."""
         draw = self.draw
         for role in self.ROLES:
             self.start(role)
-        while sum(self.killed.values()) + len(self.living) < self.kills:
-            self.rest(draw.expovariate(1 / 0.03))
+        while sum(self.killed.values()) + len(self.living) < self.kills + self.SPARE:
+            self.rest(draw.expovariate(1 / self.PAUSE))
             child = draw.choice(list(self.living))
             if draw.random() < 0.2:
                 # The next one is there before this one is gone, which may end it.
@@ -348,7 +356,6 @@ class Database:
         self.over = True
         for child in list(self.living):
             self.kill(child)
-        self.check()
 
     def check(self) -> None:
         reigns = sorted(reign.told for reign in self.reigns if reign.told[0])

@@ -438,6 +438,9 @@ class Database(single.Database):
     ROLES = ("writer", *2 * ("builder", "submitter"), "compactor", "collector", "reader")
     # Another one may be there already.
     BY_OTHERS = ("writer", "compactor")
+    PAUSE = 0.06
+    # Some end by themselves before they are killed.
+    SPARE = 2
 
     def __init__(self, path: Path, kills: int, draw: random.Random) -> None:
         super().__init__(path, kills, draw)
@@ -486,25 +489,9 @@ class Database(single.Database):
         self.desk.folder.mkdir()
         self.hand = Hand(self.desk, 0, 0)
         self.alone(made, self.path)
-        draw = self.draw
-        for role in self.ROLES:
-            self.start(role)
-        # Some may end by themselves before they are killed.
-        while sum(self.killed.values()) + len(self.living) < self.kills + 2:
-            self.rest(draw.expovariate(1 / 0.06))
-            child = draw.choice(list(self.living))
-            if draw.random() < 0.2:
-                # The next one is there before this one is gone, which may end it.
-                self.start(self.living[child])
-                self.rest(draw.random() * 0.05)
-            if child in self.living:
-                self.kill(child)
-        self.rest(draw.random() * 0.1)
-        self.over = True
-        for child in list(self.living):
-            self.kill(child)
+        self.strike()
         found = single.Slots(6)
-        seed = draw.randrange(1 << 32)
+        seed = self.draw.randrange(1 << 32)
         self.alone(check, self.desk, self.writers, seed, found.numbers)
         self.counts = list(found.numbers)
 

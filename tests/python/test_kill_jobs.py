@@ -8,37 +8,23 @@ from __future__ import annotations
 
 import os
 import random
-import re
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import jobs_judged_for_tests as judged
+import kill_runs_for_tests as kill_runs
 from jobs_judged_for_tests import Look, Plan, Told, look_of
 
 KILLS = int(os.environ.get("SILTSTONE_KILLS", "100"))
-PROGRAM = Path(__file__).parent / "kills_of_jobs_for_tests.py"
 ROLES = {"writer", "builder", "submitter", "compactor", "collector", "reader"}
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_kills_of_every_role_leave_each_job_there_once_or_not_at_all(tmp_path: Path) -> None:
-    """In a process of its own, which opens nothing and so can be forked as often as it likes."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    command = [sys.executable, str(PROGRAM), str(tmp_path), str(KILLS), str(seed)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as child:
-        told = []
-        for line in child.stdout:
-            told.append(line)
-            print(line, end="", flush=True)
-    assert child.returncode == 0, "".join(told)
-    killed = dict(re.findall(r"(\w+)s: (\d+)", told[-1]))
+    killed = kill_runs.killed("kills_of_jobs_for_tests.py", tmp_path, KILLS)
     assert sum(map(int, killed.values())) >= KILLS
     assert set(killed) == ROLES
     assert "0" not in killed.values()

@@ -197,17 +197,15 @@ impl ManifestClient {
     /// NotFound when the database was deleted, whether or not another stands in its place; those of
     /// the store.
     pub(crate) async fn probe(&self, thorough: bool) -> Result<Arc<Manifest>> {
-        let (known, rules) = (Some(self.newest_known()), rules::in_force());
-        let probed = if thorough { None } else { Some(self.newest_known()) };
-        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
-        let mut newest = run_look(&self.objects, machine).await?;
-        if let Some(known) = probed
+        let known = self.newest_known();
+        let mut newest = self.sought(Arc::clone(&known), thorough).await?;
+        if !thorough
             && newest.as_ref().is_some_and(|newest| newest.id == known.id)
             && self.objects.env.store.may_be_emptied()
             && self.objects.owner_of(known.id).await? != Some(self.database)
         {
             // Freed, or deleted with all the rest: what follows it says which (rule E1).
-            newest = run_look(&self.objects, Look::new(Some(known), rules)).await?;
+            newest = self.sought(known, true).await?;
         }
         let newest = newest.filter(|newest| newest.database == self.database);
         let newest = newest.ok_or(Refusal::Conflict(Conflict::OtherDatabase))?;
@@ -220,12 +218,17 @@ impl ManifestClient {
     /// that no read of the next number can (rule M4). What it finds is learned, and nothing depends
     /// on it: whether the database is still there is asked by whoever writes.
     pub(crate) async fn glance(&self, thorough: bool) {
-        let (known, rules) = (Some(self.newest_known()), rules::in_force());
-        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
-        let newest = run_look(&self.objects, machine).await.ok().flatten();
+        let newest = self.sought(self.newest_known(), thorough).await.ok().flatten();
         if let Some(newest) = newest.filter(|newest| newest.database == self.database) {
             self.learn(&newest);
         }
+    }
+
+    /// What a look finds from `known` on: by one read, or by a listing.
+    async fn sought(&self, known: Arc<Manifest>, thorough: bool) -> Result<Option<Arc<Manifest>>> {
+        let (known, rules) = (Some(known), rules::in_force());
+        let machine = if thorough { Look::new(known, rules) } else { Look::probe(known, rules) };
+        run_look(&self.objects, machine).await
     }
 
     /// Commits `edit`. Goes on through troubles of the store until the outcome is settled or the
