@@ -19,7 +19,7 @@ use siltstone::store::counting::{RequestTotals, Requests};
 use siltstone::store::memory::MemoryStore;
 use siltstone::{
     Accept, Batch, Codec, Commit, CompactionOptions, Database, Env, Fill, OpenOptions, Options,
-    Rows, ScanRange,
+    Rows, ScanRange, Writes,
 };
 use siltstone_base::ObjectName;
 use siltstone_tests::latency::{Latencies, slow};
@@ -191,11 +191,18 @@ fn a_short_cold_scan_is_two_requests_wherever_it_starts() {
     });
 }
 
+/// The defaults, of a writer that looks for no ingest jobs of others: what is asked then is asked
+/// for another reason (`tests/gc/rest.rs` counts the looks).
+fn nobody_asks() -> Options {
+    let writes = Writes { ingest_poll_interval: None, ..Writes::default() };
+    Options { writes, ..Options::default() }
+}
+
 #[test]
 fn a_short_scan_with_metadata_in_memory_is_one_request() {
     tell(Latencies::fixed(), async |world, _| {
         loaded(&world, 1000, 1).await;
-        let options = Options { block_cache_bytes: 0, ..Options::default() };
+        let options = Options { block_cache_bytes: 0, ..nobody_asks() };
         let db = world.open(options).await;
         get(&db, 0).await;
         for start in 0..950 {
@@ -349,7 +356,7 @@ fn sixty_four_waiters_share_puts() {
 #[test]
 fn an_idle_database_asks_nothing() {
     tell(Latencies::standard(), async |world, _| {
-        let db = world.open(Options::default()).await;
+        let db = world.open(nobody_asks()).await;
         accepted(db.put(&key(1), b"value", None)).wait(None).await.unwrap();
         world.env.clock.sleep(Duration::from_secs(2)).await;
         let ((), requests, _) = world.measured(world.env.clock.sleep(HOUR / 6)).await;
