@@ -9,6 +9,7 @@
 //!
 //! A database is the folder that was open first, not its path (`parts`, rule E2).
 
+mod around;
 mod errors;
 mod files;
 mod folder;
@@ -275,7 +276,7 @@ impl LocalUpload {
     /// So many bytes were written.
     fn go_on(&mut self, file: StagedFile, bytes: usize) -> Result<()> {
         self.unsynced += bytes;
-        if self.unsynced >= SYNC_BYTES {
+        if self.unsynced >= SYNC_BYTES && !file.is_around() {
             self.sync_beside(&file)?;
         }
         self.file = Some(file);

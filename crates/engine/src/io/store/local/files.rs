@@ -4,6 +4,7 @@
 //! They work relative to open folders and not along paths: a path may lead to another folder by
 //! now, while an open folder is itself as long as it is open, also once it was moved or removed.
 
+use super::around;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::retry_on_intr;
 use siltstone_base::UnixMillis;
@@ -111,6 +112,13 @@ pub(super) trait Files: Send + Sync {
     fn create_new(&self, folder: &Arc<OpenFolder>, name: &str) -> io::Result<Staged>;
     /// Appends.
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()>;
+    /// From now on writes go around the cache of pages, by [`Files::write_blocks`] alone; not where
+    /// there is no such way, and the answer says so.
+    fn go_around(&self, staged: &Staged) -> bool;
+    /// Writes whole blocks at a block's place.
+    fn write_blocks(&self, staged: &Staged, blocks: &[u8], at: u64) -> io::Result<()>;
+    /// Cuts a file that is so long or longer.
+    fn cut(&self, staged: &Staged, bytes: u64) -> io::Result<()>;
     /// Brings the file's bytes to the disk.
     fn sync_file(&self, staged: &Staged) -> io::Result<()>;
     /// Takes what is on the disk of the file out of the cache of pages, where there is a way.
@@ -243,6 +251,18 @@ impl Files for SystemFiles {
 
     fn write(&self, staged: &mut Staged, bytes: &[u8]) -> io::Result<()> {
         bytes.chunks(WRITE_BYTES).try_for_each(|piece| (&*staged.file).write_all(piece))
+    }
+
+    fn go_around(&self, staged: &Staged) -> bool {
+        around::begin(&staged.file)
+    }
+
+    fn write_blocks(&self, staged: &Staged, blocks: &[u8], at: u64) -> io::Result<()> {
+        around::write_at(&staged.file, blocks, at)
+    }
+
+    fn cut(&self, staged: &Staged, bytes: u64) -> io::Result<()> {
+        staged.file.set_len(bytes)
     }
 
     fn sync_file(&self, staged: &Staged) -> io::Result<()> {

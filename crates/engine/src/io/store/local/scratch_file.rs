@@ -1,16 +1,12 @@
 //! One file that need not outlive its process: a sorted run of what was too large for memory.
 //!
 //! ```text
-//! write:  chunk ─► buffer of 1 MiB ─► file ... the last block filled up, then cut to its length
-//! read:   the blocks that hold the range ─► buffer ─► a slice of it
+//! read:  the blocks that hold the range ─► buffer ─► a slice of it
 //! ```
-//! It goes around the system's cache of pages, where the file system has such a way (`O_DIRECT`):
-//! a run is written once and read once, and there are runs only since there is more than memory, so
-//! that in the cache they would take the place of what is read often. Fresh pages cost more than
-//! the disk, besides: where a machine's memory is lent to it page by page, as that of small virtual
-//! machines is, 0.5 GB/s where the disk took 3.0. The price is that buffers, offsets and lengths
-//! are whole blocks.
+//! It goes around the system's cache of pages: a run is written once and read once, and there are
+//! runs only since there is more than memory.
 
+use super::around::{self, BLOCK_BYTES, Blocks, aligned, is_refused, settled};
 use super::errors::explain;
 use super::lone_reader::LoneReader;
 use crate::io::buffers::Buffers;
@@ -20,21 +16,15 @@ use crate::io::store::{Listed, PutAnswer, Store, Upload};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rustix::fs::OFlags;
-use rustix::io::Errno;
 use siltstone_base::{Error, ObjectName, Result};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What offsets and lengths are multiples of: no disk in use has larger blocks.
-const BLOCK_BYTES: usize = 4096;
-/// What is written at a time.
-const BUFFER_BYTES: usize = 1 << 20;
 /// What is read at a time, at most: the disk itself is waited for, and not the cache of pages. With
 /// the blocks around it, it takes 1 MiB.
 const READ_BYTES: u64 = (1 << 20) - 3 * BLOCK_BYTES as u64;
@@ -62,45 +52,10 @@ impl fmt::Debug for ScratchFile {
 
 /// A file around the cache of pages, or through it where there is no other way.
 fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::os::unix::fs::OpenOptionsExt;
-        match how.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path) {
-            Err(error) if is_refused(&error) => {}
-            opened => return opened,
-        }
-        how.custom_flags(0);
+    match how.custom_flags(around::FLAG.bits().cast_signed()).open(path) {
+        Err(error) if is_refused(&error) => how.custom_flags(0).open(path),
+        opened => opened,
     }
-    how.open(path)
-}
-
-/// Whether the file system has no way around the cache, or none in such blocks.
-fn is_refused(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
-}
-
-/// Does `what` with the file; again where a signal came, and once more through the cache where that
-/// is refused.
-fn settled<T>(file: &File, mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let mut again = || loop {
-        match what() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    };
-    match again() {
-        Err(error) if is_refused(&error) => {
-            rustix::fs::fcntl_setfl(file, OFlags::empty())?;
-            again()
-        }
-        done => done,
-    }
-}
-
-/// Where in `bytes` a block may begin: the first place or one of those after it.
-fn aligned(bytes: &[u8]) -> usize {
-    // Where nothing can be said of the address, the file goes through the cache.
-    bytes.as_ptr().align_offset(BLOCK_BYTES).min(BLOCK_BYTES)
 }
 
 /// The blocks that hold `range`.
@@ -200,63 +155,28 @@ impl Store for ScratchFile {
 struct ScratchWriter {
     path: PathBuf,
     file: File,
-    /// What is in the file: whole blocks.
-    written: u64,
-    /// Has room for so much as is written at a time, from `start` on.
-    buffer: Vec<u8>,
-    start: usize,
-    /// Bytes that it holds.
-    held: usize,
+    blocks: Blocks,
 }
 
 impl ScratchWriter {
     fn begin(path: &Path) -> Result<ScratchWriter> {
         let opened = open(path, OpenOptions::new().write(true).create(true).truncate(true));
         let file = opened.map_err(|error| explain(error, path))?;
-        let buffer = vec![0; BUFFER_BYTES + BLOCK_BYTES];
-        let start = aligned(&buffer);
-        Ok(ScratchWriter { path: path.to_owned(), file, written: 0, buffer, start, held: 0 })
+        Ok(ScratchWriter { path: path.to_owned(), file, blocks: Blocks::new() })
     }
 
-    /// The next `bytes` of the buffer, from those on that it holds.
-    fn room(&mut self, bytes: usize) -> &mut [u8] {
-        let from = self.start + self.held;
-        self.buffer.get_mut(from..from + bytes).unwrap_or_default()
+    fn write(&mut self, chunk: &[u8]) -> Result<()> {
+        let file = &self.file;
+        let written =
+            self.blocks.write(chunk, &mut |blocks, at| around::write_at(file, blocks, at));
+        written.map_err(|error| explain(error, &self.path))
     }
 
-    fn write(&mut self, mut chunk: &[u8]) -> io::Result<()> {
-        while !chunk.is_empty() {
-            let (now, later) = chunk.split_at(chunk.len().min(BUFFER_BYTES - self.held));
-            self.room(now.len()).copy_from_slice(now);
-            self.held += now.len();
-            chunk = later;
-            if self.held == BUFFER_BYTES {
-                self.flush()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what is held: whole blocks.
-    fn flush(&mut self) -> io::Result<()> {
-        let held = self.buffer.get(self.start..self.start + self.held).unwrap_or_default();
-        settled(&self.file, || self.file.write_all_at(held, self.written))?;
-        self.written += self.held as u64;
-        self.held = 0;
-        Ok(())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        let bytes = self.written + self.held as u64;
-        let whole = self.held.next_multiple_of(BLOCK_BYTES);
-        self.room(whole - self.held).fill(0);
-        self.held = whole;
-        self.flush()?;
-        self.file.set_len(bytes)
-    }
-
-    fn explained(&self, done: io::Result<()>) -> Result<()> {
-        done.map_err(|error| explain(error, &self.path))
+    fn finish(self) -> Result<()> {
+        let file = &self.file;
+        let ended = self.blocks.end(&mut |blocks, at| around::write_at(file, blocks, at));
+        let cut = ended.and_then(|bytes| file.set_len(bytes));
+        cut.map_err(|error| explain(error, &self.path))
     }
 }
 
@@ -278,7 +198,7 @@ impl Upload for ScratchUpload {
             let mut writer = self.take()?;
             let write = move || {
                 let written = writer.write(&chunk);
-                (writer.explained(written), writer)
+                (written, writer)
             };
             let (written, writer) = self.effects.blocking("write", write).await?;
             written?;
@@ -291,8 +211,7 @@ impl Upload for ScratchUpload {
     fn write_now(&mut self, chunk: &[u8]) -> Option<Result<()>> {
         let mut write = || {
             let mut writer = self.take()?;
-            let written = writer.write(chunk);
-            writer.explained(written)?;
+            writer.write(chunk)?;
             self.writer = Some(writer);
             Ok(())
         };
@@ -301,12 +220,8 @@ impl Upload for ScratchUpload {
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         async move {
-            let mut writer = self.take()?;
-            let finish = move || {
-                let finished = writer.finish();
-                writer.explained(finished)
-            };
-            self.effects.blocking("complete", finish).await?
+            let writer = self.take()?;
+            self.effects.blocking("complete", move || writer.finish()).await?
         }
         .boxed()
     }
@@ -323,6 +238,7 @@ impl Upload for ScratchUpload {
 
 #[cfg(test)]
 mod tests {
+    use super::super::around::BUFFER_BYTES;
     use super::*;
 
     /// Files of lengths about blocks and buffers, read in ranges about blocks; in a folder of the

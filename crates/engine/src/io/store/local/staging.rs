@@ -4,6 +4,7 @@
 //! .staging/<13 digits: Unix milliseconds>-<process id>-<16 hex digits>
 //! ```
 
+use super::around::Blocks;
 use super::files::{Detail, Files, OpenFolder, Staged};
 use crate::io::store::Swept;
 use siltstone_base::{JobId, UnixMillis};
@@ -99,6 +100,8 @@ pub(super) struct StagedFile {
     has_name: bool,
     /// Whether its bytes leave the cache of pages once they are on the disk.
     passes: bool,
+    /// What goes around the cache altogether.
+    around: Option<Blocks>,
 }
 
 impl StagedFile {
@@ -109,22 +112,45 @@ impl StagedFile {
         name: &str,
     ) -> io::Result<StagedFile> {
         let staged = files.create_new(folder, name)?;
-        Ok(StagedFile { files: Arc::clone(files), staged, has_name: false, passes: false })
+        let files = Arc::clone(files);
+        Ok(StagedFile { files, staged, has_name: false, passes: false, around: None })
     }
 
-    /// Its bytes leave the cache of pages once they are on the disk.
+    /// Its bytes, of which there are none yet, go around the cache of pages; where there is no such
+    /// way they leave it once they are on the disk.
     pub(super) fn passes_by(&mut self) {
         self.passes = true;
+        self.around = self.files.go_around(&self.staged).then(Blocks::new);
+    }
+
+    /// Whether what is written goes to the disk at once, and a sync on the way brings nothing.
+    pub(super) fn is_around(&self) -> bool {
+        self.around.is_some()
     }
 
     /// Appends.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.files.write(&mut self.staged, bytes)
+        let (files, staged) = (&self.files, &mut self.staged);
+        match &mut self.around {
+            Some(around) => {
+                around.write(bytes, &mut |blocks, at| files.write_blocks(staged, blocks, at))
+            }
+            None => files.write(staged, bytes),
+        }
     }
 
-    /// Brings the bytes to the disk. Comes before [`StagedFile::link`] and
+    /// Writes what is held back of a file that goes around the cache.
+    fn end(&mut self) -> io::Result<()> {
+        let Some(around) = self.around.take() else { return Ok(()) };
+        let (files, staged) = (&self.files, &self.staged);
+        let bytes = around.end(&mut |blocks, at| files.write_blocks(staged, blocks, at))?;
+        files.cut(staged, bytes)
+    }
+
+    /// Brings the bytes to the disk; there are no more. Comes before [`StagedFile::link`] and
     /// [`StagedFile::rename`]: a name must never stand for bytes that a power cut can take away.
-    pub(super) fn sync(&self) -> io::Result<()> {
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.end()?;
         #[cfg(mutation = "local_skips_file_sync")]
         return Ok(());
         #[cfg(not(mutation = "local_skips_file_sync"))]
