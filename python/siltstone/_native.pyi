@@ -137,7 +137,9 @@ __version__: str
 _ReadAt: TypeAlias = str | int | dict[str, Any] | None
 _PlainRange: TypeAlias = tuple[bytes | None, bytes | None]
 _PlainUnit: TypeAlias = tuple[str, int, str | None]
-_PlainJob: TypeAlias = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool]
+_PlainJob: TypeAlias = tuple[
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int
+]
 _PlainRequest: TypeAlias = tuple[_PlainJob, str, int, int, int]
 _PlainStanding: TypeAlias = tuple[Any, int | None, str | None]
 

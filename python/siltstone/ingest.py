@@ -56,7 +56,9 @@ __all__ = [
 ]
 
 _PlainRange = tuple[bytes | None, bytes | None]
-_PlainJob = tuple[str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool]
+_PlainJob = tuple[
+    str, str, str | None, tuple[str, int] | None, _PlainRange | None, bool, int
+]
 _WEEK = timedelta(days=7)
 _TABLE_BYTES = 64 << 20
 _LOOK_FOR = timedelta(minutes=10)
@@ -108,8 +110,9 @@ class IngestStatus:
 
     state: Literal["open", "pending", "adopted", "refused", "aborted", "ended", "forgotten"]
     """"open": nobody has asked for it; "pending": it waits for the writer; "adopted": it is part of
-    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, and what
-    became of it is not known any more; "ended" in a way that this version has no word for."""
+    the database; "refused" by the writer; "aborted"; "forgotten": its deadline is over, or a later
+    version of its application was taken in, or that was forgotten, and what became of it is not
+    known any more; "ended" in a way that this version has no word for."""
     seq: int | None = None
     """Where it is part of the database: its last sequence number."""
     reason: str | None = None
@@ -265,7 +268,7 @@ class Job:
 
         :raises Invalid: no rows, unless it replaces a range; rows outside of that; parts of another
             job.
-        :raises Conflict: the job was aborted.
+        :raises Conflict: the job was aborted, or closed as another version of an application.
         """
         first: dict[int | str, Part] = {}
         for part in parts:
@@ -323,7 +326,8 @@ def submit(
         lives on and is fenced then.
     :param timeout: for how long it waits.
     :raises Conflict: the job is for another database or a state that a restore has undone; its
-        deadline is over; it was aborted; a later version of its application was taken in.
+        deadline is over; it was aborted; a later version of its application was taken in, or that
+        was forgotten after the job began.
     :raises Timeout: it stays asked for, and the writer takes it in when there is one.
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
@@ -359,7 +363,9 @@ def status(
 
 
 def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:
-    """Forgets the last version of an application, which may begin anew then.
+    """Forgets the last version of an application, which may begin anew then, with jobs that begin
+    from now on: those that began before are refused, since nothing tells any more which of them
+    are part of the database.
 
     :raises Conflict: a job of it waits.
     :raises NotFound, Denied, Unavailable: as their texts say.

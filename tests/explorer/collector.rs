@@ -115,6 +115,8 @@ impl Collector {
                     });
                 });
             }
+            // No application brings anything in this world.
+            CollectAction::ReadJobs(_) => {}
             CollectAction::ListObjects if self.piecemeal => list(world, me, round, out),
             CollectAction::ListObjects => {
                 let listed = world.store.listed();

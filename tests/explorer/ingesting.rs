@@ -1,9 +1,10 @@
 //! An ingest job (RFC 0035, rules N8 to N13): every interleaving of two drivers that close and ask
 //! for one job, an abort, two writers that adopt, install and replay, a compactor, and a collector
 //! whose clock has passed the job's deadline; with creates that land late. And a checkpoint that is
-//! made, and becomes the current state again.
+//! made, and becomes the current state again; and a later version of the job's application.
 
 mod carrying;
+mod passing;
 
 use crate::chain::{self, Chain};
 use crate::search::Model;
@@ -15,7 +16,7 @@ use siltstone_base::{
     SstId, UnixMillis, WalId,
 };
 use siltstone_manifest::gc::{Evidence, ListedObject, dead};
-use siltstone_manifest::ingest::{Standing, pending, standing, to_adopt};
+use siltstone_manifest::ingest::{Standing, pending, standing, standing_as, to_adopt};
 use siltstone_manifest::protocol::{
     Commit, CommitAction, ManifestAnswer, ManifestRequest, OpenAction, OpenWriter, Recovered,
     WalListing, WalSeen, WriterOptions,
@@ -39,7 +40,7 @@ const MERGED: SstId = SstId(15);
 const DELETES: SstId = SstId(13);
 
 /// Rules that this model is for.
-pub(crate) const DROPPED: [Rule; 7] = [
+pub(crate) const DROPPED: [Rule; 10] = [
     Rule::RememberIngests,
     Rule::RequestAboveHorizon,
     Rule::WithdrawUnrequested,
@@ -47,6 +48,9 @@ pub(crate) const DROPPED: [Rule; 7] = [
     Rule::HonourPending,
     Rule::HorizonFirst,
     Rule::TakeIngestsOver,
+    Rule::WithdrawUnpassed,
+    Rule::RefuseForgotten,
+    Rule::OriginStays,
 ];
 
 /// What is explored.
@@ -60,6 +64,10 @@ pub(crate) struct Ingesting {
     restores: bool,
     /// And somebody lets go of it.
     lets_go: bool,
+    /// The job is a version of an application, and a later one comes. Deadlines are far.
+    passes: bool,
+    /// And somebody forgets it.
+    forgets: bool,
     rounds: u8,
     late: u8,
     /// N8: an abort that created its object looks at the manifest before it says so.
@@ -82,6 +90,9 @@ enum Actor {
     Remover,
     /// Who makes a checkpoint has not begun.
     Keeps,
+    /// Who brings a later version.
+    Passer,
+    Forgetter,
     Collector {
         rounds: u8,
         doing: Collecting,
@@ -289,7 +300,7 @@ impl Ingesting {
                         database: DATABASE,
                         timeline: None,
                         digest: digest(*attempt),
-                        app: None,
+                        app: self.app(),
                         requested_at: UnixMillis(0),
                     };
                     let edit = Edit::Ingest(IngestEdit::Request(request));
@@ -315,7 +326,7 @@ impl Ingesting {
             }
         };
         let withdraws = |room: &Room| {
-            let edit = Edit::Ingest(IngestEdit::Withdraw { job: JOB });
+            let edit = Edit::Ingest(IngestEdit::Withdraw { job: JOB, app: self.app() });
             Actor::Abort(Aborting::Withdraw(Commit::new(edit, room.newest(), self.rules)))
         };
         match aborting {
@@ -327,7 +338,7 @@ impl Ingesting {
                 }
                 Some(_) => withdraws(room),
             },
-            Aborting::Look => match standing(&room.newest(), JOB) {
+            Aborting::Look => match standing_as(&room.newest(), JOB, self.app().as_ref()) {
                 // Closed as aborted nobody can ask for it; the commit has its tables collected.
                 Standing::Open => {
                     says_aborted(room);
@@ -340,7 +351,13 @@ impl Ingesting {
                     commit.on_answer(room.serve(request));
                     Actor::Abort(Aborting::Withdraw(commit))
                 }
-                CommitAction::Done(_) | CommitAction::Failed(_) => Actor::Gone,
+                CommitAction::Done(state) => {
+                    if standing(&state, JOB) == Standing::Withdrawn {
+                        says_aborted(room);
+                    }
+                    Actor::Gone
+                }
+                CommitAction::Failed(_) => Actor::Gone,
             },
         }
     }
@@ -412,8 +429,12 @@ impl Ingesting {
             running.sends = None;
             return Actor::Writer(Writing::Run(Box::new(running)));
         }
+        if let Some(ended) = self.take_next(room, &mut running) {
+            return ended;
+        }
         let queued = vec![JOB; running.queue.len()];
-        let adopts = to_adopt(&running.known, &queued, self.rules).map(|one| one.digest.clone());
+        let adopts = to_adopt(&running.known, &queued, self.rules);
+        let adopts = adopts.filter(|one| one.job == JOB).map(|one| one.digest.clone());
         // What is adopted waits for nothing in this model, so a list that is not cleared in time
         // is taken from again at once.
         if let Some(wanted) = adopts.filter(|_| running.queue.len() < 2) {
@@ -506,7 +527,7 @@ impl Ingesting {
                 let listed = room.listed();
                 let rounds = rounds - 1;
                 // By a clock alone nothing is committed.
-                let doing = if self.rules.has(Rule::HorizonFirst) {
+                let doing = if self.rules.has(Rule::HorizonFirst) && !self.passes {
                     let edit = Edit::Ingest(IngestEdit::Horizon { to: NOW });
                     Collecting::Horizon(listed, Commit::new(edit, room.newest(), self.rules))
                 } else {
@@ -526,9 +547,11 @@ impl Ingesting {
                 let pinned = newest.checkpoints.iter();
                 let pinned = pinned.filter_map(|one| room.manifests.get(&one.manifest_id).cloned());
                 let pinned = pinned.collect();
-                let newest = Some(newest);
-                let found = Evidence { listed, newest, pinned, cutoff: NOW, ..Evidence::default() };
-                Collecting::Delete(dead(&found, self.rules).deletes)
+                let (newest, apps) = (Some(newest), self.read_app(room));
+                let found =
+                    Evidence { listed, newest, pinned, apps, cutoff: NOW, ..Evidence::default() };
+                // Taken from the end.
+                Collecting::Delete(dead(&found, self.rules).deletes.into_iter().rev().collect())
             }
             Collecting::Delete(mut names) => match names.pop() {
                 Some(name) => {
@@ -551,6 +574,8 @@ impl Ingesting {
             Actor::Keeper(walked) => self.keep(room, walked),
             Actor::Restorer(restoring) => self.go_back(room, restoring),
             Actor::Remover => self.let_go(room),
+            Actor::Passer => self.pass(room),
+            Actor::Forgetter => self.forget(room),
             Actor::Collector { rounds, doing } => self.collect(room, rounds, doing),
             Actor::Gone => Actor::Gone,
         }
@@ -648,6 +673,12 @@ impl Model for Ingesting {
         if self.lets_go {
             actors.push(Actor::Remover);
         }
+        if self.passes {
+            actors.push(Actor::Passer);
+        }
+        if self.forgets {
+            actors.push(Actor::Forgetter);
+        }
         if self.rounds > 0 {
             actors.push(Actor::Collector { rounds: self.rounds, doing: Collecting::Nothing });
         }
@@ -711,6 +742,9 @@ impl Model for Ingesting {
                 "P5: what was there is gone, and what replaces it is not there".to_owned(),
             );
         }
+        if self.passes && self.is_nobodys(state) {
+            return Some("N11: nobody can tell that what the job staged may go".to_owned());
+        }
         // As it was, or merged: what a restore brings back was there.
         let has = |state: &Arc<Manifest>| names(state, STAGED) || names(state, MERGED);
         let chain: Vec<bool> = state.manifests.values().map(has).collect();
@@ -735,6 +769,8 @@ fn told(actor: &Actor) -> &'static str {
         Actor::Keeps => "somebody walks the log",
         Actor::Keeper(_) => "somebody makes a checkpoint",
         Actor::Remover => "the checkpoint is let go of",
+        Actor::Passer => "a later version is asked for",
+        Actor::Forgetter => "the application is forgotten",
         Actor::Restorer(Restoring::Look) => "restorer looks",
         Actor::Restorer(Restoring::Open(..)) => "restorer opens",
         Actor::Restorer(Restoring::Commit(..)) => "restorer commits",
@@ -755,7 +791,7 @@ mod tests {
         let (drivers, writers, late, rounds) = (1, 1, 0, 1);
         let (aborts, compactor, looks) = (false, false, true);
         let (replaces, together) = (false, true);
-        let (restores, lets_go) = (false, false);
+        let (restores, lets_go, passes, forgets) = (false, false, false, false);
         Ingesting {
             rules,
             drivers,
@@ -764,6 +800,8 @@ mod tests {
             compactor,
             restores,
             lets_go,
+            passes,
+            forgets,
             rounds,
             late,
             looks,
@@ -776,6 +814,7 @@ mod tests {
     fn a_job_is_taken_in_once_and_nothing_of_it_is_lost() {
         let base = || model(Rules::ALL);
         let restored = || Ingesting { restores: true, drivers: 0, ..base() };
+        let forgotten = || Ingesting { passes: true, forgets: true, drivers: 2, ..base() };
         let all = [
             ("repeated", Ingesting { drivers: 2, compactor: true, rounds: 2, ..base() }),
             ("two writers", Ingesting { writers: 2, late: 1, ..base() }),
@@ -787,6 +826,17 @@ mod tests {
             ("restored and repeated", Ingesting { drivers: 1, rounds: 0, ..restored() }),
             ("restored beside two", Ingesting { writers: 2, rounds: 0, ..restored() }),
             ("let go of", Ingesting { lets_go: true, ..restored() }),
+            (
+                "passed",
+                Ingesting { passes: true, drivers: 2, compactor: true, rounds: 2, ..base() },
+            ),
+            (
+                "passed, aborted",
+                Ingesting { passes: true, aborts: true, compactor: true, ..base() },
+            ),
+            ("passed late", Ingesting { passes: true, late: 1, writers: 2, ..base() }),
+            ("forgotten", Ingesting { compactor: true, ..forgotten() }),
+            ("forgotten, aborted", Ingesting { aborts: true, drivers: 1, ..forgotten() }),
             ("replaced by two", Ingesting { replaces: true, writers: 2, late: 1, ..base() }),
         ];
         for (name, model) in all {
@@ -809,6 +859,13 @@ mod tests {
                 }
                 Rule::RequestAboveHorizon => Ingesting { drivers: 2, compactor: true, ..base },
                 Rule::WithdrawUnrequested => Ingesting { aborts: true, rounds: 0, ..base },
+                Rule::WithdrawUnpassed => {
+                    Ingesting { passes: true, aborts: true, rounds: 0, ..base }
+                }
+                Rule::RefuseForgotten => {
+                    Ingesting { passes: true, forgets: true, drivers: 2, rounds: 0, ..base }
+                }
+                Rule::OriginStays => Ingesting { passes: true, compactor: true, ..base },
                 Rule::AdoptOnce => Ingesting { rounds: 0, ..base },
                 Rule::TakeIngestsOver => {
                     Ingesting { restores: true, drivers: 0, rounds: 0, ..base }

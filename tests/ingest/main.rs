@@ -19,6 +19,7 @@ mod large;
 mod loading;
 mod model;
 mod overtaken;
+mod passed;
 mod reading;
 mod standing;
 

@@ -268,15 +268,7 @@ class Judge:
             if job not in told.asked:
                 self.wrong.append(f"job {job} is there, and nobody asked for it")
         for job in told.aborted & self.seen:
-            if not self.is_passed(job):
-                self.wrong.append(f"job {job} is there, and was aborted")
-
-    def is_passed(self, job: int) -> bool:
-        """Whether a later version of its application is there. Only that one's job is recorded:
-        of an earlier one it is not known any more that it was adopted, and `abort` says that it
-        gave it up, though what it brought is there, and stays."""
-        app, version = self.plans[job].txn or ("", 0)
-        return any(other == app and later > version for other, later in self.versions)
+            self.wrong.append(f"job {job} is there, and was aborted")
 
     def holders(self, look: Look) -> dict[int | None, int]:
         """By zone: the last job that replaced it."""

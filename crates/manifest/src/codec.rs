@@ -25,7 +25,7 @@ pub(crate) mod unknown;
 
 pub(crate) use encode::TABLE_BYTES_AT_MOST;
 
-use crate::state::{FedIngest, Manifest, behind};
+use crate::state::{FedIngest, ForgottenApps, Manifest, behind};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::checksum::bound;
@@ -72,6 +72,12 @@ impl Manifest {
         if let Some(taken) = self.behind {
             let features = behind::onto(taken, &self.features);
             let stored = Manifest { features, behind: None, ..self.clone() };
+            return stored.encode_with(envelope);
+        }
+        if self.forgotten_apps != ForgottenApps::default() {
+            let features = self.forgotten_apps.onto(&self.features);
+            let forgotten_apps = ForgottenApps::default();
+            let stored = Manifest { features, forgotten_apps, ..self.clone() };
             return stored.encode_with(envelope);
         }
         let most = encode::body_bytes_at_most(self).saturating_add(FRAME_BYTES);

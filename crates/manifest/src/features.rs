@@ -21,9 +21,12 @@ pub const UNITS: &str = "compaction-units";
 pub const INGEST_BEHIND: &str = "ingest-behind";
 /// Batches whose tables a record of the log names (RFC 0044).
 pub const LARGE_BATCHES: &str = "large-batches";
+/// Jobs' objects say whose version they are, and applications that were forgotten are known (rule
+/// N11): for committers, who must refuse jobs that began before.
+pub const INGEST_APPS: &str = "ingest-apps";
 /// Features by name that this version knows and a state carries as they are. That of a mirror is
 /// known too, and read into [`Manifest::mirror`](crate::Manifest::mirror) instead.
-const KNOWN: [&str; 5] = [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES];
+const KNOWN: [&str; 6] = [INGEST, FEED, UNITS, INGEST_BEHIND, LARGE_BATCHES, INGEST_APPS];
 
 /// What came with an object, beside what its body means.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

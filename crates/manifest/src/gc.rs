@@ -14,10 +14,11 @@ pub use fate::Fate;
 
 use crate::compaction::record::JobReservation;
 use crate::edit::Overdrawn;
+use crate::ingest::{JobApp, has_ended, pending};
 use crate::rules::Rules;
 use crate::state::clone::named_ancestors;
 use crate::state::{Hold, Manifest};
-use siltstone_base::{DatabaseId, ManifestId, ObjectName, UnixMillis, WalId};
+use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, UnixMillis, WalId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -39,6 +40,8 @@ pub struct Evidence {
     pub listed: Vec<ListedObject>,
     /// What the newest record of compaction jobs reserves, read next.
     pub jobs: Vec<JobReservation>,
+    /// Whose versions jobs are, by the objects that closed them. Those never change.
+    pub apps: BTreeMap<JobId, JobApp>,
     /// The newest manifest; it and all others are read last.
     pub newest: Option<Arc<Manifest>>,
     /// The last manifest that names a table, of those above the new boundary. A table is added by
@@ -78,6 +81,24 @@ impl Evidence {
             let last = self.named_ancestors.entry(entry.number).or_default();
             *last = manifest.id.max(*last);
         }
+    }
+
+    /// Jobs of which only the object that closed them tells whether they have ended for good: those
+    /// that may be versions of an application. Complete but for them.
+    #[must_use]
+    pub fn unexplained(&self) -> Vec<JobId> {
+        let Some(newest) = &self.newest else { return Vec::new() };
+        if newest.ingest_apps.is_empty() && newest.forgotten_apps.count == 0 {
+            return Vec::new();
+        }
+        let closed = self.listed.iter().filter_map(|object| match object.name {
+            ObjectName::IngestManifest(job) => Some(job),
+            _ => None,
+        });
+        let asked = |job: &JobId| pending(newest, *job).is_some();
+        let others = |job: &JobId| job.is_of_an_export() || job.is_of_units();
+        let open = |job: &JobId| !others(job) && !has_ended(newest, *job, None) && !asked(job);
+        closed.filter(open).collect()
     }
 
     /// Ancestors that nobody can ever name again (rule K5): none of their tables stands in the
@@ -230,6 +251,8 @@ pub(crate) fn class(name: ObjectName) -> u8 {
         ObjectName::ManifestBoundary(_)
         | ObjectName::WalBoundary(_)
         | ObjectName::CompactionsBoundary(_) => 3,
+        // All that tells the next round of tables that could not be deleted.
+        ObjectName::IngestManifest(_) => 5,
         _ => 4,
     }
 }

@@ -6,10 +6,14 @@
 //! offset  size  field                   offset  size  field
 //!      0    72  envelope, kind Ingest,       0     1  form: 1 parts, 2 aborted, 3 parts that
 //!                                                      come behind all that is there (RFC 0043)
-//!               object id = the job          1     3  zero
-//!     72     8  length n of the body         4     4  number of layers; 0 when aborted
-//!     80     n  body                         8    16  timeline; 0 for the first
-//!   80+n     4  CRC32C of all before it     24        layers: length (4), FlatBuffers L0Entry
+//!               object id = the job
+//!     72     8  length n of the body         1     1  1 where it is an application's version
+//!     80     n  body                         2     2  zero
+//!   80+n     4  CRC32C of all before it      4     4  number of layers; 0 when aborted
+//!                                            8    16  timeline; 0 for the first
+//!                                           24        of an application's: version (8), how many
+//!                                                     had been forgotten (8), length (4), name
+//!                                                     layers: length (4), FlatBuffers L0Entry
 //! ```
 
 use crate::codec::decode::limits;
@@ -45,6 +49,17 @@ pub fn deadline(job: JobId) -> UnixMillis {
     UnixMillis((job.get() >> RANDOM_BITS) as u64)
 }
 
+/// A job as a version of an application (rule N11).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobApp {
+    /// The application's name.
+    pub name: String,
+    /// The version.
+    pub version: u64,
+    /// How many applications had been forgotten when the job began.
+    pub forgotten: u64,
+}
+
 /// What the object that closes a job says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClosedJob {
@@ -56,6 +71,8 @@ pub struct ClosedJob {
     pub attempt: AttemptId,
     /// The timeline that it was staged for; `None`: the first one.
     pub timeline: Option<TimelineId>,
+    /// The application whose version it is.
+    pub app: Option<JobApp>,
     /// Its tables, the oldest layer first, each of disjoint ones in key order; none when it was
     /// aborted.
     pub layers: Vec<Vec<SstDescriptor>>,
@@ -101,7 +118,8 @@ impl ClosedJob {
     pub fn encode(&self) -> Result<Bytes> {
         let keys = |table: &SstDescriptor| (table.first_key.len() + table.last_key.len()) as u64;
         let most: u64 = self.tables().map(|table| TABLE_BYTES_AT_MOST + keys(table)).sum();
-        let most = most + TABLE_BYTES_AT_MOST * self.layers.len() as u64 + FRAME_BYTES;
+        let app = self.app.as_ref().map_or(0, |app| app.name.len() as u64);
+        let most = most + TABLE_BYTES_AT_MOST * self.layers.len() as u64 + FRAME_BYTES + app;
         if most > MAX_MANIFEST_BYTES {
             return Err(Error::invalid(
                 "the job has too many tables; make larger ones, or more jobs",
@@ -114,9 +132,15 @@ impl ClosedJob {
             (false, true) => FORM_BEHIND,
             (false, false) => FORM_PARTS,
         };
-        let mut body = vec![form, 0, 0, 0];
+        let mut body = vec![form, self.app.is_some().into(), 0, 0];
         body.extend_from_slice(&(self.layers.len() as u32).to_le_bytes());
         body.extend_from_slice(&self.timeline.unwrap_or_default().to_bytes());
+        if let Some(JobApp { name, version, forgotten }) = &self.app {
+            body.extend_from_slice(&version.to_le_bytes());
+            body.extend_from_slice(&forgotten.to_le_bytes());
+            body.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            body.extend_from_slice(name.as_bytes());
+        }
         for tables in &self.layers {
             let layer = encode_layer(tables);
             body.extend_from_slice(&(layer.len() as u32).to_le_bytes());
@@ -141,13 +165,15 @@ impl ClosedJob {
         }
         let mut reader = Reader::new(body);
         let form = reader.u8()?;
-        let zero = reader.array::<3>()?;
+        let (has_app, zero) = (reader.u8()?, reader.array::<2>()?);
         let count = reader.u32()?;
         let timeline = TimelineId(reader.u128_be()?);
-        if !matches!(form, FORM_PARTS | FORM_ABORTED | FORM_BEHIND) || zero != [0; 3] {
+        let is_known = matches!(form, FORM_PARTS | FORM_ABORTED | FORM_BEHIND) && has_app <= 1;
+        if !is_known || zero != [0; 2] {
             return Err(Error::unsupported("a form of job that this version does not know")
                 .with("form", form));
         }
+        let app = (has_app == 1).then(|| read_app(&mut reader)).transpose()?;
         let mut layers = Vec::new();
         for _ in 0..count {
             let length = reader.u32()? as usize;
@@ -158,6 +184,7 @@ impl ClosedJob {
             database: envelope.database,
             attempt: envelope.attempt,
             timeline: (!timeline.is_none()).then_some(timeline),
+            app,
             layers,
             behind: form == FORM_BEHIND,
         };
@@ -186,6 +213,13 @@ impl ClosedJob {
         let mut each_once = self.tables().map(|table| names.insert(table.id));
         self.tables().all(well) && self.layers.iter().all(in_order) && each_once.all(|new| new)
     }
+}
+
+fn read_app(reader: &mut Reader<'_>) -> Result<JobApp> {
+    let (version, forgotten, length) = (reader.u64()?, reader.u64()?, reader.u32()? as usize);
+    let name = std::str::from_utf8(reader.take(length)?)
+        .map_err(|_| Error::corruption("the name of a job's application is no text"))?;
+    Ok(JobApp { name: name.to_owned(), version, forgotten })
 }
 
 pub(crate) fn encode_layer(tables: &[SstDescriptor]) -> Vec<u8> {
@@ -281,7 +315,8 @@ pub enum Standing {
     Withdrawn,
     /// It ended in a way that this version has no word for.
     Ended,
-    /// Its deadline is over, and whatever became of it is forgotten.
+    /// Its deadline is over, or a later version of its application was taken in, or that was
+    /// forgotten; and so is whatever became of it. Nobody can ask for it any more.
     Forgotten,
 }
 
@@ -305,6 +340,44 @@ pub fn standing(state: &Manifest, job: JobId) -> Standing {
     if deadline(job) < state.ingest_horizon { Standing::Forgotten } else { Standing::Open }
 }
 
+/// As [`standing`], of a job of which it is known whose version it is.
+#[must_use]
+pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> Standing {
+    match standing(state, job) {
+        Standing::Open if app.is_some_and(|app| is_passed(state, app)) => Standing::Forgotten,
+        stands => stands,
+    }
+}
+
+/// As [`standing_as`], of a job that was asked for on the timeline that `state` is of still: what
+/// was refused is remembered, so one that a later version has passed had been taken in, up to that
+/// one's number at most.
+#[must_use]
+pub fn standing_since(
+    state: &Manifest,
+    (job, app): (JobId, Option<&JobApp>),
+    timeline: Option<TimelineId>,
+) -> Standing {
+    let stands = standing_as(state, job, app);
+    let known = app.filter(|app| {
+        stands == Standing::Forgotten
+            && deadline(job) >= state.ingest_horizon
+            && timeline == state.timelines.last().map(|one| one.id)
+            && app.forgotten >= state.forgotten_apps.begins(&app.name)
+    });
+    let last = known.and_then(|app| state.ingest_apps.iter().find(|one| one.app == app.name));
+    last.map_or(stands, |last| Standing::Adopted(last.seq))
+}
+
+/// Whether this version can never be asked for: it was, or a later one, by another job; or its
+/// application was forgotten after the job began (rule N11).
+#[must_use]
+pub(crate) fn is_passed(state: &Manifest, app: &JobApp) -> bool {
+    let mut apps = state.ingest_apps.iter();
+    app.forgotten < state.forgotten_apps.begins(&app.name)
+        || apps.any(|one| one.app == app.name && one.version >= app.version)
+}
+
 /// The request of `job`, where it is pending.
 #[must_use]
 pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {
@@ -323,13 +396,21 @@ pub fn to_adopt<'a>(
     state.pending_ingests.iter().find(|one| !once || !queued.contains(&one.job))
 }
 
-/// Whether `job` has ended for good as `state` has it: whoever comes late with it is refused, and
-/// what it staged goes unless it is pending, or something names it (rule N10).
+/// Whether `job`, of which it may be known whose version it is, has ended for good as `state` has
+/// it: whoever comes late with it is refused, and what it staged goes unless it is pending, or
+/// something names it (rules N10, N11).
 #[must_use]
-pub(crate) fn has_ended(state: &Manifest, job: JobId) -> bool {
+pub(crate) fn has_ended(state: &Manifest, job: JobId, app: Option<&JobApp>) -> bool {
+    stays_ended(state, job)
+        || state.ingest_apps.iter().any(|one| one.job == job)
+        || app.is_some_and(|app| is_passed(state, app))
+}
+
+/// Whether that is known until the job's deadline is over, and then by that, without its object.
+#[must_use]
+pub(crate) fn stays_ended(state: &Manifest, job: JobId) -> bool {
     deadline(job) < state.ingest_horizon
         || state.remembered_ingests.iter().any(|one| one.job == job)
-        || state.ingest_apps.iter().any(|one| one.job == job)
 }
 
 #[cfg(test)]

@@ -266,6 +266,15 @@ rules! {
     /// N9: a job that is asked for is not taken back. Without it a pending job is withdrawn and
     /// collected, and its INGEST lands.
     WithdrawUnrequested,
+    /// N11: a job that a later version of its application has passed is not taken back. Without it
+    /// what is part of the database is called aborted.
+    WithdrawUnpassed,
+    /// N11: a job that began before its application was forgotten is refused. Without it one whose
+    /// record a later version had replaced is taken in again.
+    RefuseForgotten,
+    /// N11: the object that says whose version a job is stays as long as what the job staged.
+    /// Without it a table that is merged away later is nobody's, and stays until its deadline.
+    OriginStays,
     /// N12: a writer adopts what is pending less what its log brought back. Without it B adopts
     /// from the list what it has replayed: twice.
     AdoptOnce,

@@ -22,6 +22,7 @@
 pub(crate) mod behind;
 pub(crate) mod clone;
 mod fed;
+pub(crate) mod forgotten;
 mod history;
 mod ingest;
 pub(crate) mod mirror;
@@ -29,6 +30,7 @@ mod shared;
 
 pub use behind::{HISTORY_BEGINS, RESERVED_RUNS};
 pub use fed::{FedIngest, FedSource};
+pub use forgotten::{ForgottenApps, MOST_FORGOTTEN};
 pub(crate) use history::goes_on;
 pub use history::{Undone, follow_each_other};
 pub use ingest::{
@@ -155,6 +157,8 @@ pub struct Manifest {
     pub remembered_ingests: Vec<RememberedIngest>,
     /// What applications brought last, at most [`MOST_APPS`].
     pub ingest_apps: Vec<IngestApp>,
+    /// Applications that were forgotten.
+    pub forgotten_apps: ForgottenApps,
     /// Requests of jobs whose deadline is before this are refused, and such jobs forgotten.
     pub ingest_horizon: UnixMillis,
 }
@@ -405,6 +409,7 @@ impl Manifest {
             pending_ingests: Vec::new(),
             remembered_ingests: Vec::new(),
             ingest_apps: Vec::new(),
+            forgotten_apps: ForgottenApps::default(),
             ingest_horizon: UnixMillis(0),
         }
     }

@@ -28,21 +28,21 @@ use siltstone::{AttemptId, DatabaseId, JobId, Kind, Standing, TimelineId, UnixMi
 /// A range to replace: its first key, and the first one behind it.
 pub(crate) type PlainRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 /// A job as Python has it: identity, database, timeline, application and version, what it replaces,
-/// whether it comes behind.
+/// whether it comes behind, how many applications had been forgotten.
 pub(crate) type PlainJob =
-    (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>, bool);
+    (String, String, Option<String>, Option<(String, u64)>, Option<PlainRange>, bool, u64);
 /// A request: the job, what closed it, tables, rows, bytes.
 type PlainRequest = (PlainJob, String, u64, u64, u64);
 /// How a job stands: the word, the sequence number, the reason.
 type PlainStanding = (&'static str, Option<u64>, Option<String>);
 
 pub(crate) fn job_of(py: Python<'_>, plain: PlainJob) -> PyResult<IngestJob> {
-    let (id, database, timeline, app, replace, behind) = plain;
+    let (id, database, timeline, app, replace, behind, forgotten) = plain;
     let timeline = timeline.map(|text| TimelineId::parse(&text).ok_or(text)).transpose();
     let replace = replace.map(range_of).transpose().raise(py)?;
     match (JobId::parse(&id), DatabaseId::parse(&database), timeline) {
         (Some(id), Some(database), Ok(timeline)) => {
-            Ok(IngestJob { id, database, timeline, app, replace, behind })
+            Ok(IngestJob { id, database, timeline, app, forgotten, replace, behind })
         }
         _ => Err(error::invalid(py, "no ingest job reads like that")),
     }
@@ -57,7 +57,8 @@ fn plain_job(job: &IngestJob) -> PlainJob {
     let plain =
         |range: &ReplacedRange| (Some(range.start().to_vec()), range.end().map(<[u8]>::to_vec));
     let replace = job.replace.as_ref().map(plain);
-    (job.id.to_string(), job.database.to_string(), timeline, job.app.clone(), replace, job.behind)
+    let (id, database, app) = (job.id.to_string(), job.database.to_string(), job.app.clone());
+    (id, database, timeline, app, replace, job.behind, job.forgotten)
 }
 
 fn request_of(py: Python<'_>, plain: PlainRequest) -> PyResult<IngestRequest> {

@@ -11,7 +11,7 @@ use crate::manifests::objects::Objects;
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
 use crate::writer::behind::not_made_for_it;
 use crate::writer::commit::Commit;
-use crate::writer::ingest::not_taken_in;
+use crate::writer::ingest::{is_damage, not_taken_in};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -21,7 +21,9 @@ use siltstone_base::{
     TimelineId, UnixMillis,
 };
 use siltstone_manifest::features::INGEST;
-use siltstone_manifest::ingest::{ClosedJob, Standing, deadline, layered, standing};
+use siltstone_manifest::ingest::{
+    ClosedJob, JobApp, Standing, deadline, layered, standing, standing_as, standing_since,
+};
 use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
 };
@@ -45,6 +47,8 @@ pub struct IngestJob {
     pub timeline: Option<TimelineId>,
     /// The application whose version it is, and the version: taken in once for good.
     pub app: Option<(String, u64)>,
+    /// How many applications had been forgotten when it began.
+    pub forgotten: u64,
     /// Keys of which it leaves nothing that was there before (rule P5).
     pub replace: Option<ReplacedRange>,
     /// Whether it comes behind all that is there (rule P6): of equal keys the others' count.
@@ -164,8 +168,8 @@ impl IngestJob {
                 ));
             }
             let timeline = newest.timelines.last().map(|one| one.id);
-            let database = newest.database;
-            Ok(IngestJob { id, database, timeline, app, replace: None, behind })
+            let (database, forgotten) = (newest.database, newest.forgotten_apps.count);
+            Ok(IngestJob { id, database, timeline, app, forgotten, replace: None, behind })
         };
         env.deadline(limit, "begin ingest job", work).await
     }
@@ -174,6 +178,13 @@ impl IngestJob {
     #[must_use]
     pub fn replacing(self, range: ReplacedRange) -> IngestJob {
         IngestJob { replace: Some(range), ..self }
+    }
+
+    /// The same job, as a version of an application.
+    fn version(&self) -> Option<JobApp> {
+        let forgotten = self.forgotten;
+        let of = |(name, version)| JobApp { name, version, forgotten };
+        self.app.clone().map(of)
     }
 
     /// The moment until which it may be asked for.
@@ -218,7 +229,8 @@ impl IngestJob {
         let (database, timeline) = (self.database, self.timeline);
         let layers = layered(tables);
         let behind = self.behind && !layers.is_empty();
-        ClosedJob { job: self.id, database, attempt, timeline, layers, behind }
+        let app = self.version();
+        ClosedJob { job: self.id, database, attempt, timeline, app, layers, behind }
     }
 
     /// Closes the job: these parts and no others, of equal keys the last part's. Where somebody has
@@ -260,6 +272,9 @@ impl IngestJob {
                     let text = "the job was aborted; make another one";
                     return Err(Error::new(ErrorKind::Conflict, text).with("job", self.id));
                 }
+                if closed.app != self.version() {
+                    return Err(self.closed_otherwise(&closed));
+                }
                 let brought = || closed.tables().filter(|table| !ReplacedRange::is_of_one(table));
                 let sum = |of: fn(&SstDescriptor) -> u64| brought().map(of).sum();
                 Ok(IngestRequest {
@@ -273,6 +288,16 @@ impl IngestJob {
             env.deadline(limit, "commit ingest job", work).await
         }
         .boxed()
+    }
+
+    fn closed_otherwise(&self, closed: &ClosedJob) -> Error {
+        let version = |app: &JobApp| format!("version {} of {:?}", app.version, app.name);
+        let version = |app: Option<&JobApp>| app.map_or("no application's".to_owned(), version);
+        let text = "the job was closed as another version of an application; ask for it as that";
+        Error::new(ErrorKind::Conflict, text)
+            .with("job", self.id)
+            .with("closed as", version(closed.app.as_ref()))
+            .with("now as", version(self.version().as_ref()))
     }
 
     /// A row outside of what is replaced would be kept beside rows that nobody replaced: a mistake
@@ -335,9 +360,12 @@ impl IngestJob {
                 // What was created says nothing yet: the job may be part of the database, and its
                 // folder collected (rule N8).
                 let newest = newest(&objects).await?;
-                let stands = match standing(&newest, self.id) {
+                // As which version it was closed, unless it was as aborted, by whomever.
+                let app = if closed.is_aborted() { self.version() } else { closed.app.clone() };
+                let stands = match standing_as(&newest, self.id, app.as_ref()) {
                     Standing::Open => {
-                        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.id });
+                        let edit = IngestEdit::Withdraw { job: self.id, app };
+                        let edit = Edit::Ingest(edit);
                         match commit_alone(&objects, edit, newest).await {
                             Ok(state) => standing(&state, self.id),
                             // Asked for meanwhile, or as much is remembered as can be.
@@ -363,7 +391,8 @@ impl IngestJob {
 
 impl IngestRequest {
     fn edit(&self, env: &Env) -> RequestIngest {
-        let IngestJob { id, database, timeline, app, .. } = self.job.clone();
+        let IngestJob { id, database, timeline, .. } = self.job.clone();
+        let app = self.job.version();
         let digest = Bytes::copy_from_slice(&self.attempt.to_bytes());
         RequestIngest { job: id, database, timeline, digest, app, requested_at: env.clock.now() }
     }
@@ -399,7 +428,9 @@ impl IngestRequest {
                     let look = look(&objects, Some(Arc::clone(&state))).await?;
                     state = look.ok_or_else(|| no_database(env))?;
                 }
-                Ok(standing(&state, job))
+                // That which is waited for, its own or another's, is the same version.
+                let app = self.job.version();
+                Ok(standing_since(&state, (job, app.as_ref()), self.job.timeline))
             };
             env.deadline(limit, "submit ingest job", work).await
         }
@@ -422,7 +453,19 @@ fn brought_by(edit: &Edit, state: &Manifest) -> Option<JobId> {
 pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
-        let work = async { Ok(standing(&*newest(&objects).await?, job)) };
+        let work = async {
+            let state = newest(&objects).await?;
+            let stands = standing(&state, job);
+            if stands != Standing::Open {
+                return Ok(stands);
+            }
+            // Whose version it is, and so whether a later one has passed it, its object says.
+            let app = match objects.closed_job(job).await {
+                Err(error) if is_damage(error.kind()) => None,
+                closed => closed?.and_then(|closed| closed.app),
+            };
+            Ok(standing_as(&state, job, app.as_ref()))
+        };
         env.deadline(limit, "ingest status", work).await
     }
     .boxed()

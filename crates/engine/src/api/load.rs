@@ -123,7 +123,7 @@ impl Drop for BulkLoad {
         }
         self.loader = None;
         let (env, limit) = (self.env.clone(), self.limit);
-        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.job.id });
+        let edit = Edit::Ingest(IngestEdit::Withdraw { job: self.job.id, app: None });
         let withdraw = async move {
             let objects = Objects { env, limit };
             // What cannot be said now is found out when the job's deadline is over.

@@ -15,12 +15,14 @@ use crate::manifests::objects::Objects;
 use crate::manifests::rules;
 use crate::manifests::store_time::store_time;
 use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use siltstone_base::name::prefix;
 use siltstone_base::{
-    DatabaseId, Error, ErrorKind, ManifestId, ObjectName, PutOutcome, Result, UnixMillis,
+    DatabaseId, Error, ErrorKind, JobId, ManifestId, ObjectName, PutOutcome, Result, UnixMillis,
 };
 use siltstone_manifest::compaction::record::{RecordAnswer, RecordRequest};
 use siltstone_manifest::gc::{Allowance, Fate, ListedObject};
+use siltstone_manifest::ingest::JobApp;
 use siltstone_manifest::protocol::{
     Collect, CollectAction, Known, ManifestAnswer, ManifestRequest,
 };
@@ -352,6 +354,7 @@ impl<'a> Round<'a> {
                     let answer = self.about_records(request).await?;
                     self.machine.on_record(answer);
                 }
+                CollectAction::ReadJobs(jobs) => self.read_jobs(jobs).await?,
                 CollectAction::CreateBoundary(name) => {
                     self.judge();
                     let outcome = self.create_boundary(name).await?;
@@ -446,6 +449,23 @@ impl<'a> Round<'a> {
             }
             RecordRequest::Create(_) => Err(Error::internal("a look creates nothing")),
         }
+    }
+
+    /// Whose versions jobs are. One that is damaged, or gone meanwhile, decides nothing.
+    async fn read_jobs(&mut self, jobs: Vec<JobId>) -> Result<()> {
+        let objects = self.objects;
+        let read = async |job| match objects.closed_job(job).await {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported) =>
+            {
+                Ok::<_, Error>(None)
+            }
+            read => Ok(read?.map(|closed| (job, closed.app))),
+        };
+        let reads = stream::iter(jobs).map(read).buffer_unordered(READ_AHEAD);
+        let read: Vec<Option<(JobId, Option<JobApp>)>> = reads.try_collect().await?;
+        self.machine.on_jobs(read.into_iter().flatten().collect());
+        Ok(())
     }
 
     async fn create_boundary(&mut self, name: ObjectName) -> Result<PutOutcome<()>> {

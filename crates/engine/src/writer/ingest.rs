@@ -8,7 +8,7 @@ use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
-use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing, to_adopt};
+use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
 use siltstone_manifest::protocol::Failure;
 use siltstone_manifest::{Conflict, Refusal};
 use siltstone_manifest::{Edit, IngestConflict, IngestEdit, PendingIngest, RequestIngest, Rules};
@@ -104,6 +104,11 @@ impl Writer {
         if closed.is_aborted() || closed.digest() != asked.digest || !ours {
             return Ok(Err("the job was closed with another content".to_owned()));
         }
+        // The collector goes by what the object says. One of an older version says nothing.
+        let app = closed.app.as_ref().map(|app| (app.name.clone(), app.version));
+        if app.is_some() && app != asked.app {
+            return Ok(Err("the job was closed as another version of an application".to_owned()));
+        }
         let listed = objects.list(prefix::INGEST).await?;
         let there: HashMap<ObjectName, u64> =
             listed.into_iter().map(|object| (object.name, object.bytes)).collect();
@@ -194,6 +199,8 @@ impl Writer {
     /// says why; Fenced, Closed; those of the store.
     pub(crate) async fn ingest(self: &Arc<Self>, request: RequestIngest) -> Result<Commit> {
         let mut job = request.job;
+        // That which is waited for, its own or another's, is the same version.
+        let (app, timeline) = (request.app.clone(), request.timeline);
         let edit = Edit::Ingest(IngestEdit::Request(request));
         match self.manifests.try_commit(edit).await? {
             Ok(_) => {}
@@ -218,7 +225,7 @@ impl Writer {
                 // Whatever became of it, this handle may never show it.
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
-            match standing(&newest, job) {
+            match standing_since(&newest, (job, app.as_ref()), timeline) {
                 Standing::Adopted(seq) => {
                     self.show_behind(seq).await?;
                     return Ok(self.commit_at(seq));
@@ -233,7 +240,7 @@ impl Writer {
 }
 
 /// Whether an error says that bytes are wrong, rather than that they could not be had.
-fn is_damage(kind: ErrorKind) -> bool {
+pub(crate) fn is_damage(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
 }
 
@@ -252,7 +259,8 @@ pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
         ),
         Standing::Forgotten => Error::new(
             ErrorKind::Expired,
-            "the ingest job's deadline is over, and what became of it is forgotten",
+            "the ingest job's deadline is over, or a later version of its application was taken \
+             in, or that was forgotten; and so is what became of the job",
         ),
         Standing::Open | Standing::Ended | Standing::Adopted(_) => {
             Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")

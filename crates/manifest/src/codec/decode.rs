@@ -5,8 +5,8 @@ use super::unknown::unknown_field;
 use crate::features::{Carried, Features};
 use crate::invariant;
 use crate::state::{
-    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, KeptFence, L0Entry, Manifest,
-    Mirror, Settings, SortedRun, WalStore, WriterRecord, behind,
+    Ancestor, Checkpoint, CheckpointOwner, FedIngest, FinishedJob, ForgottenApps, KeptFence,
+    L0Entry, Manifest, Mirror, Settings, SortedRun, WalStore, WriterRecord, behind,
 };
 use bytes::Bytes;
 use flatbuffers::{Follow, ForwardsUOffset, Vector, VerifierOptions};
@@ -54,8 +54,10 @@ pub(super) fn body(bytes: &[u8], envelope: &Envelope) -> Result<Manifest> {
     let mirror = Mirror::out_of(&mut features)?;
     let fed = FedIngest::out_of(&mut features)?;
     let behind = behind::out_of(&mut features)?;
+    let forgotten_apps = ForgottenApps::out_of(&mut features)?;
     features.check_readable()?;
-    let read = Manifest { mirror, fed, behind, ..state(&root, envelope.database, features)? };
+    let read = state(&root, envelope.database, features)?;
+    let read = Manifest { mirror, fed, behind, forgotten_apps, ..read };
     let manifest = read.written_as(envelope.attempt);
     invariant::check_decoded(&manifest)?;
     Ok(manifest)
@@ -106,6 +108,7 @@ fn state(root: &fb::Manifest<'_>, database: DatabaseId, features: Features) -> R
         holds: list(root.holds(), |each| Ok(shared::read_hold(&each)))?,
         fed: Vec::new(),
         behind: None,
+        forgotten_apps: ForgottenApps::default(),
         timelines: list(root.timelines(), |each| Ok(shared::read_timeline(&each)))?,
         pending_ingests: list(root.pending_ingests(), |each| Ok(shared::read_pending(&each)))?,
         remembered_ingests: list(root.remembered_ingests(), |each| {

@@ -5,8 +5,10 @@ use super::compaction::add_to_run;
 use super::hold::keep_ingest;
 use super::writer::{check_epoch, push_layers};
 use super::{Conflict, Refusal};
-use crate::features::INGEST;
-use crate::ingest::{Standing, deadline, deepest_run, pending, run_behind, standing};
+use crate::features::{INGEST, INGEST_APPS};
+use crate::ingest::{
+    JobApp, Standing, deadline, deepest_run, is_passed, pending, run_behind, standing,
+};
 use crate::rules::{Rule, Rules};
 use crate::state::{
     IngestApp, IngestOutcome, MOST_APPS, MOST_PENDING, MOST_REMEMBERED, Manifest, PendingIngest,
@@ -33,6 +35,8 @@ pub enum IngestEdit {
     Withdraw {
         /// The job.
         job: JobId,
+        /// The application whose version it is.
+        app: Option<JobApp>,
     },
     /// The writer refuses a pending job; later versions of its application fall with it.
     Refuse {
@@ -67,8 +71,8 @@ pub struct RequestIngest {
     pub timeline: Option<TimelineId>,
     /// What it brings.
     pub digest: Bytes,
-    /// The application whose version it is, and the version.
-    pub app: Option<(String, u64)>,
+    /// The application whose version it is.
+    pub app: Option<JobApp>,
     /// When it is asked for.
     pub requested_at: UnixMillis,
 }
@@ -130,6 +134,10 @@ pub enum IngestConflict {
     },
     /// A job of the application is pending.
     AppPending,
+    /// The job began before its application was forgotten.
+    AppForgotten,
+    /// A later version of its application was brought, or that was forgotten.
+    Passed,
     /// As many jobs as may wait, or be remembered.
     Full,
 }
@@ -139,7 +147,7 @@ impl IngestEdit {
         match self {
             IngestEdit::Begin => next.features.name(INGEST, SINCE),
             IngestEdit::Request(request) => request.apply(next, rules)?,
-            IngestEdit::Withdraw { job } => withdraw(next, *job, rules)?,
+            IngestEdit::Withdraw { job, app } => withdraw(next, *job, app.as_ref(), rules)?,
             IngestEdit::Refuse { epoch, job, reason } => {
                 check_epoch(next, *epoch)?;
                 refuse(next, *job, reason, rules);
@@ -169,7 +177,7 @@ impl IngestEdit {
                 Standing::Adopted(_) | Standing::Refused(_) => true,
                 _ => false,
             },
-            IngestEdit::Withdraw { job } => standing(state, *job) == Standing::Withdrawn,
+            IngestEdit::Withdraw { job, .. } => standing(state, *job) == Standing::Withdrawn,
             IngestEdit::Refuse { epoch, job, .. } => {
                 state.writer_epoch == *epoch && pending(state, *job).is_none()
             }
@@ -201,7 +209,8 @@ impl RequestIngest {
             return Err(IngestConflict::OtherTimeline.into());
         }
         if let Some(app) = &self.app {
-            check_app(next, app)?;
+            check_app(next, app, rules)?;
+            next.features.name_for_committers(INGEST_APPS, SINCE);
         }
         if next.pending_ingests.len() >= MOST_PENDING || is_full(next) {
             return Err(IngestConflict::Full.into());
@@ -214,7 +223,7 @@ impl RequestIngest {
             job: self.job,
             requested_at: self.requested_at,
             digest: self.digest.clone(),
-            app: self.app.clone(),
+            app: self.app.as_ref().map(|app| (app.name.clone(), app.version)),
             timeline: self.timeline,
         });
         Ok(())
@@ -227,7 +236,8 @@ fn is_full(state: &Manifest) -> bool {
 }
 
 /// Whether this version of an application may be asked for: only above all that were (rule N11).
-fn check_app(state: &Manifest, (app, version): &(String, u64)) -> Result<(), Refusal> {
+fn check_app(state: &Manifest, job: &JobApp, rules: Rules) -> Result<(), Refusal> {
+    let JobApp { name: app, version, forgotten } = job;
     let waiting = state.pending_ingests.iter().filter_map(|one| {
         let (name, version) = one.app.as_ref()?;
         (name == app).then_some((*version, one.job))
@@ -238,6 +248,9 @@ fn check_app(state: &Manifest, (app, version): &(String, u64)) -> Result<(), Ref
         Some((last, job)) if last == *version => Err(IngestConflict::AppHas { job }.into()),
         Some((last, _)) if last > *version => {
             Err(IngestConflict::AppIsAhead { version: last }.into())
+        }
+        _ if *forgotten < state.forgotten_apps.begins(app) && rules.has(Rule::RefuseForgotten) => {
+            Err(IngestConflict::AppForgotten.into())
         }
         Some(_) => Ok(()),
         None => {
@@ -252,7 +265,12 @@ fn check_app(state: &Manifest, (app, version): &(String, u64)) -> Result<(), Ref
     }
 }
 
-fn withdraw(next: &mut Manifest, job: JobId, rules: Rules) -> Result<(), Refusal> {
+fn withdraw(
+    next: &mut Manifest,
+    job: JobId,
+    app: Option<&JobApp>,
+    rules: Rules,
+) -> Result<(), Refusal> {
     match standing(next, job) {
         Standing::Pending | Standing::Adopted(_) if rules.has(Rule::WithdrawUnrequested) => {
             Err(IngestConflict::Requested.into())
@@ -260,6 +278,9 @@ fn withdraw(next: &mut Manifest, job: JobId, rules: Rules) -> Result<(), Refusal
         Standing::Withdrawn | Standing::Refused(_) | Standing::Ended => Ok(()),
         Standing::Forgotten => {
             Err(IngestConflict::Forgotten { horizon: next.ingest_horizon }.into())
+        }
+        _ if rules.has(Rule::WithdrawUnpassed) && app.is_some_and(|app| is_passed(next, app)) => {
+            Err(IngestConflict::Passed.into())
         }
         _ if is_full(next) => Err(IngestConflict::Full.into()),
         _ => {
@@ -368,11 +389,14 @@ fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
     apps.push(last);
 }
 
-/// Any version may come from now on. The job that brought the last one stays known until its
-/// deadline: its record was all that told that it is part of the database (rule N10).
+/// Any version may come from now on, by a job that begins now: of those that began before, some are
+/// part of the database, and their records are gone (rule N11). That which brought the last one
+/// stays known until its deadline, so that whoever asks for it is told (rule N10).
 fn forget_app(next: &mut Manifest, app: &str, rules: Rules) -> Result<(), Refusal> {
     let Some(at) = next.ingest_apps.iter().position(|one| one.app == app) else { return Ok(()) };
     let IngestApp { job, seq, .. } = next.ingest_apps.remove(at);
+    next.features.name_for_committers(INGEST_APPS, SINCE);
+    next.forgotten_apps.add(app);
     if deadline(job) < next.ingest_horizon {
         return Ok(());
     }
@@ -485,6 +509,14 @@ impl fmt::Display for IngestConflict {
                 f,
                 "the application has brought version {version} already, or it waits; a lower one \
                  is never taken in: if that is meant, forget the application first"
+            ),
+            IngestConflict::AppForgotten => f.write_str(
+                "the job began before its application was forgotten; stage it anew, unless the \
+                 data shows it",
+            ),
+            IngestConflict::Passed => f.write_str(
+                "a later version of the job's application was taken in, or that was forgotten: it \
+                 may be part of the database, and nobody can ask for it any more",
             ),
             IngestConflict::AppPending => {
                 f.write_str("a job of the application waits for the writer; forget it afterwards")

@@ -5,7 +5,7 @@ use super::{
     Evidence, ListedObject, manifest_boundary, manifest_boundary_now, record_boundary_now,
     superseded,
 };
-use crate::ingest::{deadline, has_ended};
+use crate::ingest::{deadline, has_ended, stays_ended};
 use crate::rules::{Rule, Rules};
 use crate::state::{Checkpoint, FedSource, Hold, Manifest};
 use siltstone_base::{JobId, ManifestId, ObjectName, SstDescriptor, UnixMillis, WalId};
@@ -50,6 +50,8 @@ pub enum Alive {
     Ingest,
     /// Staged by an ingest job that may still be asked for.
     Staged,
+    /// It says whose version the tables beside it are, of which some stay.
+    Origin,
     /// Not the collector's to judge.
     Foreign,
 }
@@ -88,6 +90,7 @@ impl Fate {
             Fate::Alive(Alive::SinceRepair) => "kept since a repair, until it is told to go",
             Fate::Alive(Alive::Ingest) => "an ingest job that waits brings it",
             Fate::Alive(Alive::Staged) => "an ingest job may still bring it",
+            Fate::Alive(Alive::Origin) => "it says whose version the tables beside it are",
             Fate::Alive(Alive::Foreign) => "not the collector's to judge",
             Fate::Young => "within the grace period",
             Fate::Dead(Dead::Superseded) => "superseded by a newer one",
@@ -140,6 +143,8 @@ struct ObjectJudge<'a> {
     fed: HashSet<ObjectName>,
     /// Folders of the units of compaction jobs that have not ended (rule U1).
     units: HashSet<JobId>,
+    /// Jobs of which a table stays.
+    staying: HashSet<JobId>,
 }
 
 impl<'a> ObjectJudge<'a> {
@@ -172,11 +177,13 @@ impl<'a> ObjectJudge<'a> {
             ingests: HashSet::new(),
             fed: HashSet::new(),
             units: HashSet::new(),
+            staying: HashSet::new(),
         };
         judge.read_ingests(newest);
         judge.read_fed();
         judge.read_tables();
         judge.read_wal();
+        judge.staying = judge.staying();
         judge
     }
 
@@ -288,7 +295,10 @@ impl<'a> ObjectJudge<'a> {
             ObjectName::CompactionsBoundary(number) => boundary(number < self.records.1),
             ObjectName::ProbeScratch(_) if self.old(object.modified) => Fate::Dead(Dead::Scratch),
             ObjectName::ProbeScratch(_) => Fate::Young,
-            ObjectName::IngestManifest(job) => self.of_job(job),
+            ObjectName::IngestManifest(job) => match self.of_job(job) {
+                Fate::Dead(_) if self.says_more(job) => Fate::Alive(Alive::Origin),
+                fate => fate,
+            },
             ObjectName::ProbeRecord
             | ObjectName::DamagedManifest(..)
             | ObjectName::DamagedWal(..)
@@ -378,9 +388,32 @@ impl<'a> ObjectJudge<'a> {
         match self.ingests.contains(&job) {
             true => Fate::Alive(Alive::Ingest),
             false if self.newest.features.keeps_tables() => Fate::Alive(Alive::SinceRepair),
-            false if by_clock || has_ended(self.newest, job) => Fate::Dead(Dead::Unnamed),
+            false if by_clock || self.has_ended(job) => Fate::Dead(Dead::Unnamed),
             false => Fate::Alive(Alive::Staged),
         }
+    }
+
+    fn has_ended(&self, job: JobId) -> bool {
+        has_ended(self.newest, job, self.evidence.apps.get(&job))
+    }
+
+    /// Whether the object that closed the job is all that tells, once a later version's record takes
+    /// the place of its own, that tables of it which stay now may go some day (rule N11).
+    fn says_more(&self, job: JobId) -> bool {
+        let stays = self.rules.has(Rule::OriginStays) && self.staying.contains(&job);
+        stays && !stays_ended(self.newest, job)
+    }
+
+    fn staying(&self) -> HashSet<JobId> {
+        let listed = self.evidence.listed.iter();
+        let stays = listed.filter_map(|object| match object.name {
+            ObjectName::IngestSst(job, _) => {
+                let fate = self.staged(job, object.name);
+                (!matches!(fate, Fate::Dead(_))).then_some(job)
+            }
+            _ => None,
+        });
+        stays.collect()
     }
 
     /// Who needs the table, now or later.

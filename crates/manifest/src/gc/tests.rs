@@ -2,7 +2,9 @@ use super::fate::{Alive, Dead};
 use super::*;
 use crate::rules::Rule;
 use crate::testing::{checkpoint, manifest, table};
-use crate::{FedIngest, FedSource, Hold, IngestOutcome, Lease, LeasedVersion, RememberedIngest};
+use crate::{
+    FedIngest, FedSource, Hold, IngestApp, IngestOutcome, Lease, LeasedVersion, RememberedIngest,
+};
 use siltstone_base::id::{NUMBERS_A_MILLI, ulid_bits};
 use siltstone_base::{AttemptId, JobId, Seq, SstId};
 
@@ -439,6 +441,43 @@ fn what_a_job_staged_goes_once_it_has_ended_for_good() {
     let table = &mut named.l0[0].tables[0];
     (table.id, table.job) = (SstId(500), Some(open));
     assert_eq!(goes(named, open, Rules::ALL), 1);
+}
+
+/// N11: a later version ends a job whose record it took the place of, as does that it was
+/// forgotten; what closed the job says whose version it is, for as long as a table of it stays.
+#[test]
+fn what_a_passed_version_staged_goes_like_that_of_any_job() {
+    let open = JobId(ulid_bits(9_000, 1));
+    let app = |version, forgotten| JobApp { name: "stream".to_owned(), version, forgotten };
+    let brought = |version, job| IngestApp { app: "stream".to_owned(), version, job, seq: Seq(60) };
+    let newest = |version| Manifest {
+        ingest_apps: vec![brought(version, JobId(ulid_bits(9_000, 2)))],
+        ..manifest()
+    };
+    let goes = |newest: Manifest, app: Option<JobApp>, rules: Rules| {
+        let apps = app.map(|app| (open, app)).into_iter().collect();
+        let found = Evidence { apps, ..evidence(staged(open), 9_999) };
+        dead(&with_newest(found, newest), rules).deletes
+    };
+    let all = vec![ObjectName::IngestSst(open, SstId(500)), ObjectName::IngestManifest(open)];
+    assert_eq!(goes(newest(2), Some(app(1, 0)), Rules::ALL), all);
+    assert_eq!(goes(newest(2), Some(app(2, 0)), Rules::ALL), all, "another brought it");
+    assert_eq!(goes(newest(2), Some(app(3, 0)), Rules::ALL), []);
+    assert_eq!(goes(newest(2), None, Rules::ALL), []);
+    let mut forgotten = manifest();
+    forgotten.forgotten_apps.add("stream");
+    assert_eq!(goes(forgotten.clone(), Some(app(1, 0)), Rules::ALL), all);
+    assert_eq!(goes(forgotten, Some(app(1, 1)), Rules::ALL), []);
+    // Its table is part of the tree: what closed it goes after that.
+    let mut named = newest(2);
+    let table = &mut named.l0[0].tables[0];
+    (table.id, table.job) = (SstId(500), Some(open));
+    assert_eq!(goes(named.clone(), Some(app(1, 0)), Rules::ALL), []);
+    let dropped = Rules::ALL.without(Rule::OriginStays);
+    assert_eq!(goes(named.clone(), Some(app(1, 0)), dropped), [ObjectName::IngestManifest(open)]);
+    // So it does where the record is the job's own still.
+    named.ingest_apps = vec![brought(1, open)];
+    assert_eq!(goes(named, Some(app(1, 0)), Rules::ALL), []);
 }
 
 /// N14: the log that a checkpoint pins may hold the INGEST of what its manifest shows as pending.

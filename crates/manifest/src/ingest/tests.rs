@@ -18,7 +18,7 @@ fn staged(id: u128, first: &[u8], last: &[u8]) -> SstDescriptor {
 fn closed(layers: Vec<Vec<SstDescriptor>>) -> ClosedJob {
     let (database, attempt) = (DatabaseId(77), AttemptId(5));
     let timeline = Some(TimelineId(3));
-    ClosedJob { job: JOB, database, attempt, timeline, layers, behind: false }
+    ClosedJob { job: JOB, database, attempt, timeline, app: None, layers, behind: false }
 }
 
 #[test]
@@ -30,7 +30,10 @@ fn the_time_of_a_job_is_its_deadline() {
 fn an_object_comes_back_whole() {
     let parts = layered([staged(1, b"a", b"c"), staged(2, b"d", b"f"), staged(3, b"b", b"e")]);
     let behind = ClosedJob { behind: true, ..closed(parts.clone()) };
-    for job in [closed(parts), closed(Vec::new()), behind] {
+    let app = JobApp { name: "täglich".to_owned(), version: u64::MAX, forgotten: 3 };
+    let of_app = ClosedJob { app: Some(app), ..closed(parts.clone()) };
+    let aborted = ClosedJob { layers: Vec::new(), ..of_app.clone() };
+    for job in [closed(parts), closed(Vec::new()), behind, of_app, aborted] {
         let bytes = job.encode().unwrap();
         assert_eq!(ClosedJob::decode(&bytes).unwrap(), job);
         assert_eq!(job.digest().as_ref(), &AttemptId(5).to_bytes());
@@ -138,5 +141,5 @@ fn a_job_stands_as_the_state_says() {
     assert_eq!(standing(&state, JOB), Standing::Forgotten);
     // Pending is pending, whatever the horizon.
     assert_eq!(standing(&state, JobId(400)), Standing::Pending);
-    assert!(has_ended(&state, JOB));
+    assert!(has_ended(&state, JOB, None));
 }

@@ -5,7 +5,8 @@
 //!   ─► revoke holds of the feed that keep too much, move the horizon of ingest jobs, where that
 //!   frees some (commits)
 //!   ─► look for the newest manifest ─► read the manifests above the new boundary, and those of
-//!   checkpoints ─► verify ─► create the boundaries ─► delete, numbered names ascending
+//!   checkpoints ─► read whose versions ingest jobs are, where that decides ─► verify ─► create the
+//!   boundaries ─► delete, numbered names ascending
 //! ```
 //! The manifests come last: what is committed after the listing is in them, or was not listed. The
 //! last listing before the first delete proves that none of the manifests read had been freed when
@@ -21,11 +22,11 @@ use crate::gc::{
     Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
     manifest_boundary_now, overdrawn,
 };
-use crate::ingest::deadline;
+use crate::ingest::{JobApp, deadline};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
 use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// One round. A round that is overtaken by another collector ends without deleting.
@@ -60,6 +61,8 @@ pub struct Known {
     named_ancestors: BTreeMap<u32, ManifestId>,
     /// Manifests of checkpoints and leases.
     pinned: Vec<Arc<Manifest>>,
+    /// Whose versions jobs are that were listed; `None`: no application's.
+    apps: BTreeMap<JobId, Option<JobApp>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +74,8 @@ enum CollectPhase {
     Look(Look),
     /// Manifests still to read, the next one last.
     Read(Vec<ManifestId>, Arc<Manifest>),
+    /// Objects that closed ingest jobs.
+    Apps(Vec<JobId>),
     Verify,
     Boundary(Vec<ObjectName>, Verdict),
     Delete(Vec<ObjectName>),
@@ -97,6 +102,8 @@ pub enum CollectAction {
     ListObjects,
     /// Do this about the record of compaction jobs.
     Record(RecordRequest),
+    /// Read the objects that closed these ingest jobs.
+    ReadJobs(Vec<JobId>),
     /// Create this boundary object if the name is free; that it is there already is as good.
     CreateBoundary(ObjectName),
     /// Delete these objects, all of one kind, or as many of the first ones as suits. Numbered
@@ -208,6 +215,7 @@ impl Collect {
                 let id = ids.last().copied().unwrap_or(newest.id);
                 CollectAction::Request(ManifestRequest::Read(id))
             }
+            CollectPhase::Apps(jobs) => CollectAction::ReadJobs(jobs.clone()),
             CollectPhase::Verify => {
                 let newest = self.evidence.newest.as_ref();
                 let after = newest.map_or(ManifestId::NONE, |newest| newest.id);
@@ -306,6 +314,16 @@ impl Collect {
         }
     }
 
+    /// The answer to [`CollectAction::ReadJobs`]: whose versions they are, `None` for those of no
+    /// application. Of what could not be read nothing is said, and nothing is decided by it.
+    pub fn on_jobs(&mut self, read: BTreeMap<JobId, Option<JobApp>>) {
+        if matches!(self.phase, CollectPhase::Apps(_)) {
+            self.known.apps.extend(read);
+            self.take_apps();
+            self.phase = self.verify();
+        }
+    }
+
     /// The answer to [`CollectAction::CreateBoundary`]. Nothing is deleted before it is known to be
     /// there.
     pub fn on_boundary(&mut self, outcome: PutOutcome<()>) {
@@ -332,6 +350,10 @@ impl Collect {
             } else {
                 self.report.failed += 1;
                 stuck = is_ascending(name).then_some(class(name)).or(stuck);
+                if let ObjectName::IngestSst(job, _) = name {
+                    // It may be all that tells the next round of the table that stayed.
+                    names.retain(|name| *name != ObjectName::IngestManifest(job));
+                }
             }
         }
         names.retain(|name| stuck != Some(class(*name)));
@@ -381,7 +403,8 @@ impl Collect {
         let boundary = reach(&self.evidence.listed, until);
         named.retain(|_, last| *last > boundary);
         named_ancestors.retain(|_, last| *last > boundary);
-        Known { database: self.database, through: newest.id, named, named_ancestors, pinned }
+        let (database, apps) = (self.database, self.known.apps);
+        Known { database, through: newest.id, named, named_ancestors, pinned, apps }
     }
 
     /// What commits come before the look for the newest manifest: holds that keep too much are
@@ -419,7 +442,9 @@ impl Collect {
         }
         let newest = self.dry.map_or(newest.clone(), |now| as_if_revoked(&newest, now));
         let boundary = self.reach();
+        let apps = std::mem::take(&mut self.known.apps);
         let Known { through, named, named_ancestors, pinned, .. } = std::mem::take(&mut self.known);
+        self.known.apps = apps;
         (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
         let all = newest.pinned_versions();
         let still = |version: &Arc<Manifest>| all.contains(&version.id);
@@ -470,14 +495,37 @@ impl Collect {
             if let Some(allowance) = self.allowance {
                 self.evidence.press(allowance, self.rules);
             }
-            self.phase = if !self.rules.has(Rule::CollectorOrder) {
-                CollectPhase::Records(Append::look(self.database, self.rules))
-            } else if self.rules.has(Rule::CollectorVerifies) {
-                CollectPhase::Verify
+            self.phase = if self.rules.has(Rule::CollectorOrder) {
+                self.read_apps()
             } else {
-                self.decide()
+                CollectPhase::Records(Append::look(self.database, self.rules))
             };
         }
+    }
+
+    /// A later version of an application ends what came before it, and only the object that closed
+    /// a job says whose version it is (rule N11).
+    fn read_apps(&mut self) -> CollectPhase {
+        self.take_apps();
+        let mut jobs = self.evidence.unexplained();
+        jobs.retain(|job| !self.known.apps.contains_key(job));
+        if jobs.is_empty() { self.verify() } else { CollectPhase::Apps(jobs) }
+    }
+
+    /// What is known of jobs that were listed.
+    fn take_apps(&mut self) {
+        let listed = self.evidence.listed.iter().filter_map(|object| match object.name {
+            ObjectName::IngestManifest(job) => Some(job),
+            _ => None,
+        });
+        let listed: BTreeSet<JobId> = listed.collect();
+        self.known.apps.retain(|job, _| listed.contains(job));
+        let of_apps = self.known.apps.iter().filter_map(|(job, app)| Some((*job, app.clone()?)));
+        self.evidence.apps = of_apps.collect();
+    }
+
+    fn verify(&self) -> CollectPhase {
+        if self.rules.has(Rule::CollectorVerifies) { CollectPhase::Verify } else { self.decide() }
     }
 
     /// No manifest that counts had been freed when it was read: neither the newest nor any above

@@ -1,9 +1,11 @@
 use super::*;
-use crate::ingest::{Standing, deadline, standing};
-use crate::state::{IngestOutcome, L0Entry, MOST_PENDING, MOST_REMEMBERED, RememberedIngest};
+use crate::ingest::{JobApp, Standing, deadline, standing, standing_as, standing_since};
+use crate::state::{
+    IngestOutcome, L0Entry, MOST_PENDING, MOST_REMEMBERED, RememberedIngest, Timeline,
+};
 use bytes::Bytes;
 use siltstone_base::id::ulid_bits;
-use siltstone_base::{DatabaseId, SstDescriptor, TimelineId};
+use siltstone_base::{DatabaseId, ObjectId, SstDescriptor, TimelineId};
 
 fn job(millis: u64, number: u128) -> JobId {
     JobId(ulid_bits(millis, number))
@@ -21,7 +23,12 @@ fn request(job: JobId) -> RequestIngest {
 }
 
 fn of_app(job: JobId, version: u64) -> RequestIngest {
-    RequestIngest { app: Some(("stream".to_owned(), version)), ..request(job) }
+    of_app_since(job, version, 0)
+}
+
+fn of_app_since(job: JobId, version: u64, forgotten: u64) -> RequestIngest {
+    let app = JobApp { name: "stream".to_owned(), version, forgotten };
+    RequestIngest { app: Some(app), ..request(job) }
 }
 
 fn ask(base: &Manifest, request: RequestIngest) -> Result<Manifest, Refusal> {
@@ -114,7 +121,7 @@ fn no_more_wait_or_are_remembered_than_may() {
     };
     base.remembered_ingests = (0..MOST_REMEMBERED).map(ended).collect();
     assert_eq!(ask(&base, request(job(9_000, 1 << 40))), no(IngestConflict::Full));
-    let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 1 << 40) });
+    let withdraw = Edit::Ingest(IngestEdit::Withdraw { job: job(9_000, 1 << 40), app: None });
     assert_eq!(withdraw.apply(&base), no(IngestConflict::Full));
 }
 
@@ -151,7 +158,7 @@ fn versions_of_an_application_ascend() {
 #[test]
 fn only_what_nobody_asked_for_is_taken_back() {
     let one = job(9_000, 1);
-    let edit = Edit::Ingest(IngestEdit::Withdraw { job: one });
+    let edit = Edit::Ingest(IngestEdit::Withdraw { job: one, app: None });
     let asked = ask(&manifest(), request(one)).unwrap();
     assert_eq!(edit.apply(&asked), no(IngestConflict::Requested));
     let back = edit.apply(&manifest()).unwrap();
@@ -163,7 +170,7 @@ fn only_what_nobody_asked_for_is_taken_back() {
 #[test]
 fn the_horizon_only_grows_and_forgets_below_it() {
     let [old, young] = [job(100, 1), job(200, 2)];
-    let withdrawn = |job| Edit::Ingest(IngestEdit::Withdraw { job });
+    let withdrawn = |job| Edit::Ingest(IngestEdit::Withdraw { job, app: None });
     let base = withdrawn(old).apply(&manifest()).unwrap();
     let base = withdrawn(young).apply(&base).unwrap();
     let edit = Edit::Ingest(IngestEdit::Horizon { to: UnixMillis(150) });
@@ -284,8 +291,67 @@ fn a_job_outlives_the_record_of_its_application() {
     assert_eq!(standing(&forgotten, job), Standing::Adopted(Seq(61)));
     let again = request.apply(&forgotten).unwrap();
     assert!(!again.pending_ingests.iter().any(|one| one.job == job), "{again:?}");
-    // Another job may bring any version.
+    // Another job may bring any version, if it begins now.
     let other = JobId((500 << 80) + 2);
-    let lower = Edit::Ingest(IngestEdit::Request(of_app(other, 1))).apply(&forgotten).unwrap();
+    assert_eq!(ask(&forgotten, of_app(other, 1)), no(IngestConflict::AppForgotten));
+    let lower = ask(&forgotten, of_app_since(other, 1, 1)).unwrap();
     assert!(lower.pending_ingests.iter().any(|one| one.job == other));
+}
+
+/// N11: versions 1 and 2 are there, and of the job of version 1 there is no record any more. It
+/// cannot be asked for, nor taken back, also once its application is forgotten and begins anew.
+#[test]
+fn a_version_that_was_passed_is_no_open_job() {
+    let (first, second) = (job(9_000, 1), job(9_000, 2));
+    let asked = of_app(first, 1);
+    let app = || asked.app.clone();
+    let both = ask(&ask(&manifest(), asked.clone()).unwrap(), of_app(second, 2)).unwrap();
+    let tables = |job, id, seq| vec![staged(job, id, b"a", b"b", seq)];
+    let jobs =
+        vec![install(first, 0, tables(first, 90, 61)), install(second, 0, tables(second, 91, 62))];
+    let passed = installing(&both, jobs, 62).apply(&both).unwrap();
+    let stands = |state: &Manifest| standing_as(state, first, app().as_ref());
+    assert_eq!((standing(&passed, first), stands(&passed)), (Standing::Open, Standing::Forgotten));
+    // Whoever saw it asked for knows more: what was refused would be remembered.
+    let since = |state: &Manifest| standing_since(state, (first, app().as_ref()), None);
+    assert_eq!(since(&passed), Standing::Adopted(Seq(62)));
+    let restored = Timeline {
+        id: TimelineId(4),
+        cut: Seq(60),
+        begins: Seq(70),
+        manifest_id: passed.id,
+        began_at: UnixMillis(9),
+    };
+    let undone = Manifest { timelines: vec![restored], ..passed.clone() };
+    assert_eq!(since(&undone), Standing::Forgotten);
+
+    let withdraw = |app| Edit::Ingest(IngestEdit::Withdraw { job: first, app });
+    assert_eq!(withdraw(app()).apply(&passed), no(IngestConflict::Passed));
+    let dropped = Rules::ALL.without(Rule::WithdrawUnpassed);
+    assert!(withdraw(app()).apply_with(&passed, dropped).is_ok());
+    assert_eq!(ask(&passed, asked.clone()), no(IngestConflict::AppIsAhead { version: 2 }));
+
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    let forgotten = forget.apply(&passed).unwrap();
+    assert!(broken(&forgotten).is_none() && forgotten.features.names("ingest-apps"));
+    assert_eq!(stands(&forgotten), Standing::Forgotten);
+    assert_eq!(ask(&forgotten, asked.clone()), no(IngestConflict::AppForgotten));
+    assert_eq!(withdraw(app()).apply(&forgotten), no(IngestConflict::Passed));
+    let dropped = Rules::ALL.without(Rule::RefuseForgotten);
+    let twice = Edit::Ingest(IngestEdit::Request(asked.clone()));
+    assert!(twice.apply_with(&forgotten, dropped).is_ok());
+    // The same after version 0 of its new life.
+    let anew = job(9_000, 3);
+    let again = ask(&forgotten, of_app_since(anew, 0, 1)).unwrap();
+    let jobs = vec![install(anew, 0, tables(anew, 92, 63))];
+    let again = installing(&again, jobs, 63).apply(&again).unwrap();
+    assert_eq!(ask(&again, asked), no(IngestConflict::AppForgotten));
+    // Another application has nothing to do with it.
+    let name = "daily".to_owned();
+    let other = Some(JobApp { name, version: 1, forgotten: 0 });
+    assert!(ask(&again, RequestIngest { app: other, ..request(job(9_000, 4)) }).is_ok());
+    // It is all there in what is stored.
+    let bytes = again.encode(ObjectId(1), AttemptId(2)).unwrap();
+    let (_, read) = Manifest::decode(&bytes).unwrap();
+    assert_eq!((read.forgotten_apps, read.features), (again.forgotten_apps, again.features));
 }

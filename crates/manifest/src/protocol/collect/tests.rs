@@ -2,13 +2,14 @@ use super::*;
 use crate::compaction::record::{JobFacts, JobRange, RecordListing};
 use crate::compaction::{Compactions, Job, KeyRange, Why};
 use crate::edit::{
-    AdvanceHold, FinishCompaction, FlushL0, HoldFrom, LogPlace, NewCheckpoint, TakeHold,
+    AdvanceHold, FinishCompaction, FlushL0, HoldFrom, InstallIngest, LogPlace, NewCheckpoint,
+    RequestIngest, TakeHold,
 };
 use crate::protocol::testing::{TinyStore, opener};
 use crate::testing::table;
 use bytes::Bytes;
 use siltstone_base::id::ulid_bits;
-use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, SstId, WalId};
+use siltstone_base::{AttemptId, CheckpointId, Epoch, JobId, Seq, SstDescriptor, SstId, WalId};
 
 const LATE: UnixMillis = UnixMillis(1000);
 
@@ -101,6 +102,7 @@ impl World {
             CollectAction::Request(request) => collect.on_answer(self.store.serve(request)),
             CollectAction::ListObjects => collect.on_objects(self.listed()),
             CollectAction::Record(request) => collect.on_record(self.serve_record(request)),
+            CollectAction::ReadJobs(_) => panic!("no application brings anything here"),
             CollectAction::CreateBoundary(name) => {
                 match name {
                     ObjectName::ManifestBoundary(id) => self.store.manifest_boundary = id,
@@ -560,6 +562,73 @@ fn the_horizon_moves_before_what_was_abandoned_goes() {
         again.age_by(UnixMillis(cutoff + 10));
         world.finish(&mut again);
         assert_eq!(world.store.newest().id, before);
+    }
+}
+
+/// N11: whose versions jobs are is read once, where an application has brought something, and of a
+/// folder whose table could not be deleted it stays.
+#[test]
+fn what_closed_a_job_is_read_once_and_goes_last() {
+    let [passed, last] = [1, 2].map(|number| JobId(ulid_bits(500, number)));
+    let app = |version| JobApp { name: "stream".to_owned(), version, forgotten: 0 };
+    let object = |name| ListedObject { name, modified: UnixMillis(1), bytes: 1 };
+    let names = [ObjectName::IngestManifest(passed), ObjectName::IngestSst(passed, SstId(9))];
+    let mut world = World::new();
+    let mut collect = world.collect(Rules::ALL);
+    world.step_to(&mut collect, |action| matches!(action, CollectAction::ListObjects));
+    collect.on_objects(names.map(object).to_vec());
+    // Nothing is read where no application ever brought anything.
+    assert_eq!(world.finish(&mut collect).deleted, 0);
+
+    let database = world.store.newest().database;
+    let request = RequestIngest {
+        job: last,
+        database,
+        timeline: None,
+        digest: Bytes::from_static(b"parts"),
+        app: Some(app(2)),
+        requested_at: UnixMillis(1),
+    };
+    world.store.commit(Edit::Ingest(IngestEdit::Request(request))).unwrap();
+    let table = table(SstId(10), b"a", b"b", 0, 0);
+    let table = SstDescriptor { job: Some(last), seq_override: Some(Seq(1)), ..table };
+    let (job, digest) = (last, Bytes::from_static(b"parts"));
+    let install = InstallIngest { after: 0, job, digest, layers: vec![vec![table]] };
+    let newest = world.store.newest();
+    let flush = FlushL0 {
+        ingests: vec![install],
+        flushed_seq: Seq(1),
+        ..FlushL0::nothing(Epoch(1), &newest)
+    };
+    world.store.commit(Edit::FlushL0(flush)).unwrap();
+
+    let mut known = Known::default();
+    for (round, fails) in [(0, true), (1, false)] {
+        let mut collect = world.collect(Rules::ALL).knowing(known);
+        world.step_to(&mut collect, |action| matches!(action, CollectAction::ListObjects));
+        collect.on_objects(names.map(object).to_vec());
+        let mut reads = 0;
+        loop {
+            match collect.action() {
+                CollectAction::ReadJobs(jobs) => {
+                    reads += 1;
+                    assert_eq!(jobs, [passed]);
+                    collect.on_jobs(BTreeMap::from([(passed, Some(app(1)))]));
+                }
+                CollectAction::Delete(deletes) => {
+                    let of_job = deletes.iter().any(|name| names.contains(name));
+                    collect.on_deleted(&vec![!(fails && of_job); deletes.len()]);
+                }
+                CollectAction::Done(report) => {
+                    let gone = if fails { (0, 1) } else { (2, 0) };
+                    assert_eq!((report.deleted, report.failed), gone, "round {round}");
+                    break;
+                }
+                _ => world.step(&mut collect),
+            }
+        }
+        assert_eq!(reads, usize::from(round == 0), "what closed a job never changes");
+        known = collect.into_known();
     }
 }
 

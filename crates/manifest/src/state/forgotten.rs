@@ -1,0 +1,164 @@
+//! Applications that were forgotten (rule N11), as a manifest carries them: an extension, since
+//! version 1 of the format has no field for it, beside a feature that whoever commits must know.
+//!
+//! ```text
+//!  0  1  version: 1
+//!  1  8  how many were forgotten, ever, little-endian
+//!  9  8  jobs that began before so many were are no application's any more
+//! 17  4  number of names; of each: when it was forgotten (8), length (4), name
+//! ```
+//!
+//! What a job of a forgotten application brought is known by nothing, once a later version's record
+//! had taken the place of its own. So whoever stages a job writes down how many applications had
+//! been forgotten by then, and one that began before its own was is refused for good.
+
+use crate::features::{Extension, Features};
+use bytes::Bytes;
+use siltstone_base::bytes_io::Reader;
+use siltstone_base::{Error, Result};
+
+/// Name of the extension.
+const NAME: &str = "siltstone.forgotten-apps";
+const VERSION: u8 = 1;
+/// Applications of which it is known when each was forgotten. Of earlier ones the latest counts for
+/// all: a job of any application that began before so many others were forgotten is staged anew.
+pub const MOST_FORGOTTEN: usize = 64;
+
+/// Which applications were forgotten, and when.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ForgottenApps {
+    /// How many were, ever. A job knows how many it was when it began.
+    pub count: u64,
+    /// Of a job that began before so many were, nobody knows what its application was told.
+    below: u64,
+    /// The last ones, the oldest first: the name, and `count` then.
+    apps: Vec<(String, u64)>,
+}
+
+impl ForgottenApps {
+    /// Forgets one.
+    pub(crate) fn add(&mut self, app: &str) {
+        self.count += 1;
+        self.apps.retain(|(name, _)| name != app);
+        self.apps.push((app.to_owned(), self.count));
+        if self.apps.len() > MOST_FORGOTTEN {
+            let (_, at) = self.apps.remove(0);
+            self.below = self.below.max(at);
+        }
+    }
+
+    /// How many must have been forgotten when a job of `app` began that may be asked for.
+    #[must_use]
+    pub fn begins(&self, app: &str) -> u64 {
+        let last = self.apps.iter().find(|(name, _)| name == app);
+        last.map_or(self.below, |(_, at)| self.below.max(*at))
+    }
+
+    /// `features` as they are stored.
+    pub(crate) fn onto(&self, features: &Features) -> Features {
+        let mut stored = features.clone();
+        let value = Some(self.encode());
+        stored.extensions.push(Extension { name: NAME.to_owned(), value });
+        stored
+    }
+
+    /// Takes it out of what was stored.
+    ///
+    /// # Errors
+    /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
+    pub(crate) fn out_of(features: &mut Features) -> Result<ForgottenApps> {
+        let place = features.extensions.iter().position(|one| one.name == NAME);
+        let Some(place) = place else { return Ok(ForgottenApps::default()) };
+        ForgottenApps::decode(&features.extensions.remove(place).value.unwrap_or_default())
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&self.count.to_le_bytes());
+        bytes.extend_from_slice(&self.below.to_le_bytes());
+        bytes.extend_from_slice(&(self.apps.len() as u32).to_le_bytes());
+        for (name, at) in &self.apps {
+            bytes.extend_from_slice(&at.to_le_bytes());
+            bytes.extend_from_slice(&(name.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(name.as_bytes());
+        }
+        bytes.into()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<ForgottenApps> {
+        let mut reader = Reader::new(bytes);
+        let version = reader.u8()?;
+        if version != VERSION {
+            return Err(Error::unsupported(
+                "what is known of forgotten applications was written by a newer version of \
+                 Siltstone",
+            )
+            .with("version", version));
+        }
+        let impossible = || Error::corruption("impossible list of forgotten applications");
+        let (count, below) = (reader.u64()?, reader.u64()?);
+        let mut apps: Vec<(String, u64)> = Vec::new();
+        for _ in 0..reader.u32()? {
+            let (at, length) = (reader.u64()?, reader.u32()? as usize);
+            let name = std::str::from_utf8(reader.take(length)?).map_err(|_| impossible())?;
+            let ascends = apps.last().map_or(below, |(_, last)| *last) < at && at <= count;
+            if !ascends || apps.iter().any(|(other, _)| other == name) {
+                return Err(impossible());
+            }
+            apps.push((name.to_owned(), at));
+        }
+        if !reader.is_empty() || below > count || apps.len() > MOST_FORGOTTEN {
+            return Err(impossible());
+        }
+        Ok(ForgottenApps { count, below, apps })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use siltstone_base::ErrorKind;
+
+    fn forgotten(names: impl IntoIterator<Item = String>) -> ForgottenApps {
+        let mut all = ForgottenApps::default();
+        names.into_iter().for_each(|name| all.add(&name));
+        all
+    }
+
+    #[test]
+    fn jobs_that_began_before_are_nobodys() {
+        let all = forgotten(["a", "b", "a"].map(str::to_owned));
+        assert_eq!((all.count, all.begins("a"), all.begins("b"), all.begins("c")), (3, 3, 2, 0));
+    }
+
+    /// Of those that are not known by name any more the last one counts for all.
+    #[test]
+    fn what_is_known_by_name_is_bounded() {
+        let all = forgotten((0..100).map(|number| number.to_string()));
+        assert_eq!((all.apps.len(), all.count), (MOST_FORGOTTEN, 100));
+        assert_eq!((all.begins("35"), all.begins("36"), all.begins("99")), (36, 37, 100));
+        assert_eq!(all.begins("another"), 36);
+    }
+
+    #[test]
+    fn any_bytes_give_it_or_an_error() {
+        let all = forgotten((0..70).map(|number| number.to_string()));
+        let bytes = all.encode();
+        assert_eq!(ForgottenApps::decode(&bytes).unwrap(), all);
+        for length in 0..bytes.len() {
+            assert!(ForgottenApps::decode(&bytes[..length]).is_err(), "{length}");
+        }
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            drop(ForgottenApps::decode(&flipped));
+        }
+        let newer = [&[2], &bytes[1..]].concat();
+        assert_eq!(ForgottenApps::decode(&newer).unwrap_err().kind(), ErrorKind::Unsupported);
+        let twice =
+            ForgottenApps { count: 3, below: 0, apps: vec![("a".into(), 1), ("a".into(), 2)] };
+        assert!(ForgottenApps::decode(&twice.encode()).is_err());
+        let above = ForgottenApps { count: 1, below: 0, apps: vec![("a".into(), 2)] };
+        assert!(ForgottenApps::decode(&above.encode()).is_err());
+    }
+}

@@ -1,0 +1,96 @@
+//! The job is version 1 of an application (rule N11). Another one brings version 2, and takes the
+//! place of its record; and somebody forgets the application.
+
+use super::{Actor, DATABASE, Driving, Ingesting, JOB, Late, Room, Running, STAGED, table};
+use crate::chain;
+use bytes::Bytes;
+use siltstone_base::{JobId, SstDescriptor, SstId, UnixMillis};
+use siltstone_manifest::ingest::{JobApp, Standing, standing, standing_as};
+use siltstone_manifest::protocol::CommitAction;
+use siltstone_manifest::{Edit, FlushL0, IngestEdit, InstallIngest, RequestIngest};
+use std::collections::BTreeMap;
+
+/// What brings version 2, and its table.
+const NEXT: JobId = JobId((1 << 80) + 1);
+const NEWER: SstId = SstId(16);
+
+fn version(version: u64, forgotten: u64) -> JobApp {
+    JobApp { name: "app".to_owned(), version, forgotten }
+}
+
+impl Ingesting {
+    /// The job as a version; it began before anything was forgotten.
+    pub(super) fn app(&self) -> Option<JobApp> {
+        self.passes.then(|| version(1, 0))
+    }
+
+    /// Whose version the job is, for who reads what closed it.
+    pub(super) fn read_app(&self, room: &Room) -> BTreeMap<JobId, JobApp> {
+        let app = self.app().filter(|_| room.closed.is_some());
+        app.map(|app| (JOB, app)).into_iter().collect()
+    }
+
+    /// Version 2 is asked for.
+    pub(super) fn pass(&self, room: &mut Room) -> Actor {
+        let forgotten = room.newest().forgotten_apps.count;
+        let request = RequestIngest {
+            job: NEXT,
+            database: DATABASE,
+            timeline: None,
+            digest: Bytes::from_static(b"next"),
+            app: Some(version(2, forgotten)),
+            requested_at: UnixMillis(0),
+        };
+        room.commit(Edit::Ingest(IngestEdit::Request(request)), self.rules);
+        Actor::Gone
+    }
+
+    /// The application is forgotten, once it has brought something.
+    pub(super) fn forget(&self, room: &mut Room) -> Actor {
+        let newest = room.newest();
+        if newest.ingest_apps.is_empty() || !newest.pending_ingests.is_empty() {
+            return Actor::Forgetter;
+        }
+        room.commit(Edit::Ingest(IngestEdit::ForgetApp { app: "app".to_owned() }), self.rules);
+        Actor::Gone
+    }
+
+    /// The writer takes version 2 in at once, where that is next; whether it was.
+    pub(super) fn take_next(&self, room: &mut Room, running: &mut Running) -> Option<Actor> {
+        let queued = vec![JOB; running.queue.len()];
+        let next = siltstone_manifest::ingest::to_adopt(&running.known, &queued, self.rules)?;
+        if next.job != NEXT || !running.queue.is_empty() {
+            return None;
+        }
+        room.tables.insert(NEWER);
+        let seq_override = Some(running.last.plus(1));
+        let newer = SstDescriptor { seq_override, ..table(NEWER, Some(NEXT)) };
+        let digest = Bytes::from_static(b"next");
+        let install = InstallIngest { after: 0, job: NEXT, digest, layers: vec![vec![newer]] };
+        let edit = Edit::FlushL0(FlushL0 {
+            ingests: vec![install],
+            flushed_seq: running.last.plus(1),
+            ..FlushL0::nothing(running.epoch, &running.known)
+        });
+        match room.commit(edit, self.rules) {
+            CommitAction::Done(state) => {
+                (running.known, running.last) = (state, running.last.plus(1));
+                None
+            }
+            _ => Some(Actor::Gone),
+        }
+    }
+
+    /// A table that the job staged, of which nobody will know that it may go before its deadline.
+    pub(super) fn is_nobodys(&self, room: &Room) -> bool {
+        let newest = chain::newest(&room.manifests);
+        let closes = |actor: &Actor| matches!(actor, Actor::Driver(Driving::Close(_)));
+        let lands = |late: &Late| matches!(late, Late::Closing(_));
+        let was_closed =
+            !room.actors.iter().any(|actor| closes(actor)) && !room.network.iter().any(lands);
+        let passed = standing(&newest, JOB) == Standing::Open
+            && standing_as(&newest, JOB, self.app().as_ref()) == Standing::Forgotten;
+        let named = newest.tables().any(|table| table.id == STAGED);
+        passed && was_closed && room.closed.is_none() && room.tables.contains(&STAGED) && !named
+    }
+}

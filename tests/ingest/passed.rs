@@ -1,0 +1,187 @@
+//! Jobs that a later version of their application has passed: the record of what they brought is
+//! gone, and they are neither open, nor aborted, nor anybody's who asks again (rule N11).
+
+use super::*;
+use futures::channel::oneshot;
+use siltstone::ingest::{forget_app, status};
+use siltstone::{ErrorKind, Standing, gc};
+use siltstone_tests::gc::AT_ONCE;
+
+async fn of(env: &Env, version: u64, value: &[u8]) -> Result<IngestRequest> {
+    let app = Some(("stream".to_owned(), version));
+    let job = IngestJob::begin(env, JOB_LIFETIME, app, LIMIT).await?;
+    let part = stage(env, &job, rows(0..2, value)).await?;
+    job.commit(env, &[part], LIMIT).await
+}
+
+impl Place {
+    fn collect(&self) {
+        self.run("collector", |env| async move {
+            let report = gc::once(&env, &AT_ONCE, false).await?;
+            assert_eq!(report.total().failed, 0);
+            Ok(())
+        });
+    }
+}
+
+/// A stream of versions, each of which replaces the rows of the one before: what is merged away
+/// goes with the next round, not with its deadline.
+#[test]
+fn what_passed_versions_staged_goes_once_it_is_merged() {
+    let place = Place::new();
+    place.run("stream", |env| async move {
+        let db = open(&env, options()).await?;
+        for version in 1..=5 {
+            db.ingest(&of(&env, version, b"x").await?).await?;
+            db.flush_memtable().await?;
+        }
+        db.close().await
+    });
+    let all = place.staged();
+    assert_eq!(all, 10, "a table and an object each");
+    place.collect();
+    assert_eq!(
+        place.staged(),
+        all,
+        "the tables are the tree's, and the objects say whose they are"
+    );
+    place.run("stream", |env| async move {
+        let db = open(&env, options()).await?;
+        db.compact().await?;
+        db.close().await
+    });
+    place.collect();
+    assert_eq!(place.staged(), 0);
+    // A version that came twice under another job is nobody's either.
+    place.run("again", |env| async move {
+        let again = of(&env, 5, b"again").await?;
+        assert!(matches!(again.submit(&env, false, LIMIT).await?, Standing::Adopted(_)));
+        Ok(())
+    });
+    assert_eq!(place.staged(), 2);
+    place.collect();
+    assert_eq!(place.staged(), 0);
+}
+
+/// Its rows are there, and nothing says so but they: it is not called aborted.
+#[test]
+fn a_passed_version_is_neither_open_nor_aborted() {
+    let place = Place::new();
+    let first = place.run("stream", |env| async move {
+        let db = open(&env, options()).await?;
+        let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
+        assert_eq!(status(&env, first.job.id, LIMIT).await?, Standing::Open);
+        db.ingest(&first).await?;
+        db.ingest(&second).await?;
+        db.flush_memtable().await?;
+        let stands = [
+            status(&env, first.job.id, LIMIT).await?,
+            first.job.abort(&env, LIMIT).await?,
+            status(&env, first.job.id, LIMIT).await?,
+        ];
+        assert_eq!(stands, [const { Standing::Forgotten }; 3]);
+        assert!(matches!(status(&env, second.job.id, LIMIT).await?, Standing::Adopted(_)));
+        db.compact().await?;
+        db.close().await?;
+        Ok(first)
+    });
+    place.collect();
+    // Also once its folder is gone: what an abort creates there says nothing.
+    assert_eq!(place.staged(), 0);
+    let again = first.clone();
+    place.run("late", |env| async move {
+        assert_eq!(again.job.abort(&env, LIMIT).await?, Standing::Forgotten);
+        let refused = again.submit(&env, false, LIMIT).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        Ok(())
+    });
+    place.collect();
+    assert_eq!(place.staged(), 0);
+}
+
+/// Jobs that began before their application was forgotten are no part of its next life: of one
+/// whose record a later version had replaced, nothing else would tell that it was taken in.
+#[test]
+fn a_forgotten_application_begins_anew_with_new_jobs() {
+    let place = Place::new();
+    place.run("stream", |env| async move {
+        let db = open(&env, options()).await?;
+        let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
+        let never = of(&env, 3, b"3").await?;
+        db.ingest(&first).await?;
+        let adopted = db.ingest(&second).await?.seq();
+        db.flush_memtable().await?;
+        forget_app(&env, "stream", LIMIT).await?;
+        for old in [&first, &never] {
+            let refused = db.ingest(old).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            assert!(refused.to_string().contains("forgotten"), "{refused}");
+            assert_eq!(status(&env, old.job.id, LIMIT).await?, Standing::Forgotten);
+        }
+        assert_eq!(db.ingest(&second).await?.seq(), adopted, "its record is remembered");
+        db.ingest(&of(&env, 1, b"anew").await?).await?;
+        let expected: Pairs = (0..2).map(|n| (key(n), b"anew".to_vec())).collect();
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.flush_memtable().await?;
+        let refused = db.ingest(&never).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        db.compact().await?;
+        assert_eq!(all_of(db.scan(everything())?).await?, expected);
+        db.close().await
+    });
+    place.collect();
+    assert_eq!(place.staged(), 0);
+}
+
+/// Who waits for a version while later ones come is told that it was taken in.
+#[test]
+fn who_waits_for_a_version_is_told_though_a_later_one_came() {
+    let place = Place::new();
+    place.run("maker", |env| async move { open(&env, options()).await?.close().await });
+    let (driver, env) = place.process("driver");
+    let (told, answer) = oneshot::channel();
+    place.sim.spawn(driver, "driver", async move {
+        let waits = async {
+            let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
+            first.submit(&env, false, LIMIT).await?;
+            second.submit(&env, false, LIMIT).await?;
+            first.submit(&env, true, LIMIT).await
+        };
+        drop(told.send(waits.await));
+    });
+    let stood = place.run("writer", |env| async move {
+        env.clock.sleep(Duration::from_secs(5)).await;
+        let db = open(&env, options()).await?;
+        // It takes both in, and installs them, between two looks of who waits.
+        env.clock.sleep(Duration::from_secs(5)).await;
+        db.flush_memtable().await?;
+        db.close().await?;
+        answer.await.expect("it ends")
+    });
+    assert!(matches!(stood, Standing::Adopted(_)), "{stood:?}");
+}
+
+/// The object that closed a job says whose version it is; nobody asks for it as another.
+#[test]
+fn a_job_is_asked_for_as_what_it_was_closed_as() {
+    let place = Place::new();
+    place.run("all", |env| async move {
+        let db = open(&env, options()).await?;
+        let request = of(&env, 1, b"1").await?;
+        for app in [None, Some(("stream".to_owned(), 2)), Some(("other".to_owned(), 1))] {
+            let job = IngestJob { app, ..request.job.clone() };
+            let part = stage(&env, &job, rows(5..6, b"x")).await?;
+            let refused = job.commit(&env, &[part], LIMIT).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            assert!(refused.to_string().contains("closed as"), "{refused}");
+            // By whoever writes it into a request by hand: the writer sees through it.
+            let forged = IngestRequest { job, ..request.clone() };
+            if forged.job.app.is_some() {
+                continue;
+            }
+            let refused = db.ingest(&forged).await.unwrap_err();
+            assert!(refused.to_string().contains("another version"), "{refused}");
+        }
+        db.close().await
+    });
+}
