@@ -2,7 +2,8 @@
 
 use crate::place::{Place, keys, keys_of, open, put, reader};
 use parking_lot::Mutex;
-use siltstone::{Reader, Result, ScanRange};
+use siltstone::{CheckpointOptions, Reader, Result, ScanRange, admin};
+use siltstone_base::{ManifestId, ObjectName};
 use siltstone_tests::faults::FaultPlan;
 use siltstone_tests::{compact, gc};
 use std::sync::Arc;
@@ -149,4 +150,61 @@ fn peer_14_a_commit_keeps_what_others_committed() {
     let (process, env) = place.process();
     let opened = place.run(process, async move { keys(&open(env).await?).await });
     assert_eq!(opened.expect("all of it is there"), ["a", "b", "c"]);
+}
+
+/// Manifest 1 says what follows it, and is freed like any other. Two make the database, and one
+/// loses: her create is on its way until the winner's manifest 1 is freed, and lands in its place.
+/// A writer that listed before the boundary came, and reads 1 after that, takes what follows hers,
+/// which is nothing, for all there is: it must not say that its database is gone.
+#[test]
+fn a_first_manifest_in_a_freed_slot_says_nothing_of_what_follows() {
+    const FIRST: ObjectName = ObjectName::Manifest(ManifestId::FIRST);
+    let mut slept = 0;
+    for step in 1..2 * STEPS {
+        let place = Place::new(|plan| plan);
+        let is_there =
+            |place: &Place| place.bucket.objects().iter().any(|(name, _)| *name == FIRST);
+        // She has listed, dated a probe, and deletes that: her next request is the create.
+        let (rival, env) = place.process();
+        place.sim.spawn(rival, "rival", async move { drop(open(env).await) });
+        place.pause_at(rival, 5, || false);
+        let (sleeper, env) = place.process();
+        let ended: Arc<Mutex<Option<Result<()>>>> = Arc::default();
+        let slot = Arc::clone(&ended);
+        place.sim.spawn(sleeper, "sleeper", async move {
+            let work = async {
+                let db = open(env).await?;
+                put(&db, "a")?;
+                db.flush_memtable().await?;
+                put(&db, "b")?;
+                db.close().await
+            };
+            *slot.lock() = Some(work.await);
+        });
+        place.pause_at(sleeper, step, || ended.lock().is_some());
+        if place.bucket.manifests().len() < 2 {
+            continue;
+        }
+        slept += u64::from(ended.lock().is_none());
+        // Others commit, and no writer among them.
+        let (other, env) = place.process();
+        let kept = place.run(other, async move {
+            let how = CheckpointOptions::default();
+            admin::create_checkpoint(&env, &how, Duration::from_secs(5)).await
+        });
+        kept.expect("a healthy store");
+        place.collect();
+        assert!(!is_there(&place), "step {step}: it is freed");
+        place.sim.resume(rival);
+        while !is_there(&place) {
+            place.sim.run_for(Duration::from_millis(1)).expect("time goes on");
+        }
+        place.sim.kill(rival);
+        place.sim.resume(sleeper);
+        place.pass(10);
+        let ended = ended.lock().take().expect("it ends");
+        assert!(ended.is_ok(), "step {step}: {ended:?}");
+        assert_eq!(place.recovered(), ["a", "b"], "step {step}");
+    }
+    assert!(slept > 20, "{slept} sleepers are few");
 }

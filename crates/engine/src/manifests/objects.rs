@@ -95,8 +95,7 @@ impl Objects {
     pub(crate) async fn list_run(&self, after: ManifestId) -> Result<(Listing, Vec<ManifestId>)> {
         let mut again = Again::new(&self.env, self.limit);
         let (ids, boundary, end) = loop {
-            let (ids, boundary) = self.manifests_listed().await?;
-            let end = self.end_of_run(&ids, boundary).await?;
+            let (ids, boundary, end) = self.run_listed(after).await?;
             let shown = end.filter(|end| *end >= after);
             let stale = match (end, shown) {
                 (None, _) => true,
@@ -126,6 +125,29 @@ impl Objects {
             self.refuse_a_gap(end, apart).await?;
         }
         Ok((listing, ids))
+    }
+
+    /// Ids of manifests, ascending, the boundary, and where the run ends that they show. A run that
+    /// ends before the manifest `after`, or before something that was listed, counts only while
+    /// the boundary stands: what told its end was read after the listing, and in a slot that was
+    /// freed meanwhile a sleeper's object may stand, another creator's first manifest above all.
+    async fn run_listed(
+        &self,
+        after: ManifestId,
+    ) -> Result<(Vec<ManifestId>, ManifestId, Option<ManifestId>)> {
+        let (mut ids, mut boundary) = self.manifests_listed().await?;
+        loop {
+            let end = self.end_of_run(&ids, boundary).await?;
+            let last = ids.last().copied().unwrap_or_default().max(after);
+            if end.is_none_or(|end| end >= last) {
+                return Ok((ids, boundary, end));
+            }
+            let (listed, stands) = self.manifests_listed().await?;
+            if stands <= boundary {
+                return Ok((ids, boundary, end));
+            }
+            (ids, boundary) = (listed, stands);
+        }
     }
 
     /// Nothing is above the boundary: the database was destroyed, or there never was one; unless
