@@ -18,6 +18,7 @@ mod gaps;
 mod large;
 mod loading;
 mod model;
+mod outrun;
 mod overtaken;
 mod passed;
 mod reading;

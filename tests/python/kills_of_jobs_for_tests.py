@@ -316,10 +316,6 @@ def read(hand: Hand) -> None:
                     reader.refresh()
         except siltstone.Expired:
             continue
-        except siltstone.Corruption as error:
-            # What a job of the log brings is not looked for anew, as tables are.
-            if leases or "what it brings is gone" not in str(error):
-                raise
 
 
 def compact(hand: Hand) -> None:

@@ -18,7 +18,7 @@ use crate::wal::replay::is_kept;
 use siltstone_base::{Error, ErrorKind, ManifestId, Result, Seq, WalId};
 use siltstone_manifest::Manifest;
 use siltstone_manifest::protocol::{Follow, FollowAction, FollowEvent, WalSeen, Want};
-use siltstone_sst::wal::WalObject;
+use siltstone_sst::wal::{WalIngest, WalObject};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -284,7 +284,14 @@ impl Follower {
                 self.keep(commits).await?;
             }
             self.take_up(budget)?;
-            self.serve_ingests(budget).await?;
+            if !self.serve_ingests(budget).await? {
+                self.machine.poll_thoroughly();
+                self.drive(context).await?;
+                if let Some(newest) = self.machine.manifest().cloned() {
+                    self.meet(&newest);
+                }
+                continue;
+            }
             if !self.stopped || self.is_full() {
                 break;
             }
@@ -366,17 +373,34 @@ impl Follower {
     }
 
     /// Ingests of the log are read once the version that is read by shows them as pending: then it
-    /// keeps what they bring (rule Q5).
-    async fn serve_ingests(&mut self, budget: &Arc<MetadataBudget>) -> Result<()> {
+    /// keeps what they bring (rule Q5). `false`: that was collected, by a newer version than the
+    /// reader knows, which has it in its tables.
+    async fn serve_ingests(&mut self, budget: &Arc<MetadataBudget>) -> Result<bool> {
         while let Some(ingest) = self.rows.held_up_by().cloned() {
-            let Some(version) = &self.version else { return Ok(()) };
-            if !is_kept(version, &ingest)? {
-                return Ok(());
+            let Some(version) = self.version.clone() else { return Ok(true) };
+            if !is_kept(&version, &ingest)? {
+                return Ok(true);
             }
-            self.rows.serve(QueuedIngest::of_log(&self.objects, ingest, budget).await?);
+            match QueuedIngest::of_log(&self.objects, ingest.clone(), budget).await {
+                Ok(queued) => self.rows.serve(queued),
+                Err(error) if error.kind() == ErrorKind::Corruption => {
+                    return match self.is_outrun(&version, &ingest).await? {
+                        true => Ok(false),
+                        false => Err(error),
+                    };
+                }
+                Err(error) => return Err(error),
+            }
             self.fresh = true;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// What an ingest brings is not as `version` has it: whether that is no corruption (rule L5).
+    async fn is_outrun(&self, version: &Manifest, ingest: &WalIngest) -> Result<bool> {
+        let looked = self.look_up().await?.ok_or_else(|| no_database(&self.objects.env))?;
+        let newer = looked.id > version.id && !is_kept(&looked, ingest)?;
+        Ok(newer && !self.is_corrupt(&self.levels, &looked))
     }
 
     /// Does what the machine wants until it is idle.
