@@ -10,8 +10,10 @@ use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
 use siltstone_manifest::protocol::Failure;
-use siltstone_manifest::{Conflict, Refusal};
-use siltstone_manifest::{Edit, IngestConflict, IngestEdit, PendingIngest, RequestIngest, Rules};
+use siltstone_manifest::{
+    Conflict, Edit, IngestConflict, IngestEdit, Manifest, PendingIngest, Refusal, RequestIngest,
+    Rules,
+};
 use siltstone_sst::wal::{WalBrings, WalIngest};
 use std::collections::HashMap;
 use std::pin::pin;
@@ -32,10 +34,8 @@ pub(crate) async fn run(writer: Arc<Writer>) {
     let mut looks = 0u32;
     while writer.is_open() {
         let nudged = pin!(writer.nudges.ingest.notified());
-        let newest = writer.manifests.newest_known();
-        let queued: Vec<JobId> =
-            writer.tree().queued().iter().filter_map(|one| one.job()).collect();
-        if let Some(asked) = to_adopt(&newest, &queued, Rules::ALL).cloned() {
+        let queue = || writer.tree().queued().iter().filter_map(|one| one.job()).collect();
+        if let Some(asked) = next_asked(queue, || writer.manifests.newest_known()) {
             if let Err(error) = writer.adopt(&asked).await {
                 // A close that has begun refuses what is new, and goes on: the job waits for the
                 // next writer.
@@ -63,6 +63,18 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
         }
     }
+}
+
+/// The next job that waits. The queue comes before the state: a job leaves the queue once a state is
+/// known that has it among its tables. *The run that breaks the other order:* the state shows a job
+/// that is queued; before the queue is read a flush installs it, and it is taken in once more. A
+/// step of the simulation is not interrupted there; a thread is.
+fn next_asked(
+    queue: impl FnOnce() -> Vec<JobId>,
+    newest: impl FnOnce() -> Arc<Manifest>,
+) -> Option<PendingIngest> {
+    let queued = queue();
+    to_adopt(&newest(), &queued, Rules::ALL).cloned()
 }
 
 impl Writer {
@@ -267,4 +279,47 @@ pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
         }
     };
     error.with("job", job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use parking_lot::Mutex;
+    use siltstone_base::{DatabaseId, UnixMillis};
+    use siltstone_manifest::Settings;
+
+    /// Whichever is read first, a flush comes right after it: it makes a state known that has the
+    /// job, and takes it out of the queue.
+    #[test]
+    fn a_job_that_is_installed_amid_a_look_is_not_taken_in_again() {
+        const JOB: JobId = JobId(1 << 90);
+        let empty = Manifest::new_database(DatabaseId(1), Settings::default());
+        let request = RequestIngest {
+            job: JOB,
+            database: DatabaseId(1),
+            timeline: None,
+            digest: Bytes::from_static(b"parts"),
+            app: None,
+            requested_at: UnixMillis(1),
+        };
+        let asked = Edit::Ingest(IngestEdit::Request(request)).apply(&empty).unwrap();
+        // Nothing is queued, and it waits.
+        let waits = next_asked(Vec::new, || Arc::new(asked.clone()));
+        assert_eq!(waits.map(|one| one.job), Some(JOB));
+
+        let world = Mutex::new((Arc::new(asked), vec![JOB]));
+        let flush = || *world.lock() = (Arc::new(empty.clone()), Vec::new());
+        let queue = || {
+            let queued = world.lock().1.clone();
+            flush();
+            queued
+        };
+        let newest = || {
+            let newest = Arc::clone(&world.lock().0);
+            flush();
+            newest
+        };
+        assert_eq!(next_asked(queue, newest), None);
+    }
 }
