@@ -114,7 +114,8 @@ class IngestStatus:
     version of its application was taken in, or that was forgotten, and what became of it is not
     known any more; "ended" in a way that this version has no word for."""
     seq: int | None = None
-    """Where it is part of the database: its last sequence number."""
+    """Where it is part of the database, unless a later version of its application has passed it
+    meanwhile: its last sequence number."""
     reason: str | None = None
     """Why it was refused."""
 

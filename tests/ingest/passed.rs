@@ -158,7 +158,7 @@ fn who_waits_for_a_version_is_told_though_a_later_one_came() {
         db.close().await?;
         answer.await.expect("it ends")
     });
-    assert!(matches!(stood, Standing::Adopted(_)), "{stood:?}");
+    assert!(matches!(stood, Standing::AdoptedBefore(_)), "{stood:?}");
 }
 
 /// The object that closed a job says whose version it is; nobody asks for it as another.

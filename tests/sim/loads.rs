@@ -28,7 +28,7 @@ use siltstone_tests::sim::{Limits, ProcessId, Rng, Sim};
 use siltstone_tests::{gc, reachable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// For so long most jobs may be asked for.
@@ -67,10 +67,16 @@ pub(crate) enum Action {
     Large,
     /// A checkpoint becomes the current state again.
     Restore,
+    /// It is a version of an application, and is taken in as that.
+    Version,
+    /// A version comes too late: a later one, or the end of its application, has passed it.
+    Pass,
+    /// The application is forgotten.
+    ForgetApp,
 }
 
 impl Action {
-    const ALL: [Action; 14] = [
+    const ALL: [Action; 17] = [
         Action::Replace,
         Action::Abort,
         Action::Repeat,
@@ -85,6 +91,9 @@ impl Action {
         Action::Clone,
         Action::Large,
         Action::Restore,
+        Action::Version,
+        Action::Pass,
+        Action::ForgetApp,
     ];
 }
 
@@ -94,6 +103,8 @@ pub(crate) struct Loads {
     pub(crate) books: Mutex<Books>,
     /// Requests for the writer of this moment.
     pub(crate) handed: Mutex<Vec<IngestRequest>>,
+    /// The application's last version.
+    version: AtomicU64,
     /// Where clones are made.
     places: Arc<Places>,
     off: Option<Action>,
@@ -150,7 +161,8 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     options.writes.skip_memtable_bytes = Some(owners::LARGE_BYTES);
     let world = World::new((*sim).clone(), Arc::clone(&bucket), options, (Edges::none(), true));
     let books = Mutex::new(Books::default());
-    let loads = Arc::new(Loads { world, books, handed: Mutex::default(), places, off });
+    let (handed, version) = (Mutex::default(), AtomicU64::default());
+    let loads = Arc::new(Loads { world, books, handed, version, places, off });
     let world = &loads.world;
     let mut others = vec![crate::spawn_reader(&sim, world, &mut rng)];
     crate::collect(&sim, world, &bucket, Collecting::Everybody, &mut rng);
@@ -164,6 +176,7 @@ fn run(seed: u64, off: Option<Action>) -> Outcome {
     let mut feeding = consuming(&sim, &loads, &mut rng);
     spawn_keeper(&sim, &loads, rng.split());
     spawn_restorer(&sim, &loads, rng.split());
+    spawn_forgetter(&sim, &loads, rng.split());
     let mut paused = Vec::new();
     let mut writer = spawn_writer(&sim, &loads, &mut dice[1]);
     for _ in 0..2 + rng.below(4) {
@@ -249,6 +262,12 @@ fn spawn_restorer(sim: &Sim, loads: &Arc<Loads>, rng: Rng) {
     let process = sim.process("restorer", 0);
     let restorer = restorers::restorer(Arc::clone(loads), process, rng);
     start(&loads.world, process, "restorer", restorer);
+}
+
+fn spawn_forgetter(sim: &Sim, loads: &Arc<Loads>, rng: Rng) {
+    let process = sim.process("forgets an application", 0);
+    let forgets = drivers::forgets_the_app(Arc::clone(loads), process, rng);
+    start(&loads.world, process, "forgets an application", forgets);
 }
 
 fn spawn_driver(sim: &Sim, loads: &Arc<Loads>, rng: &mut Rng) -> ProcessId {

@@ -309,6 +309,9 @@ pub enum Standing {
     Pending,
     /// It is part of the database, up to this sequence number.
     Adopted(Seq),
+    /// It is part of the database since this sequence number at the latest: a later version of its
+    /// application has passed it, and the number of its own is not known any more.
+    AdoptedBefore(Seq),
     /// The writer refused it: why.
     Refused(String),
     /// Whoever staged it took it back.
@@ -350,8 +353,7 @@ pub fn standing_as(state: &Manifest, job: JobId, app: Option<&JobApp>) -> Standi
 }
 
 /// As [`standing_as`], of a job that was asked for on the timeline that `state` is of still: what
-/// was refused is remembered, so one that a later version has passed had been taken in, up to that
-/// one's number at most.
+/// was refused is remembered, so one that a later version has passed had been taken in.
 #[must_use]
 pub fn standing_since(
     state: &Manifest,
@@ -366,7 +368,7 @@ pub fn standing_since(
             && app.forgotten >= state.forgotten_apps.begins(&app.name)
     });
     let last = known.and_then(|app| state.ingest_apps.iter().find(|one| one.app == app.name));
-    last.map_or(stands, |last| Standing::Adopted(last.seq))
+    last.map_or(stands, |last| Standing::AdoptedBefore(last.seq))
 }
 
 /// Whether this version can never be asked for: it was, or a later one, by another job; or its

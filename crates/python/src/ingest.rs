@@ -83,6 +83,7 @@ fn plain_standing(standing: Standing) -> PlainStanding {
         Standing::Open => ("open", None, None),
         Standing::Pending => ("pending", None, None),
         Standing::Adopted(seq) => ("adopted", Some(seq.get()), None),
+        Standing::AdoptedBefore(_) => ("adopted", None, None),
         Standing::Refused(reason) => ("refused", None, Some(reason)),
         Standing::Withdrawn => ("aborted", None, None),
         Standing::Ended => ("ended", None, None),

@@ -2,11 +2,12 @@
 
 use super::{Action, LIFETIME, LIMIT, Loads};
 use crate::world::{World, start};
-use siltstone::ingest::{IngestJob, IngestRequest, StagedPart};
+use siltstone::ingest::{IngestJob, IngestRequest, StagedPart, forget_app};
 use siltstone::tables::{Duplicates, PartOptions, Pushed, ReplacedRange};
 use siltstone::{Batch, Env, Error, ErrorKind, Kind, Result, Standing};
 use siltstone_tests::sim::{ProcessId, Rng};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// One job after another.
@@ -33,11 +34,14 @@ fn passes(world: &World, process: ProcessId, error: &Error) -> bool {
 
 async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     let mut of = |_| rng.split();
-    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows] =
+    let [mut replace, mut late, mut abort, mut twice, mut repeat, mut rows, mut version] =
         std::array::from_fn(&mut of);
     let is_late = loads.acts(Action::Late, &mut late, 250);
     let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
-    let mut job = match IngestJob::begin(env, lifetime, None, LIMIT).await {
+    let app = loads
+        .acts(Action::Version, &mut version, 400)
+        .then(|| (APP.to_owned(), loads.version.fetch_add(1, Ordering::Relaxed)));
+    let mut job = match IngestJob::begin(env, lifetime, app, LIMIT).await {
         Ok(job) => job,
         // A collector's clock is ahead: to it such a deadline is over before anything is staged.
         Err(error) if is_late && error.kind() == ErrorKind::Invalid => return Ok(()),
@@ -89,11 +93,45 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
             }
         });
     }
-    let asked = hand_over_or_ask(loads, env, request, rows.below(10)).await;
+    let (how, versioned) = (rows.below(10), request.job.app.is_some());
+    if versioned && loads.acts(Action::Pass, &mut version, 600) {
+        // Meanwhile others bring later ones, or the application is forgotten.
+        loads.world.sim.sleep(Duration::from_millis(version.below(6000))).await;
+    }
+    let asked = hand_over_or_ask(loads, env, request, how).await;
+    if versioned && !is_late && matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict)
+    {
+        loads.did(Action::Pass);
+    }
     if is_late && matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict) {
         loads.did(Action::Late);
     }
     asked
+}
+
+/// The application whose versions some jobs are.
+const APP: &str = "stream";
+
+/// Forgets it, now and then.
+pub(super) async fn forgets_the_app(
+    loads: Arc<Loads>,
+    process: ProcessId,
+    mut rng: Rng,
+) -> Result<()> {
+    let world = &loads.world;
+    let env = world.sim.env(process, world.bucket.store(process));
+    while !world.stopped() {
+        world.sim.sleep(Duration::from_millis(1000 + rng.below(8000))).await;
+        if !loads.acts(Action::ForgetApp, &mut rng, 600) {
+            continue;
+        }
+        match forget_app(&env, APP, LIMIT).await {
+            Ok(()) => loads.did(Action::ForgetApp),
+            Err(error) if passes(world, process, &error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 async fn hand_over_or_ask(
@@ -175,6 +213,11 @@ async fn stage(
 /// Asks for a job; what is answered.
 async fn ask(loads: &Loads, env: &Env, request: &IngestRequest, wait: bool) -> Result<()> {
     let stands = request.submit(env, wait, LIMIT).await?;
+    if request.job.app.is_some()
+        && matches!(stands, Standing::Adopted(_) | Standing::AdoptedBefore(_))
+    {
+        loads.did(Action::Version);
+    }
     let mut books = loads.books.lock();
     books.requested(request.job.id);
     books.stands(request.job.id, &stands);

@@ -42,6 +42,8 @@ pub(crate) struct Job {
     /// What it brings, as operations in their order.
     content: Vec<u8>,
     pub(super) replaces: bool,
+    /// Somebody said that it is there since one of these at the latest.
+    adopted_before: Vec<Seq>,
     requested: bool,
     /// Where somebody said that it is.
     adopted: Option<Seq>,
@@ -120,6 +122,7 @@ impl Books {
             Standing::Withdrawn => known.ended = true,
             // All that was staged is there until it may not be asked for any more.
             Standing::Refused(why) => self.wrong.push(format!("{job} was refused: {why}")),
+            Standing::AdoptedBefore(seq) => known.adopted_before.push(*seq),
             Standing::Open | Standing::Pending | Standing::Ended | Standing::Forgotten => {}
         }
     }
@@ -448,7 +451,8 @@ fn judge_jobs(
             (Some(_), true) => false,
             (None, false) => at.len() <= 1 && (!known.requested || at.len() == 1 || restored),
         };
-        if !fits {
+        let late = |least: &Seq| !restored && !at.iter().any(|at| at <= least);
+        if !fits || known.adopted_before.iter().any(late) {
             let (adopted, ended, asked) = (known.adopted, known.ended, known.requested);
             wrong.push(format!(
                 "{job} is at {at:?}; it was said to be at {adopted:?}, ended: {ended}, asked for: \

@@ -6,6 +6,7 @@ use super::state::Writer;
 use super::transaction::footprint::Touched;
 use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
+use parking_lot::Mutex;
 use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
@@ -15,7 +16,7 @@ use siltstone_manifest::{
     Rules,
 };
 use siltstone_sst::wal::{WalBrings, WalIngest};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Ingests that are queued at a time: each is a layer or more that every look-up goes through, and
 /// that no key filters stand before.
 const MOST_QUEUED: usize = 8;
+/// Jobs whose number is remembered.
+const MOST_REMEMBERED: usize = 256;
 
 /// Takes in what is asked for, until the handle begins to close or has ended.
 pub(crate) async fn run(writer: Arc<Writer>) {
@@ -62,6 +65,26 @@ pub(crate) async fn run(writer: Arc<Writer>) {
             // What it finds the manifest client tells this task.
             writer.manifests.glance(looks.is_multiple_of(LIST_EVERY)).await;
         }
+    }
+}
+
+/// The last jobs that this writer took in, for those who wait for them: of a version that a later
+/// one has passed by then, no state has the number.
+#[derive(Debug, Default)]
+pub(crate) struct TakenIn(Mutex<VecDeque<(JobId, Seq)>>);
+
+impl TakenIn {
+    fn remember(&self, job: JobId, last: Seq) {
+        let mut jobs = self.0.lock();
+        jobs.push_back((job, last));
+        if jobs.len() > MOST_REMEMBERED {
+            jobs.pop_front();
+        }
+    }
+
+    /// Its last number.
+    fn last_of(&self, job: JobId) -> Option<Seq> {
+        self.0.lock().iter().rev().find(|(known, _)| *known == job).map(|(_, last)| *last)
     }
 }
 
@@ -179,6 +202,7 @@ impl Writer {
         }
         self.publish(last);
         drop(tail);
+        self.taken_in.remember(job, last);
         self.nudges.wal.notify_one();
         self.nudges.flush.notify_one();
         Ok(())
@@ -229,6 +253,9 @@ impl Writer {
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
+            if let Some(seq) = self.taken_in.last_of(job) {
+                return Ok(self.commit_at(seq));
+            }
             if let Some(queued) = self.tree().queued().iter().find(|one| one.job() == Some(job)) {
                 return Ok(self.commit_at(queued.last));
             }
@@ -238,7 +265,7 @@ impl Writer {
                 return Err(Failure::Fenced { by: Some(newest.writer_epoch) }.into());
             }
             match standing_since(&newest, (job, app.as_ref()), timeline) {
-                Standing::Adopted(seq) => {
+                Standing::Adopted(seq) | Standing::AdoptedBefore(seq) => {
                     self.show_behind(seq).await?;
                     return Ok(self.commit_at(seq));
                 }
@@ -274,7 +301,7 @@ pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
             "the ingest job's deadline is over, or a later version of its application was taken \
              in, or that was forgotten; and so is what became of the job",
         ),
-        Standing::Open | Standing::Ended | Standing::Adopted(_) => {
+        Standing::Open | Standing::Ended | Standing::Adopted(_) | Standing::AdoptedBefore(_) => {
             Error::new(ErrorKind::Conflict, "the ingest job has ended; make another one")
         }
     };
@@ -285,7 +312,6 @@ pub(crate) fn not_taken_in(job: JobId, standing: &Standing) -> Error {
 mod tests {
     use super::*;
     use bytes::Bytes;
-    use parking_lot::Mutex;
     use siltstone_base::{DatabaseId, UnixMillis};
     use siltstone_manifest::Settings;
 

@@ -11,6 +11,7 @@ use super::durability::Durability;
 use super::durable_log::{DurableLog, UnflushedWal};
 use super::flush_progress::Flushes;
 use super::held_seqs::HeldSeqs;
+use super::ingest::TakenIn;
 use super::large::LargeBatches;
 use super::life::{Phase, WriterLife};
 use super::nudges::Nudges;
@@ -73,6 +74,8 @@ pub(crate) struct Writer {
     pub(crate) flushes: Flushes,
     pub(crate) log: DurableLog,
     pub(crate) came_behind: CameBehind,
+    /// Jobs that were taken in.
+    pub(crate) taken_in: TakenIn,
     pub(crate) large: LargeBatches,
 }
 
@@ -152,6 +155,7 @@ impl Writer {
             flushes: Flushes::default(),
             log: DurableLog::new(start.first_wal, start.unflushed_wal, start.commit_time),
             came_behind: CameBehind::default(),
+            taken_in: TakenIn::default(),
             large: start.large,
         })
     }

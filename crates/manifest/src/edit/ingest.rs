@@ -174,7 +174,7 @@ impl IngestEdit {
             IngestEdit::Begin => state.features.names(INGEST),
             IngestEdit::Request(RequestIngest { job, digest, .. }) => match standing(state, *job) {
                 Standing::Pending => pending(state, *job).is_some_and(|one| one.digest == *digest),
-                Standing::Adopted(_) | Standing::Refused(_) => true,
+                Standing::Adopted(_) | Standing::AdoptedBefore(_) | Standing::Refused(_) => true,
                 _ => false,
             },
             IngestEdit::Withdraw { job, .. } => standing(state, *job) == Standing::Withdrawn,
@@ -196,7 +196,7 @@ impl RequestIngest {
             return Err(IngestConflict::OtherContent.into());
         }
         match standing(next, self.job) {
-            Standing::Pending | Standing::Adopted(_) => return Ok(()),
+            Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_) => return Ok(()),
             Standing::Refused(_) | Standing::Withdrawn | Standing::Ended => {
                 return Err(IngestConflict::Ended.into());
             }
@@ -272,7 +272,9 @@ fn withdraw(
     rules: Rules,
 ) -> Result<(), Refusal> {
     match standing(next, job) {
-        Standing::Pending | Standing::Adopted(_) if rules.has(Rule::WithdrawUnrequested) => {
+        Standing::Pending | Standing::Adopted(_) | Standing::AdoptedBefore(_)
+            if rules.has(Rule::WithdrawUnrequested) =>
+        {
             Err(IngestConflict::Requested.into())
         }
         Standing::Withdrawn | Standing::Refused(_) | Standing::Ended => Ok(()),

@@ -314,7 +314,7 @@ fn a_version_that_was_passed_is_no_open_job() {
     assert_eq!((standing(&passed, first), stands(&passed)), (Standing::Open, Standing::Forgotten));
     // Whoever saw it asked for knows more: what was refused would be remembered.
     let since = |state: &Manifest| standing_since(state, (first, app().as_ref()), None);
-    assert_eq!(since(&passed), Standing::Adopted(Seq(62)));
+    assert_eq!(since(&passed), Standing::AdoptedBefore(Seq(62)));
     let restored = Timeline {
         id: TimelineId(4),
         cut: Seq(60),
