@@ -39,7 +39,7 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     let is_late = loads.acts(Action::Late, &mut late, 250);
     let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
     let app = loads
-        .acts(Action::Version, &mut version, 400)
+        .acts(Action::Version, &mut version, 550)
         .then(|| (APP.to_owned(), loads.version.fetch_add(1, Ordering::Relaxed)));
     let mut job = match IngestJob::begin(env, lifetime, app, LIMIT).await {
         Ok(job) => job,
@@ -56,29 +56,7 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     }
     let parts = stage(&job, env, within, &mut rows, &mut content).await?;
     loads.books.lock().closes(&job, content.as_bytes().to_vec());
-    if loads.acts(Action::Abort, &mut abort, 150) {
-        elsewhere(loads, "abort", &mut abort, 1500, {
-            let (loads, job) = (Arc::clone(loads), job.clone());
-            move |env: Env| async move {
-                let stands = job.abort(&env, LIMIT).await?;
-                loads.books.lock().stands(job.id, &stands);
-                if stands == Standing::Withdrawn {
-                    loads.did(Action::Abort);
-                }
-                Ok(())
-            }
-        });
-    }
-    if loads.acts(Action::CloseTwice, &mut twice, 200) {
-        elsewhere(loads, "closer", &mut twice, 500, {
-            let (loads, job, parts) = (Arc::clone(loads), job.clone(), parts.clone());
-            move |env: Env| async move {
-                let request = job.commit(&env, &parts, LIMIT).await?;
-                loads.did(Action::CloseTwice);
-                ask(&loads, &env, &request, false).await
-            }
-        });
-    }
+    rivals(loads, (&job, &parts), (&mut abort, &mut twice));
     let request = job.commit(env, &parts, LIMIT).await?;
     if is_late {
         loads.world.sim.sleep(Duration::from_millis(1000 + late.below(4000))).await;
@@ -99,14 +77,45 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
         loads.world.sim.sleep(Duration::from_millis(version.below(6000))).await;
     }
     let asked = hand_over_or_ask(loads, env, request, how).await;
-    if versioned && !is_late && matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict)
-    {
-        loads.did(Action::Pass);
-    }
-    if is_late && matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict) {
-        loads.did(Action::Late);
+    if matches!(&asked, Err(error) if error.kind() == ErrorKind::Conflict) {
+        match (is_late, versioned) {
+            (true, _) => loads.did(Action::Late),
+            (false, true) => loads.did(Action::Pass),
+            (false, false) => {}
+        }
     }
     asked
+}
+
+/// Others give the job up, or close it, at the same time.
+fn rivals(
+    loads: &Arc<Loads>,
+    (job, parts): (&IngestJob, &[StagedPart]),
+    (abort, twice): (&mut Rng, &mut Rng),
+) {
+    if loads.acts(Action::Abort, abort, 150) {
+        elsewhere(loads, "abort", abort, 1500, {
+            let (loads, job) = (Arc::clone(loads), job.clone());
+            move |env: Env| async move {
+                let stands = job.abort(&env, LIMIT).await?;
+                loads.books.lock().stands(job.id, &stands);
+                if stands == Standing::Withdrawn {
+                    loads.did(Action::Abort);
+                }
+                Ok(())
+            }
+        });
+    }
+    if loads.acts(Action::CloseTwice, twice, 200) {
+        elsewhere(loads, "closer", twice, 500, {
+            let (loads, job, parts) = (Arc::clone(loads), job.clone(), parts.to_vec());
+            move |env: Env| async move {
+                let request = job.commit(&env, &parts, LIMIT).await?;
+                loads.did(Action::CloseTwice);
+                ask(&loads, &env, &request, false).await
+            }
+        });
+    }
 }
 
 /// The application whose versions some jobs are.

@@ -88,10 +88,10 @@ impl TakenIn {
     }
 }
 
-/// The next job that waits. The queue comes before the state: a job leaves the queue once a state is
-/// known that has it among its tables. *The run that breaks the other order:* the state shows a job
-/// that is queued; before the queue is read a flush installs it, and it is taken in once more. A
-/// step of the simulation is not interrupted there; a thread is.
+/// The next job that waits. The queue comes before the state: a job leaves the queue once a state
+/// is known that has it among its tables. *The run that breaks the other order:* the state shows a
+/// job that is queued; before the queue is read a flush installs it, and it is taken in once more.
+/// A step of the simulation is not interrupted there; a thread is.
 fn next_asked(
     queue: impl FnOnce() -> Vec<JobId>,
     newest: impl FnOnce() -> Arc<Manifest>,

@@ -397,8 +397,8 @@ impl<'a> ObjectJudge<'a> {
         has_ended(self.newest, job, self.evidence.apps.get(&job))
     }
 
-    /// Whether the object that closed the job is all that tells, once a later version's record takes
-    /// the place of its own, that tables of it which stay now may go some day (rule N11).
+    /// Whether the object that closed the job is all that tells, once a later version's record
+    /// takes the place of its own, that tables of it which stay now may go some day (rule N11).
     fn says_more(&self, job: JobId) -> bool {
         let stays = self.rules.has(Rule::OriginStays) && self.staying.contains(&job);
         stays && !stays_ended(self.newest, job)

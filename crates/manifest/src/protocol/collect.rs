@@ -12,21 +12,23 @@
 //! last listing before the first delete proves that none of the manifests read had been freed when
 //! it was read. What was proven once stays true, so [`Known`] goes from one round to the next.
 
+mod known;
+
+pub use known::Known;
+
 use super::commit::{Commit, CommitAction};
 use super::look::{Look, LookAction};
 use super::{ManifestAnswer, ManifestRequest};
 use crate::compaction::record::{RecordAnswer, RecordRequest};
 use crate::compaction::{Append, AppendAction};
 use crate::edit::{Edit, HoldEdit, IngestEdit, Overdrawn};
-use crate::gc::{
-    Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, manifest_boundary,
-    manifest_boundary_now, overdrawn,
-};
+use crate::gc::{Allowance, Evidence, Fate, ListedObject, Verdict, class, dead, fate, overdrawn};
 use crate::ingest::{JobApp, deadline};
 use crate::rules::{Rule, Rules};
 use crate::state::Manifest;
+use known::{between, reach};
 use siltstone_base::{DatabaseId, JobId, ManifestId, ObjectName, PutOutcome, UnixMillis};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// One round. A round that is overtaken by another collector ends without deleting.
@@ -47,22 +49,6 @@ pub struct Collect {
     /// Holds that keep more of the log than they may.
     overdrawn: Vec<Overdrawn>,
     report: CollectReport,
-}
-
-/// What a round has proven about manifests, which never change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Known {
-    database: DatabaseId,
-    /// Every manifest from the boundary up to here has been read.
-    through: ManifestId,
-    /// As [`Evidence::named`].
-    named: BTreeMap<ObjectName, ManifestId>,
-    /// As [`Evidence::named_ancestors`].
-    named_ancestors: BTreeMap<u32, ManifestId>,
-    /// Manifests of checkpoints and leases.
-    pinned: Vec<Arc<Manifest>>,
-    /// Whose versions jobs are that were listed; `None`: no application's.
-    apps: BTreeMap<JobId, Option<JobApp>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -113,10 +99,6 @@ pub enum CollectAction {
     /// The round is over.
     Done(CollectReport),
 }
-
-/// Manifests that may come between a listing and the look for the newest; more are numbers that a
-/// database skips.
-const MOST_UNLISTED: u64 = 1 << 16;
 
 /// Most names in one [`CollectAction::Delete`]: what stores take in one request.
 pub const DELETE_BATCH: usize = 1000;
@@ -319,7 +301,7 @@ impl Collect {
     pub fn on_jobs(&mut self, read: BTreeMap<JobId, Option<JobApp>>) {
         if matches!(self.phase, CollectPhase::Apps(_)) {
             self.known.apps.extend(read);
-            self.take_apps();
+            self.evidence.apps = self.known.apps_among(&self.evidence.listed);
             self.phase = self.verify();
         }
     }
@@ -506,22 +488,10 @@ impl Collect {
     /// A later version of an application ends what came before it, and only the object that closed
     /// a job says whose version it is (rule N11).
     fn read_apps(&mut self) -> CollectPhase {
-        self.take_apps();
+        self.evidence.apps = self.known.apps_among(&self.evidence.listed);
         let mut jobs = self.evidence.unexplained();
         jobs.retain(|job| !self.known.apps.contains_key(job));
         if jobs.is_empty() { self.verify() } else { CollectPhase::Apps(jobs) }
-    }
-
-    /// What is known of jobs that were listed.
-    fn take_apps(&mut self) {
-        let listed = self.evidence.listed.iter().filter_map(|object| match object.name {
-            ObjectName::IngestManifest(job) => Some(job),
-            _ => None,
-        });
-        let listed: BTreeSet<JobId> = listed.collect();
-        self.known.apps.retain(|job, _| listed.contains(job));
-        let of_apps = self.known.apps.iter().filter_map(|(job, app)| Some((*job, app.clone()?)));
-        self.evidence.apps = of_apps.collect();
     }
 
     fn verify(&self) -> CollectPhase {
@@ -564,40 +534,6 @@ impl Collect {
             CollectPhase::Boundary(names, verdict)
         }
     }
-}
-
-/// Where a round leaves the boundary of the manifests.
-/// Every manifest above `from` and below `newest`: from the smallest that was listed on, each
-/// number follows on the one before, but for those behind a database's first manifest, which may
-/// stand apart from it. `None` where that cannot be told.
-fn between(
-    listed: &[ListedObject],
-    from: ManifestId,
-    newest: ManifestId,
-) -> Option<Vec<ManifestId>> {
-    let manifests = listed.iter().filter_map(|object| match object.name {
-        ObjectName::Manifest(id) if from < id && id < newest => Some(id),
-        _ => None,
-    });
-    let mut above: Vec<ManifestId> = manifests.collect();
-    above.sort_unstable();
-    let numbers = |first: u64| (first..newest.get()).map(ManifestId).collect::<Vec<_>>();
-    match above.as_slice() {
-        // All of them came after the listing, or there are none.
-        [] if newest.get() - from.get() > MOST_UNLISTED => None,
-        [] => Some(numbers(from.get() + 1)),
-        [ManifestId::FIRST] if newest != ManifestId::FIRST.next() => None,
-        [ManifestId::FIRST, next, ..] => {
-            let all = std::iter::once(ManifestId::FIRST).chain(numbers(next.get()));
-            Some(all.collect())
-        }
-        [first, ..] => Some(numbers(first.get())),
-    }
-}
-
-fn reach(listed: &[ListedObject], cutoff: UnixMillis) -> ManifestId {
-    let moved = manifest_boundary(listed, cutoff).unwrap_or_default();
-    moved.max(manifest_boundary_now(listed))
 }
 
 /// G1 begins with the objects; without the rule, with what should come last.
