@@ -174,6 +174,13 @@ async fn listings(store: &dyn Store) {
     let ingest = vec![ObjectName::IngestManifest(JobId(7)), job(3, 9), job(7, 2)];
     assert_eq!(names(store, prefix::INGEST, None).await, ingest);
     assert_eq!(names(store, prefix::INGEST, Some(ingest[0])).await, ingest[1..]);
+    for (of, names) in [(JobId(7), vec![ingest[0], ingest[2]]), (JobId(3), vec![ingest[1]])] {
+        let listed = store.list_job(of).await.unwrap();
+        assert_eq!(listed.iter().map(|object| object.name).collect::<Vec<_>>(), names);
+        let length = |name| made.iter().position(|one| *one == name).unwrap() as u64;
+        assert!(listed.iter().all(|object| object.bytes == length(object.name)));
+    }
+    assert!(store.list_job(JobId(1)).await.unwrap().is_empty());
     let probe = vec![ObjectName::ProbeRecord, ObjectName::ProbeScratch(JobId(5))];
     assert_eq!(names(store, prefix::PROBE, None).await, probe);
     assert_eq!(names(store, prefix::PROBE, Some(probe[0])).await, probe[1..]);

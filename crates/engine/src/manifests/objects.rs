@@ -47,6 +47,11 @@ impl Objects {
         with_retries(&self.env, self.limit, "list", list).await
     }
 
+    /// What an ingest job has staged.
+    pub(crate) async fn list_job(&self, job: JobId) -> Result<Vec<Listed>> {
+        with_retries(&self.env, self.limit, "list", || self.env.store.list_job(job)).await
+    }
+
     /// The names of every object under `prefix`.
     pub(crate) async fn names(&self, prefix: &'static str) -> Result<Vec<ObjectName>> {
         let names = || self.env.store.names(prefix, None);

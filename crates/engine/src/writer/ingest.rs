@@ -7,7 +7,6 @@ use super::transaction::footprint::Touched;
 use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
-use siltstone_base::name::prefix;
 use siltstone_base::{Error, ErrorKind, JobId, ObjectName, Result, Seq, SstDescriptor};
 use siltstone_manifest::ingest::{ClosedJob, Standing, pending, standing_since, to_adopt};
 use siltstone_manifest::protocol::Failure;
@@ -144,7 +143,7 @@ impl Writer {
         if app.is_some() && app != asked.app {
             return Ok(Err("the job was closed as another version of an application".to_owned()));
         }
-        let listed = objects.list(prefix::INGEST).await?;
+        let listed = objects.list_job(job).await?;
         let there: HashMap<ObjectName, u64> =
             listed.into_iter().map(|object| (object.name, object.bytes)).collect();
         let wrong = closed.tables().find_map(|table| {

@@ -9,7 +9,8 @@ use crate::io::env::Env;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use siltstone_base::name::prefix;
+use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -294,6 +295,12 @@ impl Store for CountingStore {
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.requests.lists.fetch_add(1, Relaxed);
         self.requests.noting((Verb::List, Area::under(prefix)), self.store.list(prefix, after))
+    }
+
+    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.requests.lists.fetch_add(1, Relaxed);
+        let asked = (Verb::List, Area::under(prefix::INGEST));
+        self.requests.noting(asked, self.store.list_job(job))
     }
 
     fn names(

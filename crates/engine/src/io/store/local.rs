@@ -37,7 +37,7 @@ use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::BoxFuture;
 use mark::Marking;
-use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use staging::StagedFile;
 use std::fmt;
 use std::io;
@@ -195,6 +195,11 @@ impl Store for LocalStore {
         let folder = Arc::clone(&self.folder);
         async move { self.effects.blocking("list", move || folder.list(prefix, after)).await? }
             .boxed()
+    }
+
+    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let folder = Arc::clone(&self.folder);
+        async move { self.effects.blocking("list", move || folder.list_job(job)).await? }.boxed()
     }
 
     fn names(

@@ -27,7 +27,7 @@ use futures::{FutureExt, StreamExt, stream};
 use presence::Presence;
 use profile::Profile;
 use siltstone_base::name::prefix;
-use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -181,6 +181,14 @@ pub trait Store: Send + Sync + fmt::Debug {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>>;
 
+    /// What [`Store::list`] has of one job's folder: of many jobs, and of tables that were ingested
+    /// and not merged, no others are asked for.
+    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let listed = self.list(prefix::INGEST, None);
+        let of_job = move |object: &Listed| lies_in_folder(object.name, job);
+        async move { Ok(listed.await?.into_iter().filter(of_job).collect()) }.boxed()
+    }
+
     /// The names of [`Store::list`] alone: a local folder reads lengths and ages file by file.
     fn names(
         &self,
@@ -245,6 +253,15 @@ pub struct Swept {
     pub uploads: u64,
     /// What they had sent.
     pub bytes: u64,
+}
+
+/// Whether `name` lies in the folder of an ingest job.
+#[must_use]
+pub fn lies_in_folder(name: ObjectName, job: JobId) -> bool {
+    match name {
+        ObjectName::IngestManifest(of) | ObjectName::IngestSst(of, _) => of == job,
+        _ => false,
+    }
 }
 
 /// Whether `name` lies under `prefix`, one of [`siltstone_base::name::prefix`].

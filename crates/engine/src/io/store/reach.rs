@@ -14,7 +14,7 @@ use crate::io::env::Effects;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Component, PathBuf};
@@ -247,6 +247,10 @@ impl Store for ReachingStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         self.store.list(prefix, after)
+    }
+
+    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        self.store.list_job(job)
     }
 
     fn names(

@@ -20,8 +20,8 @@ pub(super) use build::Provider;
 use super::options::StoreOptions;
 use super::presence::{self, Presence};
 use super::{
-    CopyAnswer, Listed, PutAnswer, Store, Upload, check_range, lies_under, lone_object,
-    not_followed, too_short, url,
+    CopyAnswer, Listed, PutAnswer, Store, Upload, check_range, lies_in_folder, lies_under,
+    lone_object, not_followed, too_short, url,
 };
 use crate::io::env::Effects;
 use crate::io::supervise::caught;
@@ -34,7 +34,8 @@ use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
 };
-use siltstone_base::{DatabaseId, Error, ObjectName, Result, UnixMillis};
+use siltstone_base::name::prefix;
+use siltstone_base::{DatabaseId, Error, JobId, ObjectName, Result, UnixMillis};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -259,7 +260,23 @@ impl RemoteShared {
         if self.is_lone {
             return self.head().await;
         }
-        let folder = self.below_root(prefix.trim_end_matches('/'))?;
+        let mut listed = self.folder(prefix.trim_end_matches('/'), after).await?;
+        listed.retain(|object| {
+            lies_under(object.name, prefix) && after.is_none_or(|after| object.name > after)
+        });
+        Ok(listed)
+    }
+
+    async fn listing_of(self: Arc<Self>, job: JobId) -> Result<Vec<Listed>> {
+        let folder = format!("{}{job}", prefix::INGEST);
+        let mut listed = self.folder(&folder, None).await?;
+        listed.retain(|object| lies_in_folder(object.name, job));
+        Ok(listed)
+    }
+
+    /// What lies under a folder below the root, in order; behind `after` at least.
+    async fn folder(&self, relative: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
+        let folder = self.below_root(relative)?;
         let stream = match after.filter(|after| is_in_text_order(*after)) {
             Some(after) => self.client.list_with_offset(Some(&folder), &self.path(after)?),
             None => self.client.list(Some(&folder)),
@@ -268,9 +285,6 @@ impl RemoteShared {
             stream.try_collect().await.map_err(|error| self.explainer.explain(&error))?;
         let mut listed: Vec<Listed> =
             objects.iter().filter_map(|object| self.listed(object)).collect();
-        listed.retain(|object| {
-            lies_under(object.name, prefix) && after.is_none_or(|after| object.name > after)
-        });
         listed.sort_unstable_by_key(|object| object.name);
         listed.dedup_by_key(|object| object.name);
         Ok(listed)
@@ -406,6 +420,12 @@ impl Store for RemoteStore {
         after: Option<ObjectName>,
     ) -> BoxFuture<'_, Result<Vec<Listed>>> {
         let listing = Arc::clone(&self.shared).listing(prefix, after);
+        let listing = self.shared.start("list", listing);
+        async move { listing.await? }.boxed()
+    }
+
+    fn list_job(&self, job: JobId) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        let listing = Arc::clone(&self.shared).listing_of(job);
         let listing = self.shared.start("list", listing);
         async move { listing.await? }.boxed()
     }

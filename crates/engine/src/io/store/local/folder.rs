@@ -18,7 +18,7 @@ use super::staging::{self, StagedFile};
 use crate::io::store::{Listed, PutAnswer, Swept, check_range, too_short};
 use bytes::Bytes;
 use quick_cache::sync::Cache;
-use siltstone_base::{Error, ObjectName, Result, UnixMillis};
+use siltstone_base::{Error, JobId, ObjectName, Result, UnixMillis};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -273,6 +273,14 @@ impl Folder {
 
     pub(super) fn list(&self, prefix: &str, after: Option<ObjectName>) -> Result<Vec<Listed>> {
         self.listed(prefix, after, Detail::Stored)
+    }
+
+    /// What lies in the folder of one job.
+    pub(super) fn list_job(&self, job: JobId) -> Result<Vec<Listed>> {
+        let (mut listed, folder) = (Vec::new(), format!("{}/{job}", staging::JOBS));
+        self.walk(&folder, 0, Detail::Stored, &mut listed)?;
+        listed.sort_unstable_by_key(|object| object.name);
+        Ok(listed)
     }
 
     /// The names of [`Folder::list`] alone.
