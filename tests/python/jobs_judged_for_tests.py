@@ -1,15 +1,14 @@
-"""The judge of `kills_of_jobs_for_tests.py`: what jobs and puts write, and whether all that was
-told and seen can have been.
+"""The judge of `kills_of_jobs_for_tests.py`: whether all that was told and seen can have been.
 
-The n-th batch of the writer puts its number into some of the cells (`cells_put`). A job writes its
-own into some of them too, and rows that are its alone, by which one sees that it is there. One that
-replaces a zone has those within it, so that the last one to do that is seen.
+`Judge` asks for one order of all batches and jobs such that every look is what a beginning of it
+leaves in the cells, and that has whatever anybody was told: a job that was adopted twice, is half
+there or was lost fits into none. Of each job it knows between which batches it may stand, and which
+jobs stand before it; every look and every answer makes that narrower.
 
-A *look* is all rows at one moment. `Judge` asks for one order of all batches and jobs such that
-every look is what a beginning of it leaves in the cells, and that has whatever anybody was told: a
-job that was adopted twice, is half there or was lost fits into none. Of each job it knows between
-which batches it may stand, and which jobs stand before it; every look and every answer makes that
-narrower.
+A job that clears a span of cells is in no look. That it is there, and its number, is known by an
+answer in the end; which looks show what it left is narrowed as all else.
+
+Jobs that fill stand before all that is there, whenever they come: of them their own order counts.
 """
 
 from __future__ import annotations
@@ -17,150 +16,15 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import combinations, pairwise
 
-ZONES = 4
-CELLS = 48
-# Half of the cells of a zone are put again and again, the others rarely.
-OFTEN = CELLS // 2
-RARELY = 16
-# Rows of each part that are the job's alone, in several places.
-WITNESSES = 3
-
-Cell = int | tuple[int, int] | None
-"""What a cell holds: the number of a batch; a job, and which of its parts; nothing."""
-
-
-def zone_of(cell: int) -> int:
-    return cell * ZONES // CELLS
-
-
-def cells_of(zone: int) -> range:
-    return range(zone * CELLS // ZONES, (zone + 1) * CELLS // ZONES)
-
-
-def key_of(cell: int) -> bytes:
-    return b"cell/%d/%02d" % (zone_of(cell), cell)
-
-
-def bounds(zone: int) -> tuple[bytes, bytes]:
-    """The keys of a zone: its cells, and the witnesses of whoever replaces it."""
-    return b"cell/%d/" % zone, b"cell/%d0" % zone
-
-
-def cells_put(batch: int) -> tuple[int, ...]:
-    """The cells that a batch puts."""
-    often = 2 * (batch % OFTEN)
-    rarely = (2 * (batch // RARELY % OFTEN) + 1,) if batch % RARELY == 0 else ()
-    return (often, *rarely)
-
-
-def last_put(cell: int, batch: int) -> int:
-    """The last batch up to this one that puts a cell; 0: none does."""
-    step = RARELY if cell % 2 else 1
-    turn = batch // step
-    return max(turn - (turn - cell // 2) % OFTEN, 0) * step
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a job brings."""
-
-    number: int
-    parts: tuple[tuple[int, ...], ...]
-    """The cells of each."""
-    zone: int | None = None
-    """What it replaces."""
-    txn: tuple[str, int] | None = None
-
-    def rows(self, part: int, attempt: int) -> dict[bytes, bytes]:
-        """Of one part, by one of the tasks that may build it."""
-        said = (self.number, part, attempt, len(self.parts))
-        value = b"job %d %d %d %d " % said + b"." * (attempt % 200)
-        place = b"" if self.zone is None else bounds(self.zone)[0]
-        own = [b"%sown/%d/%d/%d" % (place, n, self.number, part) for n in range(WITNESSES)]
-        return dict.fromkeys([*own, *map(key_of, self.parts[part])], value)
-
-    def winner(self, cell: int) -> int | None:
-        """The part whose row counts: the last one that has the cell."""
-        return max((n for n, part in enumerate(self.parts) if cell in part), default=None)
-
-    def covers(self, cell: int) -> bool:
-        """Whether what was in the cell before is gone."""
-        return zone_of(cell) == self.zone or self.winner(cell) is not None
-
-    def to_plain(self) -> list[Any]:
-        return [self.number, self.parts, self.zone, self.txn]
-
-    @classmethod
-    def of_plain(cls, plain: list[Any]) -> Plan:
-        number, parts, zone, txn = plain
-        return cls(number, tuple(map(tuple, parts)), zone, txn and (txn[0], txn[1]))
-
-
-@dataclass(frozen=True)
-class Look:
-    """All rows at one moment."""
-
-    batch: int
-    """The last one that is there."""
-    jobs: frozenset[int]
-    """Those that are there."""
-    cells: tuple[Cell, ...]
-    wrong: tuple[str, ...] = ()
-    """What can never be, by the rows alone."""
-    least: int = field(default=0, compare=False)
-    """A batch that was acknowledged before."""
-
-    def to_plain(self) -> list[Any]:
-        return [self.batch, sorted(self.jobs), self.cells, self.wrong, self.least]
-
-    @classmethod
-    def of_plain(cls, plain: list[Any]) -> Look:
-        batch, jobs, cells, wrong, least = plain
-        held = (tuple(cell) if isinstance(cell, list) else cell for cell in cells)
-        return cls(batch, frozenset(jobs), tuple(held), tuple(wrong), least)
-
-
-def look_of(rows: dict[bytes, bytes], least: int = 0) -> Look:
-    """What is there; of each job all, and of each part by one task, or it is wrong."""
-    batch = int(rows.get(b"batch", b"put 0").split()[1])
-    wrong: list[str] = []
-    cells: list[Cell] = [None] * CELLS
-    # By job: how many parts it has, and of each witness by which task it is.
-    parts: dict[int, int] = {}
-    found: dict[int, dict[tuple[int, int], int]] = {}
-    held: list[tuple[int, int, int]] = []
-    for key, value in rows.items():
-        if key == b"batch":
-            continue
-        kind, *numbers = value.split(b" .")[0].split()
-        first, *rest = map(int, numbers)
-        if b"own/" in key:
-            part, attempt, parts[first] = rest
-            place = int(key.split(b"own/")[1].split(b"/")[0])
-            found.setdefault(first, {})[part, place] = attempt
-            continue
-        cell = int(key.rsplit(b"/")[-1])
-        cells[cell] = first if kind == b"put" else (first, rest[0])
-        if kind == b"job":
-            held.append((first, rest[0], rest[1]))
-    for job, witnesses in found.items():
-        whole = {(part, place) for part in range(parts[job]) for place in range(WITNESSES)}
-        tasks = {(part, attempt) for (part, _), attempt in witnesses.items()}
-        if set(witnesses) != whole or len(tasks) != parts[job]:
-            wrong.append(f"job {job} is there in part: {witnesses}, of {parts[job]} parts")
-    for job, part, attempt in held:
-        if found.get(job, {}).get((part, 0)) != attempt:
-            wrong.append(
-                f"a cell holds job {job}, of whose part {part} by task {attempt} no more is"
-            )
-    return Look(batch, frozenset(found), tuple(cells), tuple(wrong), least)
+from apps_judged_for_tests import Answer, Lives, Times
+from jobs_ordered_for_tests import Option, Order
+from jobs_planned_for_tests import CELLS, Look, Plan, last_put
 
 
 @dataclass
-class Told:
+class Told(Times):
     """What the processes saw, and were told."""
 
     looks: list[Look] = field(default_factory=list)
@@ -169,106 +33,135 @@ class Told:
     """Sequence numbers of batches that were acknowledged, ascending."""
     acknowledged: int = 0
     """The last of those batches."""
-    asked: dict[int, int] = field(default_factory=dict)
+    behind: dict[int, int] = field(default_factory=dict)
     """By job: a batch that was acknowledged before anybody asked for it."""
-    requested: set[int] = field(default_factory=set)
-    """Jobs whose request was accepted."""
-    adopted: list[tuple[int, int, int]] = field(default_factory=list)
-    """A job, the last batch that anybody had begun when it was said to be adopted, and the sequence
-    number."""
+    requested: list[Answer] = field(default_factory=list)
+    """By which a request was accepted."""
+    adopted: list[tuple[Answer, int]] = field(default_factory=list)
+    """With the sequence number."""
+    ended: list[Answer] = field(default_factory=list)
+    """After which the job is not taken in any more."""
     aborted: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
 
-    def add(self, how: str, job: int, state: str, seq: int | None, until: int) -> None:
-        """An answer of `submit`, `status` or `abort`."""
+    def add(self, answer: Answer, seq: int | None) -> None:
+        self.answers.append(answer)
+        state = answer.state
         if state == "refused":
-            self.refused[job] = how
+            self.refused[answer.job] = answer.how
         elif state == "aborted":
-            self.aborted.add(job)
-        elif state in ("pending", "adopted") or how == "submit":
+            self.aborted.add(answer.job)
+        elif state in ("pending", "adopted") or (answer.how == "submit" and state != "denied"):
             # A `submit` that ends was accepted, also where what became of it is forgotten since.
-            self.requested.add(job)
+            self.requested.append(answer)
         if state == "adopted" and seq is not None:
-            self.adopted.append((job, until, seq))
+            self.adopted.append((answer, seq))
+        if state in ("forgotten", "denied"):
+            self.ended.append(answer)
 
 
-class Judge:
-    """What is known of the place of each job: not below a batch, not above one, behind others."""
+class Judge(Order):
+    """Of one database: `judged` has what is wrong."""
 
     def __init__(self, plans: dict[int, Plan], told: Told) -> None:
         self.plans, self.told, self.last = plans, told, told.looks[-1]
-        self.wrong: list[str] = []
         self.seen = set[int]().union(*(look.jobs for look in told.looks))
-        self.versions: dict[tuple[str, int], int] = {}
-        for job in self.seen:
-            txn = plans[job].txn
-            if txn is not None and (other := self.versions.setdefault(txn, job)) != job:
-                self.wrong.append(f"{txn} was brought by two jobs: {job}, {other}")
-        # Who was promised; for a version whichever job brought it.
-        promised = told.requested | {job for job, _, _ in told.adopted}
-        self.promised = {found for job in promised if (found := self.brought(job)) is not None}
-        self.there = sorted(self.seen | self.promised)
-        self.bit = {job: 1 << n for n, job in enumerate(self.there)}
-        self.low = {job: told.asked.get(job, 0) for job in self.there}
-        self.high = dict.fromkeys(self.there, self.last.batch)
-        self.before = dict.fromkeys(self.there, 0)
+        own = {
+            answer.job for answer in told.requested if answer.is_own or not plans[answer.job].txn
+        }
+        adopted = {answer.job for answer, _ in told.adopted}
+        clears = {job for job in adopted if plans[job].span is not None}
+        self.lost = {job for job in own - clears if plans[job].span is not None}
+        super().__init__(self.seen | (own - self.lost) | clears, self.last.batch)
+        self.lives = Lives(plans, told, self.there)
+        for job in self.there:
+            self.above(job, told.behind.get(job, 0))
         self.covering = [
             self.mask(j for j in self.there if plans[j].covers(c)) for c in range(CELLS)
         ]
-
-    def brought(self, job: int) -> int | None:
-        txn = self.plans[job].txn
-        return job if txn is None else self.versions.get(txn)
-
-    def mask(self, jobs: Iterable[int]) -> int:
-        return sum(self.bit[job] for job in jobs)
-
-    def members(self, mask: int) -> Iterator[int]:
-        while mask:
-            lowest = mask & -mask
-            yield self.there[lowest.bit_length() - 1]
-            mask ^= lowest
-
-    # --- What narrows it --------------------------------------------------------------------------
-
-    def above(self, job: int, batch: int) -> None:
-        self.low[job] = max(self.low[job], batch)
-
-    def below(self, job: int, batch: int) -> None:
-        self.high[job] = min(self.high[job], batch)
-
-    def behind(self, job: int, mask: int) -> None:
-        self.before[job] |= mask & ~self.bit[job]
+        self.clears = sorted(clears)
+        self.fillers = {job for job in self.there if plans[job].fills}
+        self.filling = [
+            [job for job in self.fillers if plans[job].winner(c) is not None] for c in range(CELLS)
+        ]
 
     def judged(self) -> list[str]:
         self.check_promises()
-        for look in self.told.looks:
-            self.read(look)
         self.read_answers()
         self.read_versions()
         for look in self.told.looks:
-            self.read_hidden(look)
-        self.order()
+            self.read(look)
+        self.settle()
         return self.wrong
 
+    # --- Promises ---------------------------------------------------------------------------------
+
     def check_promises(self) -> None:
-        told, last = self.told, self.last
+        told, last, here = self.told, self.last, self.seen.union(self.clears)
         self.wrong += [f"job {job} was refused: {how}" for job, how in told.refused.items()]
         if last.batch < told.acknowledged:
             text = f"batch {told.acknowledged} was acknowledged, and the last one is {last.batch}"
             self.wrong.append(text)
-        for job in told.requested | {job for job, _, _ in told.adopted}:
-            if self.brought(job) is None:
-                self.wrong.append(f"{self.plans[job].txn} was accepted, and no job of it is there")
-        holders = self.holders(last)
-        for job in self.there:
-            if job not in last.jobs and self.plans[job].zone not in holders:
-                self.wrong.append(f"job {job} was accepted, or seen, and is lost")
-        for job in self.seen:
-            if job not in told.asked:
-                self.wrong.append(f"job {job} is there, and nobody asked for it")
-        for job in told.aborted & self.seen:
+        for answer in told.requested:
+            if not self.lives.brought(answer):
+                txn = self.plans[answer.job].txn
+                text = f"job {answer.job}, {txn}, was accepted, and no such one is there"
+                self.wrong.append(text)
+        self.wrong += [f"job {job} was accepted, and is lost" for job in sorted(self.lost)]
+        for job in here - told.behind.keys():
+            self.wrong.append(f"job {job} is there, and nobody asked for it")
+        for job in told.aborted & here:
             self.wrong.append(f"job {job} is there, and was aborted")
+        self.wrong += self.lives.wrong()
+
+    def read_answers(self) -> None:
+        """Each is at one place, between the batches whose numbers are known."""
+        places: dict[int, int] = {}
+        for answer in self.told.ended:
+            if answer.job in self.bit:
+                self.below(answer.job, answer.until)
+        for answer, seq in self.told.adopted:
+            jobs = self.lives.brought(answer)
+            low, high = self.between(seq)
+            if answer.job in self.fillers:
+                low, high = 0, self.last.batch
+            options: list[Option] = [
+                (("above", job, low), ("below", job, min(high, answer.until))) for job in jobs
+            ]
+            if jobs:
+                self.either(options, f"none of {jobs} can be at {seq}")
+            if len(jobs) == 1 and places.setdefault(jobs[0], seq) != seq:
+                self.wrong.append(f"job {jobs[0]} is at two places: {seq}, {places[jobs[0]]}")
+        known = sorted(places, key=lambda job: places[job])
+        # What fills is given numbers downwards.
+        self.ascend(job for job in reversed(known) if job in self.fillers)
+        self.ascend(job for job in known if job not in self.fillers)
+
+    def ascend(self, jobs: Iterable[int]) -> None:
+        for earlier, later in pairwise(jobs):
+            self.behind(later, self.bit[earlier])
+
+    def between(self, seq: int) -> tuple[int, int]:
+        """The batches around a number."""
+        seqs = self.told.seqs
+        at = bisect(seqs, (seq, 0))
+        low = seqs[at - 1][1] if at > 0 else 0
+        return low, seqs[at][1] - 1 if at < len(seqs) else self.last.batch
+
+    def read_versions(self) -> None:
+        """Of each two of an application one may stand before the other."""
+        for jobs in self.lives.apps.values():
+            for one, other in combinations(jobs, 2):
+                both = ((one, other), (other, one))
+                options: list[Option] = [
+                    (("behind", later, self.bit[earlier]),)
+                    for later, earlier in both
+                    if self.lives.may_follow(later, earlier)
+                ]
+                txns = f"{self.plans[one].txn} and {self.plans[other].txn}"
+                self.either(options, f"jobs {one} and {other} brought {txns}")
+
+    # --- Looks ------------------------------------------------------------------------------------
 
     def holders(self, look: Look) -> dict[int | None, int]:
         """By zone: the last job that replaced it."""
@@ -281,96 +174,114 @@ class Judge:
         self.wrong += look.wrong
         if look.batch < look.least:
             self.wrong.append(f"{look.least} was acknowledged, and a look ended at {look.batch}")
-        holders, there = self.holders(look), self.mask(look.jobs)
+        holders, there = self.holders(look), self.mask(look.jobs - self.fillers)
+        self.read_fillers(look)
         for job in self.there:
+            if job in self.fillers:
+                continue
             zone = self.plans[job].zone
             if job in look.jobs:
                 self.below(job, look.batch)
                 if zone is not None and holders[zone] != job:
                     self.wrong.append(f"both of {job} and {holders[zone]} replaced a zone")
-            elif zone not in holders:
-                self.above(job, look.batch)
-                self.behind(job, there)
+                for clear in self.clears:
+                    if self.plans[clear].hides(zone):
+                        options = [*self.later(look, clear, there), self.over(job, clear)]
+                        self.either(options, f"{job} is there at {look.batch}, {clear} cleared it")
+            elif job not in self.clears:
+                text = f"job {job} was accepted, or seen, and is lost at {look.batch}"
+                hidden = self.hidden(look, job, holders.get(zone))
+                self.either([*self.later(look, job, there), *hidden], text)
         for cell in range(CELLS):
-            self.read_cell(look, cell, there & self.covering[cell], holders.get(zone_of(cell)))
+            self.read_cell(look, cell, there & self.covering[cell])
 
-    def read_cell(self, look: Look, cell: int, over: int, holder: int | None) -> None:
+    def read_fillers(self, look: Look) -> None:
+        """They are told of by versions of the tables and not by the log: no batch says when."""
+        there = self.mask(look.jobs & self.fillers)
+        for job in self.fillers - look.jobs:
+            self.behind(job, there)
+            if look is self.last:
+                self.wrong.append(f"job {job}, which fills, was accepted, or seen, and is lost")
+
+    def over(self, job: int, earlier: int) -> Option:
+        return (("behind", job, self.bit[earlier]),)
+
+    def later(self, look: Look, job: int, there: int) -> Iterator[Option]:
+        """It came behind all of the look; in the end nothing does."""
+        if look is not self.last:
+            yield ("above", job, look.batch), ("behind", job, there)
+
+    def hidden(self, look: Look, job: int, holder: int | None) -> Iterator[Option]:
+        """What it replaced a zone by was replaced itself."""
+        if holder is not None:
+            yield self.over(holder, job)
+            return
+        for clear in self.clears:
+            if self.plans[clear].hides(self.plans[job].zone):
+                yield *self.over(clear, job), ("below", clear, look.batch)
+
+    def read_cell(self, look: Look, cell: int, over: int) -> None:
         """Whoever is seen in a cell stands behind all others that are there."""
         held, put = look.cells[cell], last_put(cell, look.batch)
+        clears = [clear for clear in self.clears if self.plans[clear].covers(cell)]
+        where = f"cell {cell} has {held} at {look.batch}"
+        if held is None:
+            self.read_empty(look, cell, over, clears)
+            return
+        there = self.mask(look.jobs - self.fillers)
         if isinstance(held, int):
             if held != put:
-                self.wrong.append(f"cell {cell} has batch {held} at {look.batch}: {put} was lost")
+                self.wrong.append(f"{where}: {put} was lost")
             for job in self.members(over):
                 self.below(job, put - 1)
-            return
-        if held is None:
-            if holder is None:
-                if put or over:
-                    self.wrong.append(f"cell {cell} has nothing at {look.batch}, {put} was lost")
-                return
-            on_top, part = holder, None
+            on_top: list[Option] = [(("below", clear, put - 1),) for clear in clears]
+        elif held[0] in look.jobs and self.plans[held[0]].leaves(cell) == held:
+            self.read_held(look, cell, held[0], over)
+            on_top = [self.over(held[0], clear) for clear in clears]
         else:
-            on_top, part = held
-        if not over & self.bit.get(on_top, 0) or self.plans[on_top].winner(cell) != part:
-            self.wrong.append(f"cell {cell} has {held} at {look.batch}, which cannot be")
+            self.wrong.append(f"{where}, which cannot be")
             return
-        self.above(on_top, put)
-        self.behind(on_top, over)
+        for clear, option in zip(clears, on_top, strict=True):
+            options = [*self.later(look, clear, there)]
+            # Nothing fills what was cleared.
+            if isinstance(held, int) or held[0] not in self.fillers:
+                options.append(option)
+            self.either(options, f"{where}, which {clear} cleared")
 
-    def read_answers(self) -> None:
-        """Each is at one place, between the batches whose numbers are known."""
-        places: dict[int, int] = {}
-        for told, until, seq in self.told.adopted:
-            job = self.brought(told)
-            if job is None:
-                continue
-            self.below(job, until)
-            if places.setdefault(job, seq) != seq:
-                self.wrong.append(f"job {job} is at two places: {seq}, {places[job]}")
-        for job, seq in places.items():
-            at = bisect(self.told.seqs, (seq, 0))
-            if at > 0:
-                self.above(job, self.told.seqs[at - 1][1])
-            if at < len(self.told.seqs):
-                self.below(job, self.told.seqs[at][1] - 1)
-        self.ascend(sorted(places, key=lambda job: places[job]))
+    def read_held(self, look: Look, cell: int, job: int, over: int) -> None:
+        put = last_put(cell, look.batch)
+        if job not in self.fillers:
+            self.above(job, put)
+            self.behind(job, over)
+            return
+        if put or over:
+            self.wrong.append(f"job {job} fills cell {cell} at {look.batch}, which was not empty")
+        self.is_so((self.is_first(job, look, cell),), "")
 
-    def read_versions(self) -> None:
-        for app in {app for app, _ in self.versions}:
-            mine = sorted(txn for txn in self.versions if txn[0] == app)
-            self.ascend([self.versions[txn] for txn in mine])
+    def is_first(self, job: int, look: Look, cell: int) -> Option:
+        """Of those that fill a cell."""
+        others = (other for other in self.filling[cell] if other in look.jobs and other != job)
+        return tuple(("behind", other, self.bit[job]) for other in others)
 
-    def ascend(self, jobs: list[int]) -> None:
-        for earlier, later in pairwise(jobs):
-            self.behind(later, self.bit[earlier])
-
-    def read_hidden(self, look: Look) -> None:
-        """Whoever must be there and is not was replaced."""
-        holders = self.holders(look)
-        for job in self.there:
-            holder = holders.get(self.plans[job].zone)
-            if holder in (None, job):
-                continue
-            if look is self.last or self.high[job] < look.batch:
-                self.behind(holder, self.bit[job])
-
-    # --- Whether there is one ---------------------------------------------------------------------
-
-    def order(self) -> None:
-        """As early as it can be, each in its turn."""
-        at: dict[int, int] = {}
-        left = set(self.there)
-        while left:
-            waiting = self.mask(left)
-            free = [job for job in left if not self.before[job] & waiting]
-            if not free:
-                self.wrong.append(f"there is no order of the jobs {sorted(left)[:20]}")
-                return
-            for job in free:
-                earlier = (at[other] for other in self.members(self.before[job]))
-                at[job] = max(self.low[job], *earlier, 0)
-                if at[job] > self.high[job]:
-                    low, high = at[job], self.high[job]
-                    text = f"job {job} stands behind batch {low}, and before batch {high + 1}"
-                    self.wrong.append(text)
-            left.difference_update(free)
+    def read_empty(self, look: Look, cell: int, over: int, clears: list[int]) -> None:
+        """Nothing was ever there, or somebody took it away behind all others."""
+        put = last_put(cell, look.batch)
+        fill = [job for job in self.filling[cell] if job in look.jobs]
+        if not put and not over and not fill:
+            return
+        options: list[Option] = [
+            (("above", job, put), ("behind", job, over & ~self.bit[job]))
+            for job in self.members(over)
+            if self.plans[job].leaves(cell) is None
+        ]
+        options += [
+            (("above", clear, put), ("below", clear, look.batch), ("behind", clear, over))
+            for clear in clears
+        ]
+        if not put and not over:
+            options += [
+                self.is_first(job, look, cell)
+                for job in fill
+                if self.plans[job].leaves(cell) is None
+            ]
+        self.either(options, f"cell {cell} has nothing at {look.batch}, which cannot be")

@@ -6,14 +6,18 @@ is killed.
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import kills_for_tests as single
-from jobs_judged_for_tests import Look, Plan, Told
+from apps_judged_for_tests import Answer, Forgotten
+from jobs_judged_for_tests import Told
+from jobs_planned_for_tests import Look, Plan
 
 # More than the writers of one database come to.
 BATCHES = 1 << 18
@@ -56,19 +60,24 @@ class Tray:
     parts: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     requests: dict[int, list[str]] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
+    """By application: the last of what is taken for its present life."""
+    lives: dict[str, int] = field(default_factory=dict)
+    """By application: how often it was forgotten."""
     aborted: set[int] = field(default_factory=set)
 
-    def lacks(self, job: int) -> list[int]:
-        """Its parts that nobody has built."""
+    def lacks(self, job: int, *, again: bool = False) -> list[int]:
+        """Its parts that nobody has built; `again`, all of them."""
         count = int(self.jobs[job].split(".")[2])
-        return [part for part in range(count) if (job, part) not in self.parts]
+        return [part for part in range(count) if again or (job, part) not in self.parts]
 
 
 class Desk:
     """The folder in which processes leave things to one another."""
 
-    def __init__(self, path: Path, board: Board) -> None:
+    def __init__(self, path: Path, board: Board, *, fills: bool) -> None:
         self.path, self.board = path, board
+        # Whether jobs may come behind the database.
+        self.fills = fills
         self.folder = path.with_suffix(".desk")
 
     def leave(self, name: str, what: object) -> None:
@@ -82,12 +91,18 @@ class Desk:
 
     def tray(self) -> Tray:
         tray = Tray()
-        for name in sorted(path.name for path in self.folder.iterdir()):
+        names = sorted(path.name for path in self.folder.iterdir())
+        for name in names:
+            if name.startswith("forgotten."):
+                app = name.split(".")[1]
+                tray.lives[app] = tray.lives.get(app, 0) + 1
+        for name in names:
             kind, *rest = name.split(".")
             if kind == "job":
                 tray.jobs[int(rest[0])] = name
-                app, version = rest[2], int(rest[3])
-                tray.versions[app] = max(version, tray.versions.get(app, 0))
+                app, version, life = rest[2], int(rest[3]), int(rest[4])
+                if life == tray.lives.get(app, 0):
+                    tray.versions[app] = max(version, tray.versions.get(app, 0))
             elif kind == "part":
                 tray.parts.setdefault((int(rest[0]), int(rest[1])), []).append(name)
             elif kind == "request":
@@ -99,22 +114,36 @@ class Desk:
 
 def read_notes(desk: Desk) -> tuple[dict[int, Plan], Told, int]:
     """Plans, what was told, and how many may have opened the database beside the writers."""
-    plans, told, opens = dict[int, Plan](), Told(seqs=desk.board.seqs), 0
-    told.acknowledged = desk.board.acknowledged
+    # By what a note begins with.
+    notes: dict[str, list[dict[str, Any]]] = {}
     for file in desk.folder.glob("notes.*"):
         # A last line that was cut by a kill was told to nobody.
         for line in file.read_bytes().split(b"\n")[:-1]:
             note = json.loads(line)
-            if "plan" in note:
-                plan = Plan.of_plain(note["plan"])
-                plans[plan.number] = plan
-            elif "look" in note:
-                told.looks.append(Look.of_plain(note["look"]))
-            elif "asks" in note:
-                before = told.asked.get(note["asks"], BATCHES)
-                told.asked[note["asks"]] = min(before, note["behind"])
-            elif "opens" in note:
-                opens += 1
-            else:
-                told.add(note["how"], note["job"], note["state"], note["seq"], note["until"])
-    return plans, told, opens
+            notes.setdefault(next(iter(note)), []).append(note)
+    plans = {plan.number: plan for plan in (Plan.of_plain(n["plan"]) for n in notes["plan"])}
+    told = Told(seqs=desk.board.seqs, acknowledged=desk.board.acknowledged)
+    told.looks = [Look.of_plain(note["look"]) for note in notes.get("look", [])]
+    for note in notes.get("asks", []):
+        job = note["asks"]
+        told.behind[job] = min(told.behind.get(job, BATCHES), note["behind"])
+        told.asked[job] = min(told.asked.get(job, math.inf), note["since"])
+    told.begun = {note["begun"]: (note["since"], note["at"]) for note in notes.get("begun", [])}
+    told.forgotten = list(forgotten(notes))
+    names = ("how", "job", "state", "until", "since", "at")
+    for note in notes.get("how", []):
+        told.add(Answer(*(note[name] for name in names)), note["seq"])
+    return plans, told, len(notes.get("opens", []))
+
+
+def forgotten(notes: dict[str, list[dict[str, Any]]]) -> Iterator[Forgotten]:
+    """Whoever was killed before it was answered may have done it until then."""
+    ends = {note["ended"]: note["at"] for note in notes["ended"]}
+    answers = {note["forgot"]: note for note in notes.get("forgot", [])}
+    for note in notes.get("forgets", []):
+        number = note["forgets"]
+        answer = answers.get(number)
+        if answer is None:
+            yield Forgotten(note["app"], note["since"], ends[number // 1000], sure=False)
+        elif answer["is_so"]:
+            yield Forgotten(note["app"], note["since"], answer["at"], sure=True)

@@ -9,6 +9,9 @@ that anybody was told or saw is judged (`jobs_judged_for_tests.py`): no job and 
 is there twice or in part. Then the deadlines pass, and a collection without grace leaves nothing
 that nobody names.
 
+Some jobs delete, some replace or clear a range, some come behind all that is there, some are
+versions of applications, which are forgotten now and then.
+
 Jobs, parts and requests travel as pickles in files (`jobs_on_desk_for_tests.py`); who finds one may
 build, commit, ask or abort, whatever others did with it.
 """
@@ -19,41 +22,37 @@ import itertools
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import jobs_judged_for_tests as judged
+import jobs_left_for_tests as left_over
 import jobs_on_desk_for_tests as desks
+import jobs_planned_for_tests as planned
 import kills_for_tests as single
 import siltstone
-from jobs_judged_for_tests import Look, Plan
 from jobs_on_desk_for_tests import Board, Desk, Tray
+from jobs_planned_for_tests import Plan
 from siltstone import admin, ingest
 
 A_DATABASE = 100
+DAY = 24 * 3600.0
 # Jobs of submitters that nobody has asked for yet: they begin others while there are fewer.
 OPEN = 6
 APPS = ("a", "b")
-# For so long the last writer may take in what is pending.
-PATIENCE = 300.0
-# Loads, and the command, give their jobs a day.
-LONG_SECONDS = 3600.0
-# Nobody compacts beside the last writer, and there is always room.
-LAST = {**single.WRITER, **single.ALONE, "l0_max_ssts": 2000}
 # Readers without a lease, and with one that does not outlive them for long.
 READER = (
     {"reader_checkpoint": False},
     {"manifest_poll_interval": 0.05, "readers.checkpoint_lifetime": 2},
 )
+# What whoever asks too late for an application that was forgotten is told.
+DENIED = "began before its application was forgotten"
 # Whoever asks and is answered by one of these was told nothing: too late, given up, not yet.
 NOTHING = (siltstone.Conflict, siltstone.Expired, siltstone.Timeout)
 
@@ -67,6 +66,8 @@ class Hand:
         self.fresh = itertools.count(serial * 1000)
         flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
         self.notes = os.open(desk.folder / f"notes.{serial}", flags)
+        # When it last asked for something: on one clock for all processes.
+        self.since = time.monotonic()
 
     def note(self, **told: object) -> None:
         os.write(self.notes, json.dumps(told).encode() + b"\n")
@@ -80,27 +81,47 @@ class Hand:
     def plans(
         self, number: int, txn: tuple[str, int] | None = None, *, alone: bool = False
     ) -> Plan:
-        """What a new job brings; `alone`, of a single part."""
-        draw = self.draw
-        zoned = txn is None and not alone and draw.random() < 0.2
-        zone = draw.randrange(judged.ZONES) if zoned else None
-        cells = range(judged.CELLS) if zone is None else judged.cells_of(zone)
+        """What a new job brings; `alone`, of a single part, of which no row deletes."""
+        draw, lot = self.draw, 1.0 if txn or alone else self.draw.random()
+        if lot < 0.08:
+            plan = Plan(number, span=some_span(draw))
+            self.note(plan=plan.to_plain())
+            return plan
+        zone = draw.randrange(planned.ZONES) if lot < 0.28 else None
+        fills = self.desk.fills and 0.28 <= lot < 0.45
+        cells = range(planned.CELLS) if zone is None else planned.cells_of(zone)
+        if fills and draw.random() < 0.7:
+            cells = range(planned.PUT, planned.CELLS)
         count = 1 if alone else draw.choice([1, 2, 2, 3])
-        parts = (draw.sample(cells, draw.randrange(1, 6)) for _ in range(count))
-        plan = Plan(number, tuple(tuple(sorted(part)) for part in parts), zone, txn)
+        drawn = (draw.sample(cells, draw.randrange(1, 6)) for _ in range(count))
+        parts = tuple(tuple(sorted(part)) for part in drawn)
+        share = 0.0 if alone else draw.choice([0, 0, 0.3, 0.6, 1])
+        every = [(part, cell) for part in range(count) for cell in parts[part]]
+        deletes = frozenset(one for one in every if draw.random() < share)
+        plan = Plan(number, parts, zone, txn, deletes, fills=fills)
         self.note(plan=plan.to_plain())
         return plan
 
     def asks(self, number: int) -> None:
         """Is about to ask: what was acknowledged lies below the job."""
-        self.note(asks=number, behind=self.desk.board.acknowledged)
+        self.since = time.monotonic()
+        self.note(asks=number, behind=self.desk.board.acknowledged, since=self.since)
 
     def was_told(self, how: str, number: int, stands: ingest.IngestStatus) -> None:
+        self.answered(how, number, stands.state, stands.seq)
+
+    def answered(self, how: str, number: int, state: str, seq: int | None = None) -> None:
+        times = {"since": self.since, "at": time.monotonic()}
         until = self.desk.board.begun
-        self.note(how=how, job=number, state=stands.state, seq=stands.seq, until=until)
+        self.note(how=how, job=number, state=state, seq=seq, until=until, **times)
+
+    def was_refused(self, number: int, error: Exception) -> None:
+        """Of a refusal that says nothing of what became of a job no note is taken."""
+        if isinstance(error, siltstone.Conflict) and DENIED in str(error):
+            self.answered("submit", number, "denied")
 
     def saw(self, rows: dict[bytes, bytes], least: int) -> None:
-        self.note(look=judged.look_of(rows, least).to_plain())
+        self.note(look=planned.look_of(rows, least).to_plain())
 
     # --- Jobs -------------------------------------------------------------------------------------
 
@@ -112,20 +133,37 @@ class Hand:
             version = max(tray.versions.get(app, 0) + draw.choice([-1, 0, 0, 1, 1]), 1)
             txn = (app, version)
         plan = self.plans(number, txn)
-        # Some are too late when they are asked for, or closed.
+        # Some are too late when they are asked for, or closed. What became of one that clears is
+        # asked in the end.
         lifetime = draw.uniform(0.05, 1) if draw.random() < 0.15 else draw.uniform(1.5, 4.5)
+        lifetime = lifetime if plan.span is None else DAY
         late = draw.random() < 0.5
+        self.since = time.monotonic()
         job = ingest.Job(
             self.desk.path,
             txn=None if late else txn,
             lifetime=lifetime,
-            replace=None if plan.zone is None else judged.bounds(plan.zone),
+            replace=plan.replaces(),
+            behind=plan.fills,
         )
+        self.note(begun=number, since=self.since, at=time.monotonic())
         if late:
             job = job.for_txn(txn)
         app, version = txn or ("-", 0)
-        name = f"job.{number}.{len(plan.parts)}.{app}.{version}"
+        name = f"job.{number}.{len(plan.parts)}.{app}.{version}.{tray.lives.get(app, 0)}"
         self.desk.leave(name, (job, plan))
+
+    def forget(self) -> None:
+        """While jobs of the application are staged and asked for."""
+        number, app = next(self.fresh), self.draw.choice(APPS)
+        self.note(forgets=number, app=app, since=time.monotonic())
+        try:
+            ingest.forget_app(self.desk.path, app)
+        except siltstone.Conflict:
+            self.note(forgot=number, at=time.monotonic(), is_so=False)
+            return
+        self.note(forgot=number, at=time.monotonic(), is_so=True)
+        self.desk.leave(f"forgotten.{app}.{number}", None)
 
     def close(self, tray: Tray, number: int) -> None:
         """With whichever attempts of its parts; somebody may have closed it with others."""
@@ -151,12 +189,14 @@ class Hand:
         self.asks(number)
         try:
             stands = ingest.submit(request, take_over=take_over, **how)
-        except (*NOTHING, siltstone.Fenced):
+        except (*NOTHING, siltstone.Fenced) as error:
+            self.was_refused(number, error)
             return
         self.was_told("submit", number, stands)
 
     def abort(self, name: str, number: int) -> None:
         job, _ = self.desk.take(name)
+        self.since = time.monotonic()
         self.was_told("abort", number, job.abort())
         self.desk.leave(f"aborted.{number}", None)
 
@@ -174,13 +214,25 @@ class Hand:
         self.asks(number)
         try:
             commit = db.ingest(request)
-        except NOTHING:
+        except NOTHING as error:
+            self.was_refused(number, error)
             return
         commit.wait()
         self.was_told("submit", number, ingest.IngestStatus("adopted", commit.seq))
 
 
-def table(rows: dict[bytes, bytes], draw: random.Random) -> pa.Table:
+def some_span(draw: random.Random) -> tuple[int, int]:
+    """A part of a zone, or one, or several."""
+    first, last = sorted(draw.choices(range(planned.ZONES), k=2))
+    cells = planned.cells_of(first)
+    if draw.random() < 0.4:
+        start = draw.randrange(cells.start + 1, cells.stop)
+        return start, draw.randrange(start + 1, cells.stop + 1)
+    last = last if draw.random() < 0.4 else first
+    return cells.start, planned.cells_of(last).stop
+
+
+def table(rows: dict[bytes, bytes | None], draw: random.Random) -> pa.Table:
     """In no order."""
     names = draw.sample(list(rows), len(rows))
     kind = pa.binary()
@@ -194,27 +246,37 @@ def table(rows: dict[bytes, bytes], draw: random.Random) -> pa.Table:
 def build(hand: Hand) -> None:
     while True:
         tray = hand.desk.tray()
-        lacking = [job for job in tray.jobs if tray.lacks(job)]
         again = hand.draw.random() < 0.25
-        number = hand.recent(tray.jobs if again else lacking)
+        number = hand.recent(job for job in tray.jobs if tray.lacks(job, again=again))
         if number is None:
             time.sleep(0.01)
             continue
         job, plan = hand.desk.take(tray.jobs[number])
-        wanted = range(len(plan.parts)) if again else tray.lacks(number)
-        part, attempt = hand.draw.choice(list(wanted)), next(hand.fresh)
+        part = hand.draw.choice(tray.lacks(number, again=again))
+        attempt = next(hand.fresh)
         staged = stage(hand, job, part, plan.rows(part, attempt))
         hand.desk.leave(f"part.{number}.{part}.{attempt}", staged)
 
 
-def stage(hand: Hand, job: ingest.Job, part: int, rows: dict[bytes, bytes]) -> ingest.Part:
+def stage(hand: Hand, job: ingest.Job, part: int, rows: dict[bytes, bytes | None]) -> ingest.Part:
     draw = hand.draw
-    if draw.random() < 0.3:
+    lot = draw.random()
+    if lot < 0.3 and all(rows.values()):
         return job.load(part, table(rows, draw))
     # Every few rows make a table.
     with job.writer(part, table_bytes=draw.choice([1, 100, 400, 1 << 20])) as writer:
+        if lot < 0.4:
+            columns = table(rows, draw)
+            writer.put_or_delete_many(
+                *(columns[name].combine_chunks() for name in columns.column_names)
+            )
+            return writer.finish()
         for key in draw.sample(list(rows), len(rows)):
-            writer.add(key, rows[key])
+            value = rows[key]
+            if value is None:
+                writer.delete(key)
+            else:
+                writer.add(key, value)
             if draw.random() < 0.05:
                 time.sleep(0.001)
     return writer.finish()
@@ -228,17 +290,20 @@ def submit(hand: Hand) -> None:
         lot = draw.random()
         unasked = tray.jobs.keys() - tray.requests.keys() - tray.aborted
         # Some are closed again, whatever became of them.
-        closed = tray.jobs if lot < 0.13 else unasked
+        closed = tray.jobs if lot < 0.15 else unasked
         built = [job for job in closed if not tray.lacks(job)]
         number: int | None
         if len(unasked) < OPEN or lot < 0.05:
             hand.begin(tray)
         elif lot < 0.08 and (number := hand.recent(tray.jobs)) is not None:
             hand.abort(tray.jobs[number], number)
+        elif lot < 0.09:
+            hand.forget()
         elif lot < 0.6 and (number := hand.recent(built)) is not None:
             hand.close(tray, number)
         elif lot < 0.7 and (number := hand.recent(tray.requests)) is not None:
             job, _ = hand.desk.take(tray.jobs[number])
+            hand.since = time.monotonic()
             hand.was_told("status", number, ingest.status(hand.desk.path, job))
         elif (number := hand.recent(tray.requests)) is not None:
             hand.submit(number, hand.desk.take(draw.choice(tray.requests[number])))
@@ -272,7 +337,7 @@ def write(hand: Hand, place: int) -> None:
     for number in range(last + 1, desks.BATCHES):
         board.begins(place, number)
         with db.batch() as batch:
-            for key in (b"batch", *map(judged.key_of, judged.cells_put(number))):
+            for key in (b"batch", *map(planned.key_of, planned.cells_put(number))):
                 batch.put(key, b"put %d " % number + b"." * draw.randrange(300))
         waiting.append((number, batch.commit))
         if len(waiting) > window:
@@ -288,7 +353,7 @@ def write(hand: Hand, place: int) -> None:
             # What it shows counts once it is durable.
             db.flush()
             hand.saw(rows, known)
-        elif lot < 0.1:
+        elif lot < 0.09:
             time.sleep(0.002)
 
 
@@ -340,94 +405,6 @@ def run(role: str, desk: Desk, serial: int, seed: int, place: int) -> None:
         {"builder": build, "submitter": submit, "reader": read, "compactor": compact}[role](hand)
 
 
-# --- What is left ---------------------------------------------------------------------------------
-
-
-def settled(path: Path) -> Look:
-    """What a last writer shows that took in all that was pending."""
-    until = time.monotonic() + PATIENCE
-    with siltstone.open(path, take_over=True, options=LAST) as db:
-        db.flush(memtable=True)
-        while admin.manifest(path)["pending_ingests"]:
-            assert time.monotonic() < until, "what is pending is not taken in"
-            time.sleep(0.01)
-            db.flush(memtable=True)
-        return judged.look_of(dict(db.scan()))
-
-
-def deadline_of(job: str) -> float:
-    """Of its id, a ULID, in seconds."""
-    digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-    millis = 0
-    for digit in job[:10]:
-        millis = 32 * millis + digits.index(digit)
-    return millis / 1000
-
-
-def check(desk: Desk, writers: int, seed: int, counts: Any) -> None:
-    """The whole database, when everybody is dead."""
-    path, draw = desk.path, random.Random(seed)
-    plans, told, opens = desks.read_notes(desk)
-    last = settled(path)
-    told.looks.append(last)
-    case = judged.Judge(plans, told)
-    wrong = case.judged()
-    assert not wrong, "\n".join(wrong[:20])
-    jobs = [desk.take(name) for name in desk.tray().jobs.values()]
-    open_jobs = [job for job, plan in jobs if plan.number not in case.there]
-    give_up(path, [job for job in open_jobs if draw.random() < 0.5])
-    # Of jobs, and of leases of readers that were killed.
-    ends = [job.deadline.timestamp() for job, _ in jobs]
-    ends += [lease["expires_at_ms"] / 1000 for lease in admin.manifest(path)["leases"]]
-    time.sleep(max(max(ends, default=0) - time.time(), 0) + 0.002)
-    admin.compact(path, options=single.SMALL)
-    for _ in range(3):
-        report = admin.gc(path, min_age=0)
-        assert report.trouble is None
-    counts[:5] = [len(plans), len(case.there), len(told.aborted), len(told.looks), last.batch]
-    counts[5] = check_objects(path, writers + opens + 1, report)
-    with siltstone.open_reader(path) as reader:
-        assert judged.look_of(dict(reader.scan())) == last
-
-
-def give_up(path: Path, jobs: list[ingest.Job]) -> None:
-    """Whatever is given up goes with the next round, before its deadline."""
-    jobs = [job for job in jobs if ingest.status(path, job).state in ("open", "aborted")]
-    assert {job.abort().state for job in jobs} <= {"aborted", "forgotten"}
-    assert admin.gc(path, min_age=0).trouble is None
-    left = [job.id for job in jobs if any(path.glob(f"ingest/{job.id}/*"))]
-    assert not left, f"given up, and not collected: {left}"
-
-
-def check_objects(path: Path, writers: int, collected: admin.GcReport) -> int:
-    """Nothing is missing, and nothing is left but what loads of a day have staged that were killed:
-    how many those are."""
-    report = admin.verify(path)
-    assert report.ok, report.problems
-    state, there = admin.manifest(path), single.objects(path)
-    layers = [*state["l0"], *state["runs"]]
-    tables = {table["name"] for layer in layers for table in layer["tables"]}
-    needed = (single.reachable(path, state) - single.tables(state)) | tables
-    assert needed <= there, f"missing: {sorted(needed - there)}"
-    fences = {f"wal/{number:020}.sst" for number in range(1, state["replay_from"])} & there
-    # One stays for every writer that did not close.
-    assert len(fences) <= writers, f"{len(fences)} fences of {writers} writers"
-    left = there - fences - needed
-    staged = {name: re.fullmatch(r"ingest/(\w{26})/.+", name) for name in left}
-    long = {name for name, job in staged.items() if job and waits(path, job[1])}
-    assert left == long, f"left over: {sorted(left - long)}"
-    assert {orphan.object for orphan in report.orphans} <= long | fences
-    kept = [one.objects for one in collected.stays if one.why == "an ingest job may still bring it"]
-    assert sum(kept) == len(long), f"{kept} objects wait for a day, not {sorted(long)}"
-    return len({Path(name).parent for name in long})
-
-
-def waits(path: Path, job: str) -> bool:
-    """Whether it may be asked for for a long time yet, and nobody has."""
-    long = deadline_of(job) > time.time() + LONG_SECONDS
-    return long and ingest.status(path, job).state == "open"
-
-
 class Database(single.Database):
     """One database and its processes, until so many kills are done."""
 
@@ -440,7 +417,7 @@ class Database(single.Database):
 
     def __init__(self, path: Path, kills: int, draw: random.Random) -> None:
         super().__init__(path, kills, draw)
-        self.desk = Desk(path, Board(4 * kills + 200))
+        self.desk = Desk(path, Board(4 * kills + 200), fills=draw.random() < 0.5)
         self.serials: dict[int, int] = {}
         self.serial = self.writers = 0
         self.counts: list[int] = []
@@ -467,6 +444,7 @@ class Database(single.Database):
                 assert fenced, f"{role} ended with {status}: {told}"
                 assert role in (*self.BY_OTHERS, "submitter"), f"a {role} was fenced: {told}"
             self.fenced += fenced
+        self.hand.note(ended=self.serials[child], at=time.monotonic())
         log.unlink(missing_ok=True)
         wanted = 0 if self.over else self.ROLES.count(role)
         if list(self.living.values()).count(role) < wanted:
@@ -484,23 +462,24 @@ class Database(single.Database):
         self.logs.mkdir(parents=True)
         self.desk.folder.mkdir()
         self.hand = Hand(self.desk, 0, 0)
-        self.alone(made, self.path)
+        self.alone(made, self.desk)
         self.strike()
-        found = single.Slots(6)
+        found = single.Slots(10)
         seed = self.draw.randrange(1 << 32)
-        self.alone(check, self.desk, self.writers, seed, found.numbers)
+        self.alone(left_over.check, self.desk, self.writers, seed, found.numbers)
         self.counts = list(found.numbers)
 
 
-def made(path: Path) -> None:
-    siltstone.open(path, options={**single.WRITER, **single.ALONE}).close()
+def made(desk: Desk) -> None:
+    options = {**single.WRITER, **single.ALONE}
+    siltstone.open(desk.path, options=options, allow_ingest_behind=desk.fills).close()
 
 
 def main(folder: Path, kills: int, seed: int) -> None:
     # Whoever ends this one ends its children too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     draw = random.Random(seed)
-    killed, counts, began = dict.fromkeys(Database.ROLES, 0), [0] * 6, time.monotonic()
+    killed, counts, began = dict.fromkeys(Database.ROLES, 0), [0] * 10, time.monotonic()
     fenced = number = 0
     while (left := kills - sum(killed.values())) > 0:
         number += 1
@@ -517,10 +496,12 @@ def main(folder: Path, kills: int, seed: int) -> None:
         counts = [sum(both) for both in zip(counts, database.counts, strict=True)]
         fenced += database.fenced
         told = ", ".join(f"{role}s: {times}" for role, times in killed.items())
-        jobs, adopted, aborted, looks, batches, long = counts
+        jobs, adopted, aborted, looks, batches, deleting, clears, fills, lives, long = counts
         print(
-            f"{sum(killed.values())} kills ({told}); {jobs} jobs, {adopted} of them there,"
-            f" {aborted} aborted, {long} by loads that were killed; {batches} batches,"
+            f"{sum(killed.values())} kills ({told}); {jobs} jobs, {adopted} of them there"
+            f" ({deleting} that delete, {clears} that clear, {fills} that fill), {aborted} aborted,"
+            f" {lives} lives of applications over, {long} by loads that were killed;"
+            f" {batches} batches,"
             f" {looks} looks,"
             f" {fenced} fenced; {time.monotonic() - began:.0f} s",
             flush=True,
