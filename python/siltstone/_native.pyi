@@ -103,6 +103,7 @@ __all__ = [
     "ingest_forget",
     "ingest_load",
     "ingest_status",
+    "ingest_status_of",
     "ingest_submit",
     "ingest_writer",
     "list_checkpoints",
@@ -1705,6 +1706,9 @@ def ingest_load(
 ) -> tuple[int, int, int, bytes, dict[str, float]]: ...
 def ingest_status(
     url: str, store_options: dict[str, str | int | bool], job: str
+) -> _PlainStanding: ...
+def ingest_status_of(
+    url: str, store_options: dict[str, str | int | bool], job: _PlainJob
 ) -> _PlainStanding: ...
 def ingest_submit(
     url: str,

@@ -351,14 +351,15 @@ def status(
 ) -> IngestStatus:
     """How a job stands, asked by anyone.
 
-    :param request: the request, the job, or the job's id.
+    :param request: the request, the job, or the job's id, which is all that is known then: where
+        what the job staged is collected, one that a later version of its application has passed
+        is "open" by its id.
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
-    if isinstance(request, IngestRequest):
-        job = request.job
-    else:
-        job = request.id if isinstance(request, Job) else request
-    return IngestStatus(*_native.ingest_status(_text(url), _store(store_options), job))
+    place = (_text(url), _store(store_options))
+    if isinstance(request, str):
+        return IngestStatus(*_native.ingest_status(*place, request))
+    return IngestStatus(*_native.ingest_status_of(*place, request._job))
 
 
 def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:

@@ -3,7 +3,7 @@
 
 use super::*;
 use futures::channel::oneshot;
-use siltstone::ingest::{forget_app, status};
+use siltstone::ingest::{forget_app, status, status_of};
 use siltstone::{ErrorKind, Standing, gc};
 use siltstone_tests::gc::AT_ONCE;
 
@@ -90,6 +90,7 @@ fn a_passed_version_is_neither_open_nor_aborted() {
     assert_eq!(place.staged(), 0);
     let again = first.clone();
     place.run("late", |env| async move {
+        assert_eq!(status_of(&env, &again.job, LIMIT).await?, Standing::Forgotten);
         assert_eq!(again.job.abort(&env, LIMIT).await?, Standing::Forgotten);
         let refused = again.submit(&env, false, LIMIT).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
@@ -122,9 +123,19 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
         db.ingest(&of(&env, 1, b"anew").await?).await?;
         let expected: Pairs = (0..2).map(|n| (key(n), b"anew".to_vec())).collect();
         assert_eq!(all_of(db.scan(everything())?).await?, expected);
-        db.flush_memtable().await?;
-        let refused = db.ingest(&never).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+        // Nor is one answered with the same version of the new life.
+        for brings in [false, true] {
+            let refused = db.ingest(&first).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            let refused = db.ingest(&never).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            let refused = never.submit(&env, false, LIMIT).await.unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+            if !brings {
+                db.ingest(&of(&env, 3, b"anew").await?).await?;
+                db.flush_memtable().await?;
+            }
+        }
         db.compact().await?;
         assert_eq!(all_of(db.scan(everything())?).await?, expected);
         db.close().await

@@ -179,6 +179,19 @@ pub(crate) fn ingest_status(
     Ok(plain_standing(wait(py, process, ingest::status(&env, job, deadline))?))
 }
 
+/// How a job stands, by who has it.
+#[pyfunction]
+pub(crate) fn ingest_status_of(
+    py: Python<'_>,
+    url: &str,
+    store_options: &Bound<'_, PyDict>,
+    job: PlainJob,
+) -> PyResult<PlainStanding> {
+    let job = job_of(py, job)?;
+    let (process, env, deadline) = place(py, url, store_options)?;
+    Ok(plain_standing(wait(py, process, ingest::status_of(&env, &job, deadline))?))
+}
+
 /// Forgets the last version of an application.
 #[pyfunction]
 pub(crate) fn ingest_forget(
@@ -470,6 +483,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ingest_forget, module)?)?;
     module.add_function(wrap_pyfunction!(load::ingest_load, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_status, module)?)?;
+    module.add_function(wrap_pyfunction!(ingest_status_of, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_submit, module)?)?;
     module.add_function(wrap_pyfunction!(ingest_writer, module)?)
 }

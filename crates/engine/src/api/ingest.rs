@@ -370,7 +370,7 @@ impl IngestJob {
                             Ok(state) => standing(&state, self.id),
                             // Asked for meanwhile, or as much is remembered as can be.
                             Err(error) if error.kind() == ErrorKind::Conflict => {
-                                status(env, self.id, limit).await?
+                                status_of(env, self, limit).await?
                             }
                             Err(error) => return Err(error),
                         }
@@ -446,16 +446,38 @@ fn brought_by(edit: &Edit, state: &Manifest) -> Option<JobId> {
     }
 }
 
-/// How a job stands.
+/// How a job stands. Of one that a later version of its application has passed, and whose object is
+/// collected, only [`status_of`] knows that it is not open any more.
 ///
 /// # Errors
 /// NotFound without a database; those of the store.
 pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<Standing>> {
+    stands(env, job, None, limit)
+}
+
+/// As [`status`], by whoever has the job, and so knows whose version it is.
+///
+/// # Errors
+/// As [`status`].
+pub fn status_of<'a>(
+    env: &'a Env,
+    job: &IngestJob,
+    limit: Duration,
+) -> BoxFuture<'a, Result<Standing>> {
+    stands(env, job.id, job.version(), limit)
+}
+
+fn stands(
+    env: &Env,
+    job: JobId,
+    app: Option<JobApp>,
+    limit: Duration,
+) -> BoxFuture<'_, Result<Standing>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
             let state = newest(&objects).await?;
-            let stands = standing(&state, job);
+            let stands = standing_as(&state, job, app.as_ref());
             if stands != Standing::Open {
                 return Ok(stands);
             }

@@ -235,9 +235,14 @@ fn is_full(state: &Manifest) -> bool {
     state.pending_ingests.len() + state.remembered_ingests.len() >= MOST_REMEMBERED
 }
 
-/// Whether this version of an application may be asked for: only above all that were (rule N11).
+/// Whether this version of an application may be asked for: only above all that were, by a job of
+/// its present life (rule N11).
 fn check_app(state: &Manifest, job: &JobApp, rules: Rules) -> Result<(), Refusal> {
     let JobApp { name: app, version, forgotten } = job;
+    // First: the same version of another life is another one.
+    if *forgotten < state.forgotten_apps.begins(app) && rules.has(Rule::RefuseForgotten) {
+        return Err(IngestConflict::AppForgotten.into());
+    }
     let waiting = state.pending_ingests.iter().filter_map(|one| {
         let (name, version) = one.app.as_ref()?;
         (name == app).then_some((*version, one.job))
@@ -248,9 +253,6 @@ fn check_app(state: &Manifest, job: &JobApp, rules: Rules) -> Result<(), Refusal
         Some((last, job)) if last == *version => Err(IngestConflict::AppHas { job }.into()),
         Some((last, _)) if last > *version => {
             Err(IngestConflict::AppIsAhead { version: last }.into())
-        }
-        _ if *forgotten < state.forgotten_apps.begins(app) && rules.has(Rule::RefuseForgotten) => {
-            Err(IngestConflict::AppForgotten.into())
         }
         Some(_) => Ok(()),
         None => {

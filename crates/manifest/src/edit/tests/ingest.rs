@@ -346,6 +346,10 @@ fn a_version_that_was_passed_is_no_open_job() {
     let jobs = vec![install(anew, 0, tables(anew, 92, 63))];
     let again = installing(&again, jobs, 63).apply(&again).unwrap();
     assert_eq!(ask(&again, asked), no(IngestConflict::AppForgotten));
+    // Nor is one answered with the same version of the new life, that waits or is there.
+    assert_eq!(ask(&again, of_app(job(9_000, 5), 0)), no(IngestConflict::AppForgotten));
+    let waits = ask(&again, of_app_since(job(9_000, 6), 4, 1)).unwrap();
+    assert_eq!(ask(&waits, of_app(job(9_000, 5), 4)), no(IngestConflict::AppForgotten));
     // Another application has nothing to do with it.
     let name = "daily".to_owned();
     let other = Some(JobApp { name, version: 1, forgotten: 0 });
