@@ -51,7 +51,8 @@ impl Ingesting {
         if newest.ingest_apps.is_empty() || !newest.pending_ingests.is_empty() {
             return Actor::Forgetter;
         }
-        room.commit(Edit::Ingest(IngestEdit::ForgetApp { app: "app".to_owned() }), self.rules);
+        let (app, count) = ("app".to_owned(), newest.forgotten_apps.count);
+        room.commit(Edit::Ingest(IngestEdit::ForgetApp { app, count }), self.rules);
         Actor::Gone
     }
 

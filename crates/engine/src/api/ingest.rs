@@ -501,8 +501,9 @@ pub fn forget_app<'a>(env: &'a Env, app: &'a str, limit: Duration) -> BoxFuture<
     async move {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
-            let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned() });
             let newest = newest(&objects).await?;
+            let count = newest.forgotten_apps.count;
+            let edit = Edit::Ingest(IngestEdit::ForgetApp { app: app.to_owned(), count });
             commit_alone(&objects, edit, newest).await.map(drop)
         };
         env.deadline(limit, "forget application", work).await

@@ -57,6 +57,8 @@ pub enum IngestEdit {
     ForgetApp {
         /// Its name.
         app: String,
+        /// How many applications had been forgotten when this was asked for.
+        count: u64,
     },
 }
 
@@ -157,13 +159,13 @@ impl IngestEdit {
                 let horizon = next.ingest_horizon;
                 next.remembered_ingests.retain(|one| deadline(one.job) >= horizon);
             }
-            IngestEdit::ForgetApp { app } => {
-                let is_it = |one: &PendingIngest| one.app.as_ref().is_some_and(|(a, _)| a == app);
-                if next.pending_ingests.iter().any(is_it) {
+            IngestEdit::ForgetApp { app, count } if !next.forgotten_apps.has(app, *count) => {
+                if waits(next, app) {
                     return Err(IngestConflict::AppPending.into());
                 }
                 forget_app(next, app, rules)?;
             }
+            IngestEdit::ForgetApp { .. } => {}
         }
         Ok(())
     }
@@ -182,7 +184,12 @@ impl IngestEdit {
                 state.writer_epoch == *epoch && pending(state, *job).is_none()
             }
             IngestEdit::Horizon { to } => state.ingest_horizon >= *to,
-            IngestEdit::ForgetApp { app } => state.ingest_apps.iter().all(|one| one.app != *app),
+            // That there is no record says nothing where the next life has begun, or the first one
+            // waits.
+            IngestEdit::ForgetApp { app, count } => {
+                let unknown = state.ingest_apps.iter().all(|one| one.app != *app);
+                state.forgotten_apps.has(app, *count) || unknown && !waits(state, app)
+            }
         }
     }
 }
@@ -391,6 +398,12 @@ pub(crate) fn apps_with(state: &Manifest, jobs: &[InstallIngest]) -> Vec<IngestA
 fn record_app(apps: &mut Vec<IngestApp>, last: IngestApp) {
     apps.retain(|one| one.app != last.app);
     apps.push(last);
+}
+
+/// Whether a job of the application is pending.
+fn waits(state: &Manifest, app: &str) -> bool {
+    let is_it = |one: &PendingIngest| one.app.as_ref().is_some_and(|(name, _)| name == app);
+    state.pending_ingests.iter().any(is_it)
 }
 
 /// Any version may come from now on, by a job that begins now: of those that began before, some are

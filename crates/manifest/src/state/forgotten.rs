@@ -54,6 +54,12 @@ impl ForgottenApps {
         last.map_or(self.below, |(_, at)| self.below.max(*at))
     }
 
+    /// Whether `app` was forgotten since `count` were, by what is known by name.
+    #[must_use]
+    pub fn has(&self, app: &str, count: u64) -> bool {
+        self.apps.iter().any(|(name, at)| name == app && *at > count)
+    }
+
     /// `features` as they are stored.
     pub(crate) fn onto(&self, features: &Features) -> Features {
         let mut stored = features.clone();
@@ -129,6 +135,7 @@ mod tests {
     fn jobs_that_began_before_are_nobodys() {
         let all = forgotten(["a", "b", "a"].map(str::to_owned));
         assert_eq!((all.count, all.begins("a"), all.begins("b"), all.begins("c")), (3, 3, 2, 0));
+        assert!(all.has("a", 2) && !all.has("a", 3) && !all.has("b", 2) && !all.has("c", 0));
     }
 
     /// Of those that are not known by name any more the last one counts for all.

@@ -133,8 +133,10 @@ fn versions_of_an_application_ascend() {
     assert_eq!(ask(&base, of_app(second, 7)), no(IngestConflict::AppHas { job: first }));
     assert_eq!(ask(&base, of_app(second, 6)), no(IngestConflict::AppIsAhead { version: 7 }));
     let both = ask(&base, of_app(second, 8)).unwrap();
-    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     assert_eq!(forget.apply(&both), no(IngestConflict::AppPending));
+    // Of an application without a record, too, one of whose jobs waits; not of one without either.
+    assert!(!forget.in_effect(&base) && forget.in_effect(&manifest()));
     let (epoch, reason) = (Epoch(2), "empty".to_owned());
     let refuse = Edit::Ingest(IngestEdit::Refuse { epoch, job: first, reason });
     let refused = refuse.apply(&both).unwrap();
@@ -285,7 +287,7 @@ fn a_job_outlives_the_record_of_its_application() {
     let base = request.apply(&manifest()).unwrap();
     let tables = vec![staged(job, 80, b"a", b"b", 61)];
     let installed = installing(&base, vec![install(job, 0, tables)], 61).apply(&base).unwrap();
-    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     let forgotten = forget.apply(&installed).unwrap();
     assert!(forget.in_effect(&forgotten) && broken(&forgotten).is_none());
     assert_eq!(standing(&forgotten, job), Standing::Adopted(Seq(61)));
@@ -331,7 +333,7 @@ fn a_version_that_was_passed_is_no_open_job() {
     assert!(withdraw(app()).apply_with(&passed, dropped).is_ok());
     assert_eq!(ask(&passed, asked.clone()), no(IngestConflict::AppIsAhead { version: 2 }));
 
-    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned() });
+    let forget = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 0 });
     let forgotten = forget.apply(&passed).unwrap();
     assert!(broken(&forgotten).is_none() && forgotten.features.names("ingest-apps"));
     assert_eq!(stands(&forgotten), Standing::Forgotten);
@@ -354,6 +356,10 @@ fn a_version_that_was_passed_is_no_open_job() {
     let name = "daily".to_owned();
     let other = Some(JobApp { name, version: 1, forgotten: 0 });
     assert!(ask(&again, RequestIngest { app: other, ..request(job(9_000, 4)) }).is_ok());
+    // Made once more, by who did not hear of it, it leaves the new life alone; another does not.
+    assert!(forget.in_effect(&again) && forget.apply(&again).unwrap().ingest_apps.len() == 1);
+    let next = Edit::Ingest(IngestEdit::ForgetApp { app: "stream".to_owned(), count: 1 });
+    assert!(!next.in_effect(&again) && next.apply(&again).unwrap().ingest_apps.is_empty());
     // It is all there in what is stored.
     let bytes = again.encode(ObjectId(1), AttemptId(2)).unwrap();
     let (_, read) = Manifest::decode(&bytes).unwrap();
