@@ -284,6 +284,10 @@ class Job:
         """Gives the job up, unless it was asked for: then the answer says how it stands."""
         return IngestStatus(*_native.ingest_abort(self.url, self._store_options, self._job))
 
+    def to_plain(self) -> _PlainJob:
+        """As plain values: what it is, and for whom."""
+        return self._job
+
     def __getstate__(self) -> tuple[str, _PlainJob, datetime, str | None]:
         if self._provider is not None:
             resolve(self._provider)
@@ -359,7 +363,8 @@ def status(
     place = (_text(url), _store(store_options))
     if isinstance(request, str):
         return IngestStatus(*_native.ingest_status(*place, request))
-    return IngestStatus(*_native.ingest_status_of(*place, request._job))
+    job = request.to_plain() if isinstance(request, Job) else request.to_plain()[0]
+    return IngestStatus(*_native.ingest_status_of(*place, job))
 
 
 def forget_app(url: Url, app: str, *, store_options: StoreOptionsSource | None = None) -> None:
