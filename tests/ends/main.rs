@@ -13,6 +13,7 @@ mod closing;
 mod compaction;
 mod runtime;
 mod tasks;
+mod threads;
 
 use bomb::{Bomb, as_tokio};
 use siltstone::store::memory::MemoryStore;

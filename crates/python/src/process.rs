@@ -150,7 +150,8 @@ impl Process {
 
     /// Runs `poll` with the runtime held; `None` when it is gone: then no future may be polled.
     pub(crate) fn while_alive<T>(&self, poll: impl FnOnce() -> T) -> Option<T> {
-        let over = self.over.read();
+        // Recursive, as in `is_over`.
+        let over = self.over.read_recursive();
         if *over { None } else { Some(poll()) }
     }
 

@@ -146,17 +146,23 @@ impl Meeting {
     /// Gives one share back: what was written is durable then, and after the last one the handle is
     /// closed.
     async fn give_back(&self, joint: &Joint, unasked: Option<Unasked>) -> Result<()> {
-        let mut flushed = Ok(());
-        if joint.users.load(Ordering::Acquire) > 1
-            && let Some(engine) = joint.opened.held().peek()
-        {
-            // Still counted, so that nobody closes it meanwhile.
-            flushed = engine.flush().await;
-        }
-        // Nobody joins meanwhile, and nobody opens before it is closed.
-        let _current = self.joint.lock().await;
+        let mut flushed = None;
+        // Nobody joins while this is held, and nobody opens before it is closed.
+        let _current = loop {
+            let engine = joint.opened.held().peek().filter(|_| flushed.is_none());
+            if let Some(engine) = engine.filter(|_| joint.users.load(Ordering::Acquire) > 1) {
+                // Still counted, so that nobody closes it meanwhile.
+                flushed = Some(engine.flush().await);
+            }
+            let current = self.joint.lock().await;
+            // Somebody may have joined since: no close writes then what this one has written.
+            let closes = joint.users.load(Ordering::Acquire) == 1;
+            if closes || flushed.is_some() || joint.opened.held().peek().is_none() {
+                break current;
+            }
+        };
         if joint.users.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return flushed;
+            return flushed.unwrap_or(Ok(()));
         }
         match unasked {
             Some(when) => {

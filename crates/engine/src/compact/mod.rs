@@ -335,17 +335,21 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
     };
     let begun: Result<(Epoch, Started)> = caught("compact", begun).await.flatten();
     let ended = match begun {
-        Ok((_, Started::Nothing | Started::Restored)) => Ok(false),
-        Ok((_, Started::Committed)) => Ok(true),
         Ok((epoch, Started::Job(job, worker))) => {
             compactor.begins(job, worker);
             // From here on others may run beside it.
             let _shared = alone.downgrade();
+            // Whoever came meanwhile was sent away.
+            host.nudge();
             let worked = job::run(host, epoch, job).await;
             compactor.ends(job, &worked);
             worked.and_then(JobEnd::committed).map(|()| true)
         }
-        Err(error) => Err(error),
+        begun => {
+            // Before the nudge: who is woken by it asks for the turn.
+            drop(alone);
+            begun.map(|(_, started)| matches!(started, Started::Committed))
+        }
     };
     host.nudge();
     let ended = compactor.told(&**host, ended).await;
@@ -374,13 +378,15 @@ async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
 async fn leftovers(host: &dyn Host, epoch: Epoch) -> Result<Vec<JobId>> {
     let compactor = host.compactor();
     let record = Starter::new(host, epoch).take_over().await?;
+    // Who is at work comes before the state: a job's work ends once a state is known that has its
+    // end. A step of the simulation is not interrupted between the two; a thread is.
+    let active = compactor.held.lock().active.clone();
     let finished = match cfg!(mutation = "finished_jobs_forgotten") {
         true => Vec::new(),
         false => record.finished(&host.manifests().newest_known()),
     };
-    let held = compactor.held.lock();
     let jobs = record.jobs.iter().map(|job| job.id);
-    let nobodys = |job: &JobId| !finished.contains(job) && !held.active.contains(job);
+    let nobodys = |job: &JobId| !finished.contains(job) && !active.contains(job);
     let left = |job: &JobId| nobodys(job) && !cfg!(mutation = "leftovers_stay");
     Ok(jobs.filter(left).collect())
 }

@@ -159,7 +159,7 @@ impl Scan {
         }
         let filled = match self.noted.clone() {
             None => self.each_running(take),
-            Some(noted) => self.each_noted(&mut noted.lock(), take),
+            Some(noted) => self.each_noted(&noted, take),
         };
         if filled.is_err() {
             self.state = ScanState::Ended;
@@ -169,16 +169,18 @@ impl Scan {
 
     fn each_noted(
         &mut self,
-        noted: &mut ReadRange,
+        noted: &Mutex<ReadRange>,
         mut take: impl FnMut(&[u8], &[u8]) -> Result<bool>,
     ) -> Result<Fill> {
         let filled = self.each_running(|key, value| {
-            noted.row(key);
+            // For the length of a row, and not of a call: who folds operands, and who takes rows,
+            // may wait for somebody who commits the transaction meanwhile, and so for this.
+            noted.lock().row(key);
             take(key, value)
         })?;
         // A limit leaves the rest unread.
         if filled == Fill::End && self.left > 0 {
-            noted.all();
+            noted.lock().all();
         }
         Ok(filled)
     }

@@ -4,6 +4,7 @@
 use super::checkpoint::TreePins;
 use super::state::Writer;
 use super::transaction::footprint::{Footprint, Touched};
+use crate::io::supervise;
 use crate::read::tree::Levels;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -84,6 +85,9 @@ impl Writer {
     /// As [`Writer::commit_pinned`].
     pub(super) async fn install_behind(&self, closed: &ClosedJob) -> Result<()> {
         let mut held = self.pins.lock().await;
+        if !self.is_open() {
+            return Err(self.dead().unwrap_or_else(supervise::closed));
+        }
         let newest = self.manifests.newest_known();
         let layers = closed.layers.clone();
         let behind = Some(InstallBehind { job: closed.job, digest: closed.digest(), layers });

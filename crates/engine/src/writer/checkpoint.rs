@@ -101,6 +101,10 @@ impl Writer {
     /// One commit for what no flush did.
     pub(crate) async fn commit_pins(&self) -> Result<()> {
         let mut held = self.pins.lock().await;
+        // Under the lock under which a close is recorded: what is pinned after it stays pinned.
+        if !self.is_open() {
+            return self.dead().map_or(Ok(()), Err);
+        }
         self.whole(self.commit_due_pins(&mut held)).await
     }
 

@@ -78,6 +78,8 @@ async fn shut_down(writer: &Arc<Writer>) -> Result<()> {
         writer.compactor.at_rest().await;
         writer.collector.at_rest().await;
         let edit = Edit::CloseClean { epoch: writer.epoch };
+        // Nobody pins anything behind it.
+        let _pins = writer.pins.lock().await;
         writer.manifests.commit(edit).await.map(|_| ())
     };
     let troubles = writer.context.requests.troubles();
@@ -103,9 +105,10 @@ pub(crate) fn abandon(writer: &Arc<Writer>) {
 
 /// Ends accepting; `false` when that had been done before.
 fn refuse_writes(writer: &Arc<Writer>) -> bool {
+    // Before anybody can learn that it was done: whoever is second goes on to drain the log.
+    writer.tail.lock().ended.get_or_insert_with(closed);
     let first = !std::mem::replace(&mut writer.life.closing.lock().refused, true);
     if first {
-        writer.tail.lock().ended.get_or_insert_with(closed);
         writer.pressure.relief.notify_waiters();
     }
     first
@@ -116,11 +119,13 @@ async fn until(writer: &Arc<Writer>, phase: Phase) -> Result<()> {
     loop {
         let mut changed = std::pin::pin!(writer.life.changed.notified());
         changed.as_mut().enable();
-        if writer.life.phase() >= phase {
-            return Ok(());
-        }
+        // First the phase: the tasks of a handle that died come to their ends too, after it did.
+        let is_there = writer.life.phase() >= phase;
         if let Some(dead) = writer.dead() {
             return Err(dead);
+        }
+        if is_there {
+            return Ok(());
         }
         changed.await;
     }

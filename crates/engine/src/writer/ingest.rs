@@ -161,7 +161,10 @@ impl Writer {
     /// wait behind it.
     pub(super) async fn wait_for_layers(&self) -> Result<()> {
         loop {
-            let nudged = pin!(self.nudges.ingest.notified());
+            // Not the nudge of the task: who writes a large batch waits here too, and would take
+            // it.
+            let mut changed = pin!(self.life.changed.notified());
+            changed.as_mut().enable();
             let mut relief = pin!(self.pressure.relief.notified());
             relief.as_mut().enable();
             if let Some(dead) = self.dead() {
@@ -170,7 +173,7 @@ impl Writer {
             if self.has_room_for_layers() || !self.is_open() {
                 return Ok(());
             }
-            select(nudged, relief).await;
+            select(changed, relief).await;
         }
     }
 
@@ -252,6 +255,8 @@ impl Writer {
             if let Some(dead) = self.dead() {
                 return Err(dead);
             }
+            // Before what was taken in: once it closes nothing comes to that any more.
+            let is_open = self.is_open();
             if let Some(seq) = self.taken_in.last_of(job) {
                 return Ok(self.commit_at(seq));
             }
@@ -268,7 +273,7 @@ impl Writer {
                     self.show_behind(seq).await?;
                     return Ok(self.commit_at(seq));
                 }
-                Standing::Pending if self.is_open() => {}
+                Standing::Pending if is_open => {}
                 other => return Err(not_taken_in(job, &other)),
             }
             debug_assert!(pending(&newest, job).is_some());

@@ -150,12 +150,7 @@ impl Transaction {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut OpenTransaction) -> Result<T>) -> Result<T> {
-        let mut state = self.0.state.lock();
-        if let Some(open) = &mut state.open {
-            return work(open);
-        }
-        let text = format!("the transaction is over: it was {}; begin another one", state.ended);
-        Err(Error::new(ErrorKind::Closed, text))
+        self.0.state.lock().with(work)
     }
 
     fn tracks(&self) -> bool {
@@ -321,18 +316,22 @@ impl Transaction {
     /// Conflict, naming the key: the transaction is over. Invalid over `max_batch_bytes`; Closed,
     /// Fenced.
     pub fn commit(&self) -> Result<Option<Accept>> {
-        let committed = self.with(|open| {
+        let mut state = self.0.state.lock();
+        let committed = state.with(|open| {
             if open.batch.is_empty() {
                 return Ok(None);
             }
             open.commit(&self.0.writer, self.0.isolation).map(Some)
         });
-        match &committed {
-            Ok(Some(Accept::Pressure(_))) => {}
-            Ok(None | Some(Accept::Accepted(_))) => self.end("committed"),
-            Err(error) if error.kind() == ErrorKind::Conflict => self.end("ended by a conflict"),
-            Err(_) => {}
-        }
+        // Under the same lock: another clone would commit it once more.
+        let held = match &committed {
+            Ok(Some(Accept::Pressure(_))) => None,
+            Ok(None | Some(Accept::Accepted(_))) => state.end("committed"),
+            Err(error) if error.kind() == ErrorKind::Conflict => state.end("ended by a conflict"),
+            Err(_) => None,
+        };
+        drop(state);
+        drop(held);
         committed.map_err(|error| error.during("commit"))
     }
 
@@ -353,14 +352,28 @@ impl Transaction {
     }
 
     fn end(&self, how: &'static str) {
-        let mut state = self.0.state.lock();
-        let held = state.open.take();
-        if held.is_some() {
-            state.ended = how;
-        }
-        drop(state);
+        let held = self.0.state.lock().end(how);
         // Outside of the lock.
         drop(held);
+    }
+}
+
+impl TransactionState {
+    fn with<T>(&mut self, work: impl FnOnce(&mut OpenTransaction) -> Result<T>) -> Result<T> {
+        if let Some(open) = &mut self.open {
+            return work(open);
+        }
+        let text = format!("the transaction is over: it was {}; begin another one", self.ended);
+        Err(Error::new(ErrorKind::Closed, text))
+    }
+
+    /// Ends it; what it held is to be dropped outside of the lock.
+    fn end(&mut self, how: &'static str) -> Option<OpenTransaction> {
+        let held = self.open.take();
+        if held.is_some() {
+            self.ended = how;
+        }
+        held
     }
 }
 

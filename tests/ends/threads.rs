@@ -1,0 +1,98 @@
+//! What two threads come to that meet within one step of a task: virtual time interrupts none.
+//! Round after round, since nothing makes them meet.
+
+use super::*;
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use siltstone::store::{PutAnswer, Store};
+use siltstone::{Isolation, Transaction, admin, task};
+use siltstone_base::ObjectName;
+use siltstone_tests::passed_on;
+use std::fmt;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::runtime::{Builder, Runtime};
+
+/// A store that may refuse objects of the log for good.
+struct Refusing {
+    store: Arc<dyn Store>,
+    refuses: AtomicBool,
+}
+
+impl fmt::Debug for Refusing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.store.fmt(f)
+    }
+}
+
+impl Store for Refusing {
+    passed_on!(store: get, upload, list, delete);
+
+    fn put_if_absent(&self, name: ObjectName, bytes: Bytes) -> BoxFuture<'_, PutAnswer> {
+        if self.refuses.load(Ordering::Acquire) && matches!(name, ObjectName::Wal(_)) {
+            return async { PutAnswer::Refused(Error::invalid("refused for good")) }.boxed();
+        }
+        self.store.put_if_absent(name, bytes)
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn env_of(runtime: &Runtime, store: Arc<dyn Store>) -> Env {
+    task::tokio_env(runtime.handle().clone(), store)
+}
+
+fn opened(runtime: &Runtime, store: Arc<dyn Store>) -> Database {
+    let options = Options { embedded_compactor: false, embedded_gc: false, ..Options::default() };
+    let how = OpenOptions { options, ..OpenOptions::default() };
+    runtime.block_on(Database::open(env_of(runtime, store), how)).unwrap()
+}
+
+/// The log's task ends the handle, the flush task comes to its end since the handle is dead, and
+/// the close, which waits for that end, takes it for what it waits for: it was Ok, and recorded,
+/// while an accepted row was gone.
+#[test]
+fn a_close_whose_log_is_refused_is_no_success() {
+    let runtime = runtime();
+    for round in 0..1500 {
+        let refuses = AtomicBool::default();
+        let store = Arc::new(Refusing { store: MemoryStore::unnamed(), refuses });
+        let db = opened(&runtime, store.clone());
+        assert!(matches!(db.put(b"k", b"v", None), Ok(Accept::Accepted(_))));
+        store.refuses.store(true, Ordering::Release);
+        let closed = runtime.block_on(db.close());
+        drop(db);
+        store.refuses.store(false, Ordering::Release);
+        let look = env_of(&runtime, store);
+        let newest = runtime.block_on(admin::manifest(&look, None, DEADLINE)).unwrap();
+        assert!(closed.is_err() && !newest.closed_cleanly(), "round {round}: {closed:?}");
+    }
+}
+
+/// Two clones of one transaction are committed at once: once.
+#[test]
+fn a_transaction_is_committed_once() {
+    let runtime = runtime();
+    let db = opened(&runtime, MemoryStore::unnamed());
+    for round in 0..2000 {
+        let transaction = db.transaction(Isolation::Serializable).unwrap();
+        transaction.put(b"k", b"v", None).unwrap();
+        let (barrier, won) = (Barrier::new(2), AtomicU64::default());
+        let commit = |transaction: Transaction| {
+            barrier.wait();
+            if let Ok(Some(Accept::Accepted(_))) = transaction.commit() {
+                won.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        std::thread::scope(|scope| {
+            let other = transaction.clone();
+            scope.spawn(|| commit(other));
+            commit(transaction);
+        });
+        assert_eq!(won.into_inner(), 1, "round {round}");
+    }
+    runtime.block_on(db.close()).unwrap();
+}
