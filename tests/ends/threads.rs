@@ -5,14 +5,17 @@ use super::*;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use siltstone::store::{PutAnswer, Store};
 use siltstone::{Isolation, Transaction, admin, task};
 use siltstone_base::ObjectName;
 use siltstone_tests::passed_on;
 use std::fmt;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::runtime::{Builder, Runtime};
+
+/// Of two threads that are made to begin together.
+const ROUNDS: u64 = 300;
 
 /// A store that may refuse objects of the log for good.
 struct Refusing {
@@ -72,27 +75,39 @@ fn a_close_whose_log_is_refused_is_no_success() {
     }
 }
 
-/// Two clones of one transaction are committed at once: once.
+/// Two clones of one transaction are committed at once: once. Both threads spin, so that they begin
+/// within a few nanoseconds.
 #[test]
 fn a_transaction_is_committed_once() {
     let runtime = runtime();
     let db = opened(&runtime, MemoryStore::unnamed());
-    for round in 0..2000 {
-        let transaction = db.transaction(Isolation::Serializable).unwrap();
-        transaction.put(b"k", b"v", None).unwrap();
-        let (barrier, won) = (Barrier::new(2), AtomicU64::default());
-        let commit = |transaction: Transaction| {
-            barrier.wait();
+    let slot: Mutex<Option<Transaction>> = Mutex::default();
+    let (round, done, won) = (AtomicU64::default(), AtomicU64::default(), AtomicU64::default());
+    let commits = || {
+        for number in 1..=ROUNDS {
+            while round.load(Ordering::Acquire) < number {
+                std::hint::spin_loop();
+            }
+            let transaction = slot.lock().clone().unwrap();
             if let Ok(Some(Accept::Accepted(_))) = transaction.commit() {
                 won.fetch_add(1, Ordering::Relaxed);
             }
-        };
-        std::thread::scope(|scope| {
-            let other = transaction.clone();
-            scope.spawn(|| commit(other));
-            commit(transaction);
-        });
-        assert_eq!(won.into_inner(), 1, "round {round}");
-    }
+            done.fetch_add(1, Ordering::AcqRel);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(commits);
+        scope.spawn(commits);
+        for number in 1..=ROUNDS {
+            let transaction = db.transaction(Isolation::Serializable).unwrap();
+            transaction.put(b"k", b"v", None).unwrap();
+            *slot.lock() = Some(transaction);
+            round.store(number, Ordering::Release);
+            while done.load(Ordering::Acquire) < 2 * number {
+                std::thread::yield_now();
+            }
+        }
+    });
+    assert_eq!(won.into_inner(), ROUNDS);
     runtime.block_on(db.close()).unwrap();
 }
