@@ -345,11 +345,13 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
             compactor.ends(job, &worked);
             worked.and_then(JobEnd::committed).map(|()| true)
         }
-        begun => {
+        Ok((_, started)) => {
             // Before the nudge: who is woken by it asks for the turn.
             drop(alone);
-            begun.map(|(_, started)| matches!(started, Started::Committed))
+            Ok(matches!(started, Started::Committed))
         }
+        // Nobody is to meet the same at once: the scheduler waits for its own time.
+        Err(error) => Err(error),
     };
     host.nudge();
     let ended = compactor.told(&**host, ended).await;
