@@ -173,6 +173,14 @@ pub(crate) async fn job_of(
     job.commit(env, &[part], LIMIT).await
 }
 
+/// A job that is a version of the application "stream".
+pub(crate) async fn version_of(env: &Env, version: u64, value: &[u8]) -> Result<IngestRequest> {
+    let app = Some(("stream".to_owned(), version));
+    let job = IngestJob::begin(env, JOB_LIFETIME, app, LIMIT).await?;
+    let part = stage(env, &job, rows(0..2, value)).await?;
+    job.commit(env, &[part], LIMIT).await
+}
+
 pub(crate) async fn all_of(mut scan: Scan) -> Result<Pairs> {
     let (mut rows, mut all) = (Rows::new(), Vec::new());
     loop {

@@ -7,13 +7,6 @@ use siltstone::ingest::{forget_app, status, status_of};
 use siltstone::{ErrorKind, Standing, gc};
 use siltstone_tests::gc::AT_ONCE;
 
-async fn of(env: &Env, version: u64, value: &[u8]) -> Result<IngestRequest> {
-    let app = Some(("stream".to_owned(), version));
-    let job = IngestJob::begin(env, JOB_LIFETIME, app, LIMIT).await?;
-    let part = stage(env, &job, rows(0..2, value)).await?;
-    job.commit(env, &[part], LIMIT).await
-}
-
 impl Place {
     fn collect(&self) {
         self.run("collector", |env| async move {
@@ -32,7 +25,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
         for version in 1..=5 {
-            db.ingest(&of(&env, version, b"x").await?).await?;
+            db.ingest(&version_of(&env, version, b"x").await?).await?;
             db.flush_memtable().await?;
         }
         db.close().await
@@ -54,7 +47,7 @@ fn what_passed_versions_staged_goes_once_it_is_merged() {
     assert_eq!(place.staged(), 0);
     // A version that came twice under another job is nobody's either.
     place.run("again", |env| async move {
-        let again = of(&env, 5, b"again").await?;
+        let again = version_of(&env, 5, b"again").await?;
         assert!(matches!(again.submit(&env, false, LIMIT).await?, Standing::Adopted(_)));
         Ok(())
     });
@@ -69,7 +62,7 @@ fn a_passed_version_is_neither_open_nor_aborted() {
     let place = Place::new();
     let first = place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
-        let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
+        let [first, second] = [version_of(&env, 1, b"1").await?, version_of(&env, 2, b"2").await?];
         assert_eq!(status(&env, first.job.id, LIMIT).await?, Standing::Open);
         db.ingest(&first).await?;
         db.ingest(&second).await?;
@@ -107,8 +100,8 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
     let place = Place::new();
     place.run("stream", |env| async move {
         let db = open(&env, options()).await?;
-        let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
-        let never = of(&env, 3, b"3").await?;
+        let [first, second] = [version_of(&env, 1, b"1").await?, version_of(&env, 2, b"2").await?];
+        let never = version_of(&env, 3, b"3").await?;
         db.ingest(&first).await?;
         let adopted = db.ingest(&second).await?.seq();
         db.flush_memtable().await?;
@@ -120,7 +113,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
             assert_eq!(status(&env, old.job.id, LIMIT).await?, Standing::Forgotten);
         }
         assert_eq!(db.ingest(&second).await?.seq(), adopted, "its record is remembered");
-        db.ingest(&of(&env, 1, b"anew").await?).await?;
+        db.ingest(&version_of(&env, 1, b"anew").await?).await?;
         let expected: Pairs = (0..2).map(|n| (key(n), b"anew".to_vec())).collect();
         assert_eq!(all_of(db.scan(everything())?).await?, expected);
         // Nor is one answered with the same version of the new life.
@@ -132,7 +125,7 @@ fn a_forgotten_application_begins_anew_with_new_jobs() {
             let refused = never.submit(&env, false, LIMIT).await.unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
             if !brings {
-                db.ingest(&of(&env, 3, b"anew").await?).await?;
+                db.ingest(&version_of(&env, 3, b"anew").await?).await?;
                 db.flush_memtable().await?;
             }
         }
@@ -153,7 +146,8 @@ fn who_waits_for_a_version_is_told_though_a_later_one_came() {
     let (told, answer) = oneshot::channel();
     place.sim.spawn(driver, "driver", async move {
         let waits = async {
-            let [first, second] = [of(&env, 1, b"1").await?, of(&env, 2, b"2").await?];
+            let [first, second] =
+                [version_of(&env, 1, b"1").await?, version_of(&env, 2, b"2").await?];
             first.submit(&env, false, LIMIT).await?;
             second.submit(&env, false, LIMIT).await?;
             first.submit(&env, true, LIMIT).await
@@ -178,7 +172,7 @@ fn a_job_is_asked_for_as_what_it_was_closed_as() {
     let place = Place::new();
     place.run("all", |env| async move {
         let db = open(&env, options()).await?;
-        let request = of(&env, 1, b"1").await?;
+        let request = version_of(&env, 1, b"1").await?;
         for app in [None, Some(("stream".to_owned(), 2)), Some(("other".to_owned(), 1))] {
             let job = IngestJob { app, ..request.job.clone() };
             let part = stage(&env, &job, rows(5..6, b"x")).await?;

@@ -220,12 +220,7 @@ fn a_version_of_an_application_is_taken_in_once() {
     let place = Place::new();
     place.run("all", |env| async move {
         let db = open(&env, options()).await?;
-        let of = async |version: u64, value: &'static [u8]| {
-            let app = Some(("stream".to_owned(), version));
-            let job = IngestJob::begin(&env, JOB_LIFETIME, app, LIMIT).await?;
-            let part = stage(&env, &job, rows(0..2, value)).await?;
-            job.commit(&env, &[part], LIMIT).await
-        };
+        let of = |version, value: &'static [u8]| version_of(&env, version, value);
         let seven = db.ingest(&of(7, b"7").await?).await?;
         let again = db.ingest(&of(7, b"again").await?).await?;
         assert_eq!(again.seq(), seven.seq());

@@ -11,7 +11,7 @@ use crate::io::store::full::is_full;
 use crate::manifests::client::{ManifestRequests, look};
 use crate::manifests::gate;
 use crate::manifests::missing::no_database;
-use crate::manifests::objects::Objects;
+use crate::manifests::objects::{Objects, is_damage};
 use crate::manifests::rules;
 use crate::manifests::store_time::store_time;
 use futures::future::try_join_all;
@@ -455,11 +455,7 @@ impl<'a> Round<'a> {
     async fn read_jobs(&mut self, jobs: Vec<JobId>) -> Result<()> {
         let objects = self.objects;
         let read = async |job| match objects.closed_job(job).await {
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Unsupported) =>
-            {
-                Ok::<_, Error>(None)
-            }
+            Err(error) if is_damage(error.kind()) => Ok::<_, Error>(None),
             read => Ok(read?.map(|closed| (job, closed.app))),
         };
         let reads = stream::iter(jobs).map(read).buffer_unordered(READ_AHEAD);

@@ -410,6 +410,11 @@ impl Objects {
     }
 }
 
+/// Whether an error says that bytes are wrong, rather than that they could not be had.
+pub(crate) fn is_damage(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
+}
+
 /// What the protocols want to know about a WAL object.
 pub(crate) fn seen(object: &WalObject, database: DatabaseId) -> WalSeen {
     if object.envelope.database != database {

@@ -25,7 +25,7 @@ use crate::cache::ancestors::Ancestors;
 use crate::io::env::Env;
 use crate::io::progress::Progress;
 use crate::manifests::missing::no_database;
-use crate::manifests::objects::Objects;
+use crate::manifests::objects::{Objects, is_damage};
 use futures::FutureExt;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -340,9 +340,4 @@ fn place_of(
     let database = ancestors.database_of(database, table)?;
     let env = Env { store, ..objects.env.clone() };
     Ok((Objects { env, limit: objects.limit }, database))
-}
-
-/// Whether an error says that bytes are wrong, rather than that they could not be had.
-fn is_damage(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
 }

@@ -4,6 +4,7 @@
 use super::commit::{Commit, Tail};
 use super::state::Writer;
 use super::transaction::footprint::Touched;
+use crate::manifests::objects::is_damage;
 use crate::read::queue::QueuedIngest;
 use futures::future::{Either, select};
 use parking_lot::Mutex;
@@ -280,11 +281,6 @@ impl Writer {
             taken.await;
         }
     }
-}
-
-/// Whether an error says that bytes are wrong, rather than that they could not be had.
-pub(crate) fn is_damage(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Corruption | ErrorKind::Unsupported)
 }
 
 /// Why a job that was asked for is no part of the database.

@@ -424,8 +424,8 @@ impl Collect {
         }
         let newest = self.dry.map_or(newest.clone(), |now| as_if_revoked(&newest, now));
         let boundary = self.reach();
-        let apps = std::mem::take(&mut self.known.apps);
-        let Known { through, named, named_ancestors, pinned, .. } = std::mem::take(&mut self.known);
+        let known = std::mem::take(&mut self.known);
+        let Known { through, named, named_ancestors, pinned, apps, .. } = known;
         self.known.apps = apps;
         (self.evidence.named, self.evidence.named_ancestors) = (named, named_ancestors);
         let all = newest.pinned_versions();

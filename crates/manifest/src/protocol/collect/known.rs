@@ -17,9 +17,9 @@ pub struct Known {
     pub(super) database: DatabaseId,
     /// Every manifest from the boundary up to here has been read.
     pub(super) through: ManifestId,
-    /// As [`Evidence::named`].
+    /// As [`Evidence::named`](crate::gc::Evidence::named).
     pub(super) named: BTreeMap<ObjectName, ManifestId>,
-    /// As [`Evidence::named_ancestors`].
+    /// As [`Evidence::named_ancestors`](crate::gc::Evidence::named_ancestors).
     pub(super) named_ancestors: BTreeMap<u32, ManifestId>,
     /// Manifests of checkpoints and leases.
     pub(super) pinned: Vec<Arc<Manifest>>,
