@@ -1,6 +1,6 @@
 //! Databases that somebody deleted, in part or whole, or made anew: it is told.
 
-use crate::{World, open, options};
+use crate::{World, fill, open, options};
 use parking_lot::Mutex;
 use siltstone::ErrorKind;
 use siltstone::gc::GcOptions;
@@ -44,6 +44,33 @@ fn records_that_somebody_deleted_are_told() {
     world.bucket.remove(boundary);
     world.collect();
     world.check();
+}
+
+/// Whoever closes does not wait for what is missing: a compaction that looks for the records stops
+/// looking. Before, a close took as long as a request may, and ended with Timeout.
+#[test]
+fn a_close_does_not_wait_for_missing_records() {
+    let world = World::new(1, FaultPlan::none());
+    world.live();
+    world.collect();
+    for (name, _) in world.bucket.objects() {
+        if matches!(name, ObjectName::Compactions(_)) {
+            world.bucket.remove(name);
+        }
+    }
+    let took = world.run("writer", |env| async move {
+        let mut due = options();
+        due.compaction.l0_compaction_threshold_ssts = 1;
+        let db = open(&env, due).await?;
+        fill(&db, 4).await?;
+        // It looks by now, and would go on to.
+        env.clock.sleep(Duration::from_secs(5)).await;
+        assert!(db.compaction_error().is_none(), "it has waited for as long as it may");
+        let began = env.clock.monotonic();
+        db.close().await?;
+        Ok(env.clock.monotonic() - began)
+    });
+    assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
 /// A record of a database that was made later in the same place says that this one was deleted. One

@@ -200,6 +200,19 @@ impl Features {
         }
         self.carried.check_committable()
     }
+
+    /// As they are stored with one more extension, which this version knows.
+    pub(crate) fn with_extension(&self, name: &str, value: Bytes) -> Features {
+        let mut stored = self.clone();
+        stored.extensions.push(Extension { name: name.to_owned(), value: Some(value) });
+        stored
+    }
+
+    /// Takes the extension of this name out of what was stored, if there is one.
+    pub(crate) fn take_extension(&mut self, name: &str) -> Option<Bytes> {
+        let place = self.extensions.iter().position(|one| one.name == name)?;
+        Some(self.extensions.remove(place).value.unwrap_or_default())
+    }
 }
 
 /// Since a repair went on from an older manifest, tables that nobody names stay until somebody says

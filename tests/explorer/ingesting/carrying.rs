@@ -2,7 +2,8 @@
 //! makes the checkpoint, at any moment of the job's life, somebody goes back to it, and somebody
 //! may let go of it meanwhile.
 
-use super::{Actor, Ingest, Ingesting, JOB, Room, digest, numbered};
+use super::room::{Ingest, Room, digest, numbered};
+use super::{Actor, Ingesting, JOB};
 use siltstone_base::{AttemptId, CheckpointId, TimelineId, UnixMillis, WalId};
 use siltstone_manifest::ingest::{Standing, standing};
 use siltstone_manifest::protocol::{

@@ -1,7 +1,10 @@
 //! The job is version 1 of an application (rule N11). Another one brings version 2, and takes the
 //! place of its record; and somebody forgets the application.
 
-use super::{Actor, DATABASE, Driving, Ingesting, JOB, Late, Room, Running, STAGED, table};
+use super::driving::Driving;
+use super::room::{Late, Room, table};
+use super::writing::Running;
+use super::{Actor, DATABASE, Ingesting, JOB, STAGED};
 use crate::chain;
 use bytes::Bytes;
 use siltstone_base::{JobId, SstDescriptor, SstId, UnixMillis};

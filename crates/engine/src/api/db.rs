@@ -328,7 +328,7 @@ impl Database {
             let writer = self.writer()?;
             // Taken up by now; the version before is let go of, or is read, and stays.
             let until = writer.env.clock.monotonic() + writer.options.deadline;
-            if writer.commit_pins().await.is_ok() {
+            if writer.commit_pins_apart().await.is_ok() {
                 collector::tidy(writer, until).await;
             }
             Ok(compacted)

@@ -146,6 +146,7 @@ struct CompactorState {
 impl Compactor {
     /// Waits until nothing is at work. Who waits has closed the handle before.
     pub(crate) async fn at_rest(&self) {
+        let _leaving = self.chain.leaves();
         drop(self.turn.write().await);
     }
 
@@ -342,19 +343,20 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
             // Whoever came meanwhile was sent away.
             host.nudge();
             let worked = job::run(host, epoch, job).await;
+            let told = compactor.told(&**host, worked.clone().and_then(JobEnd::committed)).await;
+            // No sooner: another epoch, which may be claimed from now on, would end by its error.
             compactor.ends(job, &worked);
-            worked.and_then(JobEnd::committed).map(|()| true)
+            told.map(|()| true)
         }
-        Ok((_, started)) => {
+        begun => {
+            let began = begun.map(|(_, started)| matches!(started, Started::Committed));
+            let told = compactor.told(&**host, began).await;
             // Before the nudge: who is woken by it asks for the turn.
             drop(alone);
-            Ok(matches!(started, Started::Committed))
+            told
         }
-        // Nobody is to meet the same at once: the scheduler waits for its own time.
-        Err(error) => Err(error),
     };
     host.nudge();
-    let ended = compactor.told(&**host, ended).await;
     if ended.is_ok() {
         host.take_up().await?;
     }

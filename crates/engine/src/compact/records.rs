@@ -2,6 +2,7 @@
 //! the store for, this asks. One change of a process at a time, so that its ranges and jobs do not
 //! race each other for the next number.
 
+use crate::io::supervise::closed;
 use crate::manifests::client::ManifestClient;
 use crate::manifests::conditional_create::Creating;
 use crate::manifests::rules;
@@ -12,6 +13,7 @@ use siltstone_manifest::compaction::{
     Append, AppendAction, Change, ChangeRefusal, Compactions, Job,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Looks by one read that find nothing, before a listing is asked: a read may be of a number that
 /// was freed long ago (rule M4).
@@ -24,6 +26,8 @@ pub(super) struct Chain {
     /// The newest record this process knows; `None` when it must look: at first, and after an
     /// error, when the outcome of a change may be open.
     known: RwLock<Option<Arc<Compactions>>>,
+    /// Somebody waits until nothing is at work: what is missing is not waited for.
+    leaving: AtomicBool,
 }
 
 #[derive(Default)]
@@ -33,6 +37,18 @@ struct ChainTurn {
 }
 
 impl Chain {
+    /// Until it is dropped, answers that contradict each other are not worth another look.
+    pub(super) fn leaves(&self) -> Leaving<'_> {
+        self.leaving.store(true, Ordering::Relaxed);
+        Leaving(&self.leaving)
+    }
+
+    /// # Errors
+    /// Closed for who leaves.
+    fn check_patience(&self) -> Result<()> {
+        if self.leaving.load(Ordering::Relaxed) { Err(closed()) } else { Ok(()) }
+    }
+
     /// The newest record this process knows.
     pub(super) fn known(&self) -> Option<Arc<Compactions>> {
         self.known.read().clone()
@@ -92,7 +108,8 @@ impl Chain {
         let _turn = self.turn.lock().await;
         let newest = self.newest_in_turn(manifests).await?;
         *self.known.write() = None;
-        let appended = drive(manifests, Append::new(change, newest, rules::in_force())).await?;
+        let appended =
+            self.drive(manifests, Append::new(change, newest, rules::in_force())).await?;
         if let Ok(record) = &appended {
             *self.known.write() = Some(Arc::clone(record));
         }
@@ -112,9 +129,44 @@ impl Chain {
             return Ok(known);
         }
         let look = Append::look(manifests.database(), rules::in_force());
-        let newest = drive(manifests, look).await?.map_err(Error::from)?;
+        let newest = self.drive(manifests, look).await?.map_err(Error::from)?;
         *self.known.write() = Some(Arc::clone(&newest));
         Ok(newest)
+    }
+
+    async fn drive(
+        &self,
+        manifests: &ManifestClient,
+        mut machine: Append,
+    ) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
+        let (objects, database) = (manifests.objects(), manifests.database());
+        let mut driver = Driver { manifests, creating: None };
+        loop {
+            let answer = match machine.action() {
+                AppendAction::Done(record) => return Ok(Ok(record)),
+                AppendAction::Failed(refusal) => return Ok(Err(refusal)),
+                AppendAction::Request(RecordRequest::List) => {
+                    let goes_on = || self.check_patience();
+                    RecordAnswer::Listed(objects.list_records(database, goes_on).await?)
+                }
+                AppendAction::Request(RecordRequest::Read(number)) => {
+                    RecordAnswer::Read(objects.record(number, database).await?)
+                }
+                AppendAction::Request(RecordRequest::Create(record)) => {
+                    driver.create(record).await?
+                }
+            };
+            machine.on_answer(answer);
+        }
+    }
+}
+
+/// Somebody waits until nothing is at work.
+pub(super) struct Leaving<'a>(&'a AtomicBool);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -123,28 +175,6 @@ struct Driver<'a> {
     manifests: &'a ManifestClient,
     /// While the same record is asked for, the same bytes go out.
     creating: Option<(Arc<Compactions>, Creating)>,
-}
-
-async fn drive(
-    manifests: &ManifestClient,
-    mut machine: Append,
-) -> Result<Result<Arc<Compactions>, ChangeRefusal>> {
-    let (objects, database) = (manifests.objects(), manifests.database());
-    let mut driver = Driver { manifests, creating: None };
-    loop {
-        let answer = match machine.action() {
-            AppendAction::Done(record) => return Ok(Ok(record)),
-            AppendAction::Failed(refusal) => return Ok(Err(refusal)),
-            AppendAction::Request(RecordRequest::List) => {
-                RecordAnswer::Listed(objects.list_records(database).await?)
-            }
-            AppendAction::Request(RecordRequest::Read(number)) => {
-                RecordAnswer::Read(objects.record(number, database).await?)
-            }
-            AppendAction::Request(RecordRequest::Create(record)) => driver.create(record).await?,
-        };
-        machine.on_answer(answer);
-    }
 }
 
 impl Driver<'_> {

@@ -443,7 +443,10 @@ impl<'a> Round<'a> {
     async fn about_records(&self, request: RecordRequest) -> Result<RecordAnswer> {
         let (objects, database) = (self.objects, self.database);
         match request {
-            RecordRequest::List => Ok(RecordAnswer::Listed(objects.list_records(database).await?)),
+            RecordRequest::List => {
+                let listed = objects.list_records(database, || Ok(())).await?;
+                Ok(RecordAnswer::Listed(listed))
+            }
             RecordRequest::Read(number) => {
                 Ok(RecordAnswer::Read(objects.record(number, database).await?))
             }

@@ -300,8 +300,13 @@ impl Objects {
     ///
     /// # Errors
     /// The store's; Corruption where the record above the boundary stays missing: it was there when
-    /// the boundary was made, and goes behind a higher one alone.
-    pub(crate) async fn list_records(&self, database: DatabaseId) -> Result<RecordListing> {
+    /// the boundary was made, and goes behind a higher one alone; those of `goes_on`, which is asked
+    /// before it is looked for once more.
+    pub(crate) async fn list_records(
+        &self,
+        database: DatabaseId,
+        goes_on: impl Fn() -> Result<()>,
+    ) -> Result<RecordListing> {
         let first = database.counts_from();
         let mut again = Again::new(&self.env, self.limit);
         loop {
@@ -309,6 +314,7 @@ impl Objects {
             if listing.newest > listing.boundary || listing.boundary == 0 {
                 return Ok(listing);
             }
+            goes_on()?;
             if !again.after_a_pause().await {
                 return Err(Error::corruption(
                     "the records of compaction jobs are missing, and a boundary says that there \

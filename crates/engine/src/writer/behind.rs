@@ -138,14 +138,14 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::commit_pins`].
-    pub(super) async fn show_behind(&self, seq: Seq) -> Result<()> {
+    pub(super) async fn show_behind(self: &Arc<Self>, seq: Seq) -> Result<()> {
         let behind = self.tree().below().behind;
         let shows = |taken| HISTORY_BEGINS.get().saturating_sub(seq.get()) <= taken;
         if behind.is_none_or(shows) {
             return Ok(());
         }
         // Its install is being settled, or was and could not be taken up.
-        self.commit_pins().await
+        self.commit_pins_apart().await
     }
 
     /// What stands at or above every key, now or ever: where jobs may come behind, that is the

@@ -11,7 +11,7 @@
 //! below all that was there, and the runs below 2^16 are left for their tables.
 
 use super::Manifest;
-use crate::features::{Extension, Features, INGEST_BEHIND};
+use crate::features::{Features, INGEST_BEHIND};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::{Error, Result, Seq};
@@ -72,10 +72,7 @@ impl Manifest {
 
 /// `features` as they are stored, where `taken` numbers are.
 pub(crate) fn onto(taken: u64, features: &Features) -> Features {
-    let mut stored = features.clone();
-    let value = Some(encode(taken));
-    stored.extensions.push(Extension { name: NAME.to_owned(), value });
-    stored
+    features.with_extension(NAME, encode(taken))
 }
 
 /// Takes it out of what was stored.
@@ -83,9 +80,7 @@ pub(crate) fn onto(taken: u64, features: &Features) -> Features {
 /// # Errors
 /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
 pub(crate) fn out_of(features: &mut Features) -> Result<Option<u64>> {
-    let place = features.extensions.iter().position(|one| one.name == NAME);
-    let Some(place) = place else { return Ok(None) };
-    decode(&features.extensions.remove(place).value.unwrap_or_default()).map(Some)
+    features.take_extension(NAME).map(|value| decode(&value)).transpose()
 }
 
 fn encode(taken: u64) -> Bytes {

@@ -9,7 +9,7 @@
 //!                                16  the job, or the table
 //! ```
 
-use crate::features::{Extension, Features};
+use crate::features::Features;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::{Error, JobId, Result, Seq, SstId};
@@ -42,10 +42,7 @@ pub enum FedSource {
 impl FedIngest {
     /// `features` as they are stored with these.
     pub(crate) fn onto(fed: &[FedIngest], features: &Features) -> Features {
-        let mut stored = features.clone();
-        let value = Some(encode(fed));
-        stored.extensions.push(Extension { name: NAME.to_owned(), value });
-        stored
+        features.with_extension(NAME, encode(fed))
     }
 
     /// Takes them out of what was stored.
@@ -53,9 +50,7 @@ impl FedIngest {
     /// # Errors
     /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
     pub(crate) fn out_of(features: &mut Features) -> Result<Vec<FedIngest>> {
-        let place = features.extensions.iter().position(|one| one.name == NAME);
-        let Some(place) = place else { return Ok(Vec::new()) };
-        decode(&features.extensions.remove(place).value.unwrap_or_default())
+        features.take_extension(NAME).map_or_else(|| Ok(Vec::new()), |value| decode(&value))
     }
 }
 

@@ -12,7 +12,7 @@
 //! had taken the place of its own. So whoever stages a job writes down how many applications had
 //! been forgotten by then, and one that began before its own was is refused for good.
 
-use crate::features::{Extension, Features};
+use crate::features::Features;
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::{Error, Result};
@@ -62,10 +62,7 @@ impl ForgottenApps {
 
     /// `features` as they are stored.
     pub(crate) fn onto(&self, features: &Features) -> Features {
-        let mut stored = features.clone();
-        let value = Some(self.encode());
-        stored.extensions.push(Extension { name: NAME.to_owned(), value });
-        stored
+        features.with_extension(NAME, self.encode())
     }
 
     /// Takes it out of what was stored.
@@ -73,9 +70,8 @@ impl ForgottenApps {
     /// # Errors
     /// Corruption for bytes that nobody wrote; Unsupported for those of a newer version.
     pub(crate) fn out_of(features: &mut Features) -> Result<ForgottenApps> {
-        let place = features.extensions.iter().position(|one| one.name == NAME);
-        let Some(place) = place else { return Ok(ForgottenApps::default()) };
-        ForgottenApps::decode(&features.extensions.remove(place).value.unwrap_or_default())
+        let stored = features.take_extension(NAME);
+        stored.map_or_else(|| Ok(ForgottenApps::default()), |value| ForgottenApps::decode(&value))
     }
 
     fn encode(&self) -> Bytes {

@@ -13,7 +13,7 @@
 //! ```
 //! Numbers are little-endian, identities big-endian.
 
-use crate::features::{Audience, Extension, Feature, Features};
+use crate::features::{Audience, Feature, Features};
 use bytes::Bytes;
 use siltstone_base::bytes_io::Reader;
 use siltstone_base::{
@@ -68,11 +68,9 @@ pub struct MirrorHead {
 impl Mirror {
     /// `features` as they are stored with this.
     pub(crate) fn onto(&self, features: &Features) -> Features {
-        let mut stored = features.clone();
+        let mut stored = features.with_extension(NAME, self.encode());
         let (name, since) = (NAME.to_owned(), SINCE.to_owned());
         stored.named.push(Feature { name, audience: Audience::Committers, since });
-        let value = Some(self.encode());
-        stored.extensions.push(Extension { name: NAME.to_owned(), value });
         stored
     }
 
@@ -83,12 +81,10 @@ impl Mirror {
     pub(crate) fn out_of(features: &mut Features) -> Result<Option<Mirror>> {
         let mut named = features.named.iter();
         let Some(feature) = named.position(|one| one.name == NAME) else { return Ok(None) };
-        let mut extensions = features.extensions.iter();
-        let place = extensions.position(|one| one.name == NAME);
-        let place = place.ok_or_else(|| Error::corruption("a mirror does not say of what"))?;
         features.named.remove(feature);
-        let bytes = features.extensions.remove(place).value.unwrap_or_default();
-        Mirror::decode(&bytes).map(Some)
+        let value = features.take_extension(NAME);
+        let value = value.ok_or_else(|| Error::corruption("a mirror does not say of what"))?;
+        Mirror::decode(&value).map(Some)
     }
 
     fn encode(&self) -> Bytes {
