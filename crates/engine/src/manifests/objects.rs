@@ -300,8 +300,8 @@ impl Objects {
     ///
     /// # Errors
     /// The store's; Corruption where the record above the boundary stays missing: it was there when
-    /// the boundary was made, and goes behind a higher one alone; those of `goes_on`, which is asked
-    /// before it is looked for once more.
+    /// the boundary was made, and goes behind a higher one alone; those of `goes_on`, which is
+    /// asked before each further look.
     pub(crate) async fn list_records(
         &self,
         database: DatabaseId,
