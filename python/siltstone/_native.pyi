@@ -1360,6 +1360,14 @@ class PartWriter:
         :raises Invalid: lengths that differ, null keys, and as `add`. After an error that came with
             some of the rows added the part can only be discarded.
         """
+    def write(self, data: _ArrowData) -> None:
+        """Adds every row of an Arrow table, record batch or stream with the columns `key` and
+        `value`.
+
+        :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
+            that came with some of the rows added the part can only be discarded.
+        :raises TypeError: no Arrow data.
+        """
     def finish(self) -> Part:
         """Completes the part: its tables are sorted, whole and durable. The answer is small, and
         pickles; who closes the job needs it. Doing it twice is fine.
@@ -1446,6 +1454,14 @@ class SstWriter:
 
         :raises Invalid: lengths that differ, nulls, and as `add`. After an error that came with
             some of the rows added the table can only be discarded.
+        """
+    def write(self, data: _ArrowData) -> None:
+        """Adds every row of an Arrow table, record batch or stream with the columns `key` and
+        `value`.
+
+        :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
+            that came with some of the rows added the table can only be discarded.
+        :raises TypeError: no Arrow data.
         """
     def finish(self) -> SstInfo:
         """Completes the table, and answers what it is. Doing it twice is fine.

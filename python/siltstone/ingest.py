@@ -353,7 +353,8 @@ def submit(
 def status(
     url: Url, request: IngestRequest | Job | str, *, store_options: StoreOptionsSource | None = None
 ) -> IngestStatus:
-    """How a job stands, asked by anyone.
+    """How a job stands, asked by anyone, as the manifest has it: one that the writer has taken into
+    its log, and readers see, is "pending" until the next flush installs it.
 
     :param request: the request, the job, or the job's id, which is all that is known then: where
         what the job staged is collected, one that a later version of its application has passed

@@ -94,30 +94,34 @@ def _columns(schema: Any, key: Sequence[str] | None) -> TableSchema:
             raise TypeError("a TableSchema has its key already")
         return schema
     if key is None or isinstance(key, str):
-        raise TypeError('key: the names of the key\'s columns, as in key=["country", "day desc"]')
+        raise TypeError(
+            "schema: a TableSchema, as that of a table is and TableSchema(schema, key=[…]) makes; "
+            'an Arrow schema needs key: the names of its columns, as in key=["country", "day desc"]'
+        )
     return TableSchema(schema, key=list(key))
 
 
 def encode(schema: TableSchema, rows: Any) -> tuple[ArrowArray, ArrowArray]:
     """As `TableSchema.encode`."""
-    return schema.encode(rows)
+    return _columns(schema, None).encode(rows)
 
 
 def encode_key(schema: TableSchema, rows: Any) -> ArrowArray:
     """As `TableSchema.encode_key`."""
-    return schema.encode_key(rows)
+    return _columns(schema, None).encode_key(rows)
 
 
 def decode(
     schema: TableSchema, keys: Any, values: Any, *, columns: Sequence[str] | None = None
 ) -> ArrowArray:
     """As `TableSchema.decode`."""
-    return schema.decode(keys, values, columns=None if columns is None else list(columns))
+    names = None if columns is None else list(columns)
+    return _columns(schema, None).decode(keys, values, columns=names)
 
 
 def decode_key(schema: TableSchema, keys: Any) -> ArrowArray:
     """As `TableSchema.decode_key`."""
-    return schema.decode_key(keys)
+    return _columns(schema, None).decode_key(keys)
 
 
 _schema_of = lru_cache(maxsize=64)(TableSchema.parse)

@@ -208,6 +208,39 @@ fn a_read_that_is_dropped_has_passed_nothing_on() {
     assert!(dropped > 10, "{dropped} reads were dropped");
 }
 
+/// The same at the oldest place of a log whose beginning is gone: the next read begins there again.
+/// Before, it was Corruption, for good: "sequence numbers do not follow each other".
+#[test]
+fn a_read_from_the_oldest_place_that_is_dropped_begins_again() {
+    const ROWS: u32 = 200;
+    let mut dropped = 0;
+    for after in (50..2000).step_by(50) {
+        dropped += Place::of(15).run("one", move |env| async move {
+            let db = filled(&env).await?;
+            db.flush_memtable().await?;
+            db.compact().await?;
+            round(&env).await?;
+            for n in 0..ROWS {
+                put(&db, n % 10, b"row").await?;
+                db.flush().await?;
+            }
+            let mut feed = begin(&env, Since::Oldest, None).await?;
+            let patience = env.clock.sleep(Duration::from_millis(after));
+            let ended = futures::future::select(feed.read(1000, 1 << 20), patience).await;
+            if matches!(ended, futures::future::Either::Left(_)) {
+                return Ok(0);
+            }
+            drop(ended);
+            let rows = rest(&mut feed, 50).await?;
+            let first = rows.first().map(|row| row.seq);
+            assert!(first > Some(1), "the beginning is gone: {first:?}");
+            assert!(rows.len() >= ROWS as usize, "after {after} ms: {} rows", rows.len());
+            db.close().await.map(|()| 1)
+        });
+    }
+    assert!(dropped > 10, "{dropped} reads were dropped");
+}
+
 /// A store that fails amid a long log takes no row away that was read before it failed.
 #[test]
 fn what_was_read_before_a_trouble_is_passed_on() {

@@ -190,3 +190,42 @@ fn a_job_is_asked_for_as_what_it_was_closed_as() {
         db.close().await
     });
 }
+
+/// Producers that know nothing of each other bring one version, each with a job of its own: one is
+/// taken in, and all are answered with it. Before, whoever lost the race for the manifest was told
+/// Conflict.
+#[test]
+fn one_version_from_many_at_once_is_one() {
+    let place = Place::new();
+    place.run("stream", |env| async move {
+        let db = open(&env, options()).await?;
+        db.close().await?;
+        let mut all = Vec::new();
+        for _ in 0..6 {
+            all.push(version_of(&env, 7, b"x").await?);
+        }
+        let asked = all.iter().map(|one| one.submit(&env, false, LIMIT));
+        for stands in futures::future::join_all(asked).await {
+            assert_eq!(stands?, Standing::Pending);
+        }
+        for one in &all {
+            assert_eq!(status_of(&env, &one.job, LIMIT).await?, Standing::Pending);
+        }
+        let db = open(&env, options()).await?;
+        let seq = db.ingest(&all[3]).await?.seq();
+        db.flush_memtable().await?;
+        for one in &all {
+            assert_eq!(status_of(&env, &one.job, LIMIT).await?, Standing::Adopted(seq));
+            assert_eq!(one.submit(&env, true, LIMIT).await?, Standing::Adopted(seq));
+        }
+        db.close().await
+    });
+    // By whoever asks a database that it is not of.
+    let other = Place::of(8);
+    let job = place.run("late", |env| async move { Ok(version_of(&env, 9, b"y").await?.job) });
+    let refused = other.run("elsewhere", |env| async move {
+        open(&env, options()).await?.close().await?;
+        Ok(status_of(&env, &job, LIMIT).await.unwrap_err())
+    });
+    assert_eq!(refused.kind(), ErrorKind::Conflict, "{refused}");
+}

@@ -345,6 +345,30 @@ fn a_reader_without_a_checkpoint_writes_nothing_and_starts_anew() {
     });
 }
 
+/// Each of them began again, one after another, with a listing and the whole log.
+#[test]
+fn gets_that_miss_a_table_at_once_begin_again_once() {
+    tell(async |world| {
+        let db = world.open().await;
+        load(&db, 0).await;
+        let options = Options { reader_checkpoint: false, ..lasting() };
+        let reader = world.try_reader(options, None).await.unwrap();
+        world.sim.pause(world.reading);
+        compact::everything(&world.env).await.unwrap();
+        work(&world, &db).await;
+        gc::round(&world.env).await.unwrap();
+        let gets: Vec<_> = (0..20).map(|n| reader.get(&key(n)).unwrap().wait()).collect();
+        let mut found = Vec::new();
+        let gets = async { found = futures::future::join_all(gets).await };
+        let asked = world.reader_requests_of(gets).await;
+        for (n, read) in (0..).zip(found) {
+            assert_eq!(read.unwrap().unwrap()[..], value(n, 0)[..]);
+        }
+        assert!(asked.lists < 10, "{asked:?}");
+        reader.close().await.unwrap();
+    });
+}
+
 #[test]
 fn a_lifetime_that_a_poll_could_miss_is_refused() {
     tell(async |world| {

@@ -327,3 +327,61 @@ def test_a_cancelled_close_goes_on_and_a_second_one_joins_it(url: str, again: in
     run(work())
     with siltstone.open(url, take_over=False) as db:
         assert db[b"a"] == b"1"
+
+
+def test_a_cancelled_checkpoint_is_made_all_the_same(url: str) -> None:
+    """As its text says. It was given up with the wait."""
+
+    async def work() -> None:
+        async with aio.open(url, options=SLOW) as db:
+            for name in ["a", "b", "c"]:
+                await (await db.put(b"first", b"v"))
+                await db.put(b"second", b"v")
+                waiting = asyncio.create_task(db.checkpoint(name=name))
+                await asyncio.sleep(0.01)
+                waiting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await waiting
+            for _ in range(400):
+                if {*"abc"} <= {one.name for one in siltstone.admin.list_checkpoints(url)}:
+                    break
+                await asyncio.sleep(0.05)
+            else:
+                raise AssertionError("a checkpoint was given up with the wait for it")
+
+    run(work())
+
+
+def test_a_feed_goes_on_after_a_cancelled_read(url: str) -> None:
+    """Also where the read had ended, and nobody took what it gave: such rows were passed over."""
+    rows = 400
+
+    async def work() -> None:
+        async with aio.open(url) as db:
+            for at in range(rows):
+                await db.put(b"key%05d" % at, b"v")
+            await db.flush()
+            feed = await db.changes(since="oldest")
+            found, cancelled, patience = [], 0, 0
+            while len(found) < rows:
+                token = feed.token
+                task = asyncio.create_task(feed.read(rows=1))
+                for _ in range(patience % 7):
+                    await asyncio.sleep(0)
+                if patience % 3 == 1:
+                    await asyncio.sleep(0.0004)
+                patience += 1
+                task.cancel()
+                try:
+                    read = await task
+                except asyncio.CancelledError:
+                    cancelled += 1
+                    assert feed.token == token
+                    if cancelled % 3:
+                        continue
+                    read = await feed.read(rows=1)
+                found += pa.record_batch(read).column("seq").to_pylist()
+            assert cancelled > 20
+            assert found == list(range(found[0], found[0] + rows))
+
+    run(work())

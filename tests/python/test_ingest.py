@@ -237,6 +237,26 @@ def test_columns_with_deletes_are_staged(memory_url) -> None:
                 writer.put_or_delete_many(pyarrow.array([1]), pyarrow.array([1]))
 
 
+def test_tables_of_keys_and_values_are_staged(memory_url) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    with siltstone.open(memory_url) as db:
+        job = ingest.Job(memory_url)
+        rows = {"key": [b"b", b"a", b"c"], "value": ["2", "1", "3"], "other": [0, 0, 0]}
+        table = pyarrow.table(rows)
+        with job.writer("all") as writer:
+            writer.write(table)
+            writer.write(pyarrow.concat_tables([table, table]).slice(4, 0))
+            writer.write(pyarrow.record_batch({"value": [b"4"], "key": ["d"]}))
+            with pytest.raises(siltstone.Invalid, match="the column value is missing"):
+                writer.write(table.select(["key"]))
+            with pytest.raises(TypeError, match="add_many"):
+                writer.write([(b"e", b"5")])
+        db.ingest(job.commit([writer.finish()]))
+        assert dict(db) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
+        with job.writer("wrong") as writer, pytest.raises(siltstone.Invalid, match="value 1 is nu"):
+            writer.write(pyarrow.table({"key": [b"a", b"b"], "value": [b"", None]}))
+
+
 def test_mistakes_are_told(memory_url) -> None:
     with pytest.raises(siltstone.NotFound):
         ingest.Job(memory_url)

@@ -280,6 +280,10 @@ def test_arrow_columns_of_every_kind(kind: pa.DataType) -> None:
     with lsm.SstWriter(file) as writer:
         writer.add_many(keys, pa.array([b"3", b"1", b"2"]))
     assert list(lsm.SstReader(file.getvalue()).values()) == [b"1", b"2", b"3"]
+    file = io.BytesIO()
+    with lsm.SstWriter(file) as writer:
+        writer.write(pa.table({"key": keys, "value": [b"3", b"1", b"2"]}))
+    assert list(lsm.SstReader(file.getvalue()).values()) == [b"1", b"2", b"3"]
 
 
 def test_chunked_columns_and_their_faults() -> None:

@@ -380,6 +380,20 @@ pub(crate) fn is_passed(state: &Manifest, app: &JobApp) -> bool {
         || apps.any(|one| one.app == app.name && one.version >= app.version)
 }
 
+/// The job that brings, or has brought, just this version of an application which was not forgotten
+/// since.
+#[must_use]
+pub fn bringing(state: &Manifest, app: &JobApp) -> Option<JobId> {
+    if app.forgotten < state.forgotten_apps.begins(&app.name) {
+        return None;
+    }
+    let pending = state.pending_ingests.iter().filter_map(|one| Some((one.app.as_ref()?, one.job)));
+    let mut waits = pending.filter(|(other, _)| other.0 == app.name && other.1 == app.version);
+    let mut taken = state.ingest_apps.iter();
+    let taken = taken.find(|one| one.app == app.name && one.version == app.version);
+    waits.next().map(|(_, job)| job).or_else(|| taken.map(|one| one.job))
+}
+
 /// The request of `job`, where it is pending.
 #[must_use]
 pub fn pending(state: &Manifest, job: JobId) -> Option<&PendingIngest> {

@@ -82,5 +82,5 @@ pub(crate) fn begin_clone(
 ) -> PyResult<Pending> {
     let asked = CloneArguments::new(py, url, parents, range, store_options)?;
     let process = asked.process;
-    Ok(Pending::running(process, asked.make(), |py, ()| Ok(py.None())))
+    Ok(Pending::going_on(process, asked.make(), |py, ()| Ok(py.None())))
 }

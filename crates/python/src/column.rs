@@ -38,6 +38,14 @@ impl Column {
         Ok(Column { chunks })
     }
 
+    /// A column of a batch.
+    ///
+    /// # Errors
+    /// TypeError for one that is not there, or holds no byte strings.
+    pub(crate) fn of_batch(batch: &RecordBatch, name: &str) -> PyResult<Column> {
+        Ok(Column { chunks: vec![ArrayRef::clone(column(batch, name)?)] })
+    }
+
     /// Rows.
     pub(crate) fn len(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()

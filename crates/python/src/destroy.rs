@@ -28,5 +28,5 @@ pub(crate) fn begin_destroy(
 ) -> PyResult<Pending> {
     let (process, env, deadline) = place(py, url, store_options)?;
     let destroy = async move { siltstone::destroy(&env, soft, deadline).await };
-    Ok(Pending::running(process, destroy, |py, ()| Ok(py.None())))
+    Ok(Pending::going_on(process, destroy, |py, ()| Ok(py.None())))
 }

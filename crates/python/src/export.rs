@@ -84,7 +84,7 @@ pub(crate) fn begin_export(
     let asked = ExportArguments::new(py, source, target, checkpoint, is_import)?;
     let process = asked.process;
     let export = async move { asked.run(&Progress::default()).await };
-    Ok(Pending::running(process, export, |py, report| moved(&report).into_py_any(py)))
+    Ok(Pending::going_on(process, export, |py, report| moved(&report).into_py_any(py)))
 }
 
 /// Makes a mirror a database like others.

@@ -6,7 +6,7 @@ use crate::array::ArrowArray;
 use crate::checkpoint::{place, shown};
 use crate::database::Database;
 use crate::duration::duration;
-use crate::error::{self, Raise};
+use crate::error::Raise;
 use crate::held::Held;
 use crate::process::Process;
 use crate::reader::Reader;
@@ -17,14 +17,16 @@ use arrow_array::{
 };
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
+use futures::FutureExt;
 use futures::lock::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use siltstone::changes::{self, Changes, ChangesOptions, Consumer, Since};
 use siltstone::{
-    ChangeToken, Changed, CheckpointName, Column, Error, Kind, Result, Seq, UnixMillis,
+    ChangeToken, Changed, Checkpoint, CheckpointName, Column, Error, Kind, Result, Seq, UnixMillis,
 };
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Where a feed begins, where it ends, and who holds the log: name, lifetime, bytes.
 #[derive(FromPyObject)]
@@ -69,42 +71,99 @@ fn how(asked: &Bound<'_, PyDict>) -> PyResult<ChangesOptions> {
 pub(crate) struct Feed {
     process: &'static Process,
     changes: Held<Arc<Mutex<Changes>>>,
+    passed_on: Arc<PassedOn>,
+    checkpoint: Option<Checkpoint>,
+    consumer: Option<String>,
+}
+
+/// Behind what the caller has.
+struct PassedOn {
+    token: parking_lot::Mutex<ChangeToken>,
+    /// A read was given up, which may have read on.
+    is_behind: AtomicBool,
 }
 
 impl Feed {
     fn new(process: &'static Process, changes: Changes) -> Feed {
-        Feed { process, changes: Held::new(process, Arc::new(Mutex::new(changes))) }
+        let token = parking_lot::Mutex::new(changes.token());
+        Feed {
+            process,
+            passed_on: Arc::new(PassedOn { token, is_behind: AtomicBool::new(false) }),
+            checkpoint: changes.checkpoint().cloned(),
+            consumer: changes.consumer().map(str::to_owned),
+            changes: Held::new(process, Arc::new(Mutex::new(changes))),
+        }
     }
 
-    /// What is seen of it while nobody reads.
-    fn look<T>(&self, py: Python<'_>, look: impl FnOnce(&Changes) -> T) -> PyResult<T> {
-        let changes = self.changes.get(py)?;
-        let changes = changes
-            .try_lock()
-            .ok_or_else(|| error::invalid(py, "a feed is used by one thread at a time"))?;
-        Ok(look(&changes))
+    /// What comes next, and the place behind it; where that is nothing the place is passed already.
+    fn next(
+        &self,
+        py: Python<'_>,
+        rows: usize,
+        bytes: usize,
+    ) -> PyResult<impl Future<Output = Result<Option<(Changed, ChangeToken)>>> + Send + 'static>
+    {
+        let (changes, passed_on) = (Arc::clone(self.changes.get(py)?), Arc::clone(&self.passed_on));
+        Ok(async move {
+            let mut changes = changes.lock().await;
+            if passed_on.is_behind.swap(false, Ordering::AcqRel) {
+                changes.rewind(*passed_on.token.lock());
+            }
+            let read = changes.read(rows, bytes).await;
+            let behind = changes.token();
+            match read {
+                Ok(Some(changed)) => Ok(Some((changed, behind))),
+                nothing => {
+                    passed_on.passes(behind);
+                    nothing.map(|_| None)
+                }
+            }
+        })
+    }
+
+    /// What is dealt with: all that was passed on, where nothing is said.
+    fn dealt_with(
+        &self,
+        py: Python<'_>,
+        token: Option<&str>,
+    ) -> PyResult<impl Future<Output = Result<()>> + Send + 'static> {
+        let token = token.map(str::parse).transpose().raise(py)?;
+        let token = token.unwrap_or_else(|| self.place());
+        let changes = Arc::clone(self.changes.get(py)?);
+        Ok(async move { changes.lock().await.acknowledge(Some(token)).await })
+    }
+
+    /// Where a wait was interrupted, it may have read what nobody has.
+    fn or_behind<T>(&self, waited: PyResult<T>) -> PyResult<T> {
+        waited.inspect_err(|_| self.passed_on.is_behind.store(true, Ordering::Release))
+    }
+
+    fn place(&self) -> ChangeToken {
+        *self.passed_on.token.lock()
     }
 }
 
-async fn read(changes: Arc<Mutex<Changes>>, rows: usize, bytes: usize) -> Result<Option<ArrayRef>> {
-    let changed = changes.lock().await.read(rows, bytes).await?;
-    changed.map(into_array).transpose()
+impl PassedOn {
+    fn passes(&self, behind: ChangeToken) {
+        *self.token.lock() = behind;
+    }
 }
 
-async fn acknowledge(changes: Arc<Mutex<Changes>>, token: Option<ChangeToken>) -> Result<()> {
-    changes.lock().await.acknowledge(token).await
-}
-
-fn token_of(py: Python<'_>, text: Option<&str>) -> PyResult<Option<ChangeToken>> {
-    text.map(str::parse).transpose().raise(py)
+/// As Arrow.
+fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, ChangeToken)>> {
+    next.map(|(changed, behind)| Ok((into_array(changed)?, behind))).transpose()
 }
 
 #[pymethods]
 impl Feed {
     /// The next changes as an array of structs; None where there are none.
     fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
-        let changes = Arc::clone(self.changes.get(py)?);
-        Ok(wait(py, self.process, read(changes, rows, bytes))?.map(ArrowArray::new))
+        let next = self.next(py, rows, bytes)?.map(|read| read.and_then(as_arrow));
+        let read = self.or_behind(wait(py, self.process, next))?;
+        Ok(read.map(|(array, behind)| {
+            self.passed_on.passes(behind);
+            ArrowArray::new(array)
+        }))
     }
 
     /// As `read`, as tuples of kind, key, value, sequence number and milliseconds since the epoch,
@@ -115,56 +174,63 @@ impl Feed {
         rows: usize,
         bytes: usize,
     ) -> PyResult<Option<Vec<PlainRow<'py>>>> {
-        let changes = Arc::clone(self.changes.get(py)?);
-        let work = async move { changes.lock().await.read(rows, bytes).await };
-        Ok(wait(py, self.process, work)?.map(|changed| plain_rows(py, &changed)))
+        let next = self.next(py, rows, bytes)?;
+        let read = self.or_behind(wait(py, self.process, next))?;
+        Ok(read.map(|(changed, behind)| {
+            self.passed_on.passes(behind);
+            plain_rows(py, &changed)
+        }))
     }
 
     fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
-        let changes = Arc::clone(self.changes.get(py)?);
-        Ok(Pending::running(self.process, read(changes, rows, bytes), |py, array| match array {
-            Some(array) => Ok(Py::new(py, ArrowArray::new(array))?.into_any()),
+        let next = self.next(py, rows, bytes)?.map(|read| read.and_then(as_arrow));
+        let (passed_on, given_up) = (Arc::clone(&self.passed_on), Arc::clone(&self.passed_on));
+        let pending = Pending::running(self.process, next, move |py, read| match read {
+            Some((array, behind)) => {
+                passed_on.passes(behind);
+                Ok(Py::new(py, ArrowArray::new(array))?.into_any())
+            }
             None => Ok(py.None()),
-        }))
+        });
+        // It may have ended, and nobody have taken what it read.
+        Ok(pending.or_given_up(move || given_up.is_behind.store(true, Ordering::Release)))
     }
 
     /// What was dealt with is not held any more.
     #[pyo3(signature = (token = None))]
     fn acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<()> {
-        let (token, changes) = (token_of(py, token)?, Arc::clone(self.changes.get(py)?));
-        wait(py, self.process, acknowledge(changes, token))
+        let work = self.dealt_with(py, token)?;
+        wait(py, self.process, work)
     }
 
     #[pyo3(signature = (token = None))]
     fn _begin_acknowledge(&self, py: Python<'_>, token: Option<&str>) -> PyResult<Pending> {
-        let (token, changes) = (token_of(py, token)?, Arc::clone(self.changes.get(py)?));
-        let work = acknowledge(changes, token);
+        let work = self.dealt_with(py, token)?;
         Ok(Pending::running(self.process, work, |py, ()| Ok(py.None())))
     }
 
     /// Where it stands.
     #[getter]
-    fn token(&self, py: Python<'_>) -> PyResult<String> {
-        self.look(py, |changes| changes.token().to_string())
+    fn token(&self) -> String {
+        self.place().to_string()
     }
 
     /// The last sequence number that it has passed on whole.
     #[getter]
-    fn seq(&self, py: Python<'_>) -> PyResult<u64> {
-        self.look(py, |changes| changes.token().seq.get())
+    fn seq(&self) -> u64 {
+        self.place().seq.get()
     }
 
     /// The checkpoint that it goes on from.
     #[getter]
     fn checkpoint<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let checkpoint = self.look(py, |changes| changes.checkpoint().cloned())?;
-        checkpoint.map(|checkpoint| shown(py, &checkpoint)).transpose()
+        self.checkpoint.as_ref().map(|checkpoint| shown(py, checkpoint)).transpose()
     }
 
     /// The name of its consumer.
     #[getter]
-    fn consumer(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.look(py, |changes| changes.consumer().map(str::to_owned))
+    fn consumer(&self) -> Option<String> {
+        self.consumer.clone()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::held::{Held, stale};
 use crate::load;
 use crate::lsm::pairs::Pairs;
 use crate::lsm::target;
-use crate::lsm::writer::{self, RowSink, push_pairs, push_row};
+use crate::lsm::writer::{self, RowSink, push_pairs, push_row, push_table};
 use crate::process::Process;
 use crate::wait::wait;
 use futures::FutureExt;
@@ -365,6 +365,15 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
     }
 
+    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and `value`.
+    ///
+    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
+    ///     that came with some of the rows added the part can only be discarded.
+    /// :raises TypeError: no Arrow data.
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.with_writer(py, |process, writer| push_table(py, process, writer, data))
+    }
+
     /// Completes the part: its tables are sorted, whole and durable. The answer is small, and
     /// pickles; who closes the job needs it. Doing it twice is fine.
     ///
@@ -469,7 +478,7 @@ impl Database {
         let request = asked(request)?;
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         let work = async move { engine.ingest(&request).await };
-        Ok(Pending::running(process, work, move |py, commit| {
+        Ok(Pending::going_on(process, work, move |py, commit| {
             Ok(Py::new(py, AsyncCommit::new(process, commit))?.into_any())
         }))
     }

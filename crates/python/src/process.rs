@@ -138,7 +138,16 @@ impl Process {
         &self,
         work: impl Future<Output = siltstone::Result<T>> + Send + 'static,
     ) -> Running<T> {
-        Running { task: self.handle.spawn(work) }
+        Running { task: self.handle.spawn(work), goes_on: false }
+    }
+
+    /// As [`Process::run`], for work that goes on when nobody waits for it any more: half of it
+    /// would help nobody.
+    pub(crate) fn run_to_its_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = siltstone::Result<T>> + Send + 'static,
+    ) -> Running<T> {
+        Running { task: self.handle.spawn(work), goes_on: true }
     }
 
     /// Whether the runtime is gone.
@@ -224,6 +233,7 @@ pub(crate) fn refuse_subinterpreters(py: Python<'_>) -> PyResult<()> {
 /// Work of [`Process::run`].
 pub(crate) struct Running<T> {
     task: JoinHandle<siltstone::Result<T>>,
+    goes_on: bool,
 }
 
 impl<T> Future for Running<T> {
@@ -240,7 +250,9 @@ impl<T> Future for Running<T> {
 
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
-        self.task.abort();
+        if !self.goes_on {
+            self.task.abort();
+        }
     }
 }
 

@@ -118,7 +118,8 @@ impl<'a> Given<'a> {
         let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
         if let Some(nulls) = nulls.filter(|_| !place.nullable) {
             let row = nulls.iter().position(|valid| !valid).unwrap_or_default();
-            let wrong = invalid("the column has a null, and its schema says not null");
+            let wrong =
+                invalid("the column is null or missing in a row, and its schema says not null");
             return wrong.map_err(|error| error.with("row", row));
         }
         let bound = match place.column_type {

@@ -103,12 +103,22 @@ impl Changes {
         .boxed()
     }
 
+    /// Goes on behind `token` again, where this feed stood before: what was read since was passed
+    /// on to nobody.
+    pub fn rewind(&mut self, token: ChangeToken) {
+        if self.token() != token {
+            self.unfinished = None;
+            self.go_back(token);
+        }
+    }
+
     /// Forgets what was read behind `place`.
     fn go_back(&mut self, place: ChangeToken) {
         self.place = place;
         self.walk = FeedWalk::new(&self.objects, (!place.wal.is_none()).then_some(place.wal));
         self.records.clear();
         self.originals = None;
+        self.met = false;
     }
 
     async fn read_on(&mut self, most_rows: usize, most_bytes: usize) -> Result<Option<Changed>> {
@@ -285,7 +295,8 @@ impl Changes {
     fn check_follows(&mut self, first: Seq, behind: WalId) -> Result<()> {
         let seq = self.place.seq;
         let follows = follow_each_other(&self.state.timelines, seq, first);
-        if follows || (!self.met && seq.is_none()) {
+        // Where nothing was passed on it begins with whatever is there.
+        if follows || seq.is_none() {
             self.met = true;
             return Ok(());
         }

@@ -95,7 +95,7 @@ pub(super) async fn of_writer(writer: &Arc<Writer>, how: &CheckpointOptions) -> 
                 new.wal_id_last_seen = Some(writer.log.last_committed());
             }
         }
-        let state = writer.manifests.try_commit(Edit::AddCheckpoint(new)).await?;
+        let state = writer.try_commit_apart(Edit::AddCheckpoint(new)).await?;
         present(&*state.map_err(Error::from)?, id)
     };
     let limit = writer.options.deadline;

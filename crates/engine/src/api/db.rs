@@ -325,12 +325,17 @@ impl Database {
             let writer = Arc::clone(self.writer()?);
             let compacted = compact::compact(writer, CompactionRequest::Major).await;
             let compacted = compacted.map_err(|error| error.during("compact"))?;
-            let writer = self.writer()?;
+            let writer = Arc::clone(self.writer()?);
             // Taken up by now; the version before is let go of, or is read, and stays.
             let until = writer.env.clock.monotonic() + writer.options.deadline;
-            if writer.commit_pins_apart().await.is_ok() {
-                collector::tidy(writer, until).await;
-            }
+            let tidies = Arc::clone(&writer);
+            let tidy = async move {
+                tidies.commit_pins().await?;
+                collector::tidy(&tidies, until).await;
+                Ok(())
+            };
+            // What fails of it is the next one's.
+            let _ = writer.apart(tidy).await;
             Ok(compacted)
         }
         .boxed()

@@ -5,7 +5,7 @@ use crate::api::db::Database;
 use crate::io::env::Env;
 use crate::io::store::conditional;
 use crate::io::store::retry::{limit_of, with_retries};
-use crate::manifests::client::{commit_alone, look};
+use crate::manifests::client::{commit_alone, look, try_commit_alone};
 use crate::manifests::missing::{check_lives, no_database};
 use crate::manifests::objects::{Objects, is_damage};
 use crate::tables::{LoadOptions, LoadPhases, Loader, PartOptions, PartWriter, ReplacedRange};
@@ -22,7 +22,7 @@ use siltstone_base::{
 };
 use siltstone_manifest::features::INGEST;
 use siltstone_manifest::ingest::{
-    ClosedJob, JobApp, Standing, deadline, layered, standing, standing_as, standing_since,
+    ClosedJob, JobApp, Standing, bringing, deadline, layered, standing, standing_as, standing_since,
 };
 use siltstone_manifest::{
     Conflict, Edit, IngestConflict, IngestEdit, Manifest, Refusal, RequestIngest,
@@ -416,12 +416,16 @@ impl IngestRequest {
                 check_lives(&newest)?;
                 let edit = Edit::Ingest(IngestEdit::Request(self.edit(env)));
                 let mut job = self.job.id;
-                let mut state = match brought_by(&edit, &newest) {
-                    Some(other) => {
+                let mut state = match try_commit_alone(&objects, edit, newest).await? {
+                    Ok(state) => state,
+                    // The same version of its application: answered with the job that brought it.
+                    Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas {
+                        job: other,
+                    }))) => {
                         job = other;
-                        newest
+                        self::newest(&objects).await?
                     }
-                    None => commit_alone(&objects, edit, newest).await?,
+                    Err(refusal) => return Err(refusal.into()),
                 };
                 while wait && standing(&state, job) == Standing::Pending {
                     env.clock.sleep(env.jittered(LOOK)).await;
@@ -438,14 +442,6 @@ impl IngestRequest {
     }
 }
 
-/// The job that brought the same version of an application.
-fn brought_by(edit: &Edit, state: &Manifest) -> Option<JobId> {
-    match edit.apply(state) {
-        Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job }))) => Some(job),
-        _ => None,
-    }
-}
-
 /// How a job stands. Of one that a later version of its application has passed, and whose object is
 /// collected, only [`status_of`] knows that it is not open any more.
 ///
@@ -455,29 +451,41 @@ pub fn status(env: &Env, job: JobId, limit: Duration) -> BoxFuture<'_, Result<St
     stands(env, job, None, limit)
 }
 
-/// As [`status`], by whoever has the job, and so knows whose version it is.
+/// As [`status`], by whoever has the job, and so knows whose version it is: where another job
+/// brings the same version, it stands as that one does.
 ///
 /// # Errors
-/// As [`status`].
+/// As [`status`]; Conflict for a job of another database.
 pub fn status_of<'a>(
     env: &'a Env,
     job: &IngestJob,
     limit: Duration,
 ) -> BoxFuture<'a, Result<Standing>> {
-    stands(env, job.id, job.version(), limit)
+    stands(env, job.id, Some((job.database, job.version())), limit)
 }
 
 fn stands(
     env: &Env,
     job: JobId,
-    app: Option<JobApp>,
+    of: Option<(DatabaseId, Option<JobApp>)>,
     limit: Duration,
 ) -> BoxFuture<'_, Result<Standing>> {
     async move {
         let objects = Objects { env: env.clone(), limit };
         let work = async {
             let state = newest(&objects).await?;
+            let app = match of {
+                Some((database, _)) if database != state.database => {
+                    return Err(of_another_database());
+                }
+                of => of.and_then(|(_, app)| app),
+            };
             let stands = standing_as(&state, job, app.as_ref());
+            if let Some(other) = app.as_ref().and_then(|app| bringing(&state, app))
+                && matches!(stands, Standing::Open | Standing::Forgotten)
+            {
+                return Ok(standing(&state, other));
+            }
             if stands != Standing::Open {
                 return Ok(stands);
             }
@@ -491,6 +499,11 @@ fn stands(
         env.deadline(limit, "ingest status", work).await
     }
     .boxed()
+}
+
+fn of_another_database() -> Error {
+    let text = "the ingest job is of another database, or of one that stood here before";
+    Error::new(ErrorKind::Conflict, text)
 }
 
 /// Forgets the last version of an application, which may begin anew then.

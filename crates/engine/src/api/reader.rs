@@ -475,32 +475,41 @@ impl ReaderShared {
 
     /// What `pending`, a read of `levels`, gives; where a table of those is gone, what `read` gives
     /// after a look: without a lease, or once it was revoked, a table may go while we look.
-    fn repeated<W: Send + 'static, T: Send + 'static>(
+    fn repeated<W: Clone + Send + 'static, T: Send + 'static>(
         self: &Arc<Self>,
-        levels: Arc<Levels>,
+        mut levels: Arc<Levels>,
         pending: BoxFuture<'static, Result<T>>,
         what: W,
-        read: impl FnOnce(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
+        read: impl Fn(&ReaderShared, W) -> Result<Answer<T>> + Send + 'static,
     ) -> Answer<T> {
         let shared = Arc::clone(self);
+        let is_gone = |error: &Error| error.kind() == ErrorKind::NotFound;
         Answer::Pending(Box::pin(async move {
-            match pending.await {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    shared.reposition(&levels).await?;
-                    read(&shared, what)?.wait().await.map_err(dangling)
+            let mut answer = pending.await;
+            while answer.as_ref().is_err_and(is_gone) {
+                let began = shared.reposition(&levels).await?;
+                levels = Arc::clone(shared.view.read().tree.below());
+                answer = read(&shared, what.clone())?.wait().await;
+                if began {
+                    return answer.map_err(dangling);
                 }
-                answer => answer,
+                // Another call had begun again, which may be a while ago.
             }
+            answer
         }))
     }
 
-    /// A table of `levels` was gone: look, and start from the newest manifest.
-    async fn reposition(&self, levels: &Arc<Levels>) -> Result<()> {
+    /// A table of `levels` was gone: look, and start from the newest manifest. `false` where
+    /// another call has done so since.
+    async fn reposition(&self, levels: &Arc<Levels>) -> Result<bool> {
         let Some(follower) = &self.follower else { return Err(self.gone()) };
         let work = async {
             let mut follower = follower.lock().await;
             self.check_open()?;
-            self.whole(self.start_again(&mut follower, levels)).await
+            if !Arc::ptr_eq(self.view.read().tree.below(), levels) {
+                return Ok(false);
+            }
+            self.whole(self.start_again(&mut follower, levels)).await.map(|()| true)
         };
         self.context.deadline(self.options.deadline, "refresh", work).await
     }

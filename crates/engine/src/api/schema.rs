@@ -47,7 +47,7 @@ impl Database {
     pub fn evolve(&self, from: Bytes, to: Bytes) -> BoxFuture<'_, Result<()>> {
         async move {
             let writer = self.writer()?;
-            let commit = writer.manifests.try_commit(Edit::Evolve(Evolve { from, to }));
+            let commit = writer.try_commit_apart(Edit::Evolve(Evolve { from, to }));
             let limit = writer.options.deadline;
             let done = writer.env.deadline(limit, "evolve schema", commit).await?;
             done.map(drop).map_err(Error::from)

@@ -125,6 +125,10 @@ impl JobWork<'_> {
         let host = self.host;
         let state = host.manifests().newest_known();
         if !started.cancelled {
+            // By a commit of which the answer was not heard: its inputs are gone because of it.
+            if state.finished_jobs.iter().any(|done| done.job == self.id) {
+                return Ok(JobEnd::Committed);
+            }
             match started.merged(&state) {
                 Ok(layers) => {
                     if let Err(error) = self.merge(&Arc::new(layers)).await {

@@ -169,13 +169,13 @@ impl Compactor {
     }
 
     /// A job runs here no longer. What it claimed in vain is still known as this process's own.
-    fn ends(&self, job: JobId, worked: &Result<JobEnd>) {
+    fn ends(&self, job: JobId, is_done: bool) {
         let mut held = self.held.lock();
         held.active.remove(&job);
         if held.active.is_empty() {
             self.memory.clear();
         }
-        if worked.is_ok() {
+        if is_done {
             held.workers.remove(&job);
         }
     }
@@ -266,7 +266,11 @@ impl Compactor {
         if let Err(error) = &ended
             && error.kind() == ErrorKind::Fenced
         {
-            self.held.lock().fenced = Some(error.clone());
+            let mut held = self.held.lock();
+            // Another epoch may have been claimed since: it has not ended.
+            if held.epoch == epoch {
+                held.fenced = Some(error.clone());
+            }
         }
         self.log.ran(&ended);
         ended
@@ -345,7 +349,7 @@ async fn once_by_hand(host: &Arc<dyn Host>, wanted: &CompactionRequest) -> Resul
             let worked = job::run(host, epoch, job).await;
             let told = compactor.told(&**host, worked.clone().and_then(JobEnd::committed)).await;
             // No sooner: another epoch, which may be claimed from now on, would end by its error.
-            compactor.ends(job, &worked);
+            compactor.ends(job, worked.is_ok());
             told.map(|()| true)
         }
         begun => {
@@ -370,7 +374,7 @@ async fn resume(host: &Arc<dyn Host>, epoch: Epoch) -> Result<()> {
     while let Some(job) = leftovers(&**host, epoch).await?.first().copied() {
         host.compactor().begins(job, AttemptId(host.env().random_u128()));
         let worked = job::run(host, epoch, job).await;
-        host.compactor().ends(job, &worked);
+        host.compactor().ends(job, worked.is_ok());
         worked?;
     }
     Ok(())

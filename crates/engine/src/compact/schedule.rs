@@ -159,7 +159,7 @@ fn spawn(
         if let Err(error) = compactor.told(&*owned, told).await {
             compactor.fails(error);
         }
-        compactor.ends(job, &worked);
+        compactor.ends(job, worked.is_ok());
         drop(turn);
         owned.nudge();
     };

@@ -4,11 +4,11 @@
 
 use super::event::CompactorEvent;
 use super::host::Host;
-use super::job::{self, JobWork, commit_done};
+use super::job::{self, JobEnd, JobWork, commit_done};
 use super::process::CompactorProcess;
 use super::start::{Started, Starter};
 use super::unit::{CompactionUnit, UnitResult};
-use super::{CompactionRequest, leftovers, schedule};
+use super::{CompactionRequest, Compactor, leftovers, schedule};
 use crate::io::supervise::caught;
 use futures::FutureExt;
 use futures::channel::oneshot;
@@ -81,18 +81,37 @@ impl CompactorProcess {
     /// As [`CompactorProcess::compact`].
     pub fn plan(&self, unit_bytes: u64) -> BoxFuture<'_, Result<CompactionPlan>> {
         async move {
+            let (answer, answered) = oneshot::channel();
+            let (this, spawn) = (self.clone(), Arc::clone(&self.process.env.spawn));
+            let task = async move {
+                let planned = this.begin_plan(unit_bytes).await;
+                if let Err(Ok(Some(unheard))) = answer.send(planned) {
+                    // Whoever wanted it has given up.
+                    this.process.compactor.ends(unheard.id, false);
+                    this.release().await;
+                }
+            };
+            spawn.spawn("plan compaction", Box::pin(task));
+            let gone = || Err(Error::internal("a plan was dropped before its end"));
+            let work = answered.await.unwrap_or_else(|_| gone());
+            let work = work.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
             let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
-            let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
-            let planned = host.compactor().told(&*host, planned).await;
-            if !matches!(planned, Ok(Some(_))) {
-                self.release().await;
-            }
-            let work = planned.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
             let beside = work.as_ref().map(|work| self.tend(&host, work));
             let (beside, turn) = (tokio::sync::Mutex::new(beside), PlanEnd::Open.into());
             Ok(CompactionPlan { compactor: self.clone(), host, work, turn, beside })
         }
         .boxed()
+    }
+
+    /// The job of a plan; where there is none the epoch is given up.
+    async fn begin_plan(&self, unit_bytes: u64) -> Result<Option<PlanWork>> {
+        let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
+        let planned = caught("plan compaction", begin(&host, unit_bytes)).await.flatten();
+        let planned = host.compactor().told(&*host, planned).await;
+        if !matches!(planned, Ok(Some(_))) {
+            self.release().await;
+        }
+        planned
     }
 
     /// Gives signs of life and compacts what comes, until the process is stopped, is taken over, or
@@ -117,6 +136,37 @@ impl CompactorProcess {
     }
 }
 
+/// A job that runs here until this is dropped, unless it `stays`.
+struct ActiveJob<'c> {
+    compactor: &'c Compactor,
+    job: JobId,
+    is_done: bool,
+    stays: bool,
+}
+
+impl ActiveJob<'_> {
+    fn begin(compactor: &Compactor, job: JobId, worker: AttemptId) -> ActiveJob<'_> {
+        compactor.begins(job, worker);
+        ActiveJob { compactor, job, is_done: false, stays: false }
+    }
+
+    fn ends(mut self, worked: &Result<JobEnd>) {
+        self.is_done = worked.is_ok();
+    }
+
+    fn stays(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for ActiveJob<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.compactor.ends(self.job, self.is_done);
+        }
+    }
+}
+
 /// The job of the plan, claimed; `None` where nothing is to gain.
 async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>> {
     let compactor = host.compactor();
@@ -127,24 +177,26 @@ async fn begin(host: &Arc<dyn Host>, unit_bytes: u64) -> Result<Option<PlanWork>
     let manifests = host.manifests();
     while let Some(id) = leftovers(&**host, epoch).await?.first().copied() {
         let worker = AttemptId(host.env().random_u128());
-        compactor.begins(id, worker);
+        let active = ActiveJob::begin(compactor, id, worker);
         let left = compactor.chain.job(manifests, id).await?;
         if let Some(job) = left.filter(|job| is_worth_units(&**host, job, unit_bytes)) {
             let change = Change::Units { epoch, job: id, worker, finished: Vec::new() };
             compactor.chain.append(manifests, change).await??;
+            active.stays();
             return Ok(Some(PlanWork::new(&**host, (epoch, id, worker), &job, true)));
         }
         let worked = job::run(host, epoch, id).await;
-        compactor.ends(id, &worked);
+        active.ends(&worked);
         worked?;
     }
     let starter = Starter::for_units(&**host, epoch, unit_bytes);
     let Started::Job(id, worker) = starter.first_of(&CompactionRequest::Major).await? else {
         return Ok(None);
     };
-    compactor.begins(id, worker);
+    let active = ActiveJob::begin(compactor, id, worker);
     let job = compactor.chain.job(manifests, id).await?;
     let job = job.ok_or_else(|| Error::internal("a job that was started is not in the record"))?;
+    active.stays();
     Ok(Some(PlanWork::new(&**host, (epoch, id, worker), &job, false)))
 }
 
@@ -322,7 +374,7 @@ impl CompactionPlan {
         let job = JobWork { host, epoch, id, worker };
         let committed = commit_done(job, work.since, &work.counted).await;
         if committed.is_ok() {
-            host.compactor().ends(id, &committed);
+            host.compactor().ends(id, true);
         }
         committed?.committed().map(|()| true)
     }

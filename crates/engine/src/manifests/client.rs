@@ -120,12 +120,24 @@ pub(crate) async fn commit_alone(
     edit: Edit,
     newest: Arc<Manifest>,
 ) -> Result<Arc<Manifest>> {
+    try_commit_alone(objects, edit, newest).await?.map_err(Error::from)
+}
+
+/// As [`commit_alone`]; within: why the edit was refused.
+///
+/// # Errors
+/// Denied, Timeout, Corruption.
+pub(crate) async fn try_commit_alone(
+    objects: &Objects,
+    edit: Edit,
+    newest: Arc<Manifest>,
+) -> Result<Result<Arc<Manifest>, Refusal>> {
     let mut machine = Commit::new(edit, newest, rules::in_force());
     let mut requests = ManifestRequests::new(objects);
     loop {
         match machine.action() {
-            CommitAction::Done(state) => return Ok(state),
-            CommitAction::Failed(refusal) => return Err(refusal.into()),
+            CommitAction::Done(state) => return Ok(Ok(state)),
+            CommitAction::Failed(refusal) => return Ok(Err(refusal)),
             CommitAction::Request(request) => machine.on_answer(requests.perform(request).await?),
         }
     }

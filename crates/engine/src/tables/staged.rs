@@ -217,7 +217,8 @@ impl OpenPart {
 }
 
 fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
+                value says which of them counts";
     let (first, second) = (before.min(now).minus(1), before.max(now).minus(1));
     Error::invalid(text).with("row", first).with("and row", second)
 }

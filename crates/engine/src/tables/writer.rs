@@ -252,7 +252,8 @@ fn row(seq: Seq) -> u64 {
 }
 
 fn equal_keys(before: Seq, now: Seq) -> Error {
-    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
+                value says which of them counts";
     let (first, second) = (before.min(now), before.max(now));
     Error::invalid(text).with("row", row(first)).with("and row", row(second))
 }

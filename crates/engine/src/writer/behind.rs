@@ -63,7 +63,7 @@ impl CameBehind {
             return Err(Error::new(
                 ErrorKind::Conflict,
                 "too many ingest jobs came behind since this transaction began; run it again \
-                 (siltstone.retry does)",
+                 (siltstone.retry does, and siltstone.aio.retry)",
             ));
         }
         let since = jobs.iter().filter(|job| job.to > read);
@@ -145,7 +145,8 @@ impl Writer {
             return Ok(());
         }
         // Its install is being settled, or was and could not be taken up.
-        self.commit_pins_apart().await
+        let writer = Arc::clone(self);
+        self.apart(async move { writer.commit_pins().await }).await
     }
 
     /// What stands at or above every key, now or ever: where jobs may come behind, that is the

@@ -7,9 +7,8 @@
 use super::life::Phase;
 use super::state::Writer;
 use crate::io::env::Env;
-use crate::io::supervise::{caught, closed, ends_the_handle};
+use crate::io::supervise::{caught, ends_the_handle};
 use crate::read::tree::Levels;
-use futures::channel::oneshot;
 use futures::future::{Either, select};
 use siltstone_base::{CheckpointId, ManifestId, Result};
 use siltstone_manifest::protocol::Pins;
@@ -99,7 +98,8 @@ impl Writer {
         Ok(levels)
     }
 
-    /// One commit for what no flush did.
+    /// One commit for what no flush did. By a task: one that is not settled leaves the id of its
+    /// checkpoint to the next.
     pub(crate) async fn commit_pins(&self) -> Result<()> {
         let mut held = self.pins.lock().await;
         // Under the lock under which a close is recorded: what is pinned after it stays pinned.
@@ -107,16 +107,6 @@ impl Writer {
             return self.dead().map_or(Ok(()), Err);
         }
         self.whole(self.commit_due_pins(&mut held)).await
-    }
-
-    /// As [`Writer::commit_pins`], for whoever may give up waiting: a commit that is not settled
-    /// leaves the id of its checkpoint to the next one.
-    pub(crate) async fn commit_pins_apart(self: &Arc<Self>) -> Result<()> {
-        let (answer, answered) = oneshot::channel();
-        let writer = Arc::clone(self);
-        let task = async move { drop(answer.send(writer.commit_pins().await)) };
-        self.supervise("commit pins", task);
-        answered.await.unwrap_or_else(|_| Err(self.dead().unwrap_or_else(closed)))
     }
 
     async fn commit_due_pins(&self, held: &mut TreePins) -> Result<()> {

@@ -161,8 +161,8 @@ impl Writer {
             return Ok(());
         }
         Err(Error::invalid(
-            "the batch is over max_batch_bytes; split it, or raise the option \
-             (a bulk load is not one batch)",
+            "the batch is over max_batch_bytes: split it, raise the option, or bring the rows by \
+             load(), which takes any amount and is one commit too",
         )
         .with("bytes", bytes.len())
         .with("max_batch_bytes", self.options.max_batch_bytes))

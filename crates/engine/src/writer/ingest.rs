@@ -241,7 +241,7 @@ impl Writer {
         // That which is waited for, its own or another's, is the same version.
         let (app, timeline) = (request.app.clone(), request.timeline);
         let edit = Edit::Ingest(IngestEdit::Request(request));
-        match self.manifests.try_commit(edit).await? {
+        match self.try_commit_apart(edit).await? {
             Ok(_) => {}
             // The same version of its application: answered with the job that brought it.
             Err(Refusal::Conflict(Conflict::Ingest(IngestConflict::AppHas { job: other }))) => {

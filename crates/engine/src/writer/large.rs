@@ -117,7 +117,7 @@ impl Writer {
         }))
     }
 
-    async fn write_large(&self, bytes: &Arc<[u8]>) -> Result<Commit> {
+    async fn write_large(self: &Arc<Self>, bytes: &Arc<[u8]>) -> Result<Commit> {
         let mut names = self.large.names.lock().await;
         // Before there is a number, or every put would wait behind it (rule Q4).
         self.wait_for_layers().await?;
@@ -138,13 +138,15 @@ impl Writer {
     }
 
     /// Reserves names before anything is uploaded under them (rule R1).
-    async fn reserve_for_batches(&self) -> Result<Vec<SstId>> {
+    async fn reserve_for_batches(self: &Arc<Self>) -> Result<Vec<SstId>> {
         let let_go = self.large.failed.lock().clone();
         // A commit that is given up may land all the same.
         let names = new_names(&self.env, NAMES_AT_ONCE);
         let under_way = NamesUnderWay { names: names.clone(), of: &self.large };
         let reserve = ReserveBatch { epoch: self.epoch, names, let_go: let_go.clone() };
-        self.manifests.commit(Edit::ReserveBatch(reserve)).await?;
+        let writer = Arc::clone(self);
+        let commit = async move { writer.manifests.commit(Edit::ReserveBatch(reserve)).await };
+        self.apart(commit).await?;
         self.large.are_gone(&let_go);
         Ok(under_way.arrive())
     }

@@ -30,9 +30,10 @@ use crate::options::Options;
 use crate::read::Pin;
 use crate::read::queue::{IngestQueue, QueuedIngest};
 use crate::read::tree::{Levels, Tree};
+use futures::channel::oneshot;
 use parking_lot::{Mutex, RwLock};
 use siltstone_base::{Epoch, Error, Result, Seq, UnixMillis, WalId};
-use siltstone_manifest::KeptFence;
+use siltstone_manifest::{Edit, KeptFence, Manifest, Refusal};
 use siltstone_memtable::Memtable;
 use std::collections::VecDeque;
 use std::future::Future;
@@ -180,6 +181,34 @@ impl Writer {
         self.env.spawn.spawn(name, supervise::watched(name, task, died));
     }
 
+    /// Does `work` as a task of its own. Whoever called may give up waiting, or poll no longer for
+    /// a while: commits of the process go one after another, and none is to wait for that.
+    ///
+    /// # Errors
+    /// Those of `work`; Closed where its runtime has ended.
+    pub(crate) async fn apart<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (answer, answered) = oneshot::channel();
+        let work = supervise::caught("commit", work);
+        let task = async move { drop(answer.send(work.await.flatten())) };
+        self.env.spawn.spawn("commit", Box::pin(task));
+        answered.await.unwrap_or_else(|_| Err(self.dead().unwrap_or_else(supervise::closed)))
+    }
+
+    /// Commits `edit`, [`Writer::apart`].
+    ///
+    /// # Errors
+    /// As [`ManifestClient::try_commit`].
+    pub(crate) async fn try_commit_apart(
+        self: &Arc<Self>,
+        edit: Edit,
+    ) -> Result<std::result::Result<Arc<Manifest>, Refusal>> {
+        let writer = Arc::clone(self);
+        self.apart(async move { writer.manifests.try_commit(edit).await }).await
+    }
+
     /// Ends the handle because of what died.
     pub(crate) fn die(&self, died: &Error) {
         self.end(&supervise::ends_the_handle(died));
@@ -295,7 +324,7 @@ impl Writer {
     }
 
     /// Tables of `manifest`, with this process's handles.
-    pub(crate) fn levels_of(&self, manifest: &siltstone_manifest::Manifest) -> Result<Arc<Levels>> {
+    pub(crate) fn levels_of(&self, manifest: &Manifest) -> Result<Arc<Levels>> {
         let levels = Levels::of_manifest(manifest, &self.tree().levels, &self.budget)?;
         Ok(Arc::new(levels.noticed_by(&self.nudges.pins)))
     }

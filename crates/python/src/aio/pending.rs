@@ -93,6 +93,16 @@ impl Pending {
         Pending::later(process, move || First::Waits(waits))
     }
 
+    /// As [`Pending::running`], of work that goes on when the wait is cancelled.
+    pub(crate) fn going_on<T: Send + 'static>(
+        process: &'static Process,
+        work: impl Future<Output = Result<T>> + Send + 'static,
+        finish: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> Pending {
+        let waits = Waits::new(process.run_to_its_end(work), finish);
+        Pending::later(process, move || First::Waits(waits))
+    }
+
     /// One step: the asyncio future to wait for, or the outcome.
     fn step(&self, py: Python<'_>) -> PyResult<Step> {
         let state = std::mem::replace(&mut *self.state.lock(), PendingState::Over);

@@ -204,7 +204,7 @@ impl Database {
     fn _begin_compact(&self, py: Python<'_>) -> PyResult<Pending> {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         Ok(Pending::later(process, move || {
-            let work = process.run(async move { engine.compact().await.map(|_| ()) });
+            let work = process.run_to_its_end(async move { engine.compact().await.map(|_| ()) });
             First::Waits(Waits::new(work, nothing))
         }))
     }
@@ -214,7 +214,7 @@ impl Database {
         let (process, engine) = (self.held().process(), self.held().get(py)?.clone());
         let how = checkpoint::how(asked)?;
         Ok(Pending::later(process, move || {
-            let work = process.run(async move { engine.checkpoint(&how).await });
+            let work = process.run_to_its_end(async move { engine.checkpoint(&how).await });
             let shown = |py: Python<'_>, made| Ok(checkpoint::shown(py, &made)?.unbind());
             First::Waits(Waits::new(work, shown))
         }))

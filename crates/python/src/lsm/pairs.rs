@@ -3,6 +3,7 @@
 use crate::bytes::{self, refuse_one};
 use crate::column::{Column, is_arrow, null};
 use crate::error;
+use arrow_array::RecordBatch;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -36,6 +37,17 @@ impl<'py> Pairs<'py> {
                 "keys and values must both be Arrow arrays, or both be sequences of bytes",
             )),
         }
+    }
+
+    /// The columns `key` and `value` of a batch.
+    ///
+    /// # Errors
+    /// TypeError for columns of other types; Invalid for nulls.
+    pub(crate) fn of_batch(py: Python<'_>, batch: &RecordBatch) -> PyResult<Pairs<'py>> {
+        let (keys, values) = (Column::of_batch(batch, "key")?, Column::of_batch(batch, "value")?);
+        no_nulls(py, "key", &keys)?;
+        no_nulls(py, "value", &values)?;
+        Ok(Pairs::Columns(keys, values))
     }
 
     /// Columns in which a null value says that the key is gone.

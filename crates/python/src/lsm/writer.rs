@@ -4,7 +4,7 @@ use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::{FileObject, FileRaised, TableSource, access, effects, options, path_of};
 use crate::bytes::BytesArg;
-use crate::column::Column;
+use crate::column::{Column, is_arrow, needs_columns};
 use crate::error::{self, Raise, closed};
 use crate::expiry::expires_at;
 use crate::held::{Held, stale};
@@ -12,9 +12,13 @@ use crate::process::Process;
 use crate::range::count;
 use crate::shown::quoted;
 use crate::wait::wait;
+use arrow_array::RecordBatchReader;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3_arrow::error::PyArrowError;
+use pyo3_arrow::input::AnyRecordBatch;
 use siltstone::store::Upload;
 use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
@@ -189,6 +193,38 @@ pub(crate) fn push_pairs(
     added.inspect_err(|_| writer.give_up())
 }
 
+/// Adds every row of a table, record batch or stream that has the columns `key` and `value`.
+///
+/// # Errors
+/// Invalid for missing columns, with nothing added; and as [`push_pairs`].
+pub(crate) fn push_table(
+    py: Python<'_>,
+    process: &'static Process,
+    writer: &mut impl RowSink,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<()> {
+    if !is_arrow(data)? {
+        let name = data.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "data: expected Arrow data with the columns key and value, not {name}; add_many takes \
+             keys and values"
+        )));
+    }
+    let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
+    needs_columns(py, &reader.schema())?;
+    let before = writer.rows();
+    for batch in reader {
+        let batch = batch.map_err(PyArrowError::from).map_err(PyErr::from);
+        let pairs = batch.and_then(|batch| Pairs::of_batch(py, &batch)).inspect_err(|_| {
+            if writer.rows() > before {
+                writer.give_up();
+            }
+        })?;
+        push_pairs(py, process, writer, &pairs, None)?;
+    }
+    Ok(())
+}
+
 /// What a stretch of rows came to.
 enum Stretch {
     /// [`RowSink::relieve`] is due.
@@ -314,6 +350,15 @@ impl SstWriter {
         let expires_at = expires_at(py, ttl, expire_at)?;
         let pairs = Pairs::of(keys, values)?;
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, expires_at))
+    }
+
+    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and `value`.
+    ///
+    /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
+    ///     that came with some of the rows added the table can only be discarded.
+    /// :raises TypeError: no Arrow data.
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.with_writer(py, |process, writer| push_table(py, process, writer, data))
     }
 
     /// Completes the table, and answers what it is. Doing it twice is fine.

@@ -499,7 +499,8 @@ type Lacks<'a> = BoxFuture<'a, Result<()>>;
 
 /// Two rows with one key that are refused; rows are counted from 0.
 fn equal_keys(key: &[u8], before: u64, now: u64) -> Error {
-    let text = "two rows have the same key; duplicates=\"last\" keeps the one that came last";
+    let text = "two rows have the same key, which duplicates=\"error\" refuses: another \
+                value says which of them counts";
     let error = Error::invalid(text).with("key", key.escape_ascii());
     error.with("row", before.min(now)).with("and row", before.max(now))
 }

@@ -58,10 +58,10 @@ impl From<Clash> for Error {
     fn from(clash: Clash) -> Error {
         let text = if clash.in_range {
             "another commit has changed a range that this transaction depends on; run it again \
-             (siltstone.retry does)"
+             (siltstone.retry does, and siltstone.aio.retry)"
         } else {
             "another commit has changed a key that this transaction depends on; run it again \
-             (siltstone.retry does)"
+             (siltstone.retry does, and siltstone.aio.retry)"
         };
         Error::new(ErrorKind::Conflict, text).with("key", clash.key.escape_ascii())
     }
