@@ -564,8 +564,8 @@ class Database(_Reads):
             holds itself; what is more is sorted through files in `scratch`.
         :param scratch: an existing local folder (by default that of `tempfile`).
         :param progress: called a few times a second with bytes done and bytes to do, as far as is
-            known: each row counts when it is read, and when it is in a table. What it raises ends
-            the load.
+            known: each row counts when it is read, and when it is in a table; and at the end,
+            when all is done. What it raises before that ends the load.
         :return: `LoadResult`. What was there before stays where the rows have other keys.
         :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
             rows with one key, naming the key and both rows. Nothing is loaded then.

@@ -36,6 +36,7 @@ from uuid import UUID
 from siltstone import _native
 from siltstone._native import ArrowArray, AsyncCommit, Commit
 from siltstone.checkpoints import Checkpoint, moment, name_of
+from siltstone.exceptions import Invalid
 from siltstone.opening import StoreOptionsSource, Url, _store, _text
 
 __all__ = [
@@ -53,7 +54,7 @@ __all__ = [
 
 Since: TypeAlias = str | Commit | AsyncCommit | Checkpoint | UUID | None
 """Where a feed begins: a token; "oldest", "latest" or "snapshot"; behind a Commit; behind what a
-Checkpoint (or its id) holds; None: where its consumer stands, and "latest" for a new one."""
+Checkpoint (or its id) holds; None: where its consumer stands; without a consumer "latest"."""
 
 ROWS = 65_536
 """Rows of a batch, unless said otherwise: it ends with the commit that reaches them."""
@@ -101,14 +102,15 @@ class Changes(Iterator[ArrowArray]):
         :raises Fenced: a newer consumer of the same name has begun.
         :raises Corruption, Denied, Unavailable: as their texts say; reading again goes on.
         """
-        return self._feed.read(rows or self.batch_rows, bytes or self.batch_bytes)
+        most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
+        return self._feed.read(*most)
 
     def rows(self, rows: int | None = None) -> list[Row] | None:
         """As `read`, row by row in Python: for a few of them, without a library that reads Arrow.
 
         :raises Expired, Fenced: as `read`.
         """
-        found = self._feed.rows(rows or self.batch_rows, self.batch_bytes)
+        found = self._feed.rows(_counted(rows, self.batch_rows), self.batch_bytes)
         if found is None:
             return None
         return [Row(kind, key, value, seq, moment(at)) for kind, key, value, seq, at in found]
@@ -175,6 +177,18 @@ class HeldBy:
     """Bytes of the log beyond which it is let go."""
 
 
+def _counted(given: int | None, usual: int) -> int:
+    """How many at most.
+
+    :raises Invalid: none at all.
+    """
+    if given is None:
+        return usual
+    if given < 1:
+        raise Invalid(f"a read of the feed is of at least one row and one byte, not {given}")
+    return given
+
+
 def begin(
     url: Url,
     *,
@@ -190,14 +204,15 @@ def begin(
     :param since: where it begins. A token goes on from there. "oldest": with what is still there.
         "latest": behind all that is durable now. "snapshot" makes a checkpoint together with the
         consumer's hold, so that both make the whole: `Changes.checkpoint`. A Commit, or a
-        Checkpoint: behind it. None: where the consumer stands; "latest" for a new one.
+        Checkpoint: behind it. None: where the consumer stands; without one "latest".
     :param consumer: a name. The log is held from the place that this consumer has acknowledged, and
         who takes the name later goes on there; the one before is over.
     :param until: a token where it ends.
     :param lifetime: the consumer is let go when it was silent for so long (a timedelta, or
         seconds); None: a day. Reading refreshes it.
     :param most_bytes: the consumer is let go when it keeps more of the log; None: 4 GiB.
-    :raises Expired: the place is not kept any more, or a restore has undone what was before it.
+    :raises Expired: the place is not kept any more, or a restore has undone what was before it; no
+        `since`, and a consumer that holds nothing: it is new, or was let go.
     :raises Invalid: a token that was altered, or is another database's; "snapshot" without a
         consumer.
     :raises NotFound, Denied, Unavailable, Timeout: as their texts say.

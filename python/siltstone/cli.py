@@ -356,7 +356,7 @@ def scan(
     epilog=_example(
         "example.db changes --since oldest --limit 10",
         "example.db changes --since c1-… --json",
-        "example.db changes --consumer index --acknowledge",
+        "example.db changes --consumer index --since oldest --acknowledge",
     )
 )
 @click.option("--since", help="A token, or: oldest, latest, snapshot. Else where a consumer is.")

@@ -29,12 +29,17 @@ _FORMATS = {
     ".feather": "arrow",
     ".ipc": "arrow",
 }
+_PACKED = {".bz2", ".gz", ".zst"}
 _DAY_SECONDS = 86400.0
 _WAIT_SECONDS = 600.0
 _LEAST_MEMORY_BYTES = 64 << 20
 
 
 def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes[-1:] and suffixes[-1] in _PACKED and suffixes[-2:-1] == [".csv"]:
+        # pyarrow unpacks what is named so.
+        return "csv"
     found = _FORMATS.get(path.suffix.lower())
     if found is None:
         known = ", ".join(_FORMATS)
@@ -93,6 +98,13 @@ def _check(path: Path, schema: Any, columns: list[str]) -> None:
             raise siltstone.Invalid(text)
 
 
+def _plain(column: Any) -> Any:
+    """A dictionary of strings as the strings: so pandas writes its categories."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
 def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> Iterator[Any]:
     """Pairs of columns, file after file."""
     import pyarrow as pa  # noqa: PLC0415
@@ -101,7 +113,7 @@ def _rows(files: tuple[Path, ...], form: str | None, key: str, value: str) -> It
     for path in files:
         try:
             for batch in _batches(path, form or _format_of(path), columns):
-                yield batch.column(key), batch.column(value)
+                yield tuple(_plain(batch.column(name)) for name in (key, value))
         except (pa.ArrowException, OSError) as error:
             raise siltstone.Invalid(f"{path}: {error}") from error
 

@@ -127,7 +127,8 @@ class Job:
     the environment at the other end, or from the provider that it was made with.
 
     :param txn: the application and its version: taken in once for good, and only upwards.
-    :param lifetime: until when it may be asked for: a timedelta, or seconds.
+    :param lifetime: for how long it may be asked for, at least: a timedelta, or seconds. Later it
+        is refused as soon as a collector has seen that its time is over, and what it staged goes.
     :param replace: a range of keys, `(start, end)`, None for no bound: what is in it when the job
         is taken in is gone, and the job's rows are there, in one step. `(None, None)` overwrites
         the whole database, of which no row is read or rewritten for it; a job without rows is the
@@ -148,7 +149,7 @@ class Job:
     url: str
     """The database."""
     deadline: datetime
-    """Until when it may be asked for."""
+    """Until when it may be asked for, at least."""
 
     def __init__(
         self,
@@ -160,6 +161,9 @@ class Job:
         behind: bool = False,
         store_options: StoreOptionsSource | None = None,
     ) -> None:
+        _checked(txn)
+        if replace is not None and not (isinstance(replace, tuple | list) and len(replace) == 2):
+            raise TypeError(f"replace: a pair of a start and an end, not {replace!r}")
         if behind and replace is not None:
             raise Invalid("a job that comes behind all that is there replaces nothing: make two")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)
@@ -193,8 +197,7 @@ class Job:
 
         :raises Invalid: a version below 0, an application without a name.
         """
-        if txn is not None and (not txn[0] or txn[1] < 0):
-            raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
+        _checked(txn)
         other = object.__new__(Job)
         other.url, other.deadline = self.url, self.deadline
         other._store_options, other._provider = self._store_options, self._provider
@@ -223,6 +226,7 @@ class Job:
         :param scratch: an existing local folder (by default that of `tempfile`).
         :param table_bytes: bytes of rows from which on another table is begun.
         """
+        _named(part)
         if table_bytes < 1:
             raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
         given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
@@ -247,6 +251,7 @@ class Job:
         :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
             effect.
         """
+        _named(part)
         order = (sorted, duplicates)
         rows, size, tables, data, _ = _native.ingest_load(
             self.url,
@@ -271,6 +276,9 @@ class Job:
         """
         first: dict[int | str, Part] = {}
         for part in parts:
+            if not isinstance(part, Part):
+                kind = type(part).__name__
+                raise TypeError(f"a part is what PartWriter.finish and Job.load give, not {kind}")
             first.setdefault(part.part, part)
         if any(part.job != self.id for part in first.values()):
             raise Invalid("a part is another job's")
@@ -301,6 +309,32 @@ class Job:
         return f"<siltstone.ingest.Job {self.id} for {self.url}>"
 
 
+def _checked(txn: tuple[str, int] | None) -> None:
+    """That it is an application and its version.
+
+    :raises TypeError: no pair of a name and a number.
+    :raises Invalid: a name that is empty; a version below 0, or of more than 64 bits.
+    """
+    if txn is None:
+        return
+    match txn:
+        case (str(), int() as version) if not isinstance(version, bool):
+            pass
+        case _:
+            raise TypeError(f"txn: a pair of the application's name and its version, not {txn!r}")
+    if not txn[0] or not 0 <= version < 1 << 64:
+        raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
+
+
+def _named(part: int | str) -> None:
+    """That it names a part: 1, 1.0 and True would be one.
+
+    :raises TypeError: neither a number nor text.
+    """
+    if isinstance(part, bool) or not isinstance(part, int | str):
+        raise TypeError(f"part: a number or a text that names it, not {part!r}")
+
+
 def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
     """What the compiled part takes.
 
@@ -308,7 +342,7 @@ def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:
     """
     if not isinstance(request, IngestRequest):
         kind = type(request).__name__
-        text = f"an ingest request is what Job.commit gives, not {kind}"
+        text = f"request: expected what Job.commit gives, not {kind}"
         raise TypeError(text)
     return request.to_plain()
 
@@ -329,12 +363,14 @@ def submit(
         lives on and is fenced then.
     :param timeout: for how long it waits.
     :raises Conflict: the job is for another database or a state that a restore has undone; its
-        deadline is over; it was aborted; a later version of its application was taken in, or that
-        was forgotten after the job began.
+        deadline is over, and a collector has seen that; it was aborted; a later version of its
+        application was taken in, or that was forgotten after the job began.
     :raises Timeout: it stays asked for, and the writer takes it in when there is one.
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
     plain, store = _plain(request), _store(store_options)
+    if timeout is None:
+        raise TypeError("timeout: a timedelta, or seconds; wait=False does not wait")
     stands = IngestStatus(*_native.ingest_submit(request.url, store, plain, None))
     if not wait or stands.state != "pending":
         return stands
@@ -359,12 +395,13 @@ def status(
     :param request: the request, the job, or the job's id, which is all that is known then: where
         what the job staged is collected, one that a later version of its application has passed
         is "open" by its id.
+    :raises Conflict: a request or a job of another database.
     :raises NotFound, Denied, Unavailable: as their texts say.
     """
     place = (_text(url), _store(store_options))
     if isinstance(request, str):
         return IngestStatus(*_native.ingest_status(*place, request))
-    job = request.to_plain() if isinstance(request, Job) else request.to_plain()[0]
+    job = request.to_plain() if isinstance(request, Job) else _plain(request)[0]
     return IngestStatus(*_native.ingest_status_of(*place, job))
 
 

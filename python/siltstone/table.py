@@ -124,6 +124,19 @@ def decode_key(schema: TableSchema, keys: Any) -> ArrowArray:
     return _columns(schema, None).decode_key(keys)
 
 
+def _by_name(given: Any, argument: str) -> dict[str, Any]:
+    """Values by the names of their columns.
+
+    :raises TypeError: something else.
+    """
+    if not isinstance(given, Mapping):
+        kind = type(given).__name__
+        raise TypeError(
+            f"{argument}: expected values by columns, as {{'country': 'DE'}}, not {kind}"
+        )
+    return dict(given)
+
+
 _schema_of = lru_cache(maxsize=64)(TableSchema.parse)
 
 
@@ -219,7 +232,7 @@ class Table(_Known):
         :raises Closed, Fenced, Unavailable, Timeout, Denied: as `Database.get`.
         """
         schema = self._now()
-        packed = schema.key_of(dict(key))
+        packed = schema.key_of(_by_name(key, "key"))
         value = self._handle.get(packed)
         if value is None:
             return None
@@ -273,7 +286,8 @@ class Table(_Known):
         The stream of a reader ends with an error where it meets rows that were put by later columns
         than the reader knew when the scan began: `refresh`, and begin another.
         """
-        begin, stop = self._now().range(None if where is None else dict(where), start, end)
+        equal = None if where is None else _by_name(where, "where")
+        begin, stop = self._now().range(equal, start, end)
         scan = self._handle.scan(begin, stop, reverse=reverse, limit=limit)
         wanted = None if columns is None else list(columns)
         # What the scan has pinned is of generations that the handle knows by now.

@@ -118,8 +118,8 @@ fn history(seed: u64) {
     let mut draw = Draw(seed);
     place.run("first", |env| async move {
         open(&env).await?.close().await?;
-        drop(begin(&env, Since::Kept, Some("witness")).await?);
-        drop(begin(&env, Since::Kept, Some("worker")).await?);
+        drop(begin(&env, Since::Newest, Some("witness")).await?);
+        drop(begin(&env, Since::Newest, Some("worker")).await?);
         Ok(())
     });
     let (mut durable, mut seen) = (Vec::new(), Seen::default());

@@ -144,7 +144,11 @@ fn a_hold_ends_by_a_successor_by_silence_by_bytes_and_by_command() {
         // It lives on by reading.
         let life = Duration::from_secs(10);
         let consumer = Consumer { lifetime: Some(life), ..Consumer::new("b") };
-        let how = |consumer| ChangesOptions { consumer: Some(consumer), ..Default::default() };
+        let how = |consumer| ChangesOptions {
+            since: Since::Newest,
+            consumer: Some(consumer),
+            until: None,
+        };
         let mut brief = changes::changes(&env, how(consumer), LIMIT).await?;
         for _ in 0..4 {
             env.clock.sleep(life / 2).await;

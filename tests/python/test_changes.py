@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -118,9 +119,31 @@ def test_a_snapshot_and_what_follows_make_the_whole(tmp_path) -> None:
             db.changes(since="snapshot")
 
 
+def test_a_consumer_that_was_let_go_is_told_so(tmp_path) -> None:
+    """It began at the end, as a new one did, and passed over what it had missed."""
+    with siltstone.open(tmp_path) as db:
+        with pytest.raises(siltstone.Expired, match=r'new, or it was let go.*since="snapshot"'):
+            db.changes(consumer="index")
+        feed = db.changes(consumer="index", lifetime=0.2, since="oldest")
+        db[key(0)] = b"told"
+        db.flush()
+        assert len(rows(feed)) == 1
+        feed.acknowledge()
+        db[key(1)] = b"missed"
+        db.flush(memtable=True)
+        time.sleep(0.3)
+        siltstone.admin.gc(tmp_path, min_age=0)
+        assert changes.consumers(tmp_path) == []
+        with pytest.raises(siltstone.Expired, match="let go"):
+            db.changes(consumer="index")
+        again = db.changes(consumer="index", since="snapshot")
+        with siltstone.open_reader(tmp_path, checkpoint=again.checkpoint) as reader:
+            assert dict(reader) == {key(0): b"told", key(1): b"missed"}
+
+
 def test_an_ingest_is_told_by_what_was_staged(tmp_path) -> None:
     with siltstone.open(tmp_path) as db:
-        feed = db.changes(consumer="index")
+        feed = db.changes(consumer="index", since="latest")
         job = ingest.Job(tmp_path)
         with job.writer(0, table_bytes=1000) as writer:
             for n in range(200):
@@ -173,7 +196,7 @@ def test_the_command_line(tmp_path) -> None:
     assert [row["seq"] for row in told] == [3, 4, 5, 6]
     assert (told[-1]["kind"], told[-1]["key"], "value" in told[-1]) == ("delete", "key000", False)
     assert json.loads(last)["token"] == changes.latest(tmp_path)
-    called("changes", "--consumer", "index", "--acknowledge")
+    called("changes", "--consumer", "index", "--since", "latest", "--acknowledge")
     assert [line.split("\t")[:2] for line in called("consumers")] == [["index", "6"]]
     assert json.loads(called("consumers", "--json")[0])["most_bytes"] == 4 << 30
     assert called("forget-consumer", "index") == []

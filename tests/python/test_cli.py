@@ -348,7 +348,7 @@ def beside(name: str, database: Path, arguments: list[str]) -> list[str]:
         for year in ("2025", "2026"):
             feather.write_feather(rows, f"{year}.arrow")
     if name == "forget-consumer":
-        siltstone.changes.begin(database, consumer=arguments[-1])
+        siltstone.changes.begin(database, consumer=arguments[-1], since="latest")
     if "--give-up-table" in arguments:
         (lost,) = (database / "compacted").glob("*.sst")
         lost.write_bytes(lost.read_bytes()[:100])

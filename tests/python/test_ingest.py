@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -415,3 +415,43 @@ async def opened_by_asyncio(url: str) -> None:
     async with aio.open(url + "-aio", allow_ingest_behind=True) as db:
         await db.put(b"a", b"put")
         assert ingest.Job(url + "-aio", behind=True).behind
+
+
+def test_what_names_a_job_or_a_part_is_checked(memory_url) -> None:
+    with siltstone.open(memory_url):
+        for wrong in [("a",), "ab", ("a", True), ("a", "1"), (1, 1)]:
+            with pytest.raises(TypeError, match="txn: a pair"):
+                ingest.Job(memory_url, txn=wrong)
+        for wrong in [("", 1), ("a", -1), ("a", 1 << 64)]:
+            with pytest.raises(siltstone.Invalid, match="from 0 on"):
+                ingest.Job(memory_url, txn=wrong)
+        with pytest.raises(TypeError, match="replace: a pair"):
+            ingest.Job(memory_url, replace=(b"a",))
+        job = ingest.Job(memory_url)
+        for wrong in [None, b"x", 1.0, True, ["a"]]:
+            with pytest.raises(TypeError, match="part: a number or a text"):
+                job.writer(wrong)
+        with pytest.raises(TypeError, match=r"PartWriter\.finish"):
+            job.commit([None])
+        for wrong in [None, 5]:
+            with pytest.raises(TypeError, match="Job.commit"):
+                ingest.status(memory_url, wrong)
+        request = job.commit([task(job, 0, 3)])
+        with pytest.raises(TypeError, match="wait=False"):
+            ingest.submit(request, timeout=None)
+
+
+def test_producers_of_one_version_are_answered_alike(tmp_path) -> None:
+    """Each stages it, and asks at once: those who came too late were told Conflict."""
+    siltstone.open(tmp_path).close()
+    jobs = [ingest.Job(tmp_path, txn=("stream", 1)) for _ in range(6)]
+    requests = [job.commit([task(job, 0, 3)]) for job in jobs]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        answers = list(pool.map(lambda one: ingest.submit(one, wait=False).state, requests))
+    assert answers == ["pending"] * len(requests)
+    with siltstone.open(tmp_path) as db:
+        commit = db.ingest(requests[2])
+        db.flush(memtable=True)
+        adopted = ingest.IngestStatus("adopted", commit.seq)
+        assert [ingest.status(tmp_path, one) for one in requests] == [adopted] * len(requests)
+        assert [ingest.submit(one) for one in requests] == [adopted] * len(requests)

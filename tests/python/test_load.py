@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import random
 import subprocess
@@ -191,7 +192,9 @@ def test_progress_is_told_and_may_end_it(memory_url: str) -> None:
         assert list(db) == []
         with pytest.raises(ZeroDivisionError):
             db.load(pair([b"a"]) for n in range(3) if 1 / (n - 1))
-        assert db.load(batches()).rows == 1000
+        ends: list[tuple[int, int]] = []
+        assert db.load(batches(), progress=lambda *so_far: ends.append(so_far)).rows == 1000
+        assert ends[-1][0] == ends[-1][1] > 2_000_000
 
 
 def test_ctrl_c_ends_it(tmp_path) -> None:
@@ -288,9 +291,14 @@ def test_files_are_ingested_by_the_command(tmp_path) -> None:
     feather.write_feather(data, tmp_path / "rows.feather", compression="uncompressed")
     with pa.ipc.new_stream(tmp_path / "rows.arrows", data.schema) as sink:
         sink.write_table(data)
-    (tmp_path / "rows.csv").write_text("id,body,n\nb,two,1\na,one,2\n")
+    text = "id,body,n\nb,two,1\na,one,2\n"
+    (tmp_path / "rows.csv").write_text(text)
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(text.encode()))
+    categories = data.set_column(1, "body", data["body"].dictionary_encode())
+    parquet.write_table(categories, tmp_path / "categories.parquet")
     columns = ["--key", "id", "--value", "body"]
-    for name in ("rows.parquet", "rows.feather", "rows.arrows", "rows.csv"):
+    names = ("rows.parquet", "rows.feather", "rows.arrows", "rows.csv", "rows.csv.gz")
+    for name in (*names, "categories.parquet"):
         place = tmp_path / f"{name}.db"
         siltstone.open(place).close()
         status, told = command(place, str(tmp_path / name), *columns)

@@ -440,3 +440,67 @@ def test_two_that_add_a_column_at_once_agree(memory_url: str) -> None:
         first.add_column(pa.field("first", pa.int8()))
         assert db.table.schema.generation == 4
         assert len(set(db.table.schema.names)) == 7
+
+
+def test_text_that_is_none_is_refused(memory_url) -> None:
+    """What a cast that looks at nothing makes: it was stored, and could not be read any more."""
+    fields = [pa.field("k", pa.string(), nullable=False), pa.field("v", pa.string())]
+    wrong = pa.array([b"fine", b"\xff", None]).cast(pa.string(), safe=False)
+    halves = pa.array([b"\xc3", b"\xa4", b"\xc3\xa4"]).cast(pa.string(), safe=False)
+    with table.create(memory_url, pa.schema(fields), key=["k"]) as db:
+        for kind in [pa.string(), pa.large_string(), pa.string_view()]:
+            for bad, row in [(wrong, 1), (halves, 0)]:
+                values = pa.array(["a", "b", "c"])
+                column = bad.cast(pa.binary()).cast(kind, safe=False) if kind != bad.type else bad
+                for rows in (
+                    {"k": values, "v": column},
+                    {"k": column.slice(0, 2), "v": values[:2]},
+                ):
+                    told = rf"no UTF-8.*row: {row}"
+                    with pytest.raises(siltstone.Invalid, match=told):
+                        db.table.put(pa.table(rows))
+                    with pytest.raises(siltstone.Invalid, match=told):
+                        db.table.load(pa.table(rows))
+        # Under a null anything may stand.
+        bytes_of = pa.array([b"a", b"\xff", b"\xc3\xa4"]).buffers()
+        valid = pa.py_buffer(bytes([0b101]))
+        masked = pa.Array.from_buffers(pa.string(), 3, [valid, *bytes_of[1:]])
+        db.table.put(pa.table({"k": ["a", "b", "c"], "v": masked}))
+        assert pa.table(db.table.scan()).column("v").to_pylist() == ["a", None, "ä"]
+
+
+def test_a_load_raises_what_a_put_does(memory_url) -> None:
+    fields = [pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.string())]
+    with table.create(memory_url, pa.schema(fields), key=["k"]) as db:
+        wrong = [
+            {"k": pa.array([1], pa.int64())},
+            {"k": pa.array([None], pa.int32())},
+            {"k": pa.array([1], pa.int32()), "other": [1]},
+        ]
+        for rows in wrong:
+            for call in (db.table.put, db.table.load):
+                with pytest.raises(siltstone.Invalid, match="column"):
+                    call(pa.table(rows))
+        named = pa.table({"k": pa.array([1], pa.int32()), "v": pa.array(["a"]).dictionary_encode()})
+        with pytest.raises(siltstone.Unsupported):
+            db.table.load(named)
+        for data in (pa.array([1]), (pa.array([b"a"]), pa.array([b"b"]))):
+            with pytest.raises(TypeError, match="columns"):
+                db.load(data)
+        with pytest.raises(TypeError, match="by columns"):
+            db.table.get("k")
+        with pytest.raises(siltstone.Invalid, match="missing in a row"):
+            db.table.put([{"v": "a"}])
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    twice = pa.schema([("k", pa.int8()), ("k", pa.string()), ("v", pa.string())])
+    with pytest.raises(siltstone.Invalid, match="one name"):
+        table.TableSchema(twice, key=["k"])
+
+
+def test_a_number_beyond_32_bits_is_refused() -> None:
+    schema = table.TableSchema(pa.schema([("k", pa.float32())]), key=["k"])
+    schema.encode_key([{"k": 0.1}, {"k": math.inf}, {"k": math.nan}, {"k": 3.4e38}])
+    with pytest.raises(siltstone.Invalid, match="32 bits"):
+        schema.encode_key([{"k": 1e39}])

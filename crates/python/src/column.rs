@@ -4,10 +4,11 @@
 use crate::error;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
-use arrow_schema::{DataType, Schema};
+use arrow_schema::{ArrowError, DataType, Schema};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use pyo3_arrow::error::PyArrowError;
 use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
 use siltstone::{Keys, Value};
 
@@ -18,6 +19,33 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(false);
     }
     Ok(object.hasattr("__arrow_c_array__")? || object.hasattr("__arrow_c_stream__")?)
+}
+
+/// Arrow data as record batches.
+///
+/// # Errors
+/// TypeError for what has no columns, such as a lone array: what Arrow says of it.
+pub(crate) fn batches_of(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
+    let batches = data.extract::<AnyRecordBatch>().map_err(|error| error.to_string());
+    let reader = batches.and_then(|all| all.into_reader().map_err(|error| error.to_string()));
+    reader.map_err(|why| {
+        let kind = data.get_type().qualname().map(|kind| kind.to_string()).unwrap_or_default();
+        PyTypeError::new_err(format!(
+            "{kind}: expected a table, a record batch, or a stream of them, which have columns by \
+             name: {why}"
+        ))
+    })
+}
+
+/// What a stream of batches ends with: an error of this package as it is.
+pub(crate) fn ended(py: Python<'_>, error: ArrowError) -> PyErr {
+    match error {
+        ArrowError::ExternalError(cause) => match cause.downcast::<siltstone::Error>() {
+            Ok(own) => error::exception(py, &own),
+            Err(cause) => PyArrowError::from(ArrowError::ExternalError(cause)).into(),
+        },
+        other => PyArrowError::from(other).into(),
+    }
 }
 
 /// One column, in one or more chunks.
@@ -81,11 +109,11 @@ pub(crate) fn each_row(
     mut row: impl FnMut(usize, (&[u8], &[u8])) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = table.py();
-    let reader = table.extract::<AnyRecordBatch>()?.into_reader()?;
+    let reader = batches_of(table)?;
     needs_columns(py, &reader.schema())?;
     let mut position = 0;
     for batch in reader {
-        let batch = batch.map_err(pyo3_arrow::error::PyArrowError::from)?;
+        let batch = batch.map_err(|error| ended(py, error))?;
         let (keys, values) = (column(&batch, "key")?, column(&batch, "value")?);
         for (key, value) in rows(keys).zip(rows(values)) {
             let key = key.ok_or_else(|| null(py, "key", position))?;

@@ -1,7 +1,7 @@
 //! `load`: any amount of Arrow data into a database, or into a part of an ingest job.
 
 use crate::checkpoint::place;
-use crate::column::{check_type, is_arrow, needs_columns, null};
+use crate::column::{batches_of, check_type, ended, is_arrow, needs_columns, null};
 use crate::database::Database;
 use crate::error;
 use crate::ingest::{PlainJob, job_of};
@@ -9,6 +9,7 @@ use crate::lsm::target;
 use crate::lsm::writer;
 use crate::process::Process;
 use crate::range::count;
+use crate::table::{TableBatches, TableStream};
 use crate::wait::{Paced, wait, wait_watched};
 use arrow_array::cast::AsArray;
 use arrow_array::{
@@ -19,7 +20,7 @@ use arrow_schema::{ArrowError, DataType};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyTuple};
-use pyo3_arrow::input::{AnyArray, AnyRecordBatch};
+use pyo3_arrow::input::AnyArray;
 use siltstone::ingest::IngestJob;
 use siltstone::tables::{LEAST_LOAD_BYTES, LoadOptions, LoadPhases, Loader, PartOptions, RowBatch};
 use std::sync::Arc;
@@ -116,6 +117,8 @@ type Columns = (ArrayRef, ArrayRef);
 enum Incoming<'py> {
     /// One stream.
     Stream(Box<dyn RecordBatchReader + Send>),
+    /// Rows of a table, encoded.
+    Own(TableBatches),
     /// Whatever gives batches, tables, or pairs of columns; and what was given last.
     Items(Bound<'py, PyIterator>, Item),
 }
@@ -128,7 +131,7 @@ enum Item {
 }
 
 fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<dyn RecordBatchReader + Send>> {
-    let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
+    let reader = batches_of(data)?;
     needs_columns(data.py(), &reader.schema())?;
     Ok(reader)
 }
@@ -144,13 +147,26 @@ fn next_batch(
         Ok((column("key").ok_or_else(missing)?, column("value").ok_or_else(missing)?))
     };
     let next = py.detach(|| reader.next().map(|batch| batch.and_then(columns)));
-    Ok(next.transpose().map_err(pyo3_arrow::error::PyArrowError::from)?)
+    next.transpose().map_err(|error| ended(py, error))
+}
+
+/// As [`next_batch`], of rows that were columns of a table.
+fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<Columns>> {
+    let next = py.detach(|| batches.next().transpose()).map_err(|error| ended(py, error))?;
+    let pair = |rows: ArrayRef| match rows.as_struct().columns() {
+        [keys, values] => Some((Arc::clone(keys), Arc::clone(values))),
+        _ => None,
+    };
+    Ok(next.and_then(pair))
 }
 
 impl<'py> Incoming<'py> {
     /// # Errors
     /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
     fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
+        if let Ok(own) = data.cast::<TableStream>() {
+            return Ok(Incoming::Own(own.get().take(data.py())?));
+        }
         if is_arrow(data)? {
             return Ok(Incoming::Stream(reader(data)?));
         }
@@ -161,6 +177,7 @@ impl<'py> Incoming<'py> {
     fn next(&mut self, py: Python<'py>) -> PyResult<Option<Columns>> {
         let (items, open) = match self {
             Incoming::Stream(reader) => return next_batch(py, &mut **reader),
+            Incoming::Own(batches) => return next_encoded(py, batches),
             Incoming::Items(items, open) => (items, open),
         };
         loop {
@@ -279,6 +296,16 @@ fn pump<'py>(
     Ok(())
 }
 
+/// Says once that all is done. What is raised by that changes nothing any more.
+fn tell_the_end(py: Python<'_>, progress: &siltstone::Progress, told: Told<'_, '_>) {
+    let (_, all) = progress.so_far();
+    if let Some(told) = told
+        && let Err(raised) = told.call1((all, all))
+    {
+        raised.write_unraisable(py, Some(told));
+    }
+}
+
 /// What the caller says of a load.
 fn load_options(
     py: Python<'_>,
@@ -349,6 +376,7 @@ pub(crate) fn ingest_load<'py>(
     let done = Arc::clone(loader.progress());
     let finish = IngestJob::finish_load(loader);
     let (staged, phases) = wait_watched(py, process, finish, (&done, progress))?;
+    tell_the_end(py, &done, progress);
     let bytes = PyBytes::new(py, &error::Raise::raise(staged.to_bytes(&job), py)?);
     Ok((staged.rows(), staged.bytes(), staged.tables(), bytes, seconds(py, phases, None)?))
 }
@@ -367,8 +395,8 @@ impl Database {
     ///     holds itself; what is more is sorted through files in `scratch`.
     /// :param scratch: an existing local folder (by default that of `tempfile`).
     /// :param progress: called a few times a second with bytes done and bytes to do, as far as is
-    ///     known: each row counts when it is read, and when it is in a table. What it raises ends
-    ///     the load.
+    ///     known: each row counts when it is read, and when it is in a table; and at the end,
+    ///     when all is done. What it raises before that ends the load.
     /// :return: `LoadResult`. What was there before stays where the rows have other keys.
     /// :raises Invalid: missing columns; a null; a row out of order, naming it, counted from 0;
     ///     rows with one key, naming the key and both rows. Nothing is loaded then.
@@ -398,6 +426,7 @@ impl Database {
         let done = Arc::clone(loader.progress());
         pump(py, process, feed, (loader, progress))?;
         let report = wait_watched(py, process, load.finish(), (&done, progress))?;
+        tell_the_end(py, &done, progress);
         let seconds = seconds(py, report.phases, Some(report.commit))?;
         let seq = report.seq.map(siltstone::Seq::get);
         let class = py.import("siltstone.loading")?.getattr("LoadResult")?;

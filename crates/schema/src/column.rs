@@ -129,6 +129,9 @@ impl<'a> Given<'a> {
         let width = place.column_type.width();
         let given = Given { values: lying(array), nulls, width, bound };
         given.check_bound().map_err(|error| error.with("column", place.name))?;
+        if *place.column_type == ColumnType::String {
+            given.check_text().map_err(|error| error.with("column", place.name))?;
+        }
         Ok(given)
     }
 
@@ -147,9 +150,60 @@ impl<'a> Given<'a> {
         }
     }
 
+    /// What says that it is text need not be: a cast that looks at nothing makes such columns, and
+    /// what was stored of them could be read by nobody.
+    fn check_text(&self) -> Result<()> {
+        let Lying::Bytes(strings) = &self.values else { return Ok(()) };
+        let is_sound = match strings {
+            Strings::Small(ends, bytes) => are_texts(ends, bytes),
+            Strings::Large(ends, bytes) => are_texts(ends, bytes),
+            Strings::Texts(_) | Strings::Views(_) => false,
+        };
+        let texts = match strings {
+            // Its strings are taken to be text where they are read as such.
+            Strings::Texts(array) => Some((*array).clone().to_binary_view()),
+            _ => None,
+        };
+        let strings = texts.as_ref().map_or_else(|| strings.same(), Strings::Views);
+        let is_text = |(row, value): (usize, &[u8])| {
+            std::str::from_utf8(value).is_ok() || !self.is_valid(row)
+        };
+        let wrong = match is_sound {
+            true => None,
+            false => with_strings!(strings, values => {
+                values.enumerate().find(|each| !is_text(*each)).map(|(row, _)| row)
+            }),
+        };
+        let text = "the column says that it is text, and a value of it is no UTF-8";
+        wrong.map_or(Ok(()), |row| Err(Error::invalid(text).with("row", row)))
+    }
+
     fn is_valid(&self, row: usize) -> bool {
         self.nulls.is_none_or(|nulls| nulls.is_valid(row))
     }
+}
+
+impl<'a> Strings<'a> {
+    fn same(&self) -> Strings<'a> {
+        match self {
+            Strings::Small(ends, bytes) => Strings::Small(ends, bytes),
+            Strings::Large(ends, bytes) => Strings::Large(ends, bytes),
+            Strings::Texts(array) => Strings::Texts(array),
+            Strings::Views(array) => Strings::Views(array),
+        }
+    }
+}
+
+/// Whether all strings between these ends are UTF-8, those under a null too: one look at the bytes,
+/// and one at the ends where not all of it is ASCII.
+fn are_texts<O: Copy + TryInto<usize>>(ends: &[O], bytes: &[u8]) -> bool {
+    let place = |end: &O| (*end).try_into().unwrap_or(usize::MAX);
+    let (Some(first), Some(last)) = (ends.first().map(place), ends.last().map(place)) else {
+        return true;
+    };
+    let Some(all) = bytes.get(first..last) else { return false };
+    let Ok(text) = std::str::from_utf8(all) else { return false };
+    all.is_ascii() || ends.iter().all(|end| text.is_char_boundary(place(end).wrapping_sub(first)))
 }
 
 /// The values of an array whose type was checked.

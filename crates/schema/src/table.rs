@@ -34,6 +34,11 @@ impl TableSchema {
     /// Invalid for a key without columns, a column that there is not, or twice, and for words that
     /// are none. Unsupported for a type that no column has.
     pub fn of<S: AsRef<str>>(columns: &Fields, key: &[S]) -> Result<Self> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = columns.iter().find(|field| !names.insert(field.name())) {
+            let text = "two columns have one name";
+            return Err(Error::invalid(text).with("column", twice.name()));
+        }
         let mut taken = BTreeSet::new();
         let mut keys = Vec::with_capacity(key.len());
         for spoken in key {

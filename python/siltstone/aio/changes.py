@@ -7,7 +7,7 @@ from typing import Self, final
 
 from siltstone import _native
 from siltstone._native import ArrowArray
-from siltstone.changes import BYTES, ROWS
+from siltstone.changes import BYTES, ROWS, _counted
 from siltstone.checkpoints import Checkpoint
 
 __all__ = ["Changes"]
@@ -28,7 +28,8 @@ class Changes(AsyncIterator[ArrowArray]):
 
     async def read(self, rows: int | None = None, bytes: int | None = None) -> ArrowArray | None:
         """The next changes. Arguments and errors are those of `siltstone.changes.Changes.read`."""
-        return await self._feed._begin_read(rows or self.batch_rows, bytes or self.batch_bytes)
+        most = (_counted(rows, self.batch_rows), _counted(bytes, self.batch_bytes))
+        return await self._feed._begin_read(*most)
 
     def __aiter__(self) -> Self:
         return self

@@ -172,13 +172,18 @@ async fn begin(loads: &Loads, env: &Env, name: &'static str) -> Result<Changes> 
     // Hours: nobody is silent for so long.
     let lifetime = Some(Duration::from_secs(24 * 3600));
     let consumer = Consumer { lifetime, most_bytes: None, ..Consumer::new(name) };
-    let how = ChangesOptions { since: Since::Kept, consumer: Some(consumer), until: None };
+    let how = |since| ChangesOptions { since, consumer: Some(consumer.clone()), until: None };
     let unheard = {
         let mut books = loads.books.lock();
         let feed = books.feeds.entry(name).or_default();
         std::mem::replace(&mut feed.unheard, true)
     };
-    let feed = changes::changes(env, how, LIMIT).await?;
+    let feed = match changes::changes(env, how(Since::Kept), LIMIT).await {
+        Err(error) if error.to_string().contains("no consumer of this name") => {
+            changes::changes(env, how(Since::Newest), LIMIT).await?
+        }
+        begun => begun?,
+    };
     let undone = loads.books.lock().restoring;
     let kept = match undone {
         true => {

@@ -39,7 +39,7 @@ async fn drive(loads: &Arc<Loads>, env: &Env, rng: &mut Rng) -> Result<()> {
     let is_late = loads.acts(Action::Late, &mut late, 250);
     let lifetime = if is_late { Duration::from_millis(200 + late.below(2000)) } else { LIFETIME };
     let app = loads
-        .acts(Action::Version, &mut version, 550)
+        .acts(Action::Version, &mut version, 750)
         .then(|| (APP.to_owned(), loads.version.fetch_add(1, Ordering::Relaxed)));
     let mut job = match IngestJob::begin(env, lifetime, app, LIMIT).await {
         Ok(job) => job,

@@ -4,7 +4,7 @@ use super::info::info;
 use super::pairs::{Pairs, each_of_sequences};
 use super::target::{FileObject, FileRaised, TableSource, access, effects, options, path_of};
 use crate::bytes::BytesArg;
-use crate::column::{Column, is_arrow, needs_columns};
+use crate::column::{Column, batches_of, ended, is_arrow, needs_columns};
 use crate::error::{self, Raise, closed};
 use crate::expiry::expires_at;
 use crate::held::{Held, stale};
@@ -12,13 +12,10 @@ use crate::process::Process;
 use crate::range::count;
 use crate::shown::quoted;
 use crate::wait::wait;
-use arrow_array::RecordBatchReader;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3_arrow::error::PyArrowError;
-use pyo3_arrow::input::AnyRecordBatch;
 use siltstone::store::Upload;
 use siltstone::tables::{Duplicates, Pushed, TableInfo, TableWriter, TableWriterOptions};
 use siltstone::{Kind, UnixMillis};
@@ -210,11 +207,11 @@ pub(crate) fn push_table(
              keys and values"
         )));
     }
-    let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
+    let reader = batches_of(data)?;
     needs_columns(py, &reader.schema())?;
     let before = writer.rows();
     for batch in reader {
-        let batch = batch.map_err(PyArrowError::from).map_err(PyErr::from);
+        let batch = batch.map_err(|error| ended(py, error));
         let pairs = batch.and_then(|batch| Pairs::of_batch(py, &batch)).inspect_err(|_| {
             if writer.rows() > before {
                 writer.give_up();

@@ -120,7 +120,7 @@ pub(super) fn column_of(
         ColumnType::Int { bits: 16, .. } => number!(UInt16Type),
         ColumnType::Int { bits: 32, .. } => number!(UInt32Type),
         ColumnType::Int { .. } => number!(UInt64Type),
-        ColumnType::Float { bits: 32 } => number!(Float32Type),
+        ColumnType::Float { bits: 32 } => place.made::<Float32Type>(cells, narrowed)?,
         ColumnType::Float { .. } => number!(Float64Type),
         ColumnType::Date => place.made::<Date32Type>(cells, day)?,
         ColumnType::Timestamp { unit, zone } => {
@@ -208,6 +208,17 @@ impl CellPlace<'_> {
             FixedSizeBinaryArray::try_from_sparse_iter_with_size(values.into_iter(), length);
         Ok(Arc::new(array.map_err(|error| PyOverflowError::new_err(error.to_string()))?))
     }
+}
+
+/// The nearest number of 32 bits, as everywhere where Python's numbers become such; there is none
+/// for what is beyond them.
+fn narrowed(cell: &Bound<'_, PyAny>) -> PyResult<f32> {
+    let wide: f64 = cell.extract()?;
+    let narrow = wide as f32;
+    if narrow.is_infinite() && wide.is_finite() {
+        return Err(PyOverflowError::new_err("it is beyond what 32 bits hold"));
+    }
+    Ok(narrow)
 }
 
 fn bytes(cell: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {

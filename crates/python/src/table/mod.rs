@@ -7,7 +7,7 @@ mod stream;
 
 use crate::array::ArrowArray;
 use crate::batch::WriteBatch;
-use crate::column::{Column, is_arrow};
+use crate::column::{Column, batches_of, ended, is_arrow};
 use crate::database::Database;
 use crate::error::{Raise, exception, invalid};
 use crate::open::{Arguments, Manner};
@@ -20,12 +20,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
 use pyo3_arrow::PySchema;
 use pyo3_arrow::ffi::to_schema_pycapsule;
-use pyo3_arrow::input::AnyRecordBatch;
 use siltstone::{Error, Occupancy, OwnSchema, Result};
 use siltstone_schema::{ColumnType, Rows, TableSchema};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use stream::TableStream;
+pub(crate) use stream::{TableBatches, TableStream};
 
 /// Where a range of keys begins, and where it ends.
 type PyRange<'py> = (Option<Bound<'py, PyBytes>>, Option<Bound<'py, PyBytes>>);
@@ -53,9 +52,8 @@ impl TableColumns {
     /// Rows as record batches: Arrow data, or dicts.
     fn batches(&self, rows: &Bound<'_, PyAny>, keys: bool) -> PyResult<Vec<RecordBatch>> {
         if is_arrow(rows)? {
-            let reader = rows.extract::<AnyRecordBatch>()?.into_reader()?;
-            let batches: std::result::Result<Vec<_>, ArrowError> = reader.collect();
-            return Ok(batches.map_err(pyo3_arrow::error::PyArrowError::from)?);
+            let batches: std::result::Result<Vec<_>, ArrowError> = batches_of(rows)?.collect();
+            return batches.map_err(|error| ended(rows.py(), error));
         }
         let all = self.schema.arrow();
         let count = if keys { self.schema.keys().columns().len() } else { all.fields().len() };
@@ -336,8 +334,7 @@ impl TableColumns {
     /// :param data: Arrow data, which may be a stream, or a list of dicts.
     fn encode_stream(&self, data: &Bound<'_, PyAny>) -> PyResult<TableStream> {
         if is_arrow(data)? {
-            let reader = data.extract::<AnyRecordBatch>()?.into_reader()?;
-            return Ok(TableStream::encoding(&self.schema, reader));
+            return Ok(TableStream::encoding(&self.schema, batches_of(data)?));
         }
         let all = self.schema.arrow();
         let batch = batch_of_dicts(data, &all, all.fields().len())?;

@@ -14,7 +14,7 @@ use siltstone_schema::TableSchema;
 use std::sync::Arc;
 
 /// What comes out, a batch at a time.
-type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowError>> + Send>;
+pub(crate) type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowError>> + Send>;
 
 /// Record batches that can be read once, by whatever understands the Arrow PyCapsule interface:
 /// pyarrow, polars, duckdb, pandas, arro3.
@@ -47,6 +47,13 @@ impl TableStream {
         Ok(TableStream { batches: Mutex::new(Some(Box::new(batches))), field: Arc::new(field) })
     }
 
+    /// The batches, for whoever takes them without Arrow's interface in between, by which errors
+    /// are texts.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<TableBatches> {
+        let batches = self.batches.lock().take();
+        batches.ok_or_else(|| error::invalid(py, "a stream of a table can be read once"))
+    }
+
     /// Keys and values of the rows of `reader`.
     pub(super) fn encoding(
         schema: &Arc<TableSchema>,
@@ -66,9 +73,7 @@ impl TableStream {
         py: Python<'py>,
         requested_schema: Option<Bound<'py, PyCapsule>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        let batches = self.batches.lock().take();
-        let batches =
-            batches.ok_or_else(|| error::invalid(py, "a stream of a table can be read once"))?;
+        let batches = self.take(py)?;
         let reader = Box::new(ArrayIterator::new(batches, Arc::clone(&self.field)));
         Ok(to_stream_pycapsule(py, reader, requested_schema)?)
     }

@@ -13,7 +13,9 @@ use crate::manifests::objects::Objects;
 use crate::wal::walk::walk_telling;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use siltstone_base::{CheckpointId, DatabaseId, Error, Result, Seq, TimelineId, UnixMillis};
+use siltstone_base::{
+    CheckpointId, DatabaseId, Error, ErrorKind, Result, Seq, TimelineId, UnixMillis,
+};
 use siltstone_manifest::edit::Conflict;
 use siltstone_manifest::{
     Checkpoint, CheckpointName, Edit, Hold, HoldConflict, HoldEdit, HoldFrom, LogPlace, Manifest,
@@ -31,8 +33,8 @@ const MOST_BYTES: u64 = 4 << 30;
 /// Where a feed begins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// Where its consumer stands; with a new consumer, or without one, at the end of what is
-    /// durable.
+    /// Where its consumer stands; Expired for a name that holds nothing, which is new, or was let
+    /// go. Without a consumer at the end of what is durable.
     #[default]
     Kept,
     /// At the oldest place that is still there: of a consumer, from which on all is kept.
@@ -358,7 +360,14 @@ async fn begins(
     let certain = seen.oldest_certain();
     match since {
         Since::Kept if seen.hold(name).is_some() => Ok((seen, HoldFrom::Kept, None)),
-        Since::Kept | Since::Newest | Since::Snapshot => {
+        // A follower that begins again would pass over what it has missed.
+        Since::Kept => Err(Error::new(
+            ErrorKind::Expired,
+            "no consumer of this name holds the log: it is new, or it was let go, and what came \
+             since is not kept; say where it begins: since=\"snapshot\", \"oldest\" or \"latest\"",
+        )
+        .with("consumer", name)),
+        Since::Newest | Since::Snapshot => {
             let (state, place) = walked(objects).await?;
             Ok((state, HoldFrom::Walked(place), None))
         }
