@@ -162,8 +162,11 @@ class Job:
         store_options: StoreOptionsSource | None = None,
     ) -> None:
         _checked(txn)
-        if replace is not None and not (isinstance(replace, tuple | list) and len(replace) == 2):
-            raise TypeError(f"replace: a pair of a start and an end, not {replace!r}")
+        match replace:
+            case None | (_, _):
+                pass
+            case _:
+                raise TypeError(f"replace: a pair of a start and an end, not {replace!r}")
         if behind and replace is not None:
             raise Invalid("a job that comes behind all that is there replaces nothing: make two")
         self.url, self._store_options, self._provider = _reader_arguments(url, store_options)

@@ -434,7 +434,7 @@ def test_what_names_a_job_or_a_part_is_checked(memory_url) -> None:
         with pytest.raises(TypeError, match=r"PartWriter\.finish"):
             job.commit([None])
         for wrong in [None, 5]:
-            with pytest.raises(TypeError, match="Job.commit"):
+            with pytest.raises(TypeError, match=r"Job\.commit"):
                 ingest.status(memory_url, wrong)
         request = job.commit([task(job, 0, 3)])
         with pytest.raises(TypeError, match="wait=False"):
