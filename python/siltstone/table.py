@@ -24,7 +24,7 @@ every other call and tool works on a table as on any database.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, final
@@ -50,6 +50,8 @@ __all__ = [
     "encode_key",
 ]
 
+_ROWS_AT_ONCE: Final = 8192
+"""Dicts that are made into a batch of a load."""
 _TRIES: Final = 16
 """How often an evolution begins anew behind somebody else's, before it says so."""
 
@@ -115,8 +117,7 @@ def decode(
     schema: TableSchema, keys: Any, values: Any, *, columns: Sequence[str] | None = None
 ) -> ArrowArray:
     """As `TableSchema.decode`."""
-    names = None if columns is None else list(columns)
-    return _columns(schema, None).decode(keys, values, columns=names)
+    return _columns(schema, None).decode(keys, values, columns=_names(columns))
 
 
 def decode_key(schema: TableSchema, keys: Any) -> ArrowArray:
@@ -135,6 +136,39 @@ def _by_name(given: Any, argument: str) -> dict[str, Any]:
             f"{argument}: expected values by columns, as {{'country': 'DE'}}, not {kind}"
         )
     return dict(given)
+
+
+def _names(columns: Sequence[str] | None) -> list[str] | None:
+    """Names of columns.
+
+    :raises TypeError: one name in place of several, which would be read letter by letter.
+    """
+    if isinstance(columns, str):
+        raise TypeError(f"columns: a list of names, as in [{columns!r}]")
+    return None if columns is None else list(columns)
+
+
+def _encoded(schema: TableSchema, data: Any) -> TableStream | Iterator[TableStream]:
+    """Rows for a load, encoded as they are taken: of an iterable of dicts some at a time."""
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        return schema.encode_stream(data)
+    return _encoded_each(schema, data)
+
+
+def _encoded_each(schema: TableSchema, data: Iterable[Any]) -> Iterator[TableStream]:
+    some: list[Any] = []
+    for item in data:
+        if isinstance(item, Mapping):
+            some.append(item)
+            if len(some) < _ROWS_AT_ONCE:
+                continue
+        if some:
+            yield schema.encode_stream(some)
+            some = []
+        if not isinstance(item, Mapping):
+            yield schema.encode_stream(item)
+    if some:
+        yield schema.encode_stream(some)
 
 
 _schema_of = lru_cache(maxsize=64)(TableSchema.parse)
@@ -250,7 +284,7 @@ class Table(_Known):
         :raises Invalid, TypeError, Corruption, Unsupported: as `get`.
         """
         schema = self._now()
-        wanted = None if columns is None else list(columns)
+        wanted = _names(columns)
         packed = schema.encode_key(keys)
         values = self._handle.get_many(packed)
         try:
@@ -289,7 +323,7 @@ class Table(_Known):
         equal = None if where is None else _by_name(where, "where")
         begin, stop = self._now().range(equal, start, end)
         scan = self._handle.scan(begin, stop, reverse=reverse, limit=limit)
-        wanted = None if columns is None else list(columns)
+        wanted = _names(columns)
         # What the scan has pinned is of generations that the handle knows by now.
         return self._now().decode_stream(scan.to_arrow(batch_rows), columns=wanted)
 
@@ -337,12 +371,12 @@ class Table(_Known):
         """Loads any amount of rows, visible all at once: `Database.load`, whose other arguments it
         takes, by columns. Only by a Database.
 
-        :param data: Arrow data, or an iterable of dicts.
+        :param data: Arrow data, or an iterable of Arrow data or of dicts.
         :param sorted: the rows come in the order of the key.
         :param duplicates: "error", or "last": of rows with one key the last one counts.
         """
-        stream = self._now().encode_stream(data)
-        return self._writes("load").load(stream, sorted=sorted, duplicates=duplicates, **more)
+        rows = _encoded(self._now(), data)
+        return self._writes("load").load(rows, sorted=sorted, duplicates=duplicates, **more)
 
     def add_column(self, field: Any) -> None:
         """Adds a column to the values, at the end; it is null in the rows that are there. One that

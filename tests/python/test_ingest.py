@@ -251,6 +251,9 @@ def test_tables_of_keys_and_values_are_staged(memory_url) -> None:
                 writer.write(table.select(["key"]))
             with pytest.raises(TypeError, match="add_many"):
                 writer.write([(b"e", b"5")])
+            # Nothing of it was added: the writer is as before.
+            with pytest.raises(TypeError):
+                writer.add_many(["text"], [b"5"])
         db.ingest(job.commit([writer.finish()]))
         assert dict(db) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
         with job.writer("wrong") as writer, pytest.raises(siltstone.Invalid, match="value 1 is nu"):

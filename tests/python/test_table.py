@@ -493,6 +493,37 @@ def test_a_load_raises_what_a_put_does(memory_url) -> None:
             db.table.put([{"v": "a"}])
 
 
+def test_a_load_takes_its_rows_as_they_come(memory_url) -> None:
+    fields = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.string())]
+    count = 20_000
+    with table.create(memory_url, pa.schema(fields), key=["k"]) as db:
+        assert db.table.load({"k": n, "v": "dict"} for n in range(count)).rows == count
+        of = [pa.record_batch({"k": pa.array([-n]), "v": [str(n)]}) for n in (1, 2)]
+        mixed = iter(
+            [of[0], {"k": -3, "v": None}, {"k": -4, "v": "4"}, pa.Table.from_batches(of[1:])]
+        )
+        assert db.table.load(mixed).rows == 4
+        assert db.table.load([]).rows == 0
+        head = pa.table(db.table.scan(limit=5)).to_pydict()
+        assert head == {"k": [-4, -3, -2, -1, 0], "v": ["4", None, "2", "1", "dict"]}
+        assert sum(1 for _ in db) == count + 4
+        with pytest.raises(siltstone.Invalid, match="not null"):
+            db.table.load(iter([of[0], {"k": -5}, {"v": "no key"}]))
+        assert sum(1 for _ in db) == count + 4
+        with pytest.raises(TypeError, match="a list of names"):
+            db.table.scan(columns="kv")
+        with pytest.raises(TypeError):
+            db.table.load(iter([5]))
+
+    async def work() -> None:
+        async with aio.open(memory_url) as db:
+            loaded = await db.table.load({"k": n, "v": "new"} for n in range(3))
+            assert loaded.rows == 3
+            assert (await db.table.get({"k": 2}))["v"] == "new"
+
+    asyncio.run(work())
+
+
 def test_two_columns_of_one_name_are_refused() -> None:
     twice = pa.schema([("k", pa.int8()), ("k", pa.string()), ("v", pa.string())])
     with pytest.raises(siltstone.Invalid, match="one name"):

@@ -96,16 +96,20 @@ impl Feed {
     }
 
     /// What comes next, and the place behind it; where that is nothing the place is passed already.
+    /// Once `given_up` nothing is read any more.
     fn next(
         &self,
         py: Python<'_>,
-        rows: usize,
-        bytes: usize,
+        (rows, bytes): (usize, usize),
+        given_up: Arc<AtomicBool>,
     ) -> PyResult<impl Future<Output = Result<Option<(Changed, ChangeToken)>>> + Send + 'static>
     {
         let (changes, passed_on) = (Arc::clone(self.changes.get(py)?), Arc::clone(&self.passed_on));
         Ok(async move {
             let mut changes = changes.lock().await;
+            if given_up.load(Ordering::Acquire) {
+                return Ok(None);
+            }
             if passed_on.is_behind.swap(false, Ordering::AcqRel) {
                 changes.rewind(*passed_on.token.lock());
             }
@@ -158,7 +162,8 @@ fn as_arrow(next: Option<(Changed, ChangeToken)>) -> Result<Option<(ArrayRef, Ch
 impl Feed {
     /// The next changes as an array of structs; None where there are none.
     fn read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Option<ArrowArray>> {
-        let next = self.next(py, rows, bytes)?.map(|read| read.and_then(as_arrow));
+        let next = self.next(py, (rows, bytes), Arc::default())?;
+        let next = next.map(|read| read.and_then(as_arrow));
         let read = self.or_behind(wait(py, self.process, next))?;
         Ok(read.map(|(array, behind)| {
             self.passed_on.passes(behind);
@@ -174,7 +179,7 @@ impl Feed {
         rows: usize,
         bytes: usize,
     ) -> PyResult<Option<Vec<PlainRow<'py>>>> {
-        let next = self.next(py, rows, bytes)?;
+        let next = self.next(py, (rows, bytes), Arc::default())?;
         let read = self.or_behind(wait(py, self.process, next))?;
         Ok(read.map(|(changed, behind)| {
             self.passed_on.passes(behind);
@@ -183,17 +188,22 @@ impl Feed {
     }
 
     fn _begin_read(&self, py: Python<'_>, rows: usize, bytes: usize) -> PyResult<Pending> {
-        let next = self.next(py, rows, bytes)?.map(|read| read.and_then(as_arrow));
-        let (passed_on, given_up) = (Arc::clone(&self.passed_on), Arc::clone(&self.passed_on));
+        let given_up = Arc::<AtomicBool>::default();
+        let next = self.next(py, (rows, bytes), Arc::clone(&given_up))?;
+        let next = next.map(|read| read.and_then(as_arrow));
+        let (passed_on, behind) = (Arc::clone(&self.passed_on), Arc::clone(&self.passed_on));
         let pending = Pending::running(self.process, next, move |py, read| match read {
-            Some((array, behind)) => {
-                passed_on.passes(behind);
+            Some((array, place)) => {
+                passed_on.passes(place);
                 Ok(Py::new(py, ArrowArray::new(array))?.into_any())
             }
             None => Ok(py.None()),
         });
-        // It may have ended, and nobody have taken what it read.
-        Ok(pending.or_given_up(move || given_up.is_behind.store(true, Ordering::Release)))
+        Ok(pending.or_given_up(move || {
+            given_up.store(true, Ordering::Release);
+            // It may have ended, and nobody have taken what it read.
+            behind.is_behind.store(true, Ordering::Release);
+        }))
     }
 
     /// What was dealt with is not held any more.

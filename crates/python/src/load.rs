@@ -126,6 +126,8 @@ enum Incoming<'py> {
 /// What is being read of several.
 enum Item {
     Stream(Box<dyn RecordBatchReader + Send>),
+    /// Rows of a table, encoded.
+    Own(TableBatches),
     /// Parts of a pair, the last one first.
     Pair(Vec<Columns>),
 }
@@ -183,12 +185,17 @@ impl<'py> Incoming<'py> {
         loop {
             let columns = match open {
                 Item::Stream(reader) => next_batch(py, &mut **reader)?,
+                Item::Own(batches) => next_encoded(py, batches)?,
                 Item::Pair(parts) => parts.pop(),
             };
             if columns.is_some() {
                 return Ok(columns);
             }
             let Some(item) = items.next().transpose()? else { return Ok(None) };
+            if let Ok(own) = item.cast::<TableStream>() {
+                *open = Item::Own(own.get().take(py)?);
+                continue;
+            }
             *open = match item.cast::<PyTuple>() {
                 Ok(pair) => Item::Pair(parts_of(pair)?),
                 Err(_) if is_arrow(&item)? => Item::Stream(reader(&item)?),

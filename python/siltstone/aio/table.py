@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from siltstone import _native
 from siltstone.aio.scan import RecordBatches, Scan
 from siltstone.exceptions import Conflict, Unsupported
-from siltstone.table import _TRIES, TableSchema, _Change, _grown, _Known, _like, _moved, _parsed
+from siltstone.table import (
+    _TRIES,
+    TableSchema,
+    _Change,
+    _encoded,
+    _grown,
+    _Known,
+    _like,
+    _moved,
+    _names,
+    _parsed,
+)
 
 if TYPE_CHECKING:
     from siltstone._native import ArrowArray, _Seconds
@@ -30,7 +41,7 @@ class TableBatches(AsyncIterator["ArrowArray"]):
     ) -> None:
         self._batches = batches
         self._schema = schema
-        self._columns = None if columns is None else list(columns)
+        self._columns = _names(columns)
 
     def __aiter__(self) -> TableBatches:
         return self
@@ -65,7 +76,7 @@ class Table(_Known):
     async def get_many(self, keys: Any, *, columns: Sequence[str] | None = None) -> Any:
         """As `siltstone.table.Table.get_many`."""
         schema = self._now()
-        wanted = None if columns is None else list(columns)
+        wanted = _names(columns)
         packed = schema.encode_key(keys)
         values = await self._of.get_many(packed)
         try:
@@ -117,9 +128,9 @@ class Table(_Known):
         **more: Any,
     ) -> Any:
         """As `siltstone.table.Table.load`."""
-        stream = self._now().encode_stream(data)
+        rows = _encoded(self._now(), data)
         database = self._writes("load")
-        return await database.load(stream, sorted=sorted, duplicates=duplicates, **more)
+        return await database.load(rows, sorted=sorted, duplicates=duplicates, **more)
 
     async def add_column(self, field: Any) -> None:
         """As `siltstone.table.Table.add_column`."""

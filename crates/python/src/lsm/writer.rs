@@ -175,6 +175,7 @@ pub(crate) fn push_pairs(
     pairs: &Pairs<'_>,
     expires_at: Option<UnixMillis>,
 ) -> PyResult<()> {
+    let before = writer.rows();
     let added = match pairs {
         Pairs::Columns(keys, values) => {
             push_columns(py, process, writer, (keys, values), expires_at)
@@ -186,8 +187,12 @@ pub(crate) fn push_pairs(
             push_row(py, process, writer, (Kind::Put, key, value), expires_at)
         }),
     };
-    // Some of the rows are in: no table must come of them.
-    added.inspect_err(|_| writer.give_up())
+    added.inspect_err(|_| {
+        // Some of the rows are in: no table must come of them.
+        if writer.rows() > before {
+            writer.give_up();
+        }
+    })
 }
 
 /// Adds every row of a table, record batch or stream that has the columns `key` and `value`.
