@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 from siltstone import _native
 from siltstone._native import PartWriter
@@ -229,7 +229,7 @@ class Job:
         :param scratch: an existing local folder (by default that of `tempfile`).
         :param table_bytes: bytes of rows from which on another table is begun.
         """
-        _named(part)
+        part = _named(part)
         if table_bytes < 1:
             raise Invalid(f"table_bytes is at least 1, not {table_bytes}")
         given = (options, duplicates, sort_memory_bytes, scratch, table_bytes)
@@ -254,7 +254,7 @@ class Job:
         :param options: `block_bytes`, `compression` and `filter_bits_per_key`; the others have no
             effect.
         """
-        _named(part)
+        part = _named(part)
         order = (sorted, duplicates)
         rows, size, tables, data, _ = _native.ingest_load(
             self.url,
@@ -321,21 +321,24 @@ def _checked(txn: tuple[str, int] | None) -> None:
     if txn is None:
         return
     match txn:
-        case (str(), int() as version) if not isinstance(version, bool):
-            pass
+        case (str(), SupportsIndex() as number) if not isinstance(number, bool):
+            version = number.__index__()
         case _:
             raise TypeError(f"txn: a pair of the application's name and its version, not {txn!r}")
     if not txn[0] or not 0 <= version < 1 << 64:
         raise Invalid(f"txn is {txn!r}: the application's name, and a version from 0 on")
 
 
-def _named(part: int | str) -> None:
-    """That it names a part: 1, 1.0 and True would be one.
+def _named(part: SupportsIndex | str) -> int | str:
+    """What names a part: 1, 1.0 and True would be one.
 
-    :raises TypeError: neither a number nor text.
+    :raises TypeError: neither a whole number nor text.
     """
-    if isinstance(part, bool) or not isinstance(part, int | str):
+    if isinstance(part, str):
+        return part
+    if isinstance(part, bool) or not isinstance(part, SupportsIndex):
         raise TypeError(f"part: a number or a text that names it, not {part!r}")
+    return part.__index__()
 
 
 def _plain(request: Any) -> tuple[_PlainJob, str, int, int, int]:

@@ -371,7 +371,8 @@ class Table(_Known):
         """Loads any amount of rows, visible all at once: `Database.load`, whose other arguments it
         takes, by columns. Only by a Database.
 
-        :param data: Arrow data, or an iterable of Arrow data or of dicts.
+        :param data: Arrow data, or an iterable of Arrow data or of dicts. Errors count rows within
+            a batch, of which 8,192 dicts make one.
         :param sorted: the rows come in the order of the key.
         :param duplicates: "error", or "last": of rows with one key the last one counts.
         """

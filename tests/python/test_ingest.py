@@ -258,6 +258,16 @@ def test_tables_of_keys_and_values_are_staged(memory_url) -> None:
         assert dict(db) == {b"a": b"1", b"b": b"2", b"c": b"3", b"d": b"4"}
         with job.writer("wrong") as writer, pytest.raises(siltstone.Invalid, match="value 1 is nu"):
             writer.write(pyarrow.table({"key": [b"a", b"b"], "value": [b"", None]}))
+        # Of two chunks the first is in when the second is refused: there is no half of a table.
+        for second in ({"key": [b""], "value": [b"2"]}, {"key": [b"b"], "value": [None]}):
+            first = pyarrow.table({"key": [b"a"], "value": [b"1"]})
+            halves = pyarrow.concat_tables([first, pyarrow.table(second, schema=first.schema)])
+            writer = job.writer("half")
+            with pytest.raises(siltstone.Invalid):
+                writer.write(halves)
+            with pytest.raises(siltstone.Invalid, match="earlier call"):
+                writer.finish()
+            writer.discard()
 
 
 def test_mistakes_are_told(memory_url) -> None:

@@ -514,6 +514,11 @@ def test_a_load_takes_its_rows_as_they_come(memory_url) -> None:
             db.table.scan(columns="kv")
         with pytest.raises(TypeError):
             db.table.load(iter([5]))
+        # Columns of a table are no keys and values, however many there are.
+        for columns in (None, ["k"], ["v"]):
+            for given in (db.table.scan(columns=columns), [db.table.scan(columns=columns)]):
+                with pytest.raises(siltstone.Invalid, match="the column key is missing"):
+                    db.load(given)
 
     async def work() -> None:
         async with aio.open(memory_url) as db:

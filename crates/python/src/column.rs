@@ -109,10 +109,11 @@ pub(crate) fn each_row(
     mut row: impl FnMut(usize, (&[u8], &[u8])) -> PyResult<()>,
 ) -> PyResult<()> {
     let py = table.py();
-    let reader = batches_of(table)?;
+    let mut reader = batches_of(table)?;
     needs_columns(py, &reader.schema())?;
     let mut position = 0;
-    for batch in reader {
+    // Whoever brings it may need the interpreter for that, on another thread.
+    while let Some(batch) = py.detach(|| reader.next()) {
         let batch = batch.map_err(|error| ended(py, error))?;
         let (keys, values) = (column(&batch, "key")?, column(&batch, "value")?);
         for (key, value) in rows(keys).zip(rows(values)) {

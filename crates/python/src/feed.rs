@@ -107,11 +107,12 @@ impl Feed {
         let (changes, passed_on) = (Arc::clone(self.changes.get(py)?), Arc::clone(&self.passed_on));
         Ok(async move {
             let mut changes = changes.lock().await;
-            if given_up.load(Ordering::Acquire) {
-                return Ok(None);
-            }
             if passed_on.is_behind.swap(false, Ordering::AcqRel) {
                 changes.rewind(*passed_on.token.lock());
+            }
+            // Behind the flag, which it is set before: who takes that one of its own sees this.
+            if given_up.load(Ordering::Acquire) {
+                return Ok(None);
             }
             let read = changes.read(rows, bytes).await;
             let behind = changes.token();

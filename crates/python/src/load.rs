@@ -155,19 +155,22 @@ fn next_batch(
 /// As [`next_batch`], of rows that were columns of a table.
 fn next_encoded(py: Python<'_>, batches: &mut TableBatches) -> PyResult<Option<Columns>> {
     let next = py.detach(|| batches.next().transpose()).map_err(|error| ended(py, error))?;
-    let pair = |rows: ArrayRef| match rows.as_struct().columns() {
-        [keys, values] => Some((Arc::clone(keys), Arc::clone(values))),
-        _ => None,
-    };
-    Ok(next.and_then(pair))
+    let Some(rows) = next else { return Ok(None) };
+    match rows.as_struct().columns() {
+        [keys, values] => Ok(Some((Arc::clone(keys), Arc::clone(values)))),
+        _ => {
+            let text = "rows of a table are no keys and values";
+            Err(error::exception(py, &siltstone::Error::internal(text)))
+        }
+    }
 }
 
 impl<'py> Incoming<'py> {
     /// # Errors
     /// TypeError for what is neither Arrow data nor iterable; Invalid for missing columns.
     fn of(data: &Bound<'py, PyAny>) -> PyResult<Incoming<'py>> {
-        if let Ok(own) = data.cast::<TableStream>() {
-            return Ok(Incoming::Own(own.get().take(data.py())?));
+        if let Some(own) = TableStream::encoded(data) {
+            return Ok(Incoming::Own(own?));
         }
         if is_arrow(data)? {
             return Ok(Incoming::Stream(reader(data)?));
@@ -192,8 +195,8 @@ impl<'py> Incoming<'py> {
                 return Ok(columns);
             }
             let Some(item) = items.next().transpose()? else { return Ok(None) };
-            if let Ok(own) = item.cast::<TableStream>() {
-                *open = Item::Own(own.get().take(py)?);
+            if let Some(own) = TableStream::encoded(&item) {
+                *open = Item::Own(own?);
                 continue;
             }
             *open = match item.cast::<PyTuple>() {

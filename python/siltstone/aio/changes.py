@@ -17,7 +17,7 @@ __all__ = ["Changes"]
 class Changes(AsyncIterator[ArrowArray]):
     """A reading position in the feed: `siltstone.changes.Changes`, awaited. ``async for`` ends at
     the end of what is durable, and may be begun again: then it goes on. A read that is cancelled
-    loses nothing: the next one gives the same."""
+    loses nothing: the next one gives the same. One read is under way at a time."""
 
     __slots__ = ("_feed", "batch_bytes", "batch_rows")
 

@@ -506,7 +506,12 @@ impl ReaderShared {
         let work = async {
             let mut follower = follower.lock().await;
             self.check_open()?;
-            if !Arc::ptr_eq(self.view.read().tree.below(), levels) {
+            let shows_newer = !Arc::ptr_eq(self.view.read().tree.below(), levels);
+            if shows_newer {
+                // Of one that began anew the follower knows nothing before.
+                if follower.leases(levels) {
+                    self.whole(self.judge_missing(&follower, levels)).await?;
+                }
                 return Ok(false);
             }
             self.whole(self.start_again(&mut follower, levels)).await.map(|()| true)

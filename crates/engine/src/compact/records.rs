@@ -13,7 +13,7 @@ use siltstone_manifest::compaction::{
     Append, AppendAction, Change, ChangeRefusal, Compactions, Job,
 };
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Looks by one read that find nothing, before a listing is asked: a read may be of a number that
 /// was freed long ago (rule M4).
@@ -27,7 +27,7 @@ pub(super) struct Chain {
     /// error, when the outcome of a change may be open.
     known: RwLock<Option<Arc<Compactions>>>,
     /// Somebody waits until nothing is at work: what is missing is not waited for.
-    leaving: AtomicBool,
+    leaving: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -39,14 +39,14 @@ struct ChainTurn {
 impl Chain {
     /// Until it is dropped, answers that contradict each other are not worth another look.
     pub(super) fn leaves(&self) -> Leaving<'_> {
-        self.leaving.store(true, Ordering::Relaxed);
+        self.leaving.fetch_add(1, Ordering::Relaxed);
         Leaving(&self.leaving)
     }
 
     /// # Errors
     /// Closed for who leaves.
     fn check_patience(&self) -> Result<()> {
-        if self.leaving.load(Ordering::Relaxed) { Err(closed()) } else { Ok(()) }
+        if self.leaving.load(Ordering::Relaxed) > 0 { Err(closed()) } else { Ok(()) }
     }
 
     /// The newest record this process knows.
@@ -162,11 +162,11 @@ impl Chain {
 }
 
 /// Somebody waits until nothing is at work.
-pub(super) struct Leaving<'a>(&'a AtomicBool);
+pub(super) struct Leaving<'a>(&'a AtomicUsize);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

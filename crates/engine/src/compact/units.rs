@@ -85,16 +85,13 @@ impl CompactorProcess {
             let (this, spawn) = (self.clone(), Arc::clone(&self.process.env.spawn));
             let task = async move {
                 let planned = this.begin_plan(unit_bytes).await;
-                if let Err(Ok(Some(unheard))) = answer.send(planned) {
-                    // Whoever wanted it has given up.
-                    this.process.compactor.ends(unheard.id, false);
-                    this.release().await;
-                }
+                drop(answer.send(planned.map(|work| UnheardPlan { of: this, work })));
             };
             spawn.spawn("plan compaction", Box::pin(task));
             let gone = || Err(Error::internal("a plan was dropped before its end"));
             let work = answered.await.unwrap_or_else(|_| gone());
-            let work = work.map_err(|error| error.during("plan a compaction"))?.map(Arc::new);
+            let work = work.map_err(|error| error.during("plan a compaction"))?.heard();
+            let work = work.map(Arc::new);
             let host: Arc<dyn Host> = Arc::clone(&self.process) as Arc<dyn Host>;
             let beside = work.as_ref().map(|work| self.tend(&host, work));
             let (beside, turn) = (tokio::sync::Mutex::new(beside), PlanEnd::Open.into());
@@ -133,6 +130,29 @@ impl CompactorProcess {
         };
         spawn.spawn("compaction plan", Box::pin(task));
         ended
+    }
+}
+
+/// A plan on its way to whoever asked for it. Where that one has given up, its job is nobody's, and
+/// the epoch free.
+struct UnheardPlan {
+    of: CompactorProcess,
+    work: Option<PlanWork>,
+}
+
+impl UnheardPlan {
+    fn heard(mut self) -> Option<PlanWork> {
+        self.work.take()
+    }
+}
+
+impl Drop for UnheardPlan {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take() else { return };
+        let process = &self.of.process;
+        process.compactor.ends(work.id, false);
+        let (of, spawn) = (self.of.clone(), Arc::clone(&process.env.spawn));
+        spawn.spawn("release compactor", Box::pin(async move { of.release().await }));
     }
 }
 

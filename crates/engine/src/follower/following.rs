@@ -249,6 +249,11 @@ impl Follower {
         self.lease.as_ref().is_some_and(|lease| lease.is_corrupt(levels, looked))
     }
 
+    /// Whether it has leased the version that `levels` are of.
+    pub(crate) fn leases(&self, levels: &Arc<Levels>) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.version_of(levels).is_some())
+    }
+
     /// When the reader wants to look again at the latest.
     pub(crate) fn next_moment(&self) -> Option<Duration> {
         self.lease.as_ref().and_then(ReaderLease::next_moment)

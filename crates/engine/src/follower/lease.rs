@@ -121,9 +121,13 @@ impl ReaderLease {
     /// A table of `levels` is missing: whether that is a corruption, by a state that was looked up
     /// since (rule L5).
     pub(crate) fn is_corrupt(&self, levels: &Arc<Levels>, looked: &Manifest) -> bool {
+        self.version_of(levels).is_some_and(|version| self.leases.is_corrupt(version, looked))
+    }
+
+    /// The version that `levels` are of, where it has been leased.
+    pub(crate) fn version_of(&self, levels: &Arc<Levels>) -> Option<ManifestId> {
         let is_it = |tree: &Weak<Levels>| std::ptr::eq(tree.as_ptr(), Arc::as_ptr(levels));
-        let version = self.trees.iter().rev().find(|(_, tree)| is_it(tree));
-        version.is_some_and(|(version, _)| self.leases.is_corrupt(*version, looked))
+        self.trees.iter().rev().find(|(_, tree)| is_it(tree)).map(|(version, _)| *version)
     }
 
     fn forget_unread(&mut self) {

@@ -69,21 +69,21 @@ impl LargeBatches {
 }
 
 /// Names on their way. Dropped there, they are those of a batch that failed.
-struct NamesUnderWay<'a> {
+struct NamesUnderWay {
     names: Vec<SstId>,
-    of: &'a LargeBatches,
+    of: Arc<Writer>,
 }
 
-impl NamesUnderWay<'_> {
+impl NamesUnderWay {
     /// They have come to their end.
     fn arrive(mut self) -> Vec<SstId> {
         std::mem::take(&mut self.names)
     }
 }
 
-impl Drop for NamesUnderWay<'_> {
+impl Drop for NamesUnderWay {
     fn drop(&mut self) {
-        self.of.failed.lock().append(&mut self.names);
+        self.of.large.failed.lock().append(&mut self.names);
     }
 }
 
@@ -127,7 +127,7 @@ impl Writer {
         let Some(name) = names.pop() else {
             return Err(Error::internal("names of batches ran out"));
         };
-        let used = NamesUnderWay { names: vec![name], of: &self.large };
+        let used = NamesUnderWay { names: vec![name], of: Arc::clone(self) };
         let table = self.upload_batch(name, bytes).await?;
         let size = table.object_bytes;
         let seq = self.accept_table(table, bytes)?;
@@ -139,16 +139,18 @@ impl Writer {
 
     /// Reserves names before anything is uploaded under them (rule R1).
     async fn reserve_for_batches(self: &Arc<Self>) -> Result<Vec<SstId>> {
-        let let_go = self.large.failed.lock().clone();
-        // A commit that is given up may land all the same.
-        let names = new_names(&self.env, NAMES_AT_ONCE);
-        let under_way = NamesUnderWay { names: names.clone(), of: &self.large };
-        let reserve = ReserveBatch { epoch: self.epoch, names, let_go: let_go.clone() };
         let writer = Arc::clone(self);
-        let commit = async move { writer.manifests.commit(Edit::ReserveBatch(reserve)).await };
-        self.apart(commit).await?;
-        self.large.are_gone(&let_go);
-        Ok(under_way.arrive())
+        let reserve = async move {
+            let let_go = writer.large.failed.lock().clone();
+            // A commit that is given up may land all the same.
+            let names = new_names(&writer.env, NAMES_AT_ONCE);
+            let under_way = NamesUnderWay { names: names.clone(), of: Arc::clone(&writer) };
+            let reserve = ReserveBatch { epoch: writer.epoch, names, let_go: let_go.clone() };
+            writer.manifests.commit(Edit::ReserveBatch(reserve)).await?;
+            writer.large.are_gone(&let_go);
+            Ok(under_way)
+        };
+        self.apart(reserve).await.map(NamesUnderWay::arrive)
     }
 
     /// The rows as a table, one entry a key. An upload that is repeated has the same bytes.

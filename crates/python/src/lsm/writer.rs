@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::range::count;
 use crate::shown::quoted;
 use crate::wait::wait;
+use arrow_array::RecordBatchReader;
 use futures::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyTypeError;
@@ -215,14 +216,25 @@ pub(crate) fn push_table(
     let reader = batches_of(data)?;
     needs_columns(py, &reader.schema())?;
     let before = writer.rows();
-    for batch in reader {
-        let batch = batch.map_err(|error| ended(py, error));
-        let pairs = batch.and_then(|batch| Pairs::of_batch(py, &batch)).inspect_err(|_| {
-            if writer.rows() > before {
-                writer.give_up();
-            }
-        })?;
-        push_pairs(py, process, writer, &pairs, None)?;
+    let added = push_batches(py, process, writer, reader);
+    added.inspect_err(|_| {
+        // Some of the rows are in: no table must come of them.
+        if writer.rows() > before {
+            writer.give_up();
+        }
+    })
+}
+
+fn push_batches(
+    py: Python<'_>,
+    process: &'static Process,
+    writer: &mut impl RowSink,
+    mut reader: Box<dyn RecordBatchReader + Send>,
+) -> PyResult<()> {
+    // Whoever brings it may need the interpreter for that, on another thread.
+    while let Some(batch) = py.detach(|| reader.next()) {
+        let batch = batch.map_err(|error| ended(py, error))?;
+        push_pairs(py, process, writer, &Pairs::of_batch(py, &batch)?, None)?;
     }
     Ok(())
 }

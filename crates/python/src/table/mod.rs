@@ -52,8 +52,9 @@ impl TableColumns {
     /// Rows as record batches: Arrow data, or dicts.
     fn batches(&self, rows: &Bound<'_, PyAny>, keys: bool) -> PyResult<Vec<RecordBatch>> {
         if is_arrow(rows)? {
-            let batches: std::result::Result<Vec<_>, ArrowError> = batches_of(rows)?.collect();
-            return batches.map_err(|error| ended(rows.py(), error));
+            let (py, reader) = (rows.py(), batches_of(rows)?);
+            let all = || reader.collect::<std::result::Result<Vec<_>, ArrowError>>();
+            return py.detach(all).map_err(|error| ended(py, error));
         }
         let all = self.schema.arrow();
         let count = if keys { self.schema.keys().columns().len() } else { all.fields().len() };

@@ -22,6 +22,8 @@ pub(crate) type TableBatches = Box<dyn Iterator<Item = Result<ArrayRef, ArrowErr
 pub(crate) struct TableStream {
     batches: Mutex<Option<TableBatches>>,
     field: FieldRef,
+    /// Whether these are keys and values: rows on their way into a database.
+    encodes: bool,
 }
 
 impl TableStream {
@@ -44,12 +46,22 @@ impl TableStream {
         };
         let schema = Arc::clone(schema);
         let batches = rows.map(move |rows| decoded(&schema, &rows?, &wanted));
-        Ok(TableStream { batches: Mutex::new(Some(Box::new(batches))), field: Arc::new(field) })
+        let batches: TableBatches = Box::new(batches);
+        Ok(TableStream {
+            batches: Mutex::new(Some(batches)),
+            field: Arc::new(field),
+            encodes: false,
+        })
     }
 
-    /// The batches, for whoever takes them without Arrow's interface in between, by which errors
-    /// are texts.
-    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<TableBatches> {
+    /// Keys and values, where `stream` is one that has them of rows: without Arrow's interface in
+    /// between, by which errors are texts.
+    pub(crate) fn encoded(stream: &Bound<'_, PyAny>) -> Option<PyResult<TableBatches>> {
+        let own = stream.cast::<TableStream>().ok().filter(|own| own.get().encodes)?;
+        Some(own.get().take(stream.py()))
+    }
+
+    fn take(&self, py: Python<'_>) -> PyResult<TableBatches> {
         let batches = self.batches.lock().take();
         batches.ok_or_else(|| error::invalid(py, "a stream of a table can be read once"))
     }
@@ -61,7 +73,8 @@ impl TableStream {
     ) -> TableStream {
         let schema = Arc::clone(schema);
         let batches = reader.map(move |batch| encoded(&schema, &batch?));
-        TableStream { batches: Mutex::new(Some(Box::new(batches))), field: row_field() }
+        let batches: TableBatches = Box::new(batches);
+        TableStream { batches: Mutex::new(Some(batches)), field: row_field(), encodes: true }
     }
 }
 
