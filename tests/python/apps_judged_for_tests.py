@@ -19,7 +19,8 @@ class Answer:
     """What somebody was told of a job."""
 
     how: str
-    """By "submit", which may be answered for another job of the same version; "status"; "abort"."""
+    """By "submit" or "status", which may be answered for another job of the same version; by
+    "abort"."""
     job: int
     state: str
     """As a status has it, or "denied": its application was forgotten after it began."""
@@ -32,7 +33,7 @@ class Answer:
     @property
     def is_own(self) -> bool:
         """Whether it is about no other job."""
-        return self.how != "submit"
+        return self.how == "abort"
 
 
 @dataclass(frozen=True)

@@ -122,16 +122,16 @@ def it_is_forgotten_and_comes(story: Story) -> None:
 def it_is_forgotten_while_a_job_waits(story: Story) -> None:
     story.begins(11)
     story.asks(11)
-    story.says(11, "pending", how="status")
+    story.says(11, "pending", how="abort")
     story.forgets("a")
-    story.says(11, "pending", how="status")
+    story.says(11, "pending", how="abort")
     story.adopts(11)
 
 
 def what_is_pending_itself_is_lost(story: Story) -> None:
     """Another of its version does not do."""
     lived(story, 12)
-    story.says(13, "pending", how="status")
+    story.says(13, "pending", how="abort")
 
 
 @pytest.mark.parametrize(

@@ -365,7 +365,8 @@ impl JobPartWriter {
         self.with_writer(py, |process, writer| push_pairs(py, process, writer, &pairs, None))
     }
 
-    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and `value`.
+    /// Adds every row of an Arrow table, record batch or stream with the columns `key` and
+    /// `value`.
     ///
     /// :raises Invalid: missing columns, with nothing added; nulls, and as `add`. After an error
     ///     that came with some of the rows added the part can only be discarded.
